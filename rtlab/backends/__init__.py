@@ -40,22 +40,15 @@ def registry() -> dict[str, Backend]:
         except Exception as error:  # noqa: BLE001 - a broken plug-in must not take the others along
             warnings.warn(f'Cannot load backend "{point.name}": {error}', RuntimeWarning, stacklevel=2)
             continue
+        if not reason and backend.name != point.name:
+            reason = f'it calls itself "{backend.name}". Register it under that name.'
         if reason:
             warnings.warn(f'Cannot use backend "{point.name}": {reason}', RuntimeWarning, stacklevel=2)
-            continue
-        if backend.name != point.name:
-            warnings.warn(
-                f'Cannot use backend "{point.name}": it calls itself "{backend.name}". Register it under that name.',
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            continue
-        if point.name in table:
-            warnings.warn(
-                f'Backend "{point.name}" is registered twice; the first is kept', RuntimeWarning, stacklevel=2
-            )
-            continue
-        table[point.name] = backend
+        elif point.name in table:
+            text = f'Backend "{point.name}" is registered twice; the first is kept'
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+        else:
+            table[point.name] = backend
     return table
 
 
@@ -149,9 +142,8 @@ def available() -> Mapping[str, Availability]:
     from rtlab.backends import compilers, providers
 
     table = {name: backend.availability() for name, backend in registry().items()}
-    table |= {
-        c.backend: _get_release_backend(c).availability() for c in compilers.known() if c.backend not in table
-    }
+    for c in compilers.known():
+        table.setdefault(c.backend, _get_release_backend(c).availability())
     for provider in (*providers.list_available(), *providers.list_installable()):
         backend = _get_provider_backend(provider.short)
         table[backend.name] = backend.availability()

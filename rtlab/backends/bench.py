@@ -122,4 +122,4 @@ class BoundSession:
     def _measure_cancellable(self, repeats: int) -> float:
         stop = functools.partial(setattr, self._run_options, "terminate", True)  # noqa: FBT003 - it has no name
         caller = CancellableCaller("Cannot run a formulation", self._progress)
-        return caller.call(lambda _: self._measure(repeats), stop)
+        return caller.call(lambda: self._measure(repeats), stop)

@@ -73,12 +73,9 @@ class Compiler:
     @property
     def title(self) -> str:
         """The release in short: 1.5, or its version in full where another one here begins so."""
-        short = ".".join(self.version.split(".")[:2])
-        return (
-            short
-            if sum(_parse_numbers(c.version)[:2] == _parse_numbers(short) for c in known()) == 1
-            else self.version
-        )
+        numbers = _parse_numbers(self.version)[:2]
+        is_only_one = sum(_parse_numbers(c.version)[:2] == numbers for c in known()) == 1
+        return ".".join(self.version.split(".")[:2]) if is_only_one else self.version
 
     @property
     def where(self) -> str:
@@ -148,13 +145,8 @@ def folder() -> Path:
     """Where added compilers lie: one folder for each version of Python, because a binding fits only one."""
     import platformdirs
 
-    configured_path = os.environ.get("RTLAB_COMPILERS")
-    base_folder = (
-        Path(configured_path)
-        if configured_path
-        else platformdirs.user_cache_path("rtlab", appauthor=False) / "compilers"
-    )
-    return base_folder / (sys.implementation.cache_tag or "python")
+    default = platformdirs.user_cache_path("rtlab", appauthor=False) / "compilers"
+    return Path(os.environ.get("RTLAB_COMPILERS") or default) / (sys.implementation.cache_tag or "python")
 
 
 def known() -> tuple[Compiler, ...]:
@@ -163,15 +155,14 @@ def known() -> tuple[Compiler, ...]:
     Where that is not installed, those are too whose recorded builds rtlab brings along.
     """
     in_environment = importlib.util.find_spec(_ENVIRONMENT_MODULE) is not None
-    releases_here = [_get_environment_release()] if in_environment else []
+    releases_here = [] if in_environment else _list_recorded()
     with contextlib.suppress(OSError):
         releases_here += [
             _create_added(p) for p in folder().iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()
         ]
-    releases_here += [] if in_environment else _list_recorded()
-    versions = dict[str, Compiler]()
-    for one in releases_here:
-        versions.setdefault(one.version, one)
+    releases_here += [_get_environment_release()] if in_environment else []
+    # The environment's own goes before an added one of its version, and that before a recorded one.
+    versions = {c.version: c for c in releases_here}
     return tuple(sorted(versions.values(), key=lambda c: _parse_numbers(c.version)))
 
 
@@ -220,13 +211,19 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
     base_folder = folder()
     try:
         base_folder.mkdir(parents=True, exist_ok=True)
-        _sweep(base_folder)
-        free = shutil.disk_usage(base_folder).free
+        return _add(version, base_folder, source, error_prefix, progress or Silent())
     except OSError as error:
         raise Unavailable(
             f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another '
             "one in RTLAB_COMPILERS."
         ) from error
+
+
+def _add(
+    version: str, base_folder: Path, source: str | Path | None, error_prefix: str, progress: Progress
+) -> Compiler:
+    _sweep(base_folder)
+    free = shutil.disk_usage(base_folder).free
     if importlib.util.find_spec("pip") is None:
         raise Unavailable(
             f"{error_prefix}: this Python has no pip. Run {Path(sys.executable).name} -m ensurepip, or uv pip install "
@@ -241,7 +238,6 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         raise Unavailable(
             f'{error_prefix}: there is no folder "{source}". {_explain_offline_install(version)}'
         )
-    progress = progress or Silent()
     temp_folder = base_folder / f"{_TEMP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temp_folder.mkdir()
@@ -262,11 +258,6 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         if not final_path.exists():  # another process may have been quicker
             temp_folder.rename(final_path)
         return _create_added(final_path)
-    except OSError as error:
-        raise Unavailable(
-            f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another '
-            "one in RTLAB_COMPILERS."
-        ) from error
     finally:
         shutil.rmtree(temp_folder, ignore_errors=True)
 
@@ -317,20 +308,17 @@ def _install_part(
     from rtlab.backends.live import child, installing
 
     source_folder = "" if source is None else str(Path(source).resolve())
-    spec = installing.PipSpec((requirement,), str(temp_folder), source_folder)
-    pip_output: installing.PipOutput = child.call(
+    code, words = child.call(
         installing.install,
-        spec,
+        (requirement, str(temp_folder), source_folder),
         limits=Limits(seconds=_SECONDS),
         progress=progress,
         error_prefix=error_prefix,
         work=child.INSTALLING,
     )
-    if pip_output.code:
-        raise Unavailable(
-            f"{error_prefix}: {_explain_pip_failure(pip_output.words, requirement, source)}",
-            details=pip_output.words,
-        )
+    if code:
+        reason = _explain_pip_failure(words, requirement, source)
+        raise Unavailable(f"{error_prefix}: {reason}", details=words)
 
 
 def _explain_pip_failure(words: str, requirement: str, source: str | Path | None) -> str:
@@ -339,11 +327,7 @@ def _explain_pip_failure(words: str, requirement: str, source: str | Path | None
     if "No space left" in words or "Disk quota" in words:
         return "the disk is full. Free some room, or name another folder in RTLAB_COMPILERS."
     version_match = _LISTED.search(words)
-    others = (
-        []
-        if version_match is None or version_match[1] == "none"
-        else [v.strip() for v in version_match[1].split(",")]
-    )
+    others = "" if version_match is None or version_match[1] == "none" else version_match[1]
     if source is not None:
         return (
             f'"{source}" has no wheel of {requirement} for {_describe_platform()}. '
@@ -352,7 +336,7 @@ def _explain_pip_failure(words: str, requirement: str, source: str | Path | None
     if _OFFLINE.search(words) and not others:
         return f"the package index cannot be reached. {_explain_offline_install(version)}"
     if others:
-        return f"there is no such release; there are {', '.join(others)}. Choose one of them."
+        return f"there is no such release; there are {others}. Choose one of them."
     if version_match is not None:
         return (
             f"no release has a wheel for {_describe_platform()}; wheels exist for x86-64 Linux and Windows. Add it on "

@@ -8,7 +8,7 @@ one are written once, piece by piece, to a folder that lives as long as the mode
 from __future__ import annotations
 
 import contextlib
-import shutil
+import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,9 +17,10 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from rtlab.core import temporary
 from rtlab.core.external_data import load_body_constants
 from rtlab.core.model import Model
+from rtlab.core.progress import Silent, check
+from rtlab.core.protocols import Progress
 from rtlab.errors import RunError
 
 #: Bytes from which a weight lies outside the model that a session reads.
@@ -36,14 +37,18 @@ def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def open_session_model(runnable: bytes | Model, names: Sequence[str] = ()) -> Iterator[bytes | str]:
+def open_session_model(
+    runnable: bytes | Model, names: Sequence[str] = (), progress: Progress | None = None
+) -> Iterator[bytes | str]:
     """What a session is made of, while it is made: bytes, or the path of a large model.
 
     Args:
         runnable: A model, or one as bytes.
         names: Values that are outputs besides the model's own.
+        progress: Asked between weights that are written whether to stop.
 
     Raises:
+        Cancelled: ``progress`` asked to stop.
         RunError: the model has no value of a name.
         ModelError: its weights cannot be read any more.
     """
@@ -53,40 +58,32 @@ def open_session_model(runnable: bytes | Model, names: Sequence[str] = ()) -> It
         data = _get_model_files(runnable).bytes(runnable)
         yield _add_outputs_to_bytes(data, names) if names else data
     else:
-        with write_external_model(runnable, names) as path:
+        with write_external_model(runnable, names, progress) as path:
             yield path
 
 
-def prepare(runnable: bytes | Model) -> None:
-    """Write what ``open_session_model`` needs, so that opening takes no longer than a session does."""
-    if isinstance(runnable, Model):
-        with open_session_model(runnable):
-            pass
-
-
 @contextlib.contextmanager
-def write_external_model(model: Model, names: Sequence[str] = ()) -> Iterator[str]:
+def write_external_model(
+    model: Model, names: Sequence[str] = (), progress: Progress | None = None
+) -> Iterator[str]:
     """The path of a model with its weights in a file beside it, while a session is made of it.
 
     A session reads such weights without the copies that it makes of those inside a model. Errors are those of
     ``open_session_model``.
     """
-    with _get_model_files(model).file(model, names) as path:
+    with _get_model_files(model).file(model, names, progress or Silent()) as path:
         yield str(path)
 
 
 class _ModelFiles:
     """What is written of one model; many threads may ask for it, and the first one writes."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bytes: bytes | None = None
         self._folder: Path | None = None
         self._graph = onnx.ModelProto()
         self._count = 0
-        # Empty until something is written; a finalizer must not hold what it waits for.
-        self._folders: list[Path] = []
-        weakref.finalize(model, _remove, self._folders)
 
     def bytes(self, model: Model) -> bytes:
         with self._lock:
@@ -95,13 +92,14 @@ class _ModelFiles:
             return self._bytes
 
     @contextlib.contextmanager
-    def file(self, model: Model, names: Sequence[str]) -> Iterator[Path]:
+    def file(self, model: Model, names: Sequence[str], progress: Progress) -> Iterator[Path]:
         with self._lock:
             if self._folder is None:
-                folder = temporary.make_folder()
-                self._folders.append(folder)
-                self._graph = _write_external_weights(model, folder)
-                self._folder = folder
+                # Not every system can remove a file that a session reads.
+                folder = tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True)
+                weakref.finalize(model, folder.cleanup)
+                self._graph = _write_external_weights(model, Path(folder.name), progress)
+                self._folder = Path(folder.name)
             graph = _add_outputs(self._graph, names)
             self._count += 1
             path = self._folder / f"model-{self._count}.onnx"
@@ -121,14 +119,8 @@ def _get_model_files(model: Model) -> _ModelFiles:
     with _LOCK:
         model_files = _MODEL_FILES.get(model)
         if model_files is None:
-            model_files = _MODEL_FILES[model] = _ModelFiles(model)
+            model_files = _MODEL_FILES[model] = _ModelFiles()
         return model_files
-
-
-def _remove(folders: list[Path]) -> None:
-    while folders:
-        # Not every system can remove a file that a session reads.
-        shutil.rmtree(folders.pop(), ignore_errors=True)
 
 
 def count_weight_bytes(runnable: bytes | Model) -> int:
@@ -138,7 +130,7 @@ def count_weight_bytes(runnable: bytes | Model) -> int:
     return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
 
 
-def _write_external_weights(model: Model, folder: Path) -> onnx.ModelProto:
+def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
     """The graph of a model whose weights are written to a folder."""
     # The clone shares the tensors of the model, which stays as it is.
     copy = model.ir.clone()
@@ -151,7 +143,10 @@ def _write_external_weights(model: Model, folder: Path) -> onnx.ModelProto:
         and (t.nbytes >= EXTERNAL or isinstance(t, ir.ExternalTensor))
     ]
     external_tensors = ir.external_data.convert_tensors_to_external(
-        [v.const_value for v in large if v.const_value is not None], folder, "weights"
+        [v.const_value for v in large if v.const_value is not None],
+        folder,
+        "weights",
+        lambda *_: check(progress, "writing the model"),
     )
     for value, tensor in zip(large, external_tensors, strict=True):
         value.const_value = tensor

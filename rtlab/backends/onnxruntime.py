@@ -9,6 +9,7 @@ import datetime
 import functools
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,6 @@ from rtlab.backends.live import session_child
 from rtlab.backends.live.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
 from rtlab.backends.live.session_child import ChildCaller, ChildSession
 from rtlab.backends.providers import CPU, PREFIX, Provider
-from rtlab.core import temporary
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
@@ -132,10 +132,9 @@ class OnnxRuntime:
         if self.provider == CPU:
             runnable: bytes | Model = model
             session_child.prestart_child()
-            CancellableCaller(error_prefix, progress, request.limits, work=session_child.BUILDING).call(
-                lambda _: extra_outputs.prepare(model), _do_nothing
-            )
-            start = time.perf_counter()
+            with extra_outputs.open_session_model(model, progress=progress):
+                # What is written of a large model is there from now on.
+                start = time.perf_counter()
             layers = self._build_optimized_layers(request, model, level, caller)
         else:
             availability = self.availability()
@@ -164,7 +163,7 @@ class OnnxRuntime:
         self, request: BuildRequest, runnable: bytes | Model, level: str, caller: ChildCaller
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
-        with temporary.folder() as folder:
+        with _make_folder() as folder:
             saved = Path(folder) / "optimized.onnx"
             provider_options, target = self._get_provider_options(request), request.variant.target
             with extra_outputs.open_session_model(runnable) as data:
@@ -246,27 +245,13 @@ class OnnxRuntime:
         Whole inferences are timed in a session without instrumentation: ``runs``, and more of them within half a
         second. Layers are timed in a second one, ``runs`` times, in turns with the first. Each is bounded by ten
         seconds, so that a large model does not hold the notebook; the numbers done are in the result. Its note tells
-        why the layers do not sum to the latency, where they do not.
-
-        Args:
-            engine: One that this backend built.
-            inputs: One batch.
-            progress: Advanced by each timed inference.
-            runs: The least inferences that are timed, while there is time.
-            warmup: Inferences before them that are not; fewer, but at least one, where they are long.
-            seconds: A budget for all of it. What it does not suffice for is left out, down to one inference of each
-                kind; ``Profile.merged`` adds more later.
-            limit_s: Seconds after which it fails; by default those of ``Limits``.
-
-        Raises:
-            RunError: ONNX Runtime fails on the inputs, or the limit is passed.
-            Cancelled: ``progress`` asked to stop.
+        why the layers do not sum to the latency, where they do not. For the rest see ``Runner.profile``.
         """
         started_at = time.monotonic()
         caller = self._create_child_caller("profile", progress, limit_s)
         progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
         with (
-            temporary.folder() as folder,
+            _make_folder() as folder,
             extra_outputs.open_session_model(_require_runnable(engine)) as data,
         ):
             plain_spec = self._create_engine_spec(engine, data, caller)
@@ -334,27 +319,12 @@ class OnnxRuntime:
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Outputs:
-        """Run one batch at level BASIC, where quantized numerics do not depend on fusion.
-
-        Args:
-            engine: One that this backend built.
-            inputs: One batch.
-            names: Values of the model to return; its outputs by default.
-            progress: Asked whether to stop; never stopped by default.
-            limit_s: Seconds after which it fails; by default those of ``Limits``.
-
-        Raises:
-            RunError: a name is unknown, ONNX Runtime fails on the inputs, or the limit is passed.
-            Cancelled: ``progress`` asked to stop.
-        """
+        """Run one batch at level BASIC, where quantized numerics do not depend on fusion; see ``Runner.outputs``."""
         key, caller = (id(engine), tuple(names)), self._create_child_caller("run", progress, limit_s)
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
-            self._create_cancellable_caller(progress, limit_s).call(
-                lambda _: extra_outputs.prepare(_require_runnable(engine)), _do_nothing
-            )
-            with extra_outputs.open_session_model(_require_runnable(engine), names) as data:
+            with extra_outputs.open_session_model(_require_runnable(engine), names, progress) as data:
                 session = caller.open_session(self._create_engine_spec(engine, data, caller, level="basic"))
         output_names = list(names) or list(session.outputs)
         arrays = session.run(caller, output_names, inputs)
@@ -371,10 +341,6 @@ class OnnxRuntime:
 
         All of them, unless the outputs come out differently beside them: OpenVINO 2025 computes another network from a
         model with Q/DQ pairs whose values are all read. Then those between the layers, which are written anyway.
-
-        Raises:
-            RunError: ONNX Runtime fails on the inputs, or a run takes longer than ``limit_s`` seconds.
-            Cancelled: ``progress`` asked to stop.
         """
         check(progress, "reading values")
         names = extra_outputs.list_value_names(_require_runnable(engine))
@@ -400,26 +366,18 @@ class OnnxRuntime:
 
         Unlike ``outputs`` it needs no engine, and lets ONNX Runtime fuse and lay out as it likes, so that values may
         differ in the last bits of a float; with Q/DQ pairs, where fusion changes more than that, it does not.
-
-        Args:
-            model: The model, of any size.
-            names: Values to return; inputs of the model are left out, since the caller has them.
-            progress: Asked whether to stop; never stopped by default.
-            limit_s: Seconds after which opening the session fails, and each batch; by default those of ``Limits``.
-
-        Raises:
-            RunError: a name is unknown; or, from the function given, ONNX Runtime fails on the inputs. Or the limit is
-                passed.
-            BuildError: ONNX Runtime refuses the model.
-            Cancelled: ``progress`` asked to stop.
+        Inputs among ``names`` are left out, since the caller has them. ``limit_s`` counts for opening the session, and
+        for each batch. Errors are those of ``outputs``, and ``BuildError`` where ONNX Runtime refuses the model.
         """
         value_names = [n for n in dict.fromkeys(names) if n not in model.inputs]
         if not value_names:
             # Asked for no value, ONNX Runtime would return every output.
             yield lambda _: {}
             return
-        create_spec = functools.partial(self._create_spec, "", f'Backend "{self.name}" cannot run')
-        create_caller = functools.partial(self._create_cancellable_caller, progress, limit_s)
+        limits = Limits() if limit_s is None else Limits(seconds=limit_s)
+        error_prefix = f'Backend "{self.name}" cannot run'
+        create_spec = functools.partial(self._create_spec, "", error_prefix)
+        create_caller = functools.partial(CancellableCaller, error_prefix, progress, limits)
         with session_outputs.open_reader(model, value_names, create_spec, create_caller) as read:
             yield read
 
@@ -437,12 +395,6 @@ class OnnxRuntime:
     ) -> ChildCaller:
         limits = Limits() if limit_s is None else Limits(seconds=limit_s)
         return ChildCaller(f'Backend "{self.name}" cannot {verb}', progress, limits)
-
-    def _create_cancellable_caller(
-        self, progress: Progress | None, limit_s: float | None
-    ) -> CancellableCaller:
-        limits = Limits() if limit_s is None else Limits(seconds=limit_s)
-        return CancellableCaller(f'Backend "{self.name}" cannot run', progress, limits)
 
     def _create_spec(
         self,
@@ -498,8 +450,8 @@ def _name_nodes_by_id(model: Model) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _do_nothing() -> None:
-    """What ends a call that cannot be told to end."""
+def _make_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True)
 
 
 def _require_runnable(engine: Engine) -> bytes | Model:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import graphlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,13 +73,30 @@ def build_regions(
         for i, part in enumerate((p for p in range(len(partitions)) if partitions[p].provider == provider), 1)
     }
     layers = []
+    dynamic = {v for i in owner for v in model.top[i].outputs} | set(model.inputs)
     for index, part in enumerate(order):
-        partition = partitions[part]
-        name = f"{title} subgraph {numbers[part]}" if part in numbers else partition.nodes[0][0]
-        kind = title if part in numbers else partition.nodes[0][1]
-        layers.append(_complete_layer(model, owner, part, sorted(members[part]), Layer(
-            id=f"{index}:{name}", name=name, kind=kind, index=index, attributes={PROVIDER: partition.provider},
-        )))  # fmt: skip
+        name, kind = (
+            (f"{title} subgraph {numbers[part]}", title) if part in numbers else partitions[part].nodes[0]
+        )
+        nodes = [model.top[i] for i in sorted(members[part])]
+        written = dict.fromkeys(v for n in nodes for v in n.outputs if v)
+        read = dict.fromkeys(v for n in nodes for v in n.inputs if v and v not in written)
+        read_elsewhere = set(model.outputs).union(
+            *(node.inputs for i, node in enumerate(model.top) if owner.get(i, part) != part)
+        )
+        layers.append(
+            Layer(
+                id=f"{index}:{name}",
+                name=name,
+                kind=kind,
+                index=index,
+                inputs=optimized.to_tensors(model.values, (v for v in read if v in dynamic)),
+                constants=optimized.to_tensors(model.values, (v for v in read if v not in dynamic)),
+                outputs=optimized.to_tensors(model.values, (v for v in written if v in read_elsewhere)),
+                origins=tuple(n.id for n in nodes),
+                attributes={PROVIDER: partitions[part].provider},
+            )
+        )
     return tuple(layers)
 
 
@@ -114,48 +130,25 @@ def _find_stem(name: str, positions: Mapping[str, int]) -> str:
     return name[: ends[-1]] if ends else ""
 
 
-def _sort_parts(model: Model, owner: Mapping[int, int], parts_: Sequence[int]) -> list[int]:
+def _sort_parts(model: Model, owner: Mapping[int, int], parts: Sequence[int]) -> list[int]:
+    """Parts in an order in which they can run, which is that of their first nodes as far as it can be."""
+    import networkx
+
     producer = {v: owner[i] for i, n in enumerate(model.top) if i in owner for v in n.outputs if v}
-    dependencies: dict[int, set[int]] = {part: set() for part in parts_}
-    for i, part in owner.items():
-        dependencies[part] |= {producer[v] for v in model.top[i].inputs if v in producer} - {part}
-    rank = {part: i for i, part in enumerate(parts_)}
-    sorter = graphlib.TopologicalSorter(dependencies)
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(parts)
+    graph.add_edges_from(
+        (producer[v], part)
+        for i, part in owner.items()
+        for v in model.top[i].inputs
+        if producer.get(v, part) != part
+    )
+    rank = {part: i for i, part in enumerate(parts)}
     try:
-        sorter.prepare()
-    except graphlib.CycleError:
+        return list(networkx.lexicographical_topological_sort(graph, key=rank.__getitem__))
+    except networkx.NetworkXUnfeasible:
         # A removed node was given to the wrong part; the order of the first nodes is near enough.
-        return list(parts_)
-    sorted_parts: list[int] = []
-    while sorter.is_active():
-        ready_parts = sorted(sorter.get_ready(), key=rank.__getitem__)
-        sorted_parts += ready_parts
-        sorter.done(*ready_parts)
-    return sorted_parts
-
-
-def _complete_layer(
-    model: Model, owner: Mapping[int, int], part: int, nodes: Sequence[int], template: Layer
-) -> Layer:
-    """A layer with what it reads and writes."""
-    node_outputs = {v for i in nodes for v in model.top[i].outputs if v}
-    read = dict.fromkeys(v for i in nodes for v in model.top[i].inputs if v and v not in node_outputs)
-    external_reads = set(model.outputs)
-    external_reads.update(
-        v for i, node in enumerate(model.top) if owner.get(i, -1) not in {part, -1} for v in node.inputs
-    )
-    dynamic = {v for i in owner for v in model.top[i].outputs} | set(model.inputs)
-    values = model.values
-    return dataclasses.replace(
-        template,
-        inputs=optimized.to_tensors(values, (v for v in read if v in dynamic)),
-        constants=optimized.to_tensors(values, (v for v in read if v not in dynamic)),
-        outputs=optimized.to_tensors(
-            values,
-            (v for i in nodes for v in model.top[i].outputs if v in external_reads and v in node_outputs),
-        ),
-        origins=tuple(model.top[i].id for i in nodes),
-    )
+        return list(parts)
 
 
 def add_providers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,8 @@ from rtlab.backends import extra_outputs, vendor
 from rtlab.backends.cancellable_call import CancellableCaller
 from rtlab.backends.live import inference
 from rtlab.backends.live.inference import SessionSpec
-from rtlab.core import temporary
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
-from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
 from rtlab.errors import BuildError
 
@@ -47,7 +46,7 @@ def open_reader(
     """
     has_qdq = any(n.op in _QUANTIZING for n in model.nodes)
     opener = create_caller()
-    with temporary.folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         open_source = functools.partial(extra_outputs.write_external_model, model, value_names)
         folded_path = Path(folder) / "folded.onnx"
         # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
@@ -68,7 +67,7 @@ def open_reader(
         def read(batch: Batch) -> Outputs:
             ort_session, run_options = sessions[0], vendor.onnxruntime().RunOptions()
             return create_caller().call(
-                lambda _: inference.read(ort_session, value_names, batch, run_options),
+                lambda: inference.read(ort_session, value_names, batch, run_options),
                 functools.partial(setattr, run_options, "terminate", True),  # noqa: FBT003 - it has no name
             )
 
@@ -92,7 +91,7 @@ def open_session(open_source: _Content, spec: SessionSpec, caller: CancellableCa
     """A session in this process on what ``open_source`` yields; errors as ``inference.open_session``."""
     options = inference.create_session_options(spec)
 
-    def create(_: Progress) -> Any:
+    def create() -> Any:
         # Weights are written in this thread too, which takes a while where there are many.
         with open_source() as data:
             return inference.create_session(dataclasses.replace(spec, data=data), options)

@@ -26,13 +26,13 @@ class TensorRT(EngineRunner):
     def availability(self) -> Availability:
         """Look for the package without importing it, and for a GPU at the driver."""
         package = PACKAGES["tensorrt"]
-        problems = [
-            *(
-                [f'{driver.explain_missing()}, or choose backend="tensorrt-rtx", which builds without a GPU']
-                * (not self.device)
-            ),
-            *([f"{package.missing}. Run pip install --upgrade {package.install}"] * bool(package.missing)),
-        ]
+        problems = []
+        if not self.device:
+            problems.append(
+                f'{driver.explain_missing()}, or choose backend="tensorrt-rtx", which builds without a GPU'
+            )
+        if package.missing:
+            problems.append(f"{package.missing}. Run pip install --upgrade {package.install}")
         if problems:
             return Availability(ok=False, reason="; besides, ".join(problems) + ".")
         return Availability(ok=True, version=building.find_package_version("tensorrt"))

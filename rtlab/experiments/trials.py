@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from rtlab import samples
-from rtlab.core import temporary
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.options import BuildOptions
@@ -211,7 +211,7 @@ class GpuTrial:
         engine, opener = self._require_engine(), self._backend
         if not isinstance(opener, Opener):
             raise Skipped("it opens no serialized engines")
-        with temporary.folder() as folder:
+        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             file = Path(folder) / "engine.plan"
             opener.save(engine, file)
             again = opener.open_plan(file)
@@ -228,7 +228,7 @@ class GpuTrial:
         if self._backend.capabilities().maker.tunes != "build":
             raise Skipped("this compiler times its kernels when it runs")
         target = self._target()
-        with temporary.folder() as folder:
+        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             file = Path(folder) / "timing.cache"
             options = BuildOptions.of(timing_cache=file)
             first, second = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import tempfile
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from pathlib import Path
@@ -19,7 +20,6 @@ from rtlab.analyses.timing.times import Timing
 from rtlab.backends.files import build, recognise
 from rtlab.backends.reference import build_reference, get_evaluator
 from rtlab.backends.selection import reader_for
-from rtlab.core import temporary
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, VariantResult
@@ -74,7 +74,7 @@ def save_pasted_text(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
             f"Cannot read text {str(text)[:60]!r}: it is no text but of type {type(text).__name__}. Give what you "
             "copied as a string, or the path of a file without text=."
         )
-    with temporary.folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "pasted.txt"
         path.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
         yield (path,)

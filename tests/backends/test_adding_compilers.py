@@ -74,11 +74,11 @@ def test_only_children_that_were_told_import_it(source) -> None:
     nine, ten = (compilers.add(v, source=source) for v in ("0.2.0.9", "0.2.0.10"))
 
     def version(at: compilers.Compiler) -> tuple[str, int]:
-        with worker_pool.acquire(Limits(), (str(at.path),)) as process:
-            found, _ = process.call(
-                compiler.probe_binding, compilers.BINDING, progress=Silent(), error_prefix="Cannot try"
-            )
-            return found, process.pid
+        found, _ = worker_pool.call(
+            compiler.probe_binding, compilers.BINDING, limits=Limits(), progress=Silent(),
+            error_prefix="Cannot try", path=(str(at.path),),
+        )  # fmt: skip
+        return found, next(c.process.pid for c in worker_pool._POOL.children if str(at.path) in c.key[1])
 
     (first, one), (second, two), (third, three) = version(nine), version(ten), version(nine)
 

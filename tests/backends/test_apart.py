@@ -9,13 +9,14 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from rtlab import CalibrationData, Study, Task, backends
-from rtlab.backends.live.session_child import _Child
+from rtlab.backends.live.session_child import POOL
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -81,12 +82,12 @@ class Crashing(Silent):
         if not self._open or self.done:
             return
         self.done = True
-        for child in _Child._children:
+        for child in POOL.children:
             # What stands still cannot answer before it is ended.
             os.kill(child.process.pid, signal.SIGSTOP)
             threading.Thread(target=self._end, args=(child,), daemon=True).start()
 
-    def _end(self, child: _Child) -> None:
+    def _end(self, child: Any) -> None:
         while not child.process.busy:
             time.sleep(0.001)
         pid = child.process.pid
@@ -152,10 +153,10 @@ def build(model=None):
 def test_a_child_sees_the_environment_that_the_notebook_has_now(monkeypatch) -> None:
     """Switches such as CUDA_LAUNCH_BLOCKING are set in a cell, after the first run."""
     build()
-    before = {c.process.pid for c in _Child._children}
+    before = {c.process.pid for c in POOL.children}
     monkeypatch.setenv("RTLAB_TEST_SWITCH", "1")
     build()
-    (new,) = (c.process.pid for c in _Child._children if c.process.pid not in before)
+    (new,) = (c.process.pid for c in POOL.children if c.process.pid not in before)
     told = Path(f"/proc/{new}/environ")
     assert not told.exists() or b"RTLAB_TEST_SWITCH=1" in told.read_bytes().split(b"\0")
 

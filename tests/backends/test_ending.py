@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nets import graph
 from rtlab import backends
-from rtlab.backends.live.session_child import _Child
+from rtlab.backends.live.session_child import POOL
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -67,6 +67,6 @@ def test_an_endless_loop_is_ended_by_cancel_and_by_its_limit(call, empty, limit_
         CALLS[call](runner, engine, net, progress=progress, limit_s=limit_s)
     few = runner.outputs(engine, {**BATCH, "n": np.array(3, np.int64)})["y"]
     np.testing.assert_array_equal(BATCH["x"] + 3 * (not empty), few)
-    assert not [c for c in _Child._children if c.process.busy]
+    assert not [c for c in POOL.children if c.process.busy]
     after = {p.pid for p in psutil.Process().children(recursive=True)}
-    assert after <= before | {c.process.pid for c in _Child._children}
+    assert after <= before | {c.process.pid for c in POOL.children}

@@ -81,7 +81,7 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
     model, runner = load(path), backends.get("onnxruntime")
     written, real = [], extra_outputs._write_external_weights
     monkeypatch.setattr(
-        extra_outputs, "_write_external_weights", lambda m, f: written.append(f) or real(m, f)
+        extra_outputs, "_write_external_weights", lambda m, f, p: written.append(f) or real(m, f, p)
     )
     monkeypatch.setattr(Model, "bytes", lambda _: pytest.fail("made bytes of a large model"))
     batch = feed(model)

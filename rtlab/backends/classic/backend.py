@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import collections
 import datetime
+import functools
 import time
-import weakref
-from collections.abc import Sequence
 
 import onnx
 
 from rtlab.backends import compiler_info
 from rtlab.backends.classic import passes, rules
-from rtlab.backends.classic.network import Network, NetworkLayer, sort_topologically
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.backends.classic.network import Network, sort_topologically
+from rtlab.backends.files import optimized
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.progress import check
@@ -33,12 +32,6 @@ class Classic:
     """Predicts layers by the passes of ``passes.PASSES``; it runs nothing."""
 
     name = "classic"
-
-    def __init__(self) -> None:
-        #: The networks of the models that were asked about last.
-        self._networks: collections.OrderedDict[int, tuple[weakref.ref[Model], Network]] = (
-            collections.OrderedDict()
-        )
 
     def availability(self) -> Availability:
         """It is part of rtlab."""
@@ -81,14 +74,14 @@ class Classic:
         check(progress, "the prediction")
         _reject_unknown_operators(model)
         network = passes.run(Network(model), each)
-        layers = _EngineLayers(network).build()
+        layers = _make_layers(network)
         return Engine(
             backend=self.name,
             version=_RELEASES,
             target=target,
             layers=layers,
-            inputs=tuple(_make_tensor(model, v) for v in model.inputs),
-            outputs=tuple(_make_tensor(model, v) for v in model.outputs),
+            inputs=optimized.to_tensors(model.values, model.inputs),
+            outputs=optimized.to_tensors(model.values, model.outputs),
             log="\n".join((_NOTE, *network.lines, "")),
             seconds=time.perf_counter() - start,
             built=datetime.datetime.now(datetime.timezone.utc),
@@ -102,29 +95,21 @@ class Classic:
         Raises:
             BuildError: the model has an operator that is none of ONNX's.
         """
-        return explain_fusion(self._get_network(model), first, second)
-
-    def _get_network(self, model: Model) -> Network:
-        entry = self._networks.get(id(model))
-        if entry is not None and entry[0]() is model:
-            return entry[1]
-        _reject_unknown_operators(model)
-        network = passes.run(Network(model))
-        self._networks[id(model)] = weakref.ref(model), network
-        while len(self._networks) > _MAX_NETWORKS:
-            self._networks.popitem(last=False)
-        return network
+        return explain_fusion(_create_network(model), first, second)
 
 
-#: Networks that are kept for questions.
-_MAX_NETWORKS = 2
+@functools.lru_cache(2)
+def _create_network(model: Model) -> Network:
+    """The network behind all passes; those of the models that were asked about last stay."""
+    _reject_unknown_operators(model)
+    return passes.run(Network(model))
 
 
 def explain_fusion(network: Network, first: str, second: str) -> Ruled:
     """What the rules say of two nodes."""
     layer_names = [{y.name for y in passes.find_layers(network, [n])} for n in (first, second)]
     if layer_names[0] & layer_names[1]:
-        rule = next((j.rule for j in network.fusions if {first, second} <= {*j.nodes}), "")
+        rule = next((rule for rule, nodes in network.fusions if {first, second} <= {*nodes}), "")
         rule = rule or _find_shared_rule(network, first, second)
         return Ruled(
             fused=True, rule=rule, source=rules.get_source(rule), text=f"{rule} makes them one layer."
@@ -178,60 +163,36 @@ def _reject_unknown_operators(model: Model) -> None:
 _PLUGINS = frozenset({"trt", "com.microsoft", "ai.onnx.contrib"})
 
 
-class _EngineLayers:
+def _make_layers(network: Network) -> tuple[Layer, ...]:
     """The layers of a network as those of an engine."""
-
-    def __init__(self, network: Network) -> None:
-        self.network, self.model = network, network.model
-        self.inner_nodes: dict[str, list[str]] = {}
-        functions: dict[str, list[str]] = {}
-        for node in self.model.nodes:
-            if node.scope:
-                table = functions if node.scope[0].startswith("function ") else self.inner_nodes
-                table.setdefault(node.scope[0], []).append(node.id)
-        for node in self.model.top:
-            if f"function {node.op}" in functions:
-                self.inner_nodes[node.id] = functions[f"function {node.op}"]
-
-    def build(self) -> tuple[Layer, ...]:
-        return tuple(
-            self._make_layer(y, i) for i, y in enumerate(sort_topologically(self.network.layers.values()))
+    model = network.model
+    inner_nodes: dict[str, list[str]] = {}
+    for node in model.nodes:
+        if node.scope:
+            inner_nodes.setdefault(node.scope[0], []).append(node.id)
+    for node in model.top:
+        if (function := f"function {node.op}") in inner_nodes:
+            inner_nodes[node.id] = inner_nodes[function]
+    layers = []
+    for index, layer in enumerate(sort_topologically(network.layers.values())):
+        nodes = dict.fromkeys([*layer.nodes, *layer.absorbed])
+        rule_names = dict.fromkeys(layer.rules)
+        sources = dict.fromkeys(map(rules.get_source, rule_names))
+        layers.append(
+            Layer(
+                id=f"{index}:{layer.name}",
+                name=layer.name,
+                kind=layer.kind,
+                index=index,
+                inputs=optimized.to_tensors(model.values, network.get_data_inputs(layer)),
+                outputs=optimized.to_tensors(model.values, layer.writes),
+                constants=optimized.to_tensors(
+                    model.values, (v for v in layer.reads if v in network.constants)
+                ),
+                origins=tuple(n for i in nodes for n in (i, *inner_nodes.get(i, ()))),
+                attributes={"Rules": ", ".join(rule_names), "Sources": "; ".join(sources)}
+                if rule_names
+                else {},
+            )
         )
-
-    def _make_layer(self, layer: NetworkLayer, index: int) -> Layer:
-        nodes = list(dict.fromkeys([*layer.nodes, *layer.absorbed]))
-        rule_names = list(dict.fromkeys(layer.rules))
-        attributes: dict[str, object] = {}
-        if rule_names:
-            attributes = {
-                "Rules": ", ".join(rule_names),
-                "Sources": "; ".join(dict.fromkeys(rules.get_source(r) for r in rule_names)),
-            }
-        data = [v for v in layer.reads if v not in self.network.constants]
-        weights = [v for v in layer.reads if v in self.network.constants]
-        return Layer(
-            id=f"{index}:{layer.name}",
-            name=layer.name,
-            kind=layer.kind,
-            index=index,
-            inputs=self._make_tensors(data),
-            outputs=self._make_tensors(layer.writes),
-            constants=self._make_tensors(weights),
-            origins=tuple(n for i in nodes for n in (i, *self.inner_nodes.get(i, ()))),
-            attributes=attributes,
-        )
-
-    def _make_tensors(self, names: Sequence[str]) -> tuple[Tensor, ...]:
-        return tuple(_make_tensor(self.model, v) for v in names)
-
-
-def _make_tensor(model: Model, name: str) -> Tensor:
-    graph_value = model.values.get(name)
-    if graph_value is None:
-        return Tensor(name)
-    shape = (
-        None
-        if graph_value.shape is None
-        else tuple(d if isinstance(d, int) else -1 for d in graph_value.shape)
-    )
-    return Tensor(name, graph_value.dtype, shape)
+    return tuple(layers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -41,14 +40,6 @@ class NetworkLayer:
     rules: list[str] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
-class Fusion:
-    """Nodes that one rule made one layer of."""
-
-    rule: str
-    nodes: tuple[str, ...]
-
-
 class Network:
     """Layers by name, who writes and who reads each value, and the lines of the log so far.
 
@@ -66,7 +57,8 @@ class Network:
         self.writer: dict[str, NetworkLayer] = {}
         self._readers: dict[str, dict[str, NetworkLayer]] = {}
         self.lines: list[str] = []
-        self.fusions: list[Fusion] = []
+        #: Rules, each with the nodes that it made one layer of.
+        self.fusions: list[tuple[str, tuple[str, ...]]] = []
         #: By two neighbours, or by one node, the rules that were tried on them and why each did not hold.
         self.refusals: dict[tuple[str, ...], dict[str, str]] = {}
         #: What became of nodes that have no layer: the rule that took them.
@@ -95,9 +87,6 @@ class Network:
         """The layers at this moment in the order of the graph; what goes meanwhile is left out."""
         now = sorted(self.layers.values(), key=lambda y: y.node.index)
         return (y for y in now if self.layers.get(y.name) is y)
-
-    def __contains__(self, layer: object) -> bool:
-        return isinstance(layer, NetworkLayer) and self.layers.get(layer.name) is layer
 
     def get_readers(self, value: str) -> tuple[NetworkLayer, ...]:
         """The layers that read a value, once each."""
@@ -134,10 +123,6 @@ class Network:
         ends: list[tuple[str, ...]] = [(n, after.nodes[0]) for n in nodes] or [(after.nodes[0],)]
         for end in ends:
             self.refusals.setdefault(end, {}).setdefault(rule, reason)
-
-    def end_pass(self, name: str) -> None:
-        """A pass is over."""
-        self.log(f"After {name}: {len(self)} layers")
 
     def fuse(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
         """Two layers become one, which does the work of the first and then that of the second."""
@@ -185,21 +170,15 @@ class Network:
         """A layer goes; whoever read its first output reads its first input."""
         self.log(f"Removing {layer.name}")
         source = layer.reads[0] if layer.reads else ""
-        for reader in self.get_consumers(layer):
-            self._remove_reader(reader, layer.writes[0])
-            reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
-            if source:
-                self._readers.setdefault(source, {})[reader.name] = reader
+        self._replace_output(layer, source)
         if layer.writes and layer.writes[0] in self.constants and source:
             self.constants.add(source)
-        self._remove_layer(layer)
-        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
+        self._discard(layer, rule)
 
     def drop(self, layer: NetworkLayer, rule: str) -> None:
         """A layer goes, and nobody reads what it wrote, or it is a constant from now on."""
         self.log(f"Removing {layer.name}")
-        self._remove_layer(layer)
-        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
+        self._discard(layer, rule)
 
     def change_kind(self, layer: NetworkLayer, before: str, after: str, rule: str) -> None:
         """A layer's work is done in another way."""
@@ -216,8 +195,8 @@ class Network:
         first.reads = [between if r == into else r for r in first.reads]
         second.reads = [into if r == between else r for r in second.reads]
         first.writes, second.writes = [out], [between]
-        self._add_reader(first, between, add_to_reads=False)
-        self._add_reader(second, into, add_to_reads=False)
+        self._add_reader(first, between)
+        self._add_reader(second, into)
         self.writer[out], self.writer[between] = first, second
         for layer in (first, second):
             layer.rules.append(rule)
@@ -225,37 +204,34 @@ class Network:
     def remove_duplicate(self, layer: NetworkLayer, twin: NetworkLayer, rule: str) -> None:
         """A layer goes that writes what another one does."""
         self.log(f"Eliminating {layer.name} which duplicates (Q) {twin.name}")
-        for reader in self.get_consumers(layer):
-            self._remove_reader(reader, layer.writes[0])
-            reader.reads = [twin.writes[0] if r == layer.writes[0] else r for r in reader.reads]
-            self._add_reader(reader, twin.writes[0])
+        self._replace_output(layer, twin.writes[0])
         self._remove_layer(layer)
         twin.nodes += layer.nodes
         twin.ops += layer.ops
         twin.rules.append(rule)
-        self.fusions.append(Fusion(rule, tuple(twin.nodes)))
+        self.fusions.append((rule, tuple(twin.nodes)))
 
     def remove_slice(self, layer: NetworkLayer, source: str, rule: str) -> None:
         """A Slice goes; its readers read at their place in what it was taken from."""
         self.log(f"Eliminating slice {layer.name} by retargeting {layer.writes[0]} to {source}")
-        for reader in self.get_consumers(layer):
-            self._remove_reader(reader, layer.writes[0])
-            reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
-            self._add_reader(reader, source)
-        self._remove_layer(layer)
-        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
+        self._replace_output(layer, source)
+        self._discard(layer, rule)
 
     def remove_concat(self, layer: NetworkLayer, rule: str) -> None:
         """A Concat goes; what wrote its inputs writes into its output."""
         self.log(f"Eliminating concatenation {layer.name}")
-        self._remove_layer(layer)
-        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
+        self._discard(layer, rule)
 
     def retarget(self, value: str, into: NetworkLayer) -> None:
         """A value is written at its place in the output of a layer that is gone."""
         self.log(f"Retargeting {value} to {into.name}")
-        if (writer := self.writer.get(value)) is not None:
-            self._redirect_output(writer, value, into)
+        if (writer := self.writer.get(value)) is None:
+            return
+        is_read = value in self.outputs or bool(self.get_readers(value))
+        remaining_outputs = [v for v in writer.writes if v != value or is_read]
+        writer.writes = [*remaining_outputs, *(v for v in into.writes if v not in remaining_outputs)]
+        for out in into.writes:
+            self.writer[out] = writer
 
     def add_copy(self, name: str, values: Sequence[str], into: NetworkLayer, rule: str) -> None:
         """Values are copied to their places in the output of a layer that is gone."""
@@ -270,7 +246,7 @@ class Network:
             copy_layer.name = f"{title} {number}"
         self.layers[copy_layer.name] = copy_layer
         for value in values:
-            self._add_reader(copy_layer, value, add_to_reads=False)
+            self._add_reader(copy_layer, value)
         for out in into.writes:
             self.writer[out] = copy_layer
 
@@ -281,7 +257,7 @@ class Network:
         for value in layer.writes:
             self.writer[value] = layer
         for value in layer.reads:
-            self._readers.setdefault(value, {})[layer.name] = layer
+            self._add_reader(layer, value)
 
     def _remove_layer(self, layer: NetworkLayer) -> None:
         del self.layers[layer.name]
@@ -291,20 +267,26 @@ class Network:
             if self.writer.get(value) is layer:
                 del self.writer[value]
 
+    def _discard(self, layer: NetworkLayer, rule: str) -> None:
+        """Take a layer out, and note which rule did."""
+        self._remove_layer(layer)
+        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
+
+    def _replace_output(self, layer: NetworkLayer, source: str) -> None:
+        """Who read the first output of a layer reads another value."""
+        for reader in self.get_consumers(layer):
+            self._remove_reader(reader, layer.writes[0])
+            reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
+            if source:
+                self._add_reader(reader, source)
+
     def _remove_reader(self, layer: NetworkLayer, value: str) -> None:
         self._readers.get(value, {}).pop(layer.name, None)
 
-    def _add_reader(self, layer: NetworkLayer, value: str, *, add_to_reads: bool = True) -> None:
-        if add_to_reads and value not in layer.reads:
+    def _add_reader(self, layer: NetworkLayer, value: str) -> None:
+        if value not in layer.reads:
             layer.reads.append(value)
         self._readers.setdefault(value, {})[layer.name] = layer
-
-    def _redirect_output(self, writer: NetworkLayer, value: str, into: NetworkLayer) -> None:
-        is_read = value in self.outputs or bool(self.get_readers(value))
-        remaining_outputs = [v for v in writer.writes if v != value or is_read]
-        writer.writes = [*remaining_outputs, *(v for v in into.writes if v not in remaining_outputs)]
-        for out in into.writes:
-            self.writer[out] = writer
 
     def join(self, first: NetworkLayer, others: Sequence[NetworkLayer], name: str, rule: str) -> NetworkLayer:
         """Put one layer in the place of several."""
@@ -326,7 +308,7 @@ class Network:
             rules=[*(r for p in parts for r in p.rules), rule],
         )
         self._add_layer(fused_layer)
-        self.fusions.append(Fusion(rule, tuple(fused_layer.nodes)))
+        self.fusions.append((rule, tuple(fused_layer.nodes)))
         return fused_layer
 
 
@@ -346,26 +328,17 @@ def sort_topologically(layers: Iterable[NetworkLayer]) -> list[NetworkLayer]:
 
     A value may have several writers: those that write into the output of a Concat that is gone.
     """
+    import networkx
+
     unsorted_layers = list(layers)
     writers: dict[str, list[int]] = {}
     for i, layer in enumerate(unsorted_layers):
         for value in layer.writes:
             writers.setdefault(value, []).append(i)
-    needs = [
-        {w for v in y.reads for w in writers.get(v, ()) if w != i} for i, y in enumerate(unsorted_layers)
-    ]
-    feeds: list[list[int]] = [[] for _ in unsorted_layers]
-    for i, producers in enumerate(needs):
-        for w in producers:
-            feeds[w].append(i)
-    ready = [(y.node.index, i) for i, y in enumerate(unsorted_layers) if not needs[i]]
-    heapq.heapify(ready)
-    order: list[NetworkLayer] = []
-    while ready:
-        _, i = heapq.heappop(ready)
-        order.append(unsorted_layers[i])
-        for reader in feeds[i]:
-            needs[reader].discard(i)
-            if not needs[reader]:
-                heapq.heappush(ready, (unsorted_layers[reader].node.index, reader))
-    return order
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(range(len(unsorted_layers)))
+    graph.add_edges_from(
+        (w, i) for i, y in enumerate(unsorted_layers) for v in y.reads for w in writers.get(v, ()) if w != i
+    )
+    order = networkx.lexicographical_topological_sort(graph, key=lambda i: unsorted_layers[i].node.index)
+    return [unsorted_layers[i] for i in order]

@@ -69,18 +69,10 @@ def _find_commuting_layer(network: Network, layer: NetworkLayer) -> NetworkLayer
 def fuse_inputs(network: Network) -> None:
     """Layers with weights take in the pairs of their weights, and the DequantizeLinear of what they read."""
     for start in network:
-        if start.kind in rules.LINEAR and (dequantizers := _find_dequantizers(network, start)) is not None:
-            _absorb_dequantizers(network, start, *dequantizers)
-
-
-def _find_dequantizers(network: Network, layer: NetworkLayer) -> tuple[NetworkLayer, NetworkLayer] | None:
-    """The DequantizeLinears of what a layer reads and of its weights; None where one is missing."""
-    slots = [network.writer.get(v) for v in layer.node.inputs[:2]]
-    if len(slots) < 2 or any(s is None or s.kind != _DQ for s in slots):
-        return None
-    data, weight = slots
-    assert data is not None and weight is not None  # noqa: S101, PT018 - looked at above
-    return data, weight
+        if start.kind in rules.LINEAR:
+            slots = [w for v in start.node.inputs[:2] if (w := network.writer.get(v)) and w.kind == _DQ]
+            if len(slots) == 2:
+                _absorb_dequantizers(network, start, *slots)
 
 
 def _absorb_dequantizers(
@@ -196,6 +188,3 @@ def _fuse_pools(network: Network, rule: rules.FusionRule) -> None:
                 network.fuse(layer, after[0], rule.name)
             else:
                 network.record_refusal(layer.nodes, after[0], rule.name, reason)
-
-
-__all__ = ["fuse_inputs", "fuse_outputs", "propagate"]

@@ -65,11 +65,6 @@ def _is_identity(network: Network, layer: NetworkLayer) -> bool:
     return False
 
 
-def fuse_shuffles(network: Network) -> None:
-    """Shuffles one after the other become one."""
-    _fuse_pairs(network, rules.VIEWS, network.fuse)
-
-
 def fuse_reductions(network: Network) -> None:
     """Activations and reductions in several operators become one, and averages over height and width a pooling."""
     for layer in network:
@@ -101,25 +96,6 @@ def _is_spatial_mean(network: Network, layer: NetworkLayer) -> bool:
         axes = axes_tensor.numpy().tolist() if axes_tensor is not None else None
     rank = len(network.get_shape(layer.node.inputs[0]) or ())
     return isinstance(axes, list) and rank == 4 and sorted(int(a) % 4 for a in axes) == [2, 3]
-
-
-def fuse_scales(network: Network) -> None:
-    """Scales go into the weights of the layer before them."""
-
-    def join(first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
-        return network.fold_scale(first, second, rule)
-
-    _fuse_pairs(network, rules.SCALES, join)
-
-
-def fuse_vertical(network: Network) -> None:
-    """Activations and sums go into the layer before them."""
-    _fuse_pairs(network, rules.VERTICAL, network.fuse)
-
-
-def fuse_pointwise(network: Network) -> None:
-    """What computes each element for itself becomes one layer with its like."""
-    _fuse_pairs(network, rules.POINTWISE, network.fuse_pointwise)
 
 
 def _fuse_pairs(
@@ -227,14 +203,14 @@ def _format_clip_bounds(network: Network, node: str) -> str:
 PASSES: tuple[tuple[str, Callable[[Network], None]], ...] = (
     ("constant folding", fold_constants),
     ("dead-layer removal", remove_dead_layers),
-    ("shuffle fusions", fuse_shuffles),
+    ("shuffle fusions", lambda network: _fuse_pairs(network, rules.VIEWS, network.fuse)),
     ("Q/DQ propagation", pairs.propagate),
-    ("scale fusion", fuse_scales),
+    ("scale fusion", lambda network: _fuse_pairs(network, rules.SCALES, network.fold_scale)),
     ("reduction fusions", fuse_reductions),
     ("Q/DQ fusion with weights and inputs", pairs.fuse_inputs),
-    ("vertical fusions", fuse_vertical),
+    ("vertical fusions", lambda network: _fuse_pairs(network, rules.VERTICAL, network.fuse)),
     ("Q/DQ fusion with outputs", pairs.fuse_outputs),
-    ("pointwise fusions", fuse_pointwise),
+    ("pointwise fusions", lambda network: _fuse_pairs(network, rules.POINTWISE, network.fuse_pointwise)),
     ("final dead-layer removal", remove_dead_layers),
     ("tensor merging", merge_siblings),
     ("slice removal", concats.remove_slices),
@@ -248,7 +224,7 @@ def run(network: Network, each: Callable[[str], object] = lambda _: None) -> Net
     for name, work in PASSES:
         each(name)
         work(network)
-        network.end_pass(name)
+        network.log(f"After {name}: {len(network)} layers")
     return network
 
 

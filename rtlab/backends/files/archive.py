@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from rtlab.backends.files import contents, recognise
 from rtlab.core.engine import DTYPES, Engine, Tensor
@@ -63,7 +64,7 @@ def unpack(path: Path, folder: Path) -> UnpackedArchive:
                         continue
                     # Most members of a strange archive are nothing of ours, and writing them all would take long.
                     is_complete = info.file_size <= len(head)
-                    if is_complete and base not in configs and not _is_readable(head, base):
+                    if is_complete and base not in configs and not _is_readable(io.BytesIO(head), base):
                         skipped_names.append(name)
                         budget = _reduce_budget(budget, len(head), path, name)
                         continue
@@ -77,30 +78,25 @@ def unpack(path: Path, folder: Path) -> UnpackedArchive:
                 if base in configs:
                     value = contents.load(target, "archive").value
                     configs[base] = value if isinstance(value, dict) else {}
-                elif is_complete or _is_readable_file(target):
-                    paths.append(target)
                 else:
-                    skipped_names.append(name)
+                    with target.open("rb") as content:
+                        is_readable = is_complete or _is_readable(content, base)
+                    if is_readable:
+                        paths.append(target)
+                    else:
+                        skipped_names.append(name)
                 if len(paths) > _SEVERAL:
                     # Two of them are of one kind, which is refused by name.
                     recognise.sort_by_kind(paths)
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        NotImplementedError,
-        RuntimeError,
-        EOFError,
-        OSError,
-        ValueError,
-    ) as error:
+    # A member may be of a method or encryption that Python lacks, which is a RuntimeError.
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
         raise _make_damage_error(path, f'member "{name}" is damaged ({error})') from error
-    notes = (
-        [f"Members of the archive that are not read: {', '.join(skipped_names[:3])}."]
-        if skipped_names
-        else []
-    )
+    notes = (f"Members of the archive that are not read: {', '.join(skipped_names[:3])}.",)
     return UnpackedArchive(
-        recognise.sort_by_kind(paths), configs["plan_cfg.json"], configs["build_cfg.json"], tuple(notes)
+        recognise.sort_by_kind(paths),
+        configs["plan_cfg.json"],
+        configs["build_cfg.json"],
+        notes if skipped_names else (),
     )
 
 
@@ -111,16 +107,9 @@ def _reduce_budget(budget: int, size: int, path: Path, name: str) -> int:
     return budget - size
 
 
-def _is_readable(data: bytes, name: str) -> bool:
+def _is_readable(file: BinaryIO, name: str) -> bool:
     try:
-        return recognise.detect_stream_kind(io.BytesIO(data), name) is not None
-    except ReadError:
-        return False
-
-
-def _is_readable_file(path: Path) -> bool:
-    try:
-        return bool(recognise.detect_kind(path))
+        return recognise.detect_stream_kind(file, name) is not None
     except ReadError:
         return False
 

@@ -14,8 +14,9 @@ import datetime
 import lzma
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -85,7 +86,7 @@ class BuildFile(msgspec.Struct, frozen=True, omit_defaults=True):
     layers: tuple[Layer, ...]
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
-    detail: str = "layer"
+    detail: Literal["layer", "region"] = "layer"
     allocations: tuple[Allocation, ...] = ()
     totals: dict[str, int] = {}
     notes: tuple[str, ...] = ()
@@ -98,6 +99,14 @@ class BuildFile(msgspec.Struct, frozen=True, omit_defaults=True):
     source: RecordedGraph | None = None
     graph: RecordedGraph | None = None
     times: SavedTimes | None = None
+
+
+#: What a file and an engine have by one name.
+_SHARED = tuple(f for f in BuildFile.__struct_fields__ if f in Engine.__dataclass_fields__)
+
+
+def _get_fields(source: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
 
 
 def encode(
@@ -120,30 +129,21 @@ def encode(
     compiled_graph = (
         graph if graph is not None and (source is None or graph.structure != source.structure) else None
     )
+    content = _get_fields(engine, _SHARED) | {
+        "target": str(engine.target),
+        "built": engine.built and engine.built.replace(microsecond=0),
+        "seconds": round(engine.seconds, 3),
+        "totals": dict(engine.totals),
+        "log": remove_folders(engine.log),
+    }
     build_file = BuildFile(
         rtlab_build=SCHEMA,
-        backend=engine.backend,
-        version=engine.version,
-        target=str(engine.target),
-        built=engine.built and engine.built.replace(microsecond=0),
-        seconds=round(engine.seconds, 3),
-        maker=engine.maker,
-        layers=engine.layers,
-        inputs=engine.inputs,
-        outputs=engine.outputs,
-        detail=engine.detail,
-        allocations=engine.allocations,
-        totals=dict(engine.totals),
-        notes=engine.notes,
-        device=engine.device,
-        profiles=engine.profiles,
-        calibration=engine.calibration,
-        log=remove_folders(engine.log),
         variant=words,
         structure="" if source is None else source.structure,
         source=None if source is None else _pack_graph(source),
         graph=None if compiled_graph is None else _pack_graph(compiled_graph),
         times=None if profile is None else _pack_times(profile),
+        **content,
     )
     return msgspec.json.encode(build_file, order="deterministic")
 
@@ -159,26 +159,8 @@ def to_engine(build_file: BuildFile) -> Engine:
     Raises:
         VariantError: its target is none.
     """
-    return Engine(
-        backend=build_file.backend,
-        version=build_file.version,
-        target=Target(build_file.target),
-        layers=build_file.layers,
-        inputs=build_file.inputs,
-        outputs=build_file.outputs,
-        detail="region" if build_file.detail == "region" else "layer",
-        allocations=build_file.allocations,
-        totals=build_file.totals,
-        log=build_file.log,
-        seconds=build_file.seconds,
-        built=build_file.built,
-        notes=build_file.notes,
-        device=build_file.device,
-        profiles=build_file.profiles,
-        calibration=build_file.calibration,
-        maker=build_file.maker,
-        recorded=True,
-    )
+    shared = _get_fields(build_file, _SHARED) | {"target": Target(build_file.target)}
+    return Engine(**shared, recorded=True)
 
 
 def decode(content: bytes, name: str) -> BuildFile:
@@ -230,17 +212,9 @@ def read(path: Path) -> Recording:
 
 def _pack_times(profile: Profile) -> SavedTimes:
     """The times of an engine as a file has them."""
-    return SavedTimes(
-        source=profile.source,
-        device=profile.device,
-        processor=profile.processor,
-        samples={layer: tuple(times.tolist()) for layer, times in profile.samples.items()},
-        total=tuple(profile.total.tolist()),
-        warmup=profile.warmup,
-        taken=profile.taken,
-        note=profile.note,
-        runs=profile.runs,
-    )
+    samples = {layer: tuple(times.tolist()) for layer, times in profile.samples.items()}
+    numbers = {"samples": samples, "total": tuple(profile.total.tolist())}
+    return SavedTimes(**(_get_fields(profile, SavedTimes.__struct_fields__) | numbers))
 
 
 def _unpack_times(saved_times: SavedTimes, engine: Engine, name: str) -> Profile:
@@ -258,17 +232,9 @@ def _unpack_times(saved_times: SavedTimes, engine: Engine, name: str) -> Profile
         for time in times
     ):
         raise contents.fault("build", name, "a time of it is negative", "milliseconds")
-    return Profile(
-        source=saved_times.source,
-        device=saved_times.device,
-        samples={layer: np.array(times, np.float64) for layer, times in saved_times.samples.items()},
-        total=np.array(saved_times.total, np.float64),
-        warmup=saved_times.warmup,
-        taken=saved_times.taken,
-        note=saved_times.note,
-        processor=saved_times.processor,
-        runs=saved_times.runs,
-    )
+    samples = {layer: np.array(times, np.float64) for layer, times in saved_times.samples.items()}
+    numbers = {"samples": samples, "total": np.array(saved_times.total, np.float64)}
+    return Profile(**(_get_fields(saved_times, SavedTimes.__struct_fields__) | numbers))
 
 
 def _pack_graph(model: Model) -> RecordedGraph:

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -146,18 +147,25 @@ def load(path: Path, kind: str) -> Document:
     return parse_lenient(read_text(path, kind), path.name, kind)
 
 
+def load_rows(path: Path, kind: str, expected: str, document: Document | None = None) -> Document:
+    """Read a JSON file that holds a list of one row at least, or check that a document is one; see ``load``."""
+    document = document or load(path, kind)
+    if not isinstance(document.value, list):
+        raise fault(kind, path.name, f"line 1: it holds {format_value(document.value)}", expected)
+    if not document.value:
+        raise fault(kind, path.name, "row 0: there is none", expected)
+    return document
+
+
 def parse_lenient(text: str, file: str, kind: str) -> Document:
     """Read a JSON text, repaired where its writer is known for a fault; see ``load``."""
     try:
         return parse(text, file, kind)
     except ReadError:
         repaired_text = _repair(text, kind)
-        if repaired_text == text:
-            raise
-        try:
-            return parse(repaired_text, file, kind)
-        except ReadError:
-            pass
+        if repaired_text != text:
+            with contextlib.suppress(ReadError):
+                return parse(repaired_text, file, kind)
         raise
 
 
@@ -170,15 +178,9 @@ def parse_partial(text: str, file: str, kind: str) -> Document:
             return Document(*part)
         raise
     # What a cut leaves may begin with a number, or be one entry.
-    if isinstance(document.value, dict if kind == "layers" else list) and (
-        kind != "layers" or "Layers" in document.value
-    ):
-        return document
-    if (
-        isinstance(document.value, list)
-        and document.value
-        and all(isinstance(e, (str, dict)) for e in document.value)
-    ):
+    value = document.value
+    is_whole = isinstance(value, dict) and "Layers" in value if kind == "layers" else isinstance(value, list)
+    if is_whole or (isinstance(value, list) and value and all(isinstance(e, (str, dict)) for e in value)):
         return document
     part = fragments.salvage(_repair(text, kind), file, kind)
     return Document(*part) if part else document
@@ -211,10 +213,6 @@ def _repair(text: str, kind: str) -> str:
 
 def _escape(row: re.Match[str]) -> str:
     return row[1] + row[2].replace("\\", "\\\\").replace('"', '\\"') + row[3]
-
-
-#: Lists of nothing but whole numbers.
-_INT_ONLY = {int}
 
 
 def parse(text: str, file: str, kind: str) -> Document:
@@ -258,12 +256,7 @@ def parse(text: str, file: str, kind: str) -> Document:
 
 def find_json_starts(text: str) -> list[int]:
     """Where JSON may begin on a line, the first few places."""
-    positions = []
-    for match in _START.finditer(text):
-        positions.append(match.end())
-        if len(positions) == _TRIES:
-            break
-    return positions
+    return [match.end() for match in itertools.islice(_START.finditer(text), _TRIES)]
 
 
 def _make_object(
@@ -272,7 +265,7 @@ def _make_object(
     members = dict(items)
     for key, value in items:
         # Shapes, strides and kernels repeat: one list each, or Python looks through tens of thousands for garbage.
-        if value.__class__ is list and set(map(type, value)) == _INT_ONLY:
+        if value.__class__ is list and set(map(type, value)) == {int}:
             members[key] = lists.setdefault(tuple(value), value)
     if len(members) != len(items):
         names: set[str] = set()

@@ -85,14 +85,14 @@ def parse(
     top: Mapping[str, object] = document if isinstance(document, dict) else {"Layers": document}
     entries = top.get("Layers")
     if not isinstance(entries, list):
-        content = (
-            f"keys {format_keys(top)}" if isinstance(document, dict) else f"a JSON {type(document).__name__}"
-        )
-        if "Layers" in top and isinstance(document, dict):
-            content = f'{format_value(entries)} under the key "Layers"'
-        raise fault(
-            "layers", file, f"line 1: it holds {content}, not a list of layers", 'a list under "Layers"'
-        )
+        content = f"a JSON {type(document).__name__}"
+        if isinstance(document, dict):
+            has_key = "Layers" in document
+            content = (
+                f'{format_value(entries)} under the key "Layers"' if has_key else f"keys {format_keys(top)}"
+            )
+        problem = f"line 1: it holds {content}, not a list of layers"
+        raise fault("layers", file, problem, 'a list under "Layers"')
     if not entries:
         raise ReadError(
             f'Cannot read layers file "{file}": the list under the key "Layers" is empty; layers belong there. The '
@@ -186,9 +186,7 @@ def _assign_profiles(entries: Sequence[tuple[str, _Entry]]) -> list[int]:
         if profile is not None and (match := _MYELIN.search(name))
     }
     owners = []
-    last = (
-        0 if any(p is None for p in profiles[:1]) else min((p for p in profiles if p is not None), default=0)
-    )
+    last = 0 if profiles[0] is None else min(p for p in profiles if p is not None)
     for (name, _), profile in zip(entries, profiles, strict=True):
         if profile is None and (match := _MYELIN.search(name)):
             profile = graphs.get(match[1])  # noqa: PLW2901 - the same question, asked further
@@ -248,11 +246,9 @@ def _read_edges(
             )
             for mode in ("input", "output")
         }
-        return (
-            _unique_by_name(sides["input"]),
-            _unique_by_name(sides["output"]),
-            _read_profile_shapes(entries),
-        )
+        # They repeat for each profile.
+        sides = {mode: tuple({t.name: t for t in tensors}.values()) for mode, tensors in sides.items()}
+        return sides["input"], sides["output"], _read_profile_shapes(entries)
     input_tensors = {t.name: t for layer in layers for t in layer.inputs}
     output_tensors = {t.name: t for layer in layers for t in layer.outputs}
     bindings = top.get("Bindings")
@@ -283,10 +279,6 @@ def _read_profile_shapes(entries: Sequence[_Entry]) -> tuple[tuple[tuple[str, Sh
     return tuple(tuple(p.items()) for p in profiles) if any(profiles) else ()
 
 
-def _unique_by_name(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple({t.name: t for t in tensors}.values())
-
-
 def _make_tensors(entries: object, shapeless: list[str], *, keep_profile: bool = False) -> tuple[Tensor, ...]:
     if not isinstance(entries, list):
         return ()
@@ -311,9 +303,9 @@ def _parse_format(type_: str, format_text: str) -> tuple[str, str]:
     """Data type and format. A bare type such as "Half" is no format; one that is new stands in small letters."""
     match = _TYPE.search(type_)
     new = type_.lower() if type_.isidentifier() and type_ != format_text else ""
-    return _TYPES[match[1].lower()] if match else new, "" if match and match[
-        0
-    ] == format_text else format_text
+    if match is None:
+        return new, format_text
+    return _TYPES[match[1].lower()], "" if match[0] == format_text else format_text
 
 
 def _parse_ints(value: object) -> tuple[int, ...] | None:

@@ -92,12 +92,8 @@ def read_device(path: Path | None) -> DeviceRecord:
     document = contents.load(path, "metadata").value
     entry = document[0] if isinstance(document, list) and document else document
     if not isinstance(entry, dict):
-        raise fault(
-            "metadata",
-            path.name,
-            f"line 1: it holds no object but {format_value(document)}",
-            '"device_information"',
-        )
+        problem = f"line 1: it holds no object but {format_value(document)}"
+        raise fault("metadata", path.name, problem, '"device_information"')
     device_info = entry.get("device_information")
     device_info = device_info if isinstance(device_info, dict) else entry
     name = device_info.get("Selected Device") or device_info.get("Name")
@@ -130,34 +126,23 @@ def read_latencies(path: Path | None, device_record: DeviceRecord) -> Latencies:
             np.asarray([] if device_record.latency is None else [device_record.latency], dtype=np.float64)
         )
     document = contents.parse_partial(contents.read_text(path, "times"), path.name, "times")
-    rows = document.value
-    if not isinstance(rows, list) or not rows:
-        problem = (
-            f"line 1: it holds {format_value(rows)}" if not isinstance(rows, list) else "row 0: there is none"
-        )
-        raise fault("times", path.name, problem, 'a list of rows with "computeMs"')
+    rows = contents.load_rows(path, "times", 'a list of rows with "computeMs"', document).value
     compute: list[float] = []
     latency_samples: list[float] = []
     for i, row in enumerate(rows):
         time = _parse_time(row.get("computeMs")) if isinstance(row, dict) else None
         if time is None:
-            content = (
-                f'{format_value(row.get("computeMs"))} under "computeMs"'
-                if isinstance(row, dict)
-                else format_value(row)
-            )
-            raise fault(
-                "times", path.name, f"row {i} has {content}", 'a time in milliseconds under "computeMs"'
-            )
+            content = format_value(row)
+            if isinstance(row, dict):
+                content = f'{format_value(row.get("computeMs"))} under "computeMs"'
+            expected = 'a time in milliseconds under "computeMs"'
+            raise fault("times", path.name, f"row {i} has {content}", expected)
         compute.append(time)
-        latency = _parse_time(row.get("latencyMs"))
-        if latency is not None:
+        if (latency := _parse_time(row.get("latencyMs"))) is not None:
             latency_samples.append(latency)
     notes = list(document.notes)
-    compute_median, latency_median = (
-        float(np.median(compute)),
-        float(np.median(latency_samples)) if len(latency_samples) == len(rows) else math.nan,
-    )
+    compute_median = float(np.median(compute))
+    latency_median = float(np.median(latency_samples)) if len(latency_samples) == len(rows) else math.nan
     # Copies that take no time tell nothing.
     if latency_median > 1.01 * compute_median:
         notes.append(
@@ -168,11 +153,7 @@ def read_latencies(path: Path | None, device_record: DeviceRecord) -> Latencies:
 
 
 def read_rows(path: Path) -> ProfileRows:
-    """Read the times of layers, as JSON or as a printed table.
-
-    Raises:
-        ReadError: a row has no time.
-    """
+    """Read the times of layers, as JSON or as a printed table; ``ReadError`` where a row has no time."""
     text = contents.read_text(path, "profile")
     if printed.TIME.search(text):
         runs = printed.parse_times(text, path.name)
@@ -182,12 +163,8 @@ def read_rows(path: Path) -> ProfileRows:
     document = contents.parse_partial(text, path.name, "profile")
     entries = document.value
     if not isinstance(entries, list):
-        raise fault(
-            "profile",
-            path.name,
-            f"line 1: it holds {format_value(entries)}, no rows with a name and a time",
-            "a list of rows",
-        )
+        problem = f"line 1: it holds {format_value(entries)}, no rows with a name and a time"
+        raise fault("profile", path.name, problem, "a list of rows")
     contents.check_layer_count("profile", path.name, len(entries))
     count: int | None = None
     named_rows: list[tuple[int, dict[str, object]]] = []
@@ -377,23 +354,16 @@ def read_outputs(path: Path, engine: Engine) -> tuple[Outputs, list[str]]:
     Raises:
         ReadError: a tensor is damaged, or none is an output of the engine.
     """
-    document = contents.load(path, "output")
-    entries = document.value
-    if not isinstance(entries, list) or not entries:
-        problem = (
-            f"line 1: it holds {format_value(entries)}"
-            if not isinstance(entries, list)
-            else "row 0: there is none"
-        )
-        raise fault("output", path.name, problem, "a list of tensors")
+    document = contents.load_rows(path, "output", "a list of tensors")
     types = {t.name: t.dtype for t in engine.outputs}
     tensors: dict[str, NDArray[np.generic]] = {}
-    for i, entry in enumerate(entries):
+    for i, entry in enumerate(document.value):
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
             raise fault("output", path.name, f"row {i} has no name", 'a text under "name"')
-        tensors[inspector.split_profile(name)[0]] = _read_tensor(
-            entry, path.name, f'row {i}, tensor "{name}"', types
+        plain_name = inspector.split_profile(name)[0]
+        tensors[plain_name] = _read_tensor(
+            entry, path.name, f'row {i}, tensor "{name}"', types.get(plain_name, "")
         )
     unmatched_names = [n for n in tensors if n not in types]
     if types and len(unmatched_names) == len(tensors):
@@ -412,36 +382,28 @@ def read_outputs(path: Path, engine: Engine) -> tuple[Outputs, list[str]]:
     return tensors, notes
 
 
-def _read_tensor(
-    entry: Mapping[str, object], file: str, where: str, types: Mapping[str, str]
-) -> NDArray[np.generic]:
+def _read_tensor(entry: Mapping[str, object], file: str, where: str, dtype: str) -> NDArray[np.generic]:
     dimensions, values = entry.get("dimensions"), entry.get("values")
     if not isinstance(dimensions, str) or not re.fullmatch(r"(\d{1,12}(x\d{1,12}){0,31})?", dimensions):
-        raise fault(
-            "output",
-            file,
-            f'{where} has {format_value(dimensions)} under "dimensions"',
-            'a shape such as "1x10"',
-        )
+        problem = f'{where} has {format_value(dimensions)} under "dimensions"'
+        raise fault("output", file, problem, 'a shape such as "1x10"')
     if not isinstance(values, list):
         raise fault("output", file, f'{where} has {format_value(values)} under "values"', "a list of numbers")
     bad_index = next(
         (k for k, v in enumerate(values) if isinstance(v, bool) or not isinstance(v, (int, float))), None
     )
     if bad_index is not None:
-        raise fault(
-            "output", file, f"{where} has {format_value(values[bad_index])} as value {bad_index}", "a number"
-        )
+        problem = f"{where} has {format_value(values[bad_index])} as value {bad_index}"
+        raise fault("output", file, problem, "a number")
     shape = tuple(int(d) for d in dimensions.split("x")) if dimensions else ()
     if math.prod(shape) != len(values):
         raise fault("output", file, f"{where} has {len(values)} values", f"{dimensions or 1} of them")
-    name = inspector.split_profile(str(entry["name"]))[0]
+    kind = NUMPY.get(dtype, "float32")
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             as_float64 = np.asarray(values, dtype=np.float64).reshape(shape)
             # Values that the type cannot hold show that the type is another.
             exact = np.asarray(values).reshape(shape)
-            kind = NUMPY.get(types.get(name, ""), "float32")
             fits = kind.startswith("float") or (
                 exact.dtype.kind in "iu" and bool((exact.astype(kind) == exact).all())
             )
@@ -454,11 +416,8 @@ def _read_tensor(
 
 def _parse_time(value: object) -> float | None:
     milliseconds = parse_number(value)
-    return (
-        milliseconds
-        if milliseconds is not None and (milliseconds == 0 or _LEAST <= milliseconds <= _MOST)
-        else None
-    )
+    is_time = milliseconds is not None and (milliseconds == 0 or _LEAST <= milliseconds <= _MOST)
+    return milliseconds if is_time else None
 
 
 def format_names(names: Sequence[str] | Mapping[str, float]) -> str:

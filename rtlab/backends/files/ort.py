@@ -64,11 +64,7 @@ def read(profile: Path | None, model: Path | None) -> Recording:
 
 def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Kernel times of the profile, each with a name, microseconds and arguments; and notes."""
-    document = contents.load(path, "ort_profile")
-    if not isinstance(document.value, list):
-        raise fault(
-            "ort_profile", path.name, f"line 1: it holds {format_value(document.value)}", "a list of events"
-        )
+    document = contents.load_rows(path, "ort_profile", "a list of events")
     kernel_events: list[dict[str, Any]] = []
     run_times: list[float] = []
     for i, event in enumerate(document.value):
@@ -153,11 +149,11 @@ def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> P
         )
     providers = {str(e["args"].get("provider") or _CPU) for e in events}
     processor: Processor = "CPU" if providers == {_CPU} else "GPU"
-    note = (
-        f"{len(unmatched_names)} profiled nodes are in bodies or unknown: {format_names(unmatched_names)}"
-        if unmatched_names
-        else ""
-    )
+    note = ""
+    if unmatched_names:
+        note = (
+            f"{len(unmatched_names)} profiled nodes are in bodies or unknown: {format_names(unmatched_names)}"
+        )
     return Profile(
         source="ONNX Runtime, device not recorded",
         device="",

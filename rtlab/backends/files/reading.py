@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rtlab.backends import compiler_info
-from rtlab.backends.files import archive, build, contents, inspector, measured, printed, recognise
-from rtlab.core import temporary
+from rtlab.backends.files import (
+    archive,
+    build,
+    contents,
+    inspector,
+    measured,
+    ort,
+    printed,
+    recognise,
+    results,
+)
+from rtlab.backends.log import verbose
 from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.trace import Outputs, Profile, Recording
+from rtlab.core.variant import Target
 from rtlab.errors import ReadError
-
-if TYPE_CHECKING:
-    from rtlab.backends.log.verbose import ParsedLog
 
 #: How to make files of a serialized engine, which only TensorRT itself can open, on a GPU like the one it is for.
 EXPORT = (
@@ -71,11 +79,13 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
         return build.read(paths["build"])
     if "archive" in paths:
         return _read_archive(paths, select)
+    if {"output", "results"} <= set(paths):
+        raise ReadError(
+            "Cannot read two sets of tensors: output and results are both given. Leave one of them out."
+        )
     if {"layers", "log", "profile", "times"} & set(paths):
         return _read_engine(paths, select)
     if "ort_profile" in paths or "ort_model" in paths:
-        from rtlab.backends.files import ort
-
         return ort.read(paths.get("ort_profile"), paths.get("ort_model"))
     if "results" in paths:
         return _read_tensors(paths["results"])
@@ -99,8 +109,6 @@ def parse_log(text: str) -> BuildLog:
     Raises:
         ReadError: nothing in it tells of a build.
     """
-    from rtlab.backends.log import verbose
-
     return verbose.parse(text).log
 
 
@@ -170,12 +178,9 @@ def _make_plan_error(path: Path) -> ReadError:
 
 
 def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
-    if "output" in paths and "results" in paths:
-        raise ReadError(
-            "Cannot read two sets of tensors: output and results are both given. Leave one of them out."
-        )
     device = measured.read_device(paths.get("metadata"))
-    parsed_log = _parse_log(paths)
+    # It may be that of a run alone.
+    parsed_log = verbose.parse(paths["log"], require_build=False) if "log" in paths else None
     rows = _read_rows(paths, parsed_log)
     inspected_engine, log = _read_layers(paths, select, rows, parsed_log)
     if not inspected_engine.layers and rows is not None:
@@ -185,7 +190,17 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     if rows is not None:
         device = device.merge(rows.device)
     times = measured.read_latencies(paths.get("times"), device)
-    profile, time_notes = _read_times(paths, rows, inspected_engine, device, times)
+    profile: Profile | None = None
+    time_notes: Sequence[str] = ()
+    if rows is not None and inspected_engine.layers:
+        path = paths.get("profile") or paths["log"]
+        profile, time_notes = measured.join_times(rows, inspected_engine, path, device, times)
+    elif len(times.compute):
+        # The one median of metadata is of untold many.
+        runs = None if "times" in paths else 0
+        source = measured.describe_source(device)
+        profile = Profile(source, "", {}, times.compute, warmup=0, taken=None, processor="GPU", runs=runs)
+        time_notes = times.notes
     notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes]
     if not inspected_engine.layers and not (parsed_log and parsed_log.has_build):
         notes.append(_NO_ENGINE)
@@ -207,37 +222,14 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     )
     outputs: Outputs | None = None
     reference: Outputs | None = None
-    tensor_notes: tuple[str, ...] = ()
+    tensor_notes: Sequence[str] = ()
     if "output" in paths:
-        outputs, output_notes = measured.read_outputs(paths["output"], engine)
-        tensor_notes = tuple(output_notes)
+        outputs, tensor_notes = measured.read_outputs(paths["output"], engine)
     elif "results" in paths:
         outputs, reference, tensor_notes = _read_results(paths["results"], engine)
-    engine = dataclasses.replace(engine, notes=(*engine.notes, *tensor_notes)) if tensor_notes else engine
-    return Recording(
-        engine, profile, log if parsed_log and parsed_log.has_build else None, outputs, reference
-    )
-
-
-def _read_times(
-    paths: Mapping[str, Path],
-    rows: measured.ProfileRows | None,
-    inspected_engine: inspector.InspectedEngine,
-    device: measured.DeviceRecord,
-    times: measured.Latencies,
-) -> tuple[Profile | None, Sequence[str]]:
-    """Times of layers and of inferences, as far as the files have them, and notes."""
-    if rows is not None and inspected_engine.layers:
-        return measured.join_times(
-            rows, inspected_engine, paths.get("profile") or paths["log"], device, times
-        )
-    if not len(times.compute):
-        return None, ()
-    # The one median of metadata is of untold many.
-    runs = None if "times" in paths else 0
-    source = measured.describe_source(device)
-    profile = Profile(source, "", {}, times.compute, warmup=0, taken=None, processor="GPU", runs=runs)
-    return profile, times.notes
+    engine = dataclasses.replace(engine, notes=(*engine.notes, *tensor_notes))
+    has_build = parsed_log is not None and parsed_log.has_build
+    return Recording(engine, profile, log if has_build else None, outputs, reference)
 
 
 def _make_layers_from_rows(
@@ -253,16 +245,9 @@ def _make_layers_from_rows(
     )
 
 
-def _parse_log(paths: Mapping[str, Path]) -> ParsedLog | None:
-    """The log, if one is given. It may be that of a run alone."""
-    if "log" not in paths:
-        return None
-    from rtlab.backends.log import verbose
-
-    return verbose.parse(paths["log"], require_build=False)
-
-
-def _read_rows(paths: Mapping[str, Path], parsed_log: ParsedLog | None) -> measured.ProfileRows | None:
+def _read_rows(
+    paths: Mapping[str, Path], parsed_log: verbose.ParsedLog | None
+) -> measured.ProfileRows | None:
     """Times of layers: those of the profile, or a table in the log of a run."""
     if "profile" in paths:
         return measured.read_rows(paths["profile"])
@@ -277,22 +262,18 @@ def _read_layers(
     paths: Mapping[str, Path],
     select: int | None,
     rows: measured.ProfileRows | None,
-    parsed_log: ParsedLog | None,
+    parsed_log: verbose.ParsedLog | None,
 ) -> tuple[inspector.InspectedEngine, BuildLog | None]:
     """Layers of the layer file, or of the log; and the log."""
-    log: BuildLog | None = None
-    log_engine: inspector.InspectedEngine | None = None
+    log = None if parsed_log is None else parsed_log.log
+    log_engine = inspector.InspectedEngine((), (), (), (), None)
     if parsed_log is not None:
-        log = parsed_log.log
         log_engine = _read_log_layers(parsed_log, paths["log"].name, select, rows)
     if "layers" not in paths:
-        if log is None or log_engine is None:
-            return inspector.InspectedEngine((), (), (), (), None), None
-        if parsed_log is not None and not parsed_log.has_build:
-            return log_engine, log
-        return dataclasses.replace(
-            log_engine, notes=(*log_engine.notes, *_note_missing_layers(log, len(log_engine.layers)))
-        ), log
+        if parsed_log is not None and parsed_log.has_build:
+            missing = _note_missing_layers(parsed_log.log, len(log_engine.layers))
+            log_engine = dataclasses.replace(log_engine, notes=(*log_engine.notes, *missing))
+        return log_engine, log
     path = paths["layers"]
     text = contents.read_text(path, "layers")
     document = (
@@ -308,13 +289,13 @@ def _read_layers(
         duplicate_keys=document.twice,
     )
     notes = (*document.notes, *inspected_engine.notes)
-    if log_engine is not None and log is not None:
+    if log is not None:
         notes += _check_same_build(paths["log"], log, log_engine, inspected_engine)
     return dataclasses.replace(inspected_engine, notes=notes), log
 
 
 def _read_log_layers(
-    parsed_log: ParsedLog, file: str, select: int | None, rows: measured.ProfileRows | None
+    parsed_log: verbose.ParsedLog, file: str, select: int | None, rows: measured.ProfileRows | None
 ) -> inspector.InspectedEngine:
     """Layers that a log lists. The inspector's text form tells more than the builder's own listing."""
     contents.check_layer_count("log", file, len(parsed_log.layers))
@@ -394,8 +375,6 @@ def _note_missing_layers(log: BuildLog, layers: int) -> tuple[str, ...]:
 
 
 def _read_results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, tuple[str, ...]]:
-    from rtlab.backends.files import results
-
     _, outputs, reference, notes = results.read(path)
     output_names = {t.name for t in engine.outputs}
     tensor_names = output_names | {t.name for y in engine.layers for t in y.outputs}
@@ -411,9 +390,6 @@ def _read_results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, 
 
 def _read_tensors(path: Path) -> Recording:
     """A recording of tensors alone."""
-    from rtlab.backends.files import results
-    from rtlab.core.variant import Target
-
     runner, outputs, reference, notes = results.read(path)
     types = {v: k for k, v in NUMPY.items()}
     tensors = tuple(
@@ -434,7 +410,7 @@ def _read_tensors(path: Path) -> Recording:
 
 def _read_archive(paths: Mapping[str, Path], select: int | None) -> Recording:
     path = paths["archive"]
-    with temporary.folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         try:
             unpacked_archive = archive.unpack(path, Path(folder))
             # What is given beside an archive stands for what is in it.

@@ -130,16 +130,14 @@ def detect_stream_kind(file: BinaryIO, name: str) -> str | None:
 def _make_unknown_error(path: Path, head: bytes) -> ReadError:
     description = next((w for magic, w in _ELSE.items() if head.startswith(magic)), "")
     if not head:
-        description = "it is empty"
+        description = "empty"
     elif _LAYER.match(head):
         description = (
-            "it is one line of a listing of layers, cut off within the name of its layer, "
-            "which is all that it tells"
+            "one line of a listing, cut off within the name of its layer, which is all that it tells"
         )
-    elif description:
-        description = f"it is {description}"
-    else:
-        description = f"it begins with {head[:16]!r}, which tells no kind"
+    description = (
+        f"it is {description}" if description else f"it begins with {head[:16]!r}, which tells no kind"
+    )
     return ReadError(
         f'Cannot read "{path.name}": byte 0: {description}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
         'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
@@ -183,13 +181,9 @@ def sort_by_kind(paths: Iterable[Path]) -> dict[str, Path]:
     has_several_profiles = sum(file_kind == "profile" for _, file_kind in kinds) > 1
     for path, detected_kind in kinds:
         # A log of trtexec that ends in a table of what was exported as well.
-        file_kind = (
-            "log"
-            if has_several_profiles and detected_kind == "profile" and is_table_in_log(path)
-            else detected_kind
-        )
-        other = paths_by_kind.get(file_kind)
-        if other is not None:
+        is_log = has_several_profiles and detected_kind == "profile" and is_table_in_log(path)
+        file_kind = "log" if is_log else detected_kind
+        if (other := paths_by_kind.get(file_kind)) is not None:
             ranks = _rank(file_kind, other), _rank(file_kind, path)
             if ranks[0] == ranks[1]:
                 raise ReadError(
@@ -203,23 +197,25 @@ def sort_by_kind(paths: Iterable[Path]) -> dict[str, Path]:
     return paths_by_kind
 
 
+def _read_head(path: Path) -> str:
+    with open_input(path) as file:
+        head = file.read(_HEAD)
+    return head.decode(contents.detect_encoding(head[:4]), "replace")
+
+
 def _rank(file_kind: str, path: Path) -> int:
     """Which of two files of one kind tells more of an engine."""
     if file_kind == "log":
         return int("build" in path.name)
     if file_kind != "metadata":
         return 0
-    with open_input(path) as file:
-        head = file.read(_HEAD)
-    keys = _collect_keys(head.decode(contents.detect_encoding(head[:4]), "replace"))
+    keys = _collect_keys(_read_head(path))
     return 2 * ("performance_summary" in keys) + bool(keys & {"device_information", "ComputeCapability"})
 
 
 def is_table_in_log(path: Path) -> bool:
     """Whether a profile is a table in a log of trtexec, which also tells machine and version."""
-    with open_input(path) as file:
-        head = file.read(_HEAD)
-    text = wrapping.strip_wrapping(head.decode(contents.detect_encoding(head[:4]), "replace"))
+    text = wrapping.strip_wrapping(_read_head(path))
     return printed.TABLE.search(text) is not None and _LOG.search(text) is not None
 
 
@@ -258,11 +254,8 @@ def _detect_zip(file: BinaryIO, name: str) -> str | None:
             f'Cannot read archive file "{name}": byte 0 begins a zip file, but its directory is damaged '
             f"({error}); a whole archive belongs there. {contents.AGAIN['archive']}"
         ) from error
-    return (
-        "archive"
-        if names & _MEMBERS or any(n.endswith((".graph.json", ".profile.json")) for n in names)
-        else None
-    )
+    has_exports = any(n.endswith((".graph.json", ".profile.json")) for n in names)
+    return "archive" if names & _MEMBERS or has_exports else None
 
 
 def _detect_onnx(file: BinaryIO, size: int) -> str | None:

@@ -67,10 +67,8 @@ def _read_iteration(name: str, iterations: list[Any], file: str) -> Outputs:
         raise fault("results", file, f"{where}: no tensors ({error})", "its outputs") from error
     bad_name = next((k for k, v in tensors.items() if v.dtype.kind not in "fiub"), None)
     if not tensors or bad_name is not None:
-        content = (
-            "no tensor"
-            if bad_name is None
-            else f'tensor "{bad_name}" of type {format_value(str(tensors[bad_name].dtype))}'
-        )
+        content = "no tensor"
+        if bad_name is not None:
+            content = f'tensor "{bad_name}" of type {format_value(str(tensors[bad_name].dtype))}'
         raise fault("results", file, f"{where}: it has {content}", "tensors of numbers")
     return tensors

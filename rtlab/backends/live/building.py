@@ -8,6 +8,7 @@ import difflib
 import functools
 import importlib.metadata
 import pickle
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +20,7 @@ from rtlab.backends.live import calibrator, child, compiler, refusals, worker_po
 from rtlab.backends.live.job_spec import BuildSpec, CalibratorInput
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
-from rtlab.core import files, temporary
+from rtlab.core import files
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
@@ -74,15 +75,10 @@ def build(
     times: bool,
     runs: bool,
 ) -> BuiltPlan:
-    """Build in a child process.
+    """Build in a child process, with the binding of a backend in a version, which is empty where unknown.
 
-    Args:
-        request: The model and its variant; the options of the variant are applied.
-        progress: Told of the builder's phases.
-        backend: Whose binding compiles, and whose name opens error messages.
-        version: The version of the binding, empty where unknown.
-        times: Whether this compiler times kernels, and so can keep a timing cache.
-        runs: Whether the engine is to run here; then its plan is kept, and its inner values can be read.
+    ``times`` says that this compiler times kernels, and so can keep a timing cache; ``runs`` that the engine is to run
+    here: then its plan is kept, and its inner values can be read.
 
     Raises:
         VariantError: an option does not exist or does not fit the model.
@@ -99,7 +95,7 @@ def build(
     if options.implicit:
         _check_implicit(request, error_prefix, f"{product} {version}")
     notes: list[str] = []
-    with temporary.folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "log"
         file, names = _write_model(request.model, Path(folder), static=not profiles, progress=progress)
         spec = BuildSpec(
@@ -134,7 +130,9 @@ def build(
                 path=backend.path,
             )
         except RtlabError as error:
-            tail = _read_tail(log) if spec.on_gpu else refusals.drop_driver_lines(_read_tail(log))
+            # The last lines, as many as one reads.
+            tail = "\n".join(_read(log).splitlines()[-200:])
+            tail = tail if spec.on_gpu else refusals.drop_driver_lines(tail)
             error.details = "\n".join(filter(None, (error.details, tail)))
             raise
         text = _read(log)
@@ -196,15 +194,10 @@ def open_engine(plan: BuiltPlan, request: BuildRequest, progress: Progress, back
         ReadError, RunError, Unavailable: the plan cannot be loaded here.
         Cancelled: ``progress`` asked to stop.
     """
-    error_prefix, plan_bytes = (
-        f'Backend "{backend.name}" cannot load "{request.variant.name}"',
-        plan.output.plan or b"",
-    )
-    engine = backend.engine(
-        plan_bytes,
-        backend.describe(plan_bytes, progress, error_prefix=error_prefix),
-        error_prefix=error_prefix,
-    )
+    error_prefix = f'Backend "{backend.name}" cannot load "{request.variant.name}"'
+    plan_bytes = plan.output.plan or b""
+    facts = backend.describe(plan_bytes, progress, error_prefix=error_prefix)
+    engine = backend.engine(plan_bytes, facts, error_prefix=error_prefix)
     log_totals = {k: int(m[-1]) for k, rule in listing.TOTALS.items() if (m := rule.findall(plan.log))}
     return dataclasses.replace(
         engine,
@@ -337,17 +330,15 @@ def _prepare_calibration(
         shapes = shapes or batch_shapes
         if batch_shapes != shapes:  # the rest that does not fill a batch; a calibrator has one shape
             continue
-        content = {name: _fit(array) for name, array in batch.items()}
+        # TensorRT's calibrators read floating inputs as float32, in one piece.
+        content = {
+            n: np.ascontiguousarray(a, np.float32 if a.dtype.kind == "f" else None) for n, a in batch.items()
+        }
         calibrator.batch_path(folder, count).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
         progress.advance(request.data.samples_in(model, batch))
         count += 1
     quantile = chosen_calibrator["p"] / 100 if chosen_calibrator.method is Method.PERCENTILE else 1.0
     return CalibratorInput(ALGORITHMS[chosen_calibrator.method], folder, quantile, count, shapes)
-
-
-def _fit(array: np.ndarray) -> np.ndarray:
-    """TensorRT's calibrators read floating inputs as float32, in one piece."""
-    return np.ascontiguousarray(array, dtype=np.float32 if array.dtype.kind == "f" else None)
 
 
 def _rename_tensors(cache: str, names: Mapping[str, str]) -> str:
@@ -377,8 +368,3 @@ def _read(log: Path) -> str:
         return log.read_bytes().decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _read_tail(log: Path) -> str:
-    """The last lines of the log, as many as one reads."""
-    return "\n".join(_read(log).splitlines()[-200:])

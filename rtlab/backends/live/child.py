@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from rtlab.core import temporary
 from rtlab.core.progress import check
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import (
@@ -210,7 +209,7 @@ class ChildProcess:
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         # What a vendor leaves in the folder for temporary files goes with the child, however that ends.
-        temp_folder = temporary.make_folder()
+        temp_folder = Path(tempfile.mkdtemp(prefix="rtlab-"))
         self._child = subprocess.Popen(
             [sys.executable, "-X", "utf8", "-c", _START, *path, *build_import_path()],
             stdin=subprocess.PIPE,

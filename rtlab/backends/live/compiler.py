@@ -93,8 +93,7 @@ def _collect_graphs(proto: Any) -> list[Any]:
     graphs: list[Any] = []
     todo: list[Any] = [proto.graph, *proto.functions]
     while todo:
-        graph = todo.pop()
-        graphs.append(graph)
+        graphs.append(graph := todo.pop())
         for node in graph.node:
             for attribute in node.attribute:
                 todo += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
@@ -165,8 +164,10 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
     network = builder.create_network(_get_network_flags(trt, spec))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(spec.model) or network.num_layers == 0:
+        text = "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
         raise BuildError(
-            _describe_refusal(parser, spec, trt, logger), details=_format_details(_join_errors(parser), spec)
+            _describe_refusal(parser, spec, trt, logger),
+            details=text if spec.on_gpu else refusals.drop_driver_lines(text),
         )
     if spec.debug and hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
         network.mark_unfused_tensors_as_debug_tensors()
@@ -211,10 +212,6 @@ def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str] | None
     settings.apply(trt, config, spec, [] if warnings is None else warnings)
 
 
-def _join_errors(parser: Any) -> str:
-    return "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
-
-
 def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any) -> str:
     """One sentence that lists every node the parser refuses, not only the first."""
     refused_nodes: dict[str, tuple[str, str]] = {}
@@ -242,14 +239,10 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
         )
     advice = 'Replace the operators, or choose backend="onnxruntime".'
     if not refused_nodes:
-        causes = (
-            refusals.extract_cause(parser.get_error(i).desc(), gpu=spec.on_gpu)
-            for i in range(parser.num_errors)
-        )
-        return (
-            f"{spec.error_prefix}: its parser refuses the model. "
-            f"{next(filter(None, causes), 'It gave no reason')}. {advice}"
-        )
+        errors = [parser.get_error(i).desc() for i in range(parser.num_errors)]
+        causes = [words for e in errors if (words := refusals.extract_cause(e, gpu=spec.on_gpu))]
+        cause = causes[0] if causes else "It gave no reason"
+        return f"{spec.error_prefix}: its parser refuses the model. {cause}. {advice}"
     node_list = "; ".join(f'"{name}" ({op}: {why})' for name, (op, why) in list(refused_nodes.items())[:20])
     more = f" and {len(refused_nodes) - 20} more" if len(refused_nodes) > 20 else ""
     count = pluralize(len(refused_nodes), "node")
@@ -259,11 +252,6 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
             'study.findings() says what that changes. Or choose backend="onnxruntime".'
         )
     return f"{spec.error_prefix}: its parser refuses {count}: {node_list}{more}. {advice}"
-
-
-def _format_details(text: str, spec: BuildSpec) -> str:
-    """What the binding printed, for the details of an error."""
-    return text if spec.on_gpu else refusals.drop_driver_lines(text)
 
 
 def _get_network_flags(trt: Any, spec: BuildSpec) -> int:

@@ -148,9 +148,7 @@ class ExecutionContext:
         number = self._select_profile(feed)
         if number and not context.set_optimization_profile_async(number, stream.ptr):
             raise self._open_engine.create_error(f"optimization profile {number} was refused")
-        for port in self.ports:
-            if not port.is_input:
-                continue
+        for port in [port for port in self.ports if port.is_input]:
             value = feed[port.name]
             raw = values.pack(value, port.type)
             if not context.set_input_shape(port.name, tuple(value.shape)):
@@ -158,9 +156,18 @@ class ExecutionContext:
             # Bytes on the host live as long as the lane, because copies are asynchronous.
             self._host[port.name] = raw
             if port.host:
-                context.set_tensor_address(port.name, raw.ctypes.data)
-            else:
-                self._copy_in(port.name, raw)
+                self._set_address(port.name, raw.ctypes.data)
+                continue
+            pointer = self._malloc(port.name, raw.nbytes)
+            if raw.nbytes:
+                self._open_engine.cuda.wrapper().memcpy(
+                    pointer,
+                    raw.ctypes.data,
+                    raw.nbytes,
+                    self._open_engine.cuda.MemcpyKind.HostToDevice,
+                    stream_ptr=self.stream.ptr,
+                )
+            self._set_address(port.name, pointer)
         missing = context.infer_shapes()
         if missing:
             raise self._open_engine.create_error(f'shapes stay unknown for lack of "{missing[0]}"')
@@ -170,8 +177,7 @@ class ExecutionContext:
 
     def run(self) -> None:
         """Enqueue one inference."""
-        context = self.context
-        if not context.execute_async_v3(self.stream.ptr):
+        if not self.context.execute_async_v3(self.stream.ptr):
             raise self._open_engine.create_error("the inference was refused")
 
     def copy_tensors(self) -> dict[str, NDArray[Any]]:
@@ -235,27 +241,14 @@ class ExecutionContext:
         )
         bounds_text = "; ".join(
             (f"profile {i}: " if len(port.ranges) > 1 else "")
-            + (
-                _format_shape(min_shape)
-                if min_shape == max_shape
-                else f"{_format_shape(min_shape)} to {_format_shape(max_shape)}"
-            )
-            for i, (min_shape, _, max_shape) in enumerate(port.ranges)
+            + " to ".join(dict.fromkeys((_format_shape(least), _format_shape(most))))
+            for i, (least, _, most) in enumerate(port.ranges)
         )
         raise RunError(
             f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape '
             f"{_format_shape(feed[port.name].shape)}, and the engine takes {bounds_text}. Give a batch within that, or "
             f'build with an optimization profile that holds it: profiles=[{{"{port.name}": (least, usual, most)}}].'
         )
-
-    def _copy_in(self, name: str, raw: NDArray[Any]) -> None:
-        wrapper, kinds = self._open_engine.cuda.wrapper(), self._open_engine.cuda.MemcpyKind
-        pointer = self._malloc(name, raw.nbytes)
-        if raw.nbytes:
-            wrapper.memcpy(
-                pointer, raw.ctypes.data, raw.nbytes, kinds.HostToDevice, stream_ptr=self.stream.ptr
-            )
-        self._set_address(name, pointer)
 
     def _allocate_output(self, port: EnginePort) -> None:
         context = self.context
@@ -280,8 +273,7 @@ class ExecutionContext:
         return pointer
 
     def _set_address(self, name: str, pointer: int) -> None:
-        context = self.context
-        if not context.set_tensor_address(name, pointer):
+        if not self.context.set_tensor_address(name, pointer):
             raise self._open_engine.create_error(f'the memory of "{name}" was refused')
 
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime at work, on the child's side of ``apart``: sessions that are made, kept, run and timed."""
+"""ONNX Runtime at work, on the child's side of ``session_child``: sessions that are made, kept, run and timed."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def preload() -> None:
 
 def optimize(spec: SessionSpec, report: Progress) -> tuple[Partition, ...]:  # noqa: ARG001 - every call gets one
     """Make a session, which writes its graph where the order says so; which provider takes what, where it was asked."""
-    ort_session = create_session(spec, create_session_options(spec))
+    ort_session = _create_session(spec)
     return list_partitions(ort_session) if RECORD_PLACEMENT in spec.entries else ()
 
 
 def open_session(spec: SessionSpec, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
     """Make a session and keep it: its number, and the names of its outputs."""
-    ort_session, number = create_session(spec, create_session_options(spec)), next(_SESSION_IDS)
+    ort_session, number = _create_session(spec), next(_SESSION_IDS)
     _SESSIONS[number] = ort_session
     if isinstance(spec.data, str):
         # Of a large model, it took much to make.
@@ -115,15 +115,10 @@ def time_sessions(
     """
     plain_spec, profiled_spec, batch, runs, warmup, seconds, max_profiled_runs = payload
     start = clock.monotonic()
-    pair = (
-        _TwoSessions((plain_spec, profiled_spec), batch)
-        if max_profiled_runs is None
-        else _RecycledSessions((plain_spec, profiled_spec), batch, max_profiled_runs)
-    )
+    pair = _SessionPair((plain_spec, profiled_spec), batch, max_profiled_runs)
     remaining = None if seconds is None else seconds - (clock.monotonic() - start)
-    works = [functools.partial(pair.run, number) for number in (0, 1)]
     times = interleaved_timing.alternate(
-        works,
+        [functools.partial(pair.run, number) for number in (0, 1)],
         report,
         runs,
         warmup if max_profiled_runs is None else 0,
@@ -133,47 +128,22 @@ def time_sessions(
     return pair.collect_profile(times)
 
 
-class _TwoSessions:
-    """A session without the profiler and one with it, for as long as both are timed."""
+class _SessionPair:
+    """A session without the profiler and one with it, for as long as both are timed.
 
-    def __init__(self, specs: tuple[SessionSpec, SessionSpec], batch: Mapping[str, NDArray[Any]]) -> None:
-        self._batch = dict(batch)
-        self._sessions = [create_session(spec, create_session_options(spec)) for spec in specs]
-
-    def prepare(self, number: int) -> None:
-        """Make what a run needs."""
-
-    def run(self, number: int) -> None:
-        """Run the first or the second."""
-        _run(self._sessions[number], None, self._batch)
-
-    def collect_profile(
-        self, times: interleaved_timing.Times
-    ) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
-        """The times of both, and what the profiler told of those of its runs that were timed."""
-        kernels = _end_profiling(self._sessions[1])
-        for kernel in kernels.values():
-            del kernel.milliseconds[: times.warmups[1]]
-        return times, kernels
-
-
-class _RecycledSessions(_TwoSessions):
-    """The same for a graph of many nodes, of which the profiler keeps a few runs only.
-
-    It keeps about three kilobytes of each kernel that ran, until its session ends, and can neither be emptied before
-    nor begin again (ONNX Runtime 1.31). So the session is made anew after ``max_profiled_runs`` runs, and there is
-    one of both at a
-    time. The first run of each is not timed.
+    The profiler keeps about three kilobytes of each kernel that ran, until its session ends, and can neither be emptied
+    before nor begin again (ONNX Runtime 1.31). So where ``max_profiled_runs`` is no None, its session is made anew
+    after so many runs, and there is one of both at a time, whose first run is not timed.
     """
 
     def __init__(
         self,
         specs: tuple[SessionSpec, SessionSpec],
         batch: Mapping[str, NDArray[Any]],
-        max_profiled_runs: int,
+        max_profiled_runs: int | None,
     ) -> None:
         self._specs, self._batch, self._max_profiled_runs = specs, dict(batch), max_profiled_runs
-        self._sessions: list[Any] = [None, None]
+        self._sessions = [None if max_profiled_runs else _create_session(spec) for spec in specs]
         self._profiled_runs = 0
         self._kernels: dict[str, NodeRuns] = {}
         self._untimed = [0, 0]
@@ -181,34 +151,36 @@ class _RecycledSessions(_TwoSessions):
     def prepare(self, number: int) -> None:
         """Make a session that is not there, or whose profiler keeps what it may."""
         if self._profiled_runs == self._max_profiled_runs:
-            self._end()
+            self._end(1)
         if self._sessions[number] is None:
-            self._end()
-            spec = self._specs[number]
-            self._sessions[number] = create_session(spec, create_session_options(spec))
+            self._end(1)
+            self._sessions[number] = _create_session(self._specs[number])
             self.run(number)
             self._untimed[number] += 1
 
     def run(self, number: int) -> None:
         """Run the first or the second."""
-        super().run(number)
+        _run(self._sessions[number], None, self._batch)
         self._profiled_runs += number
 
     def collect_profile(
         self, times: interleaved_timing.Times
     ) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
         """The times of both, and what the profiler told of those of its runs that were timed."""
-        self._end()
+        if self._max_profiled_runs is None:
+            self._end(times.warmups[1])
+            return times, self._kernels
+        self._end(1)
         return times._replace(warmups=tuple(self._untimed)), self._kernels
 
-    def _end(self) -> None:
-        """End the session that is there, and take what its profiler told."""
+    def _end(self, untimed_runs: int) -> None:
+        """End the session that is there, and take what its profiler told but of its first runs."""
         profiled_session = self._sessions[1]
         self._sessions, self._profiled_runs = [None, None], 0
         if profiled_session is not None:
             for name, kernel in _end_profiling(profiled_session).items():
                 self._kernels.setdefault(name, dataclasses.replace(kernel, milliseconds=array.array("d")))
-                self._kernels[name].milliseconds.extend(kernel.milliseconds[1:])
+                self._kernels[name].milliseconds.extend(kernel.milliseconds[untimed_runs:])
         del profiled_session
         free_memory()
 
@@ -243,6 +215,10 @@ def create_session_options(spec: SessionSpec) -> Any:
         options.enable_profiling = True
         options.profile_file_prefix = spec.profile
     return options
+
+
+def _create_session(spec: SessionSpec) -> Any:
+    return create_session(spec, create_session_options(spec))
 
 
 def create_session(spec: SessionSpec, options: Any) -> Any:

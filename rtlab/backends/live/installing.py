@@ -6,7 +6,6 @@ It ends with its child when somebody stops it, and what it downloads lies in the
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import os
 import runpy
@@ -21,38 +20,28 @@ _PAUSE = 0.2
 _MB = 1_000_000
 
 
-@dataclasses.dataclass(frozen=True)
-class PipSpec:
-    """What pip installs into a folder: wheels of these requirements and nothing that they need.
+def install(payload: tuple[str, str, str], report: Any) -> tuple[int, str]:
+    """Run pip: a wheel of a requirement, and nothing that it needs, into a folder; report the megabytes that arrive.
 
-    ``source`` is a folder with the wheels, which is then the only place that is asked; empty asks pip's own index.
+    Args:
+        payload: The requirement, the folder, and a folder with the wheels, which is then the only place that is asked;
+            empty asks pip's own index.
+        report: Gets the megabytes.
+
+    Returns:
+        How pip ended (0 where all is installed), and what it wrote.
     """
-
-    requirements: tuple[str, ...]
-    folder: str
-    source: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class PipOutput:
-    """How pip ended (0 where all is installed), and what it wrote."""
-
-    code: int
-    words: str
-
-
-def install(spec: PipSpec, report: Any) -> PipOutput:
-    """Run pip, and report the megabytes that have arrived."""
+    requirement, folder, source = payload
     # pip refuses --target together with an installation for the user, which a configuration may ask for.
     os.environ["PIP_USER"] = "0"
-    source_options = ["--no-index", "--find-links", spec.source] if spec.source else []
+    source_options = ["--no-index", "--find-links", source] if source else []
     sys.argv = [
-        "pip", "install", "--target", spec.folder, "--no-deps", "--only-binary", ":all:", "--no-compile",
+        "pip", "install", "--target", folder, "--no-deps", "--only-binary", ":all:", "--no-compile",
         "--no-input", "--disable-pip-version-check", "--no-warn-conflicts", "--progress-bar", "off", "--retries", "1",
-        *source_options, *spec.requirements,
+        *source_options, requirement,
     ]  # fmt: skip
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(spec.folder, report, done), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(folder, report, done), daemon=True)
     watcher.start()
     words = io.StringIO()
     code: object = 0
@@ -64,7 +53,7 @@ def install(spec: PipSpec, report: Any) -> PipOutput:
     finally:
         done.set()
         watcher.join()
-    return PipOutput(code if isinstance(code, int) else int(code is not None), words.getvalue())
+    return code if isinstance(code, int) else int(code is not None), words.getvalue()
 
 
 def _watch(folder: str, report: Any, done: threading.Event) -> None:

@@ -85,27 +85,21 @@ def create_open_error(
             "a part of one. Give the file that the build wrote; layers as JSON are read with rtlab.read(layers=...).",
             details=details,
         )
-    match = _LIBRARY.search(text) or _CREATED.search(text)
-    if match:
-        version = match["there"] if match["there"].strip(".") else "another version"
-        return Unavailable(
-            f"{error_prefix}: it was built with {version}, and here is {installation}. {_REBUILD}",
-            details=details,
-        )
-    match = _TAG.search(text)
-    if match or _OTHER.search(text):
-        tag = f" (serialization version {match['there']}, here {match['here']})" if match else ""
-        return Unavailable(
-            f"{error_prefix}: it was built with another version{tag}, and here is {installation}. {_REBUILD}",
-            details=details,
-        )
-    match = _COMPUTE.search(text)
+    built = ""
+    if match := _LIBRARY.search(text) or _CREATED.search(text):
+        built = f"with {match['there'] if match['there'].strip('.') else 'another version'}"
+    elif match := _TAG.search(text):
+        built = f"with another version (serialization version {match['there']}, here {match['here']})"
+    elif _OTHER.search(text):
+        built = "with another version"
+    elif match := _COMPUTE.search(text):
+        built = f"for compute capability {match['there']}"
     # A machine without a driver logs that it skips this check.
-    if match or (_INCOMPATIBLE.search(text) and not _NO_DRIVER.search(text)):
-        plan_gpu = f"compute capability {match['there']}" if match else "another GPU"
+    elif _INCOMPATIBLE.search(text) and not _NO_DRIVER.search(text):
+        built = "for another GPU"
+    if built:
         return Unavailable(
-            f"{error_prefix}: it was built for {plan_gpu}, and here is {installation}. {_REBUILD}",
-            details=details,
+            f"{error_prefix}: it was built {built}, and here is {installation}. {_REBUILD}", details=details
         )
     return create_run_error(error_prefix, "the plan was not accepted", lines)
 

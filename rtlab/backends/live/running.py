@@ -55,7 +55,7 @@ class EngineRunner:
     cuda = "polygraphy.cuda"
     libraries = "ctypes"
     limits = Limits()
-    #: Folders that go before others on the path of its children: that of a release beside the environment's own.
+    #: Folders that go first on the path of its children: that of a release beside the environment's own.
     path: tuple[str, ...] = ()
 
     def __init__(self) -> None:
@@ -104,25 +104,24 @@ class EngineRunner:
         return f"{self.product} on {gpu.name}" if gpu else self.product
 
     def describe(self, plan: bytes, progress: Progress, *, error_prefix: str) -> loaded.EngineFacts:
-        """Load a plan in a child process and return what the engine tells of itself.
+        """What the engine of a plan tells of itself, loaded in a child process; errors are those of ``open_plan``."""
+        session, facts = self._load(plan, progress, error_prefix)
+        session.close()
+        return facts
 
-        Raises:
-            ReadError: the bytes are no plan of this compiler.
-            Unavailable: version or GPU do not match, or there is no driver.
-            RunError: TensorRT fails on it.
-            Cancelled: ``progress`` asked to stop.
-        """
+    def _load(
+        self, plan: bytes, progress: Progress, error_prefix: str
+    ) -> tuple[child.ChildProcess, loaded.EngineFacts]:
+        """A child process with the engine of a plan."""
         session = child.ChildProcess(self.limits, work=child.RUNNING, path=self.path)
+        spec = OpenSpec(
+            self.binding, self.product, plan, error_prefix, self.device, self.cuda, self.libraries
+        )
         try:
-            facts: loaded.EngineFacts = session.call(
-                loaded.open_plan,
-                self._create_spec(plan, error_prefix),
-                progress=progress,
-                error_prefix=error_prefix,
-            )
-            return facts
-        finally:
+            return session, session.call(loaded.open_plan, spec, progress=progress, error_prefix=error_prefix)
+        except BaseException:
             session.close()
+            raise
 
     def open_plan(self, plan: str | Path | bytes, progress: Progress | None = None) -> Engine:
         """Open a serialized engine: a file, or its bytes.
@@ -180,12 +179,7 @@ class EngineRunner:
         )
 
     def save(self, engine: Engine, path: str | Path) -> None:
-        """Write an engine's plan to a file, which ``open_plan`` reads again.
-
-        Raises:
-            RunError: the engine has no plan.
-            RtlabError: the file cannot be written.
-        """
+        """Write an engine's plan to a file, which ``open_plan`` reads again; raises ``RunError`` where it has none."""
         write(path, _require_plan(engine, f'Backend "{self.name}" cannot save'), what="the engine")
 
     def profile(
@@ -199,22 +193,15 @@ class EngineRunner:
         seconds: float | None = None,
         limit_s: float | None = None,
     ) -> Profile:
-        """Time whole inferences, then each layer, on the GPU.
+        """Time whole inferences, then each layer, on the GPU; see ``Runner.profile``.
 
         ``note`` tells clocks and temperature before and after, the latency while layers were timed, and rows that
-        belong to no layer. A budget of ``seconds`` counts from when the engine is on the GPU; what it does not suffice
-        for is left out, down to one inference of each kind.
-
-        Raises:
-            RunError: the inputs do not fit the engine, TensorRT fails, or it takes longer than ``limit_s`` seconds.
-            Unavailable: version or GPU are not the engine's.
-            Cancelled: ``progress`` asked to stop.
+        belong to no layer. A budget of ``seconds`` counts from when the engine is on the GPU. Raises ``Unavailable``
+        where version or GPU are not the engine's.
         """
         error_prefix = f'Backend "{self.name}" cannot profile'
         payload = _as_arrays(inputs), runs, warmup, seconds
-        times: loaded.EngineTimes = self._call(
-            engine, loaded.profile, payload, progress, error_prefix, limit_s=limit_s
-        )
+        times = self._call(engine, loaded.profile, payload, progress, error_prefix, limit_s=limit_s)
         samples, notes = assign_times(times.layers, engine.layers)
         profiled_median = float(np.median(times.profiled_total)) if len(times.profiled_total) else 0.0
         note = [
@@ -246,34 +233,21 @@ class EngineRunner:
         """Run one batch and return the named values, or the engine's outputs where none are named.
 
         Inner values are tensors that fusion left, copied while they exist (debug tensors); the engine is not changed.
-
-        Raises:
-            RunError: the inputs do not fit, a value does not exist in the engine, TensorRT fails, or it takes longer
-                than ``limit_s`` seconds.
-            Unavailable: version or GPU are not the engine's.
-            Cancelled: ``progress`` asked to stop.
+        Errors are those of ``profile``, and ``RunError`` where the engine has no such value.
         """
         error_prefix = f'Backend "{self.name}" cannot run'
         payload = _as_arrays(inputs), tuple(names)
         # Its phases are those of one batch among many.
         silent = _CancelOnlyProgress(progress or Silent())
-        tensors: Outputs = self._call(engine, loaded.outputs, payload, silent, error_prefix, limit_s=limit_s)
-        return tensors
+        return self._call(engine, loaded.outputs, payload, silent, error_prefix, limit_s=limit_s)
 
     def unfused(
         self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
     ) -> tuple[str, ...]:
-        """Names of the inner values that ``outputs`` can tell: those that fusion left, as far as TensorRT shows them.
-
-        Raises:
-            RunError: the inputs do not fit, or TensorRT fails.
-            Unavailable: version or GPU are not the engine's.
-        """
+        """Names of the inner values that ``outputs`` can tell: those that fusion left, where TensorRT shows them."""
         error_prefix = f'Backend "{self.name}" cannot run'
-        names: tuple[str, ...] = self._call(
-            engine, loaded.list_debug_tensors, _as_arrays(inputs), progress, error_prefix, limit_s=limit_s
-        )
-        return names
+        payload = _as_arrays(inputs)
+        return self._call(engine, loaded.list_debug_tensors, payload, progress, error_prefix, limit_s=limit_s)
 
     def throughput(
         self,
@@ -285,12 +259,7 @@ class EngineRunner:
         seconds: float = 2.0,
         warmup: int = 5,
     ) -> Throughput:
-        """Count inferences of one batch over ``streams`` streams and contexts for some seconds.
-
-        Raises:
-            RunError: as in ``profile``, or a number makes no sense.
-            Cancelled: ``progress`` asked to stop.
-        """
+        """Count inferences of one batch over ``streams`` streams and contexts for some seconds."""
         error_prefix = f'Backend "{self.name}" cannot measure throughput'
         if streams < 1 or not 0 < seconds < self.limits.seconds:
             refused_setting = f"{streams} streams" if streams < 1 else f"{seconds:g} seconds"
@@ -298,9 +267,8 @@ class EngineRunner:
                 f"{error_prefix}: {refused_setting} cannot be measured. Choose at least one stream, and a time up to "
                 f"{self.limits.seconds:g} s."
             )
-        count: loaded.InferenceCount = self._call(
-            engine, loaded.throughput, (_as_arrays(inputs), streams, seconds, warmup), progress, error_prefix
-        )
+        payload = _as_arrays(inputs), streams, seconds, warmup
+        count = self._call(engine, loaded.throughput, payload, progress, error_prefix)
         return Throughput(
             source=f"{self.product} {engine.version}",
             device=self.device.name if self.device else engine.device,
@@ -314,14 +282,8 @@ class EngineRunner:
 
     def release(self, engine: Engine) -> None:
         """End the process that keeps an engine."""
-        entry = self._sessions.pop(id(engine), None)
-        if entry is not None:
+        if (entry := self._sessions.pop(id(engine), None)) is not None:
             entry[1].close()
-
-    def _create_spec(self, plan: bytes, error_prefix: str) -> OpenSpec:
-        return OpenSpec(
-            self.binding, self.product, plan, error_prefix, self.device, self.cuda, self.libraries
-        )
 
     def _call(
         self,
@@ -332,15 +294,11 @@ class EngineRunner:
         error_prefix: str,
         *,
         limit_s: float | None = None,
-    ) -> Any:
+    ) -> R:
         try:
             session = self._open_session(engine, progress, error_prefix)
             return session.call(
-                function,
-                payload,
-                progress=progress,
-                error_prefix=error_prefix,
-                seconds=limit_s,
+                function, payload, progress=progress, error_prefix=error_prefix, seconds=limit_s
             )
         except BaseException:
             self.release(engine)
@@ -356,15 +314,9 @@ class EngineRunner:
         while len(self._sessions) >= _MAX_OPEN_ENGINES:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
-        session = child.ChildProcess(self.limits, work=child.RUNNING, path=self.path)
+        session, _ = self._load(plan, progress, error_prefix)
         # The engine is kept too, so that its id stays its own.
         self._sessions[id(engine)] = engine, session
-        session.call(
-            loaded.open_plan,
-            self._create_spec(plan, error_prefix),
-            progress=progress,
-            error_prefix=error_prefix,
-        )
         return session
 
 

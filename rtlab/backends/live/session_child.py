@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
-import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtlab.backends.live import inference
-from rtlab.backends.live.child import Bounds, ChildProcess, ChildWork, copy_environment
+from rtlab.backends.live.child import Bounds, ChildProcess, ChildWork
 from rtlab.backends.live.inference import SessionSpec
 from rtlab.backends.live.shared_memory import SharedMemoryPool
+from rtlab.backends.live.worker_pool import ChildPool, PooledChild
 from rtlab.core.arrays import Batch
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
@@ -53,97 +51,19 @@ BUILDING = dataclasses.replace(
 )
 
 
-class _Child:
-    """A child process of this kernel's, started in the environment that the notebook has now."""
-
-    _children: ClassVar[list[_Child]] = []
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-
-    def __init__(self) -> None:
-        self.memory_pool = SharedMemoryPool()
-        self.process = ChildProcess(
-            Limits(), work=RUNNING, first=inference.preload, files=self.memory_pool.fds
-        )
-        self.environment = copy_environment()
-        self.last_used = time.monotonic()
-        #: Numbers of the sessions that it keeps, and of those of them that nobody wants any more.
-        self.session_ids: set[int] = set()
-        self.released_ids: set[int] = set()
-
-    @classmethod
-    def acquire(cls) -> _Child:
-        """One that is not at work, or a new one."""
-        with cls._lock:
-            now = copy_environment()
-            for child in cls._children:
-                if child.environment != now and child.is_idle(0.0):
-                    child.process.close()
-            cls._children = [c for c in cls._children if c.process.alive]
-            for child in reversed(cls._children):
-                if not child.process.busy and child.environment == now:
-                    child.last_used = time.monotonic()
-                    return child
-            if not cls._children:
-                threading.Thread(target=cls._watch, name="rtlab-idle", daemon=True).start()
-            cls._children.append(new_child := cls())
-            return new_child
-
-    @classmethod
-    def _watch(cls) -> None:
-        """End children that nobody has used for a while, for as long as there are any."""
-        while True:
-            time.sleep(_IDLE / 4)
-            with cls._lock:
-                for child in cls._children:
-                    if child.is_idle(_IDLE):
-                        child.process.close()
-                cls._children = [c for c in cls._children if c.process.alive]
-                if not cls._children:
-                    return
-
-    @classmethod
-    def reset_after_fork(cls) -> None:
-        """This process is a fork, and the children are those of another."""
-        for child in cls._children:
-            child.process.detach()
-        cls._children, cls._lock = [], threading.Lock()
-
-    def is_idle(self, seconds: float) -> bool:
-        """Whether nobody has wanted anything of it for so long."""
-        active_ids = self.session_ids - self.released_ids
-        return not active_ids and not self.process.busy and time.monotonic() - self.last_used > seconds
-
-    def call(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
-        """What a function of ``inference`` gives."""
-        if self.released_ids:
-            ended_ids = tuple(self.released_ids)
-            self.process.execute(inference.close_sessions, ended_ids, progress, bounds)
-            self.session_ids.difference_update(ended_ids)
-            self.released_ids.difference_update(ended_ids)
-        answer = self.process.execute(function, payload, progress, bounds)
-        self.last_used = time.monotonic()
-        return answer
-
-    def end_released_sessions(self) -> None:
-        """End the sessions that nobody wants any more, where that keeps nobody waiting."""
-        if self.process.alive and not self.process.busy:
-            with contextlib.suppress(BackendError):
-                self.memory_pool.clear()
-                self.call(
-                    inference.trim_memory,
-                    None,
-                    Silent(),
-                    Bounds.of("Cannot end a session", RUNNING, Limits()),
-                )
+def _start(_: None) -> tuple[ChildProcess, SharedMemoryPool]:
+    rooms = SharedMemoryPool()
+    return ChildProcess(Limits(), work=RUNNING, first=inference.preload, files=rooms.fds), rooms
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Child.reset_after_fork)
+_Child = PooledChild[None, SharedMemoryPool]
+#: Children of this kernel with their sessions, each with rooms for what they compute.
+POOL = ChildPool[None, SharedMemoryPool](_IDLE, _start)
 
 
 def prestart_child() -> None:
     """Start a child that will be wanted soon."""
-    _Child.acquire()
+    POOL.acquire(None)
 
 
 class ChildCaller:
@@ -177,11 +97,11 @@ class ChildCaller:
             BuildError: ONNX Runtime refuses the model.
             Unavailable: the provider cannot start.
         """
-        return self.call(_Child.acquire(), inference.optimize, spec)
+        return self.call(POOL.acquire(None), inference.optimize, spec)
 
     def open_session(self, spec: SessionSpec) -> ChildSession:
         """Make a session that stays. Errors are those of ``optimize``."""
-        child = _Child.acquire()
+        child = POOL.acquire(None)
         return ChildSession(child, *self.call(child, inference.open_session, spec))
 
     def time(
@@ -200,11 +120,15 @@ class ChildCaller:
             RunError: ONNX Runtime fails on the batch.
         """
         payload = *specs, dict(batch), runs, warmup, seconds, max_profiled_runs
-        return self.call(_Child.acquire(), inference.time_sessions, payload)
+        return self.call(POOL.acquire(None), inference.time_sessions, payload)
 
     def call(self, child: _Child, function: Callable[[P, Any], R], payload: P) -> R:
-        """What a function of ``inference`` gives in a child."""
-        return child.call(function, payload, self._progress, self._bounds)
+        """What a function of ``inference`` gives in a child, which first ends sessions that nobody wants any more."""
+        if child.released:
+            numbers = tuple(child.released)
+            child.execute(inference.close_sessions, numbers, self._progress, self._bounds)
+            child.released.difference_update(numbers)
+        return child.execute(function, payload, self._progress, self._bounds)
 
 
 class ChildSession:
@@ -212,8 +136,8 @@ class ChildSession:
 
     def __init__(self, child: _Child, number: int, outputs: tuple[str, ...]) -> None:
         self._child, self._number, self.outputs = child, number, outputs
-        child.session_ids.add(number)
-        self._drop = weakref.finalize(self, child.released_ids.add, number)
+        child.kept.add(number)
+        self._drop = weakref.finalize(self, _release, child.kept, child.released, number)
         self._drop.atexit = False
 
     @property
@@ -221,18 +145,13 @@ class ChildSession:
         """Whether its child has not ended."""
         return self._child.process.alive
 
-    @property
-    def pid(self) -> int:
-        """The number of its child."""
-        return self._child.process.pid
-
     def run(self, caller: ChildCaller, names: Sequence[str], batch: Batch) -> list[Any]:
         """Run one batch.
 
         Raises:
             RunError: ONNX Runtime fails on it.
         """
-        pool = self._child.memory_pool
+        pool = self._child.context
         fd = pool.acquire()
         payload = self._number, tuple(names), dict(batch), fd
         try:
@@ -245,4 +164,12 @@ class ChildSession:
     def close(self) -> None:
         """End it at once, unless its child is at work; then after that."""
         self._drop()
-        self._child.end_released_sessions()
+        if self._child.process.alive and not self._child.process.busy:
+            with contextlib.suppress(BackendError):
+                self._child.context.clear()
+                ChildCaller("Cannot end a session").call(self._child, inference.trim_memory, None)
+
+
+def _release(kept: set[int], released: set[int], number: int) -> None:
+    kept.discard(number)
+    released.add(number)

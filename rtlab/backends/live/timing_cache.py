@@ -30,21 +30,13 @@ _NONE = 2**64 - 1
 
 @dataclasses.dataclass(frozen=True)
 class CacheEdit:
-    """A cache, the keys that are asked for, and the entries that are to be put in first."""
+    """A cache, the keys that are asked for, and the entries that are put in first."""
 
     binding: str
     content: bytes
     error_prefix: str
     keys: tuple[str, ...]
     entries: tuple[Entry, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class EditedCache:
-    """The entries that were asked for, and the cache's bytes."""
-
-    entries: tuple[Entry, ...]
-    content: bytes
 
 
 def read(
@@ -57,7 +49,7 @@ def read(
         VariantError: the installed TensorRT cannot edit timing caches.
         BackendError: the child process crashed or passed a limit.
     """
-    return {e.key: e for e in _run_edit(Path(path), backend, progress, tuple(keys), ()).entries}
+    return {e.key: e for e in _run_edit(Path(path), backend, progress, tuple(keys), ())[0]}
 
 
 def force(
@@ -67,14 +59,7 @@ def force(
     backend: EngineRunner,
     progress: Progress | None = None,
 ) -> Mapping[str, Entry]:
-    """Write a copy of a timing cache with other tactics in it; an editable build with the copy takes them.
-
-    Args:
-        path: The cache, which is only read.
-        copy: Where the edited one goes.
-        entries: The tactics, by the keys that the log tells.
-        backend: TensorRT, as it is installed here.
-        progress: Asked whether to stop.
+    """Write a copy of a timing cache with other tactics in it, by the keys that the log tells; see ``Tuner.forced``.
 
     Returns:
         What the copy remembers of these keys.
@@ -95,9 +80,11 @@ def force(
                 f'Cannot force tactic "{entry.tactic:#x}" in timing cache "{path}": it is no hash of 64 bits. Choose '
                 "one that the log lists, such as 0x665ded9abbf88."
             )
-    edited_cache = _run_edit(path, backend, progress, tuple(e.key for e in entries), tuple(entries))
-    files.write(copy, edited_cache.content, what="the timing cache")
-    return {e.key: e for e in edited_cache.entries}
+    edited_entries, content = _run_edit(
+        path, backend, progress, tuple(e.key for e in entries), tuple(entries)
+    )
+    files.write(copy, content, what="the timing cache")
+    return {e.key: e for e in edited_entries}
 
 
 def _run_edit(
@@ -106,7 +93,7 @@ def _run_edit(
     progress: Progress | None,
     keys: tuple[str, ...],
     entries: tuple[Entry, ...],
-) -> EditedCache:
+) -> tuple[tuple[Entry, ...], bytes]:
     error_prefix = f'Cannot {"edit" if entries else "read"} timing cache "{path}"'
     if backend.product != "TensorRT":
         raise VariantError(
@@ -119,18 +106,17 @@ def _run_edit(
         raise ReadError(
             f"{error_prefix}: {error.strerror or error}. Name a file that a build has written."
         ) from error
-    edited_cache: EditedCache = child.call(
+    return child.call(
         edit,
         CacheEdit(backend.binding, content, error_prefix, keys, entries),
         limits=Limits(),
         progress=progress or Silent(),
         error_prefix=error_prefix,
     )
-    return edited_cache
 
 
-def edit(spec: CacheEdit, report: Any) -> EditedCache:
-    """Read a cache, and put entries in it; runs in the child process."""
+def edit(spec: CacheEdit, report: Any) -> tuple[tuple[Entry, ...], bytes]:
+    """Put entries into a cache, and return those of the keys with the cache's bytes; runs in the child process."""
     report.phase("Reading the timing cache")
     trt = vendor.binding(spec.binding)
     if not hasattr(trt, "TimingCacheValue"):
@@ -170,4 +156,4 @@ def edit(spec: CacheEdit, report: Any) -> EditedCache:
         value = cache.query(trt.TimingCacheKey.parse(text))
         if value.tacticHash != _NONE:
             entries.append(Entry(text, int(value.tacticHash), float(value.timingMSec)))
-    return EditedCache(tuple(entries), bytes(cache.serialize()))
+    return tuple(entries), bytes(cache.serialize())

@@ -1,45 +1,100 @@
-"""Children that have compiled a model and wait for the next one: a search builds many small ones in a row.
-
-A start takes most of a second, and the build of a few nodes a tenth of that.
-"""
+"""Children that wait for the next call: a start takes most of a second, and many a call a tenth of that."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
-from rtlab.backends.live.child import ChildProcess, copy_environment
+from rtlab.backends.live.child import BUILDING, Bounds, ChildProcess, copy_environment
 from rtlab.core.protocols import Limits, Progress
 
+C = TypeVar("C")
+K = TypeVar("K")
 P = TypeVar("P")
 R = TypeVar("R")
 
-#: Seconds for which a child waits.
-_IDLE = 20.0
-#: Builds after which another child takes over, whatever the compiler has left behind in this one.
-_BUILDS = 200
-
-_lock = threading.Lock()
-_idle_workers: list[_Worker] = []
-#: Whether somebody looks after those who wait.
-_has_watcher = False
+#: Seconds for which a child that builds waits, and builds after which another one takes over, whatever the compiler has
+#: left behind in it.
+_IDLE, _BUILDS = 20.0, 200
 
 
-class _Worker:
-    """A child with what it was started for."""
+class PooledChild(Generic[K, C]):
+    """A child with what it was started for, ``key`` and the environment; ``calls`` counts those that have ended.
 
-    def __init__(self, limits: Limits, path: tuple[str, ...]) -> None:
-        self.stack, self.environment, self.path = limits.stack, copy_environment(), path
-        self.process = ChildProcess(limits, path=path)
-        self.last_used, self.builds = 0.0, 0
+    ``context`` is what its caller has beside it. ``kept`` are numbers of what somebody may still want of it, so that it
+    waits, and ``released`` of what nobody wants any more.
+    """
 
-    @property
-    def is_exhausted(self) -> bool:
-        return not self.process.alive or self.builds >= _BUILDS
+    def __init__(self, process: ChildProcess, key: K, context: C) -> None:
+        self.process, self.key, self.context, self.environment = process, key, context, copy_environment()
+        self.last_used, self.calls = time.monotonic(), 0
+        self.kept, self.released = set[int](), set[int]()
+
+    def execute(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
+        """What a function gives in the child; see ``ChildProcess``."""
+        try:
+            return self.process.execute(function, payload, progress, bounds)
+        finally:
+            self.last_used, self.calls = time.monotonic(), self.calls + 1
+
+
+class ChildPool(Generic[K, C]):
+    """Children of this process, started by ``start`` for a key; who waits longer than ``idle_s`` seconds ends."""
+
+    def __init__(self, idle_s: float, start: Callable[[K], tuple[ChildProcess, C]]) -> None:
+        self.children: list[PooledChild[K, C]] = []
+        self._idle_s, self._start, self._lock = idle_s, start, threading.Lock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset_after_fork)
+
+    def acquire(self, key: K) -> PooledChild[K, C]:
+        """One that is not at work and has the environment of now, or a new one."""
+        with self._lock:
+            now = copy_environment()
+            self._end(lambda child: child.environment != now)
+            for child in reversed(self.children):
+                if child.key == key and child.environment == now and not child.process.busy:
+                    child.last_used = time.monotonic()
+                    return child
+            if not self.children:
+                threading.Thread(target=self._watch, name="rtlab-idle", daemon=True).start()
+            process, context = self._start(key)
+            self.children.append(PooledChild(process, key, context))
+            return self.children[-1]
+
+    def close(self, matches: Callable[[K], bool]) -> None:
+        """End those that wait and whose key matches."""
+        with self._lock:
+            self._end(lambda child: matches(child.key))
+
+    def _end(self, matches: Callable[[PooledChild[K, C]], bool]) -> None:
+        for child in self.children:
+            if matches(child) and not child.kept and not child.process.busy:
+                child.process.close()
+        self.children = [child for child in self.children if child.process.alive]
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(self._idle_s / 4)
+            with self._lock:
+                self._end(lambda child: time.monotonic() - child.last_used > self._idle_s)
+                if not self.children:
+                    return
+
+    def _reset_after_fork(self) -> None:
+        """This process is a fork, and the children are those of another."""
+        for child in self.children:
+            child.process.detach()
+        self.children, self._lock = [], threading.Lock()
+
+
+#: Children that build, by the bytes of their stack and the folders on their path.
+_POOL = ChildPool[tuple[int, tuple[str, ...]], None](
+    _IDLE, lambda key: (ChildProcess(Limits(stack=key[0]), path=key[1]), None)
+)
 
 
 def call(
@@ -52,74 +107,14 @@ def call(
     path: Sequence[str] = (),
 ) -> R:
     """As ``child.call``, in a child that may have waited for it, and waits for the next one afterwards."""
-    with acquire(limits, path) as process:
-        return process.call(function, payload, progress=progress, error_prefix=error_prefix)
-
-
-@contextlib.contextmanager
-def acquire(limits: Limits, path: Sequence[str] = ()) -> Iterator[ChildProcess]:
-    """A child that nobody else uses meanwhile; it waits for the next afterwards, unless it crashed.
-
-    ``path`` is that of ``ChildProcess``: a child that has one release of a compiler serves no other.
-    """
-    path = tuple(path)
-    with _lock:
-        now = copy_environment()
-        matches = [k for k in _idle_workers if (k.stack, k.environment, k.path) == (limits.stack, now, path)]
-        worker = matches[-1] if matches else None
-        if worker is not None:
-            _idle_workers.remove(worker)
-    if worker is None or worker.is_exhausted:
-        worker = _Worker(limits, path)
+    child = _POOL.acquire((limits.stack, tuple(path)))
     try:
-        yield worker.process
+        return child.execute(function, payload, progress, Bounds.of(error_prefix, BUILDING, limits))
     finally:
-        worker.builds, worker.last_used = worker.builds + 1, time.monotonic()
-        if worker.is_exhausted:
-            worker.process.close()
-        else:
-            _return_to_pool(worker)
+        if child.calls >= _BUILDS:
+            child.process.close()
 
 
 def close(folder: str) -> None:
     """End the children that wait with this folder on their path."""
-    with _lock:
-        for worker in [k for k in _idle_workers if folder in k.path]:
-            _idle_workers.remove(worker)
-            worker.process.close()
-
-
-def _return_to_pool(worker: _Worker) -> None:
-    global _has_watcher  # noqa: PLW0603 - one of the process, as those who wait are
-    with _lock:
-        _idle_workers.append(worker)
-        if not _has_watcher:
-            _has_watcher = True
-            threading.Thread(target=_watch, name="rtlab-kept", daemon=True).start()
-
-
-def _watch() -> None:
-    """End children that nobody has used for a while, for as long as there are any."""
-    global _has_watcher  # noqa: PLW0603 - one of the process
-    while True:
-        time.sleep(_IDLE / 4)
-        with _lock:
-            for worker in [k for k in _idle_workers if time.monotonic() - k.last_used > _IDLE]:
-                _idle_workers.remove(worker)
-                worker.process.close()
-            if not _idle_workers:
-                _has_watcher = False
-                return
-
-
-def _reset_after_fork() -> None:
-    """This process is a fork, and the children are those of another."""
-    global _lock, _has_watcher
-    for worker in _idle_workers:
-        worker.process.detach()
-    _idle_workers.clear()
-    _lock, _has_watcher = threading.Lock(), False
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+    _POOL.close(lambda key: folder in key[1])

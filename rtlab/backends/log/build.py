@@ -38,20 +38,6 @@ class OpenAttempt:
         self.eligible: tuple[str, ...] = ()
         self.streams: dict[str, None] = {}
 
-    def split_names(self, text: str, count: str | None) -> tuple[str, ...]:
-        """Names in a list parted by commas; those may stand in names too, within brackets."""
-        parts = [part for part in text.strip().split(", ") if part]
-        if count is None or len(parts) == int(count):
-            return tuple(parts)
-        names: list[str] = []
-        for part in parts:
-            before = names[-1] if names else ""
-            if before.count("(") > before.count(")"):
-                names[-1] = f"{before}, {part}"
-            else:
-                names.append(part)
-        return tuple(names)
-
     def to_attempt(self) -> buildlog.Attempt:
         """The attempt as the noun."""
         passes = list(self.passes)

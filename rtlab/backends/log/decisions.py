@@ -51,15 +51,7 @@ class Decisions:
 
     def read(self, text: str, line: int) -> Decision | None:
         """The decision that a message tells; None where it tells none, or repeats one."""
-        for rule in (
-            _read_fusion,
-            _read_merge,
-            _read_elimination,
-            _read_retarget,
-            _read_copy,
-            _read_removal,
-            _read_other,
-        ):
+        for rule in _RULES:
             if (fields := rule(self, text)) is not None:
                 action, names, result, name, reason = fields
                 self.layer_names.update(names, [result] if result else ())
@@ -79,11 +71,8 @@ class Decisions:
 
         def fit(pair: tuple[str, str]) -> int:
             first, second = pair
-            return (
-                2 * (first == self.subject)
-                + (first in self.layer_names)
-                + (second in self.layer_names or second in self.targets)
-            )
+            is_second_met = second in self.layer_names or second in self.targets
+            return 2 * (first == self.subject) + (first in self.layer_names) + is_second_met
 
         return max(pairs, key=fit)
 
@@ -103,14 +92,9 @@ def _read_fusion(state: Decisions, text: str) -> _DecisionFields | None:
         into = state.split_names(rest, " into ", last=True)
         if into is None:
             return None
-        absorbed_names, layer = into
-        parts = [absorbed_names]
-        if (
-            absorbed_names.startswith("(")
-            and absorbed_names.endswith(")")
-            and (pair := state.split_names(absorbed_names[1:-1], " and "))
-        ):
-            parts = list(pair)
+        names, layer = into
+        pair = state.split_names(names[1:-1], " and ") if names[0] + names[-1] == "()" else None
+        parts = pair or (names,)
         state.removed_layers.update(parts)
         return "fuse", (layer, *parts), layer, rule, ""
     pair = state.split_names(rest, " with ")
@@ -152,10 +136,8 @@ def _read_elimination(state: Decisions, text: str) -> _DecisionFields | None:
 
 
 def _read_retarget(state: Decisions, text: str) -> _DecisionFields | None:
-    if (
-        not text.startswith("Retargeting ")
-        or (pair := state.split_names(text[12:], " to ", last=True)) is None
-    ):
+    pair = state.split_names(text[12:], " to ", last=True) if text.startswith("Retargeting ") else None
+    if pair is None:
         return None
     state.targets.add(pair[1])
     return "retarget", pair, "", "", ""
@@ -201,3 +183,6 @@ def _strip_bracket(text: str) -> str:
         if not depth:
             return text[:at].rstrip()
     return text
+
+
+_RULES = _read_fusion, _read_merge, _read_elimination, _read_retarget, _read_copy, _read_removal, _read_other

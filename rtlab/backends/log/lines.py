@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from rtlab.backends.files.wrapping import Wrapping, detect_wrapping
@@ -43,15 +44,9 @@ class LogLines:
     only line it is ``is_single_cut_line``, and read.
     """
 
-    def __init__(self, source: Path | str | Iterable[bytes]) -> None:
-        self.source = source
-        self.size, self.head, self.is_cut, self.last_dropped, self.is_single_cut_line = (
-            0,
-            b"",
-            False,
-            False,
-            False,
-        )
+    def __init__(self, source: Path | str) -> None:
+        self.source, self.size, self.head = source, 0, b""
+        self.is_cut = self.last_dropped = self.is_single_cut_line = False
 
     def __iter__(self) -> Iterator[list[bytes]]:
         """Read all of it once; OSError where the file cannot be read."""
@@ -80,43 +75,37 @@ class LogLines:
             return
         rest = _strip_wrapping(log_wrapping, rest) if log_wrapping else rest
         is_doubtful = file and _COMPLETE_LINE.search(rest) is None
-        self.last_dropped, self.is_single_cut_line = (
-            has_several_lines and is_doubtful,
-            is_doubtful and not has_several_lines,
-        )
+        self.last_dropped = has_several_lines and is_doubtful
+        self.is_single_cut_line = is_doubtful and not has_several_lines
         yield [b"" if self.last_dropped else rest]
 
     def _decode_chunks(self) -> Iterator[bytes]:
         """Chunks in UTF-8, whatever they are written in."""
         decoder: codecs.IncrementalDecoder | None = None
-        for raw in self._read_chunks():
-            chunk = raw
-            if not self.size:
-                self.head = raw[:64]
-                decoder = _detect_decoder(raw)
-                chunk = chunk.removeprefix(codecs.BOM_UTF8)
-            self.size += len(raw)
-            if decoder is not None:
-                chunk = decoder.decode(chunk).encode("utf-8", "replace").removeprefix(codecs.BOM_UTF8)
-            yield chunk
+        with (
+            open_input(self.source)
+            if isinstance(self.source, Path)
+            else io.BytesIO(self.source.encode("utf-8", "replace"))
+        ) as file:
+            while chunk := file.read(_CHUNK):
+                if not self.size:
+                    self.head = chunk[:64]
+                    decoder = _detect_decoder(chunk)
+                    chunk = chunk.removeprefix(codecs.BOM_UTF8)
+                self.size += len(chunk)
+                if decoder is not None:
+                    chunk = decoder.decode(chunk).encode("utf-8", "replace").removeprefix(codecs.BOM_UTF8)
+                yield chunk
 
     def describe_cut(self, line: int) -> list[str]:
         """A note on the last line, which may be cut off."""
         if self.is_single_cut_line:
             return ["The line has no end: what it tells last may be cut off."]
-        if not self.last_dropped:
-            return []
-        return [
-            (
-                f"Line {line}, the last, has no end and may be cut off: it is not read. Add the end of the line if "
-                "it is whole."
-            )
-        ]
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether the first bytes are no text."""
-        return b"\x00" in self.head and _detect_decoder(self.head) is None
+        text = (
+            f"Line {line}, the last, has no end and may be cut off: it is not read. Add the end of the line if it is "
+            "whole."
+        )
+        return [text] if self.last_dropped else []
 
     def explain_no_build(self, line: int) -> str:
         """Why these lines, up to ``line``, tell of no build, and what to give instead."""
@@ -124,7 +113,7 @@ class LogLines:
             reason = "it is empty."
         elif self.head.startswith(GZIP):
             reason = "its first bytes are those of a gzip file, which must be unpacked first."
-        elif self.is_binary:
+        elif b"\x00" in self.head and _detect_decoder(self.head) is None:
             reason = "byte 0: its first bytes are no text; a log belongs there, and this may be an engine."
         elif self.head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[{", b"[\n", b"[ ")):
             reason = "byte 0: it is JSON, and a log belongs there. Give inspector JSON as layers=."
@@ -133,25 +122,6 @@ class LogLines:
                 f"none of its lines, 1 to {max(1, line)}, tells of a build. Expected are lines {_EXPECTED}."
             )
         return f"{reason} {_AGAIN}"
-
-    def _read_chunks(self) -> Iterator[bytes]:
-        if isinstance(self.source, Path):
-            with open_input(self.source) as file:
-                while chunk := file.read(_CHUNK):
-                    yield chunk
-        elif isinstance(self.source, str):
-            for start in range(0, len(self.source), _CHUNK):
-                yield self.source[start : start + _CHUNK].encode("utf-8", "replace")
-        else:
-            # The encoding shows in the first bytes, however few of them come at a time.
-            chunks, head = iter(self.source), b""
-            for chunk in chunks:
-                head += chunk
-                if len(head) >= _SAMPLE:
-                    break
-            if head:
-                yield head
-            yield from chunks
 
 
 def _detect_log_wrapping(chunk: bytes) -> Wrapping:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-import math
 import re
 from collections.abc import Iterable
 
 from rtlab.backends.log.listing import parse_node_ids
 from rtlab.core.buildlog import Operator, TacticTime
 
+#: Beyond this a time means that nothing ran: old builders write the largest float.
+NEVER = 1e30
 HEAD = re.compile(
     r"Autotuning op (?P<name>.+?)(?:\(key: (?P<key>0x[0-9a-fA-F]{32})\))?:(?:\s*(?P<labels>\[ONNX Layer: .*))?\s*$"
 )
@@ -47,15 +48,16 @@ def _parse_rows(lines: Iterable[str]) -> list[TacticTime]:
     times = []
     for line in lines:
         row = _ROW.search(line)
-        time = _parse_time(row["time"]) if row else None
+        time = parse_time(row["time"]) if row else None
         if row and time is not None:
             times.append(TacticTime(row["tactic"], row["name"], time))
     return heapq.nsmallest(len(times), times, key=lambda t: t.milliseconds)
 
 
-def _parse_time(text: str) -> float | None:
+def parse_time(text: str | bytes) -> float | None:
+    """Milliseconds; None where it is no time."""
     try:
         time = float(text)
     except ValueError:
         return None
-    return time if math.isfinite(time) and time >= 0 else None
+    return time if 0 <= time < NEVER else None

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import math
 import re
 from operator import attrgetter
 
-from rtlab.backends.log.operators import HEAD, parse_operator
+from rtlab.backends.log.operators import HEAD, NEVER, parse_operator, parse_time
 from rtlab.core.buildlog import TacticTime, Tuning
 
 #: How many tactics of one contest are kept.
 MAX_TACTICS = 20
-#: Beyond this a time means that nothing ran: old builders write the largest float.
-_NEVER = 1e30
 #: Rows that wait to be read before the best of them are picked.
 _WAITING = 5_000
 
@@ -96,7 +93,7 @@ class TacticRows:
                 self._intern(_strip_number(runner)),
                 True,
             )
-        self.end_contest(tactic if _parse_time(milliseconds) is not None else "")
+        self.end_contest(tactic if parse_time(milliseconds) is not None else "")
 
     def record_no_tactic(self, layer: str, runner: str, line: int) -> None:
         """A runner has no tactic for these formats."""
@@ -160,7 +157,7 @@ class TacticRows:
             milliseconds = [float(row.rpartition(b"ime: ")[2]) for row in rows]
         except ValueError:
             milliseconds = [self._read_row(row, index, named_tactics) for index, row in enumerate(rows)]
-        times = [(time, index) for index, time in enumerate(milliseconds) if 0 <= time < _NEVER]
+        times = [(time, index) for index, time in enumerate(milliseconds) if 0 <= time < NEVER]
         self._count += len(times)
         best = self._best
         for time, index in heapq.nsmallest(MAX_TACTICS, times) if len(times) > MAX_TACTICS else sorted(times):
@@ -179,7 +176,7 @@ class TacticRows:
         """The time of a row, as it was in any version; -1 for one that names the next tactic, or tells why none ran."""
         for word in (b"ime: ", b"ime "):
             _, separator, after = row.rpartition(word)
-            if separator and (time := _parse_time(after)) is not None:
+            if separator and (time := parse_time(after)) is not None:
                 return time
         if name := _NAMED.search(row):
             named_tactics[index] = name
@@ -201,16 +198,8 @@ class TacticRows:
 
 def make_tactic_time(tactic: str, milliseconds: str) -> TacticTime | None:
     """A tactic with its time, or None where the number is none."""
-    time = _parse_time(milliseconds)
+    time = parse_time(milliseconds)
     return None if time is None else TacticTime(tactic, "", time)
-
-
-def _parse_time(text: str | bytes) -> float | None:
-    try:
-        time = float(text)
-    except ValueError:
-        return None
-    return time if math.isfinite(time) and 0 <= time < _NEVER else None
 
 
 def _strip_number(runner: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from rtlab.backends.log import listing
@@ -22,6 +22,8 @@ from rtlab.errors import ReadError
 
 #: What a log of a run is good for, as ``trtexec --loadEngine`` writes it.
 _RUN = 'For what it tells, give the layers of the engine beside it: layers="layers.json" (trtexec --exportLayerInfo).'
+#: How lines begin that tell of a run.
+_RUN_LINES = ("GPU C", "Avera", "Throu")
 #: Other builds of a file that a note lists.
 _LISTED = 5
 #: What loggers write before a message: brackets of date, severity and name, words of severity, dates.
@@ -79,12 +81,11 @@ class ParsedLog:
     has_times: bool = False
 
 
-def parse(source: Path | str | Iterable[bytes], *, require_build: bool = True) -> ParsedLog:
+def parse(source: Path | str, *, require_build: bool = True) -> ParsedLog:
     """Read a verbose build log.
 
     Args:
-        source: A file, the text itself, or its bytes in chunks. UTF-8, or UTF-16 with or without a mark; the lines of
-            any logger.
+        source: A file, in UTF-8, or UTF-16 with or without a mark, or the text itself; the lines of any logger.
         require_build: Refuse a log that tells of no build. Else that of a run is taken too, such as
             ``trtexec --loadEngine`` writes, for the machine and the version that it tells.
 
@@ -120,8 +121,8 @@ class _LogReader:
         self._has_prefix = True
         self._section = ""
         self._offset, self._tail = 0, b""
-        # A reader says whether the line was its own; if not, it may be one that begins with the name of a layer.
-        self._readers: dict[bytes, Callable[[str], bool]] = {
+        # A reader returns False where the line was not its own: it may be one that begins with the name of a layer.
+        self._readers: dict[bytes, Callable[[str], bool | None]] = {
             b"After": self._on_after, b"Origi": self._on_original, b"Runni": self._on_running,
             b"Addin": self._on_adding, b"-----": self._on_timing, b"*****": self._on_autotuning,
             b">>>>>": self._on_choice, b"=====": self._on_costs, b"=== P": self._on_table,
@@ -137,7 +138,7 @@ class _LogReader:
             b"Selec": self._on_device, b"Compu": self._on_device, b"Tenso": self._on_device, b"&&&& ": self._on_device,
             b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device,
             b"Start": self._on_calibration,
-            **dict.fromkeys((b"GPU C", b"Avera", b"Throu"), self._on_latency),
+            b"GPU C": self._on_device, b"Avera": self._on_device, b"Throu": self._on_device,
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
                 self._on_decision,
@@ -183,7 +184,7 @@ class _LogReader:
                 and b" Set Tactic Name: " not in line
             ):
                 self.line = number
-                if reader(line[offset:].decode("utf-8", "replace").rstrip("\r\n")):
+                if reader(line[offset:].decode("utf-8", "replace").rstrip("\r\n")) is not False:
                     rows = self.build.tactics.rows
                     continue
             if (
@@ -222,15 +223,11 @@ class _LogReader:
             if self.build.calibrating:
                 self.build.begin_attempt(keep=0)
             else:
-                self._begin_build()
+                self._store_build()
+                self.build = Build(self.header, self.line)
         self.build.attempt.count = int(match["count"])
         self.build.has_begun = True
         return True
-
-    def _begin_build(self) -> None:
-        """Another build begins in the same file."""
-        self._store_build()
-        self.build = Build(self.header, self.line)
 
     def _store_build(self) -> None:
         build = self.build.finish(self.line)
@@ -252,9 +249,8 @@ class _LogReader:
         """Whether a sentence is the builder's: where a logger marks its lines, other programs' lines lack the mark."""
         return self._has_prefix or not self._has_tags
 
-    def _on_running(self, text: str) -> bool:
+    def _on_running(self, text: str) -> None:
         self.build.attempt.decisions.begin_rule(text)
-        return True
 
     def _on_decision(self, text: str) -> bool:
         if not self._is_trusted():
@@ -270,22 +266,19 @@ class _LogReader:
             return True
         return text.startswith("Adding reformat layer: ") and self._on_decision(text)
 
-    def _on_registering(self, text: str) -> bool:
+    def _on_registering(self, text: str) -> None:
         self._begin_header()
         self.header.read_registration(text)
-        return True
 
-    def _on_marking(self, text: str) -> bool:
+    def _on_marking(self, text: str) -> None:
         if " as output: " in text:
             self._begin_header()
             self.header.read_output(text)
-        return True
 
-    def _on_building(self, text: str) -> bool:
+    def _on_building(self, text: str) -> None:
         if match := _STRATEGY.match(text):
             self.build.has_begun = True
             self.build.begin_strategy(match["name"])
-        return True
 
     def _on_strategy(self, text: str) -> bool:
         match = _ESTIMATE.search(text)
@@ -297,45 +290,38 @@ class _LogReader:
             self.build.chosen = len(self.build.attempts) - 1
         return True
 
-    def _on_foreign(self, text: str) -> bool:
+    def _on_foreign(self, text: str) -> None:
         if match := _FOREIGN.match(text):
             self.build.add_region(match["name"], listing.parse_node_ids(match["labels"]), text, self.line)
-        return True
 
-    def _on_calibration(self, text: str) -> bool:
+    def _on_calibration(self, text: str) -> None:
         if text.startswith("Starting Calibration"):
             self.build.calibrating = True
-        return True
 
     # Tactics.
 
-    def _on_timing(self, text: str) -> bool:
+    def _on_timing(self, text: str) -> None:
         tactics = self.build.tactics
         if match := _RUNNER.match(text) or _OLD_RUNNER.match(text):
             tactics.begin_runner(match["layer"], match["runner"], self.line)
         elif match := _OLD_CHOSE.match(text):
             tactics.record_choice(match["runner"], match["tactic"])
-        return True
 
-    def _on_autotuning(self, text: str) -> bool:
+    def _on_autotuning(self, text: str) -> None:
         title, _, formats = text.partition(": ")
         if title.endswith((" Autotuning format combination", " Autotuning Reformat")):
             self.build.tactics.begin_formats(formats.rstrip(" *"))
-        return True
 
-    def _on_choice(self, text: str) -> bool:
+    def _on_choice(self, text: str) -> None:
         if match := _CHOSE.match(text):
             self.build.tactics.record_choice(match["runner"], match["tactic"])
-        return True
 
-    def _on_costs(self, text: str) -> bool:
+    def _on_costs(self, text: str) -> None:
         if " Computing " in text:
             self.build.tactics.begin_formats("")
-        return True
 
-    def _on_table(self, text: str) -> bool:
+    def _on_table(self, text: str) -> None:
         self.has_times |= text.startswith("=== Profile (")
-        return True
 
     def _on_fastest(self, text: str) -> bool:
         match = _FASTEST.match(text)
@@ -355,18 +341,17 @@ class _LogReader:
 
     # Memory, sparsity, streams.
 
-    def _on_total(self, text: str) -> bool:
+    def _on_total(self, text: str) -> None:
         for key, rule in listing.TOTALS.items():
             if match := rule.match(text):
                 self.build.attempt.totals[key] = int(match[1][:18])
-        return True
 
-    def _on_sparsity(self, text: str) -> bool:
+    def _on_sparsity(self, text: str) -> None:
         if text.startswith("(foreignNode)") and "(Sparsity)" not in text:
             self.build.tactics.read_operator_line(text.encode("utf-8", "replace"), self.line)
         elif match := _SPARSITY.match(text):
             attempt = self.build.attempt
-            names = attempt.split_names(match["names"], match["eligible"] or match["chosen"])
+            names = _split_names(match["names"], match["eligible"] or match["chosen"])
             if match["found"]:
                 attempt.eligible = names
             else:
@@ -374,15 +359,13 @@ class _LogReader:
                 attempt.eligible = ()
                 if sparsity not in attempt.sparsity:
                     attempt.sparsity.append(sparsity)
-        return True
 
-    def _on_stream(self, text: str) -> bool:
+    def _on_stream(self, text: str) -> None:
         self.build.attempt.streams[text.removeprefix("[MS] ").strip()] = None
-        return True
 
     # The engine, and the machine.
 
-    def _on_engine(self, text: str) -> bool:
+    def _on_engine(self, text: str) -> None:
         if text.startswith("Engine Layer Information"):
             self._section = "steps"
             self.build.begin_listing()
@@ -390,7 +373,6 @@ class _LogReader:
             self._section = ""
         elif match := _SECONDS.match(text):
             self.build.end_phase(match["what"], float(match["seconds"]))
-        return True
 
     def _on_layer(self, text: str) -> bool:
         build = self.build
@@ -422,10 +404,9 @@ class _LogReader:
             build.rows.append((self.line, text))
         return bool(self._section)
 
-    def _on_bindings(self, text: str) -> bool:
+    def _on_bindings(self, text: str) -> None:
         if self._section == "rows" and text.strip() == "Bindings:":
             self._section = ""
-        return True
 
     def _on_binding(self, text: str) -> bool:
         tensor_name = self.header.read_binding(text)
@@ -433,12 +414,11 @@ class _LogReader:
             self.build.bound_names[tensor_name] = None
         return bool(tensor_name)
 
-    def _on_edges(self, text: str) -> bool:
+    def _on_edges(self, text: str) -> None:
         if text.strip() == "I/O Tensors:" and self._section == "rows":
             self._section = "edges"
             self.build.inputs.clear()
             self.build.outputs.clear()
-        return True
 
     def _begin_header(self) -> None:
         """What tells of a network or a machine belongs to the next build, where one has ended."""
@@ -450,14 +430,9 @@ class _LogReader:
     def _on_device(self, text: str) -> bool:
         match = match_header_line(text)
         if match is not None:
-            self._begin_header()
-            self.header.update(match)
-        return match is not None
-
-    def _on_latency(self, text: str) -> bool:
-        # It is told of the build before it, so it begins no other.
-        match = match_header_line(text)
-        if match is not None:
+            # A latency is told of the build before it, so it begins no other.
+            if not text.startswith(_RUN_LINES):
+                self._begin_header()
             self.header.update(match)
         return match is not None
 
@@ -510,3 +485,18 @@ class _LogReader:
             build.unread,
             has_times=self.has_times,
         )
+
+
+def _split_names(text: str, count: str | None) -> tuple[str, ...]:
+    """Names in a list parted by commas; those may stand in names too, within brackets."""
+    parts = [part for part in text.strip().split(", ") if part]
+    if count is None or len(parts) == int(count):
+        return tuple(parts)
+    names: list[str] = []
+    for part in parts:
+        before = names[-1] if names else ""
+        if before.count("(") > before.count(")"):
+            names[-1] = f"{before}, {part}"
+        else:
+            names.append(part)
+    return tuple(names)

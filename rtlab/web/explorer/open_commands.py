@@ -6,6 +6,7 @@ import collections.abc
 import dataclasses
 import itertools
 import re
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from rtlab.analyses.cards.picture import Graph
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.backends.files import build, recognise
 from rtlab.core import model as _model
-from rtlab.core import temporary
 from rtlab.core.data import read_samples
 from rtlab.core.inputs import read_input
 from rtlab.core.phrases import quote_names
@@ -129,7 +129,7 @@ class Opening(Choosing):
             )
 
         def work(progress: Reporting) -> None:
-            with temporary.folder() as folder:
+            with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
                 paths = []
                 for i, (name, content) in enumerate(zip(names, buffers, strict=True)):
                     # A name may hold a path; two files may have one name.

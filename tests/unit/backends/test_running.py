@@ -268,9 +268,9 @@ def nothing() -> None:
 
 def test_a_call_gives_what_it_returns_or_raises() -> None:
     attendant = CancellableCaller("Cannot run")
-    assert 7 == attendant.call(lambda _: 7, nothing)
+    assert 7 == attendant.call(lambda: 7, nothing)
     with pytest.raises(ZeroDivisionError):
-        attendant.call(lambda _: 1 // 0, nothing)
+        attendant.call(lambda: 1 // 0, nothing)
 
 
 def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None:
@@ -278,7 +278,7 @@ def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None
         progress, stop, end = Silent(), threading.Event(), threading.Event()
         until = stop if heeds else end
 
-        def work(_, until=until, progress=progress) -> bool:
+        def work(until=until, progress=progress) -> bool:
             progress.cancel()
             return until.wait(30)
 
@@ -291,10 +291,10 @@ def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None
 @pytest.mark.parametrize(("work", "failure"), [(RUNNING, RunError), (BUILDING, BuildError)])
 def test_a_limit_is_one_for_all_calls_of_an_attendant(work, failure) -> None:
     attendant = CancellableCaller("Cannot run", limits=Limits(seconds=0.3), work=work)
-    attendant.call(lambda _: time.sleep(0.2), nothing)
+    attendant.call(lambda: time.sleep(0.2), nothing)
     stop = threading.Event()
     with pytest.raises(failure, match=r"not finished after 0\.3 s"):
-        attendant.call(lambda _: stop.wait(30), stop.set)
+        attendant.call(lambda: stop.wait(30), stop.set)
 
 
 class Cuda:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from build_logs import CONV, INCEPTION, REGIONS, REST, SPARSE
 from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 from rtlab.backends.files import printed, recognise
 from rtlab.backends.log import listing
-from rtlab.backends.log.lines import LogLines
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Tuning
 from rtlab.errors import ReadError
@@ -378,7 +376,7 @@ def test_a_network_that_is_tried_again_starts_from_the_same_count() -> None:
 
 def test_a_build_that_tries_strategies_is_not_complete_after_the_first() -> None:
     whole = REGIONS.read_bytes()
-    log = parse([whole[: whole.index(b"\n", whole.index(b"] Engine generation completed")) + 1]]).log
+    log = parse(whole[: whole.index(b"\n", whole.index(b"] Engine generation completed")) + 1].decode()).log
     assert (1, False) == (len(log.attempts), log.complete)
     # 1.75, 0.75 and 0.5 s of the three, where nothing tells the time of all.
     assert 3 == parse(whole.decode().replace("Engine built in", "")).log.seconds
@@ -396,13 +394,13 @@ def test_lines_of_other_programs_are_not_taken_for_decisions() -> None:
 
 def test_a_log_that_is_cut_off_says_so() -> None:
     whole = INCEPTION.read_bytes()
-    cut = parse([whole[: whole.index(b"After tensor merging") + 9]]).log
+    cut = parse(whole[: whole.index(b"After tensor merging") + 9].decode()).log
     (*_, last) = cut.attempts[0].passes
     assert (False, (28, 18), "unfinished", None, 2) == (
         cut.complete, cut.attempts[0].counts, last.name, last.after, len(last.decisions),
     )  # fmt: skip
     assert any("cut off in line 21" in note for note in cut.notes)
-    early = parse([whole[: whole.index(b"[I] [TRT] Data")]]).log
+    early = parse(whole[: whole.index(b"[I] [TRT] Data")].decode()).log
     assert (1, False) == (len(early.notes), early.complete)
 
 
@@ -428,19 +426,6 @@ def test_int8_calibration_is_an_attempt_of_the_same_build() -> None:
 )
 def test_the_banner_of_trtexec_tells_the_version(banner: str, version: str) -> None:
     assert version == parse(f"&&&& RUNNING TensorRT.trtexec [TensorRT {banner}] # x\n{BARE}").log.version
-
-
-def test_a_log_that_comes_in_pieces_is_read_as_it_comes() -> None:
-    piece, taken = b"[V] [TRT] Fusing a with b, and so on.\n" * 3, []
-
-    def pieces() -> Iterator[bytes]:
-        for i in range(1000):
-            taken.append(i)
-            yield piece
-
-    first = next(iter(LogLines(pieces())))
-    # 400 bytes tell the encoding: four pieces of 114.
-    assert (114, 4, 4 * 3) == (len(piece), len(taken), len(first))
 
 
 def test_a_damaged_row_of_a_listing_is_named_by_its_line() -> None:

@@ -33,19 +33,19 @@ class Pip:
         if function is not installing.install:
             (info,) = Path(how["path"][0]).glob("*.dist-info")
             return self.started or info.stem.split("-")[1], ("a",)
-        (order,) = payload
-        part, _, version = order.requirements[0].partition("==")
+        ((requirement, folder, _),) = payload
+        part, _, version = requirement.partition("==")
         begin = version.removesuffix(".*").split(".")
         matches = [v for v in self.versions if v.split(".")[: len(begin)] == begin]
         if not matches:
-            return installing.PipOutput(1, self.words)
+            return 1, self.words
         if part.endswith("bindings"):
-            info = Path(order.folder) / f"bindings-{matches[-1]}.dist-info"
+            info = Path(folder) / f"bindings-{matches[-1]}.dist-info"
             info.mkdir()
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: bindings\nVersion: {matches[-1]}\n")
         else:
-            (Path(order.folder) / "library.so").write_bytes(bytes(1000))
-        return installing.PipOutput(0, "")
+            (Path(folder) / "library.so").write_bytes(bytes(1000))
+        return 0, ""
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_release_is_installed_in_two_parts_and_then_moved(place: Path, monkeyp
     pip = Pip("1.5.0.9", "1.5.0.114", "1.7.1.116")
     made = install(monkeypatch, pip, "1.5")
     assert dataclasses.astuple(made) == ("1.5.0.114", "tensorrt-rtx:1.5.0.114", place / "1.5.0.114", False)
-    parts = [c[1][0].requirements[0] for c in pip.calls[:2]]
+    parts = [c[1][0][0] for c in pip.calls[:2]]
     assert parts == ["tensorrt-rtx-cu13-bindings==1.5.*", "tensorrt-rtx-cu13-libs==1.5.0.114"]
     assert [c[2]["limits"].seconds for c in pip.calls] == [1800.0, 1800.0, 60.0]
     assert [p.name for p in place.iterdir()] == ["1.5.0.114"]
@@ -115,7 +115,7 @@ def test_what_pip_says_is_told_with_what_to_do(words, source, said, place, tmp_p
     with pytest.raises(Unavailable, match=said) as error:
         install(monkeypatch, pip, "1.5", **({"source": tmp_path} if source else {}))
     assert error.value.details == words
-    assert pip.calls[0][1][0].source == (str(tmp_path.resolve()) if source else "")
+    assert pip.calls[0][1][0][2] == (str(tmp_path.resolve()) if source else "")
     assert [*place.iterdir()] == []
 
 
@@ -167,11 +167,11 @@ def test_pip_runs_with_what_was_ordered(end: Any, code: int, source: str, monkey
     monkeypatch.setattr(installing.runpy, "run_module", run)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setenv("PIP_USER", "1")
-    said = installing.install(installing.PipSpec(("a==1", "b"), "/there", source), mock.Mock())
-    assert (said.code, said.words, os.environ["PIP_USER"]) == (code, "said", "0")
+    said = installing.install(("a==1", "/there", source), mock.Mock())
+    assert (*said, os.environ["PIP_USER"]) == (code, "said", "0")
     where = ["--no-index", "--find-links", "/wheels"] if source else []
     assert sys.argv[:4] == ["pip", "install", "--target", "/there"]
-    assert sys.argv[-2 - len(where) :] == [*where, "a==1", "b"]
+    assert sys.argv[-1 - len(where) :] == [*where, "a==1"]
     assert {"--no-deps", ":all:", "--no-input", "--no-compile"} <= {*sys.argv}
 
 
