@@ -22,7 +22,7 @@ from onnx_ir import TensorProtocol
 from rtlab.core import check, partial_shapes
 from rtlab.core.constant_batch import find_written_batch
 from rtlab.core.constant_values import find_constant_values
-from rtlab.core.default_shapes import find_missing_shapes, propose_shapes
+from rtlab.core.default_shapes import propose_shapes
 from rtlab.core.external_data import iter_external_weights, set_external_folder, weights_changed_error
 from rtlab.core.extract import extract_nodes
 from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
@@ -62,7 +62,6 @@ class Model:
     stamp: FileFingerprint | None = None
     beside: Mapping[str, FileFingerprint | None] = dataclasses.field(default_factory=dict)
     declined: dict[str, str] = dataclasses.field(default_factory=dict)
-    proposed = functools.cached_property(propose_shapes)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
@@ -350,8 +349,23 @@ class Model:
             Unsized: a dimension other than the first is dynamic and has no named size.
         """
         return partial_shapes.resolve_shape(
-            name, self.values[name].shape or (), self.shapes, lambda: find_missing_shapes(self)
+            name, self.values[name].shape or (), self.shapes, self._list_missing_shapes
         )
+
+    @property
+    def _declared(self) -> dict[str, tuple[int | str | None, ...] | None]:
+        """The shapes of the inputs as the graph has them."""
+        return {n: self.values[n].shape for n in self.inputs}
+
+    @functools.cached_property
+    def proposed(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the inputs, with sizes to try where a dimension is open; see ``propose_shapes``."""
+        return propose_shapes(self.ir, self.scopes, self._declared, self.shapes)
+
+    def _list_missing_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """What is proposed for the inputs that lack a size."""
+        unsized, declared = partial_shapes.list_unsized_axes, self._declared
+        return {n: s for n, s in self.proposed.items() if unsized(n, declared[n] or (), self.shapes)}
 
     def sized(self, shapes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with sizes named for its dynamic dimensions, as ``rtlab.load(..., shapes=...)`` takes them.
@@ -359,7 +373,7 @@ class Model:
         Raises:
             ModelError: a name is neither an input nor a symbol, or a shape does not fit.
         """
-        declared = {n: self.values[n].shape for n in self.inputs}
+        declared = self._declared
         named = partial_shapes.parse_sizes(shapes, declared)
         partial_shapes.check(self.name, declared, named)
         sized_model = dataclasses.replace(self, shapes=named)
@@ -380,11 +394,10 @@ class Model:
 
         What nobody named stays unknown, but for the batch, which is 1.
         """
-        declared = {name: self.values[name].shape for name in self.inputs}
-        inputs = partial_shapes.resolve_partial_shapes(declared, self.shapes, batch, shapes or {})
+        inputs = partial_shapes.resolve_partial_shapes(self._declared, self.shapes, batch, shapes or {})
         key = tuple(inputs.items())
         if key not in self._sizes:
-            self._sizes[key] = Sizes(self, inputs)
+            self._sizes[key] = Sizes(self.ir, self.scopes, inputs)
         return self._sizes[key]
 
     @functools.cached_property
@@ -425,7 +438,9 @@ class Model:
     @functools.cached_property
     def written_batch(self) -> int:
         """The only batch that constants inside the graph allow, where its inputs leave it open; 0 where none does."""
-        return find_written_batch(self)
+        if not self.dynamic_batch:
+            return 0
+        return find_written_batch(self.ir.graph, self.known, lambda batch: self.sizes(batch=batch))
 
     @property
     def named_batch(self) -> int:

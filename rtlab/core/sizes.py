@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.node_instances import Subgraph
-    from rtlab.core.value import Value
 
 #: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
 _COMPUTED = 1 << 14
@@ -56,38 +55,19 @@ _RANDOM_OPS = {
 }
 
 
-class Shaped(Protocol):
-    """What of a model is read to tell sizes."""
-
-    @property
-    def ir(self) -> ir.Model:
-        """Its graphs."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of its inputs."""
-
-    @property
-    def values(self) -> Mapping[str, Value]:
-        """Its values as they were declared, by name."""
-
-    @property
-    def scopes(self) -> tuple[Subgraph, ...]:
-        """The main graph, the bodies, and each call of a local function."""
-
-
 class Sizes:
     """Shapes of the values of a model at ``inputs``, the shapes of its inputs; None stands for what is not known.
 
     They are found node by node: ONNX infers each from the shapes and the small constants that it reads, and what
     computes shapes is computed. Bodies are followed, and functions once per call. ``learn`` takes what a run showed.
+    ``scopes`` are those of ``Model.scopes``.
     """
 
-    def __init__(self, model: Shaped, inputs: Mapping[str, Dims]) -> None:
+    def __init__(self, model: ir.Model, scopes: Sequence[Subgraph], inputs: Mapping[str, Dims]) -> None:
         self.inputs = inputs
-        self._model = model
-        self._table = _Evaluation(model, inputs).kinds
-        graph = model.ir.graph
+        self._scopes = scopes
+        self._table = _Evaluation(model, scopes, inputs).kinds
+        graph = model.graph
         node_outputs = (o for n in graph for o in n.outputs)
         values = (*graph.inputs, *graph.initializers.values(), *node_outputs)
         self._names = {v.name: (0, id(v)) for v in values if v.name}
@@ -112,7 +92,7 @@ class Sizes:
         """Tensors that nodes of the main graph write, and whose shape is not known."""
         return tuple(
             v.name
-            for n in self._model.ir.graph
+            for n in self._scopes[0].nodes
             for v in n.outputs
             if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), UNKNOWN).other
         )
@@ -123,9 +103,7 @@ class Sizes:
 
         Where the inputs have sizes that the model cannot take there are more than where it can.
         """
-        nodes = (
-            (node, s.space) for s in self._model.scopes for node in s.nodes if node.op_type != "Constant"
-        )
+        nodes = ((node, s.space) for s in self._scopes for node in s.nodes if node.op_type != "Constant")
         return sum(
             not all(self._has_size(v, space) for v in node.outputs if v.name) or self._is_narrow(node, space)
             for node, space in nodes
@@ -171,21 +149,23 @@ class Sizes:
 class _Evaluation:
     """One pass over a model; ``kinds`` are types and shapes by space and identity of the value."""
 
-    def __init__(self, model: Shaped, inputs: Mapping[str, Dims]) -> None:
+    def __init__(self, model: ir.Model, scopes: Sequence[Subgraph], inputs: Mapping[str, Dims]) -> None:
         self.kinds: dict[tuple[int, int], Kind] = {}
         self._values: dict[tuple[int, int], NDArray[Any]] = {}
         self._model = model
-        self._inside = {(s.owner, id(s.graph)): s for s in model.scopes}
+        self._inside = {(s.owner, id(s.graph)): s for s in scopes}
         #: What nodes alike in everything but their names write, by what they read.
         self._inferred: dict[tuple[Any, ...], list[Kind]] = {}
         self._computed: dict[tuple[Any, ...], list[Any]] = {}
         #: As loaded, the shapes of inner values hold for the sizes of the file and no others.
-        self._fixed = all(isinstance(d, int) for n in model.inputs for d in model.values[n].shape or (None,))
-        if self._fixed and len(model.scopes) == 1 and self._load_kinds(model.ir.graph):
+        self._fixed = all(
+            isinstance(d, int) for v in model.graph.inputs if v.name in inputs for d in v.shape or (None,)
+        )
+        if self._fixed and len(scopes) == 1 and self._load_kinds(model.graph):
             return
-        for value in model.ir.graph.inputs:
+        for value in model.graph.inputs:
             self.kinds[0, id(value)] = get_declared_kind(value)._replace(dims=inputs.get(value.name or ""))
-        self._infer_scope(model.scopes[0], {})
+        self._infer_scope(scopes[0], {})
 
     def _load_kinds(self, graph: ir.Graph) -> bool:
         """Whether all shapes are known as they were loaded, which they are for most models of fixed sizes."""
@@ -204,7 +184,7 @@ class _Evaluation:
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():
                 self._set_constant((space, id(value)), value.const_value)
-        imports = dict(graph.opset_imports) or dict(self._model.ir.graph.opset_imports)
+        imports = dict(graph.opset_imports) or dict(self._model.graph.opset_imports)
         for node, place in zip(scope.nodes, scope.places, strict=True):
             call = _Call(node, place.id, space, attributes, _find_version(node, imports))
             for value, kind in zip(node.outputs, self._infer_node(call), strict=False):
@@ -213,7 +193,7 @@ class _Evaluation:
     def _infer_node(self, call: _Call) -> Sequence[Kind]:
         """What a node writes; whoever knows nothing of it says what was declared."""
         node, space = call.node, call.space
-        if node.op_identifier() in self._model.ir.functions:
+        if node.op_identifier() in self._model.functions:
             return self._infer_function(call)
         if bodies(node):
             return self._infer_body_node(call)
@@ -290,7 +270,7 @@ class _Evaluation:
 
     def _infer_function(self, call: _Call) -> list[Kind]:
         """A local function at one of its calls."""
-        function = self._model.ir.functions[call.node.op_identifier()]
+        function = self._model.functions[call.node.op_identifier()]
         scope = self._inside.get((call.place, id(function)))
         if scope is None:
             return [get_declared_kind(v)._replace(dims=None) for v in call.node.outputs]
@@ -330,7 +310,7 @@ class _Evaluation:
         ends = {}
         for name, scope in scopes.items():
             self._infer_scope(scope, call.attributes)
-            ends[name] = [self._get_kind(v, call.space) for v in _get_outputs(scope)]
+            ends[name] = [self._get_kind(v, call.space) for v in scope.graph.outputs]
         if chosen is not None and chosen.size == 1:
             return ends["then_branch" if bool(chosen.reshape(-1)[0]) else "else_branch"]
         return [
@@ -350,15 +330,14 @@ class _Evaluation:
         }
         turns = spans.pop() if len(spans) == 1 else None
         parts = [remove_axis(k, a) for k, a in zip(read, axes, strict=True)]
-        body_inputs = _get_inputs(scope)
         # A second look is at what the first one changed; what it changes again has no one shape.
         for _ in range(3):
             starts = [*carried, *parts] if scanned else [COUNT, FLAG, *carried]
-            for value, kind in zip(body_inputs, starts, strict=False):
+            for value, kind in zip(scope.graph.inputs, starts, strict=False):
                 self.kinds[space, id(value)] = kind
                 self._values.pop((space, id(value)), None)
             self._infer_scope(scope, call.attributes)
-            ends = [self._get_kind(v, space) for v in _get_outputs(scope)[0 if scanned else 1 :]]
+            ends = [self._get_kind(v, space) for v in scope.graph.outputs[0 if scanned else 1 :]]
             again = [merge_kinds(one, two) for one, two in zip(carried, ends, strict=False)]
             if again == carried:
                 break
@@ -475,14 +454,6 @@ def _get_constant(call: _Call) -> ir.TensorProtocol | None:
         if definition is not None and name in {"value_float", "value_floats"}:
             return ir.Tensor(np.array(definition.value, np.float32))
     return None
-
-
-def _get_inputs(scope: Subgraph) -> Sequence[ir.Value]:
-    return tuple(scope.graph.inputs)
-
-
-def _get_outputs(scope: Subgraph) -> Sequence[ir.Value]:
-    return tuple(scope.graph.outputs)
 
 
 def _get_int(node: ir.Node, name: str) -> int:
