@@ -91,11 +91,7 @@ class CalibrationData:
             with open_arrays(path) as archive:
                 return cls({k: archive[k] for k in archive.files}, source=Path(path).name)
         except Exception as error:
-            raise CalibrationError(
-                f'Cannot read calibration data "{path}": {error}. '
-                "Save it with numpy.savez(path, input_name=array), samples along the first axis.",
-                details=repr(error),
-            ) from error
+            raise _read_error(path, "savez(path, input_name=array)", error) from error
 
     @classmethod
     def of(
@@ -159,11 +155,7 @@ class CalibrationData:
         try:
             return cls({name: load_array(path)}, source=path.name)
         except Exception as error:
-            raise CalibrationError(
-                f'Cannot read calibration data "{path}": {error}. '
-                "Save it with numpy.save(path, array), samples along the first axis.",
-                details=repr(error),
-            ) from error
+            raise _read_error(path, "save(path, array)", error) from error
 
     def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
         """The shape of each input in an inference on one sample.
@@ -355,6 +347,13 @@ def read_samples(path: Path, model: Model) -> CalibrationData:
     samples = dataclasses.replace(data, arrays=arrays)
     samples.check(model)
     return samples
+
+
+def _read_error(path: str | Path, call: str, error: Exception) -> CalibrationError:
+    return CalibrationError(
+        f'Cannot read calibration data "{path}": {error}. Save it with numpy.{call}, samples along the first axis.',
+        details=repr(error),
+    )
 
 
 def _slice_rows(array: Any, first: int, last: int) -> Any:

@@ -10,6 +10,8 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,14 @@ from rtlab.core import check, partial_shapes
 from rtlab.core.constant_batch import find_written_batch
 from rtlab.core.constant_values import find_constant_values
 from rtlab.core.default_shapes import propose_shapes
-from rtlab.core.external_data import iter_external_weights, set_external_folder, weights_changed_error
+from rtlab.core.external_data import (
+    iter_external_weights,
+    materialize_weights,
+    set_external_folder,
+    weights_changed_error,
+)
 from rtlab.core.extract import extract_nodes
 from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
-from rtlab.core.materialize_weights import materialize_weights
 from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
@@ -118,12 +124,10 @@ class Model:
 
     @functools.cached_property
     def _copies(self) -> Mapping[str, tuple[str, ...]]:
-        main_places = {i: (i,) for i, place in self.places.items() if i == place.node.id}
-        several: dict[str, list[str]] = {}
+        copies: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         for place in self.places.values():
-            if place.id not in main_places:
-                several.setdefault(place.node.id, []).append(place.id)
-        return main_places | {k: tuple(v) for k, v in several.items()}
+            copies[place.node.id] += (place.id,)
+        return copies
 
     def where(self, node: str) -> tuple[str, ...]:
         """Ids of the places where a node runs: itself, one per call in a function, none when it is never called."""
@@ -226,14 +230,8 @@ class Model:
     def _find_changed_file(self) -> Path | None:
         """A file with its weights that is not the one that was there when it was loaded."""
         home = self.path.parent if self.path else Path()
-        loaded = {
-            home / name: recorded_stamp
-            for name, recorded_stamp in self.beside.items()
-            if recorded_stamp is not None
-        }
-        return next(
-            (file for file, loaded_stamp in loaded.items() if fingerprint_file(file) != loaded_stamp), None
-        )
+        loaded = {home / name: stamp for name, stamp in self.beside.items() if stamp is not None}
+        return next((file for file, stamp in loaded.items() if fingerprint_file(file) != stamp), None)
 
     def _fix_shapes(self, proto: onnx.ModelProto) -> onnx.ModelProto:
         """The proto itself, with every input dimension fixed and without inner shapes."""
@@ -288,10 +286,7 @@ class Model:
         Raises:
             ModelError: there is no such node.
         """
-        target_node = self.node(node)
-        inner = next(
-            n for (n, _), candidate in zip(walk(self.ir), self.nodes, strict=True) if candidate is target_node
-        )
+        inner, _ = next(itertools.islice(walk(self.ir), self.node(node).index, None))
         table: dict[str, TensorProtocol] = {}
         for value in inner.inputs:
             maker = value.producer() if value is not None else None
@@ -410,19 +405,16 @@ class Model:
 
         None where nodes got other names, something was put right, a size is dynamic, or the file has changed.
         """
-        same = self.origin is not None and not self.notes and self._static
-        renamed = any(NAME in node.metadata_props for node, _ in walk(self.ir)) if same else True
-        return None if renamed else self.path
+        if self.origin is None or self.notes or not self._static:
+            return None
+        return None if any(NAME in node.metadata_props for node, _ in walk(self.ir)) else self.path
 
     @property
     def origin(self) -> Path | None:
         """The file that it was loaded from; None where there was none, or it or its weights have changed since."""
-        same = (
-            self.path is not None
-            and self.stamp == fingerprint_file(self.path)
-            and self._find_changed_file() is None
-        )
-        return self.path if same else None
+        if self.path is None or self.stamp != fingerprint_file(self.path) or self._find_changed_file():
+            return None
+        return self.path
 
     @property
     def dynamic_batch(self) -> bool:
