@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import proto_repair
-from rtlab.core.extent import MOST_NESTED, check_extent, measure_depth
+from rtlab.core.extent import check_extent
 from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
@@ -73,11 +73,6 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:
-        if (deep := measure_depth(data)) > MOST_NESTED:
-            raise ModelError(
-                f"Cannot load {what}: {deep:,} graphs are inside each other, and at most {MOST_NESTED} are read. "
-                "Export it with fewer bodies inside each other."
-            ) from error
         raise ModelError(
             f"Cannot load {what}: the {len(data)} bytes are not an ONNX model, or the file is truncated. "
             "Export it again, or check that a download was complete.",

@@ -81,11 +81,7 @@ class CalibrationData:
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationData:
-        """Read an ``.npz`` with one array per model input.
-
-        Raises:
-            CalibrationError: the file is missing, damaged, or contains pickled objects.
-        """
+        """Read an ``.npz`` with one array per input; ``CalibrationError`` for a missing or damaged file."""
         try:
             # numpy leaves a damaged file open that it opened itself.
             with open_arrays(path) as archive:
@@ -158,11 +154,7 @@ class CalibrationData:
             raise _read_error(path, "save(path, array)", error) from error
 
     def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on one sample.
-
-        Raises:
-            CalibrationError: there is no sample of an input.
-        """
+        """The shape of each input in an inference on one sample; ``CalibrationError`` where an input has none."""
         shapes: dict[str, tuple[int, ...]] = {}
         for name in model.inputs:
             if name not in self.arrays:

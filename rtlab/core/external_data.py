@@ -45,11 +45,7 @@ class ExternalWeight(ir.ExternalTensor):
         return Path(self.path).stat().st_size >= (self.offset or 0) + (self.length or self.nbytes)
 
     def numpy(self) -> NDArray[Any]:
-        """Its numbers.
-
-        Raises:
-            ModelError: the file is gone, cannot be read, or was changed.
-        """
+        """Its numbers; raises ``ModelError`` where the file is gone, cannot be read, or was changed."""
         proto = onnx.TensorProto(
             data_type=int(self.dtype), dims=self.shape.numpy(), raw_data=self.tobytes()[: self.nbytes]
         )

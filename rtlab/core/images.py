@@ -138,11 +138,7 @@ class Images:
         self.dtype = np.dtype(preprocessing.dtype)
 
     def read(self, rows: range) -> NDArray[Any]:
-        """Decode these pictures.
-
-        Raises:
-            CalibrationError: a file cannot be decoded; it is named.
-        """
+        """Decode these pictures; raises ``CalibrationError`` with the name of a file that cannot be decoded."""
         pictures = np.empty((len(rows), *self.shape[1:]), self.dtype)
         for i, row in enumerate(rows):
             pictures[i] = self._read(self.files[row])

@@ -134,11 +134,7 @@ class Model:
         return self._copies.get(node, ())
 
     def chosen(self, nodes: Iterable[str]) -> list[str]:
-        """The places of nodes given by id, by place or by unique name: what a view marks.
-
-        Raises:
-            ModelError: there is no such node.
-        """
+        """The places of nodes given by id, place or unique name; raises ``ModelError`` where there is no such node."""
         return [p for n in nodes for p in ((n,) if n in self.places else self.where(self.node(n).id))]
 
     @functools.cached_property
@@ -263,11 +259,7 @@ class Model:
         return (self._fix_shapes(light) if static else light), weights
 
     def bytes(self) -> bytes:
-        """The model as one ONNX file with all weights inside.
-
-        Raises:
-            ModelError: it is larger than the two gigabytes that one ONNX file can hold.
-        """
+        """The model as one ONNX file with all weights inside; raises ``ModelError`` beyond its two gigabytes."""
         return _serialize(self.name, self.proto())
 
     @functools.cached_property

@@ -40,11 +40,7 @@ class NpyFile:
         self._start: int = mapped.offset
 
     def read(self, rows: range) -> NDArray[Any]:
-        """Read these samples.
-
-        Raises:
-            CalibrationError: the file is gone, or was changed.
-        """
+        """Read these samples; raises ``CalibrationError`` where the file is gone, or was changed."""
         count = math.prod(self.shape[1:])
         offset = self._start + rows.start * count * self.dtype.itemsize
         error_prefix = f'Cannot read samples from "{self._path}"'

@@ -22,11 +22,7 @@ _LISTED = 3
 
 
 def repair(proto: onnx.ModelProto, error_prefix: str) -> list[str]:
-    """Put right what is wrong, in place; a sentence about each kind of change.
-
-    Raises:
-        ModelError: nodes read from each other in a circle.
-    """
+    """Put right what is wrong, in place, and say so; ``ModelError`` where nodes read from each other in a circle."""
     return [note for note in (clear_impossible_sizes(proto), sort_nodes(proto, error_prefix)) if note]
 
 

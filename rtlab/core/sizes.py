@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -44,14 +45,8 @@ _INFERENCE_LIMIT = 64
 #: Operators that move a window over what they read.
 _WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
 #: Values of these differ from run to run.
-_RANDOM_OPS = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-    "Dropout",
+_RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
+    f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
 }
 
 
@@ -121,17 +116,14 @@ class Sizes:
         read = self.of(node.inputs[0], space)
         if any(a.is_ref() for a in node.attributes.values()):
             return False
-        kernel_shape, padding = (node.attributes.get(name) for name in ("kernel_shape", "auto_pad"))
         weight = next((self.of(v, space) for v in node.inputs[1:2] if v is not None), None)
-        window: Shape = tuple(kernel_shape.as_ints()) if kernel_shape is not None else (weight or ())[2:]
-        padded = padding is not None and padding.as_string() not in {"NOTSET", "VALID"}
+        window = tuple(node.attributes.get_ints("kernel_shape", (weight or ())[2:]))
+        padded = node.attributes.get_string("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}
         if read is None or len(read) != len(window) + 2 or padded:
             return False
         rank = len(window)
-        pads, steps = (
-            tuple(a.as_ints()) if (a := node.attributes.get(name)) is not None else usual
-            for name, usual in (("pads", (0,) * 2 * rank), ("dilations", (1,) * rank))
-        )
+        pads = node.attributes.get_ints("pads", (0,) * 2 * rank)
+        steps = node.attributes.get_ints("dilations", (1,) * rank)
         return any(
             size + pads[i] + pads[i + rank] < (window[i] - 1) * steps[i] + 1
             for i, size in enumerate(read[2:])
@@ -294,11 +286,8 @@ class _Evaluation:
     def _infer_body_node(self, call: _Call) -> list[Kind]:
         """A node with bodies: If, Loop, Scan; of any other nothing is known."""
         node = call.node
-        scopes = {
-            a.name: self._inside[call.place, id(a.as_graph())]
-            for a in bodies(node)
-            if (call.place, id(a.as_graph())) in self._inside
-        }
+        found = {a.name: self._inside.get((call.place, id(a.as_graph()))) for a in bodies(node)}
+        scopes = {name: scope for name, scope in found.items() if scope is not None}
         if node.op_type == "If" and len(scopes) == 2:
             return self._infer_if(call, scopes)
         if node.op_type in {"Loop", "Scan"} and len(scopes) == 1:
@@ -346,18 +335,20 @@ class _Evaluation:
         return [*carried, *(add_axis(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
 
 
+@dataclasses.dataclass
 class _Call:
     """A node where it runs, with the attributes of the function in which it does, and the version of its operator."""
 
-    def __init__(
-        self, node: ir.Node, place: str, space: int, attributes: Mapping[str, ir.Attr], version: int
-    ) -> None:
-        self.node = node
-        self.place = place
-        self.space = space
-        self.attributes = attributes
-        self.version = version
-        self.plain = node.domain in ONNX_DOMAINS
+    node: ir.Node
+    place: str
+    space: int
+    attributes: Mapping[str, ir.Attr]
+    version: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is one of ONNX's own operators."""
+        return self.node.domain in ONNX_DOMAINS
 
     def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
         """An attribute of the node, or that of the call which it stands for; None where that has none."""
@@ -383,9 +374,7 @@ class _Call:
 
 
 def _find_version(node: ir.Node, imports: Mapping[str, int]) -> int:
-    return imports.get(node.domain, 0) or (
-        imports.get("ai.onnx", 0) if not node.domain else imports.get("", 0)
-    )
+    return imports.get(node.domain, 0) or imports.get("" if node.domain else "ai.onnx", 0)
 
 
 def _is_large(kind: Kind) -> bool:
@@ -400,20 +389,11 @@ def _infer_outputs(
     """Types of the outputs; empty where ONNX does not know the operator, or what it reads does not fit."""
     with contextlib.suppress(Exception):
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
-        type_protos = onnx.shape_inference.infer_node_outputs(
-            schema,
-            proto,
-            {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name},
-            {
-                proto.input[i]: onnx.numpy_helper.from_array(value)
-                for i, value in constants.items()
-                if proto.input[i]
-            },
-            opset_imports=[onnx.helper.make_opsetid(proto.domain, version)],
-        )
-        return [
-            from_type_proto(type_protos[name]) if name in type_protos else UNKNOWN for name in proto.output
-        ]
+        types = {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name}
+        data = {proto.input[i]: onnx.numpy_helper.from_array(value) for i, value in constants.items()}
+        imports = [onnx.helper.make_opsetid(proto.domain, version)]
+        inferred = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+        return [from_type_proto(inferred[n]) if n in inferred else UNKNOWN for n in proto.output]
     return []
 
 
@@ -432,9 +412,7 @@ def _evaluate(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] 
     """What the reference of ONNX computes; nothing where it cannot."""
     from onnx.reference import ReferenceEvaluator
 
-    feeds = {
-        name: value for name, value in zip(proto.input, reads, strict=True) if name and value is not None
-    }
+    feeds = {n: value for n, value in zip(proto.input, reads, strict=True) if n and value is not None}
     with contextlib.suppress(Exception), np.errstate(all="ignore"):
         evaluator = ReferenceEvaluator(proto, opsets={proto.domain: version})
         return [np.asarray(v) for v in evaluator.run(None, feeds)]
@@ -463,9 +441,6 @@ def _get_int(node: ir.Node, name: str) -> int:
 
 def _get_axes(node: ir.Node, name: str, count: int) -> list[int]:
     attribute = node.attributes.get(name)
-    axes = (
-        [int(a) for a in attribute.value]
-        if attribute is not None and attribute.type == ir.AttributeType.INTS
-        else []
-    )
+    is_list = attribute is not None and attribute.type == ir.AttributeType.INTS
+    axes = [int(a) for a in attribute.value] if attribute is not None and is_list else []
     return axes if len(axes) == count else [0] * max(0, count)

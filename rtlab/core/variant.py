@@ -120,11 +120,7 @@ class Calibrator:
 
     @classmethod
     def of(cls, spec: str | Calibrator) -> Calibrator:
-        """Read a calibrator's text.
-
-        Raises:
-            VariantError: the method or a parameter is unknown, or a number is out of its bounds.
-        """
+        """Parse a calibrator's text; ``VariantError`` for an unknown method, parameter or number."""
         if isinstance(spec, Calibrator):
             return spec
         spec = str(spec)
@@ -268,11 +264,7 @@ class Rewrite:
 
     @classmethod
     def of(cls, spec: Rewrite | str) -> Rewrite:
-        """One as it is written, such as ``fold /stem/norm/BatchNormalization``.
-
-        Raises:
-            VariantError: there is no such form.
-        """
+        """Parse such as ``fold /stem/norm/BatchNormalization``; raises ``VariantError`` where there is no such form."""
         if isinstance(spec, Rewrite):
             return spec
         kind, _, node = str(spec).partition(" ")
