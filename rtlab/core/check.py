@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import graphlib
 import itertools
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import proto_repair
-from rtlab.core.extent import MOST_NESTED, check_extent, measure_depth
+from rtlab.core.extent import check_extent
 from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
@@ -72,11 +73,6 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:
-        if (deep := measure_depth(data)) > MOST_NESTED:
-            raise ModelError(
-                f"Cannot load {what}: {deep:,} graphs are inside each other, and at most {MOST_NESTED} are read. "
-                "Export it with fewer bodies inside each other."
-            ) from error
         raise ModelError(
             f"Cannot load {what}: the {len(data)} bytes are not an ONNX model, or the file is truncated. "
             "Export it again, or check that a download was complete.",
@@ -142,23 +138,18 @@ def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:
         return
     calls = {key: _collect_calls(f.node, functions) for key, f in functions.items()}
     expanded: dict[_FunctionKey, int] = {}
-    #: Those that are being counted, each called by the one before.
-    opened: dict[_FunctionKey, None] = {}
-    for key in functions:
-        stack = [key]
-        while stack:
-            at = stack[-1]
-            if at not in expanded and at not in opened:
-                opened[at] = None
-                for callee in calls[at]:
-                    if callee in opened:
-                        _refuse_circle([*itertools.dropwhile(callee.__ne__, opened), callee], error_prefix)
-                stack += dict.fromkeys(c for c in calls[at] if c not in expanded)
-                continue
-            stack.pop()
-            if at in opened:
-                del opened[at]
-                expanded[at] = sum(1 + expanded[c] for c in calls[at])
+    try:
+        for key in graphlib.TopologicalSorter(calls).static_order():
+            expanded[key] = sum(1 + expanded[c] for c in calls[key])
+    except graphlib.CycleError as error:
+        # Checkers up to ONNX 1.21 follow it until the process crashes.
+        names = [f'"{name}"' for _, name, _ in reversed(error.args[1])]
+        if len(names) > _NAMED:
+            names[_NAMED - 2 : -1] = ["…"]
+        raise ModelError(
+            f"{error_prefix} its local functions call each other in a circle: {', '.join(names)}. Export the model "
+            "without local functions."
+        ) from None
     total = sum(1 + expanded[c] for c in _collect_calls(proto.graph.node, functions))
     if total > _MOST_CALLS:
         raise ModelError(
@@ -166,17 +157,6 @@ def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:
             f"for {total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
             "functions, or a smaller part of it."
         )
-
-
-def _refuse_circle(circle: Sequence[_FunctionKey], error_prefix: str) -> None:
-    """Checkers up to ONNX 1.21 follow it until the process crashes."""
-    names = [f'"{name}"' for _, name, _ in circle]
-    if len(names) > _NAMED:
-        names[_NAMED - 2 : -1] = ["…"]
-    raise ModelError(
-        f"{error_prefix} its local functions call each other in a circle: {', '.join(names)}. Export the model without "
-        "local functions."
-    )
 
 
 def _collect_calls(nodes: Iterable[onnx.NodeProto], functions: Container[_FunctionKey]) -> list[_FunctionKey]:
@@ -244,14 +224,8 @@ def _merge(into: Any, message: Any, *, skip: str) -> None:
 
 def list_external_files(proto: onnx.ModelProto) -> tuple[str, ...]:
     """The files in which constants of a checked model lie, as it names them from its own folder."""
-    named = (
-        e.value
-        for tensor, _ in _iter_tensors(proto)
-        if _is_external(tensor)
-        for e in tensor.external_data
-        if e.key == "location"
-    )
-    return tuple(dict.fromkeys(named))
+    entries = (e for tensor, _ in _iter_tensors(proto) if _is_external(tensor) for e in tensor.external_data)
+    return tuple(dict.fromkeys(e.value for e in entries if e.key == "location"))
 
 
 def _is_external(tensor: onnx.TensorProto) -> bool:
@@ -320,7 +294,7 @@ def _check_external(proto: onnx.ModelProto, path: Path | None, error_prefix: str
     sizes: dict[str, int | None] = {}
     all_present = True
     for tensor, initializer in _iter_tensors(proto):
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        if not _is_external(tensor):
             continue
         needed = weights or not initializer
         entries = {e.key: e.value for e in tensor.external_data}

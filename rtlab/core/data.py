@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
-from rtlab.core.images import Images, Preprocessing
+from rtlab.core.images import Images, Preprocessing, open_pictures
 from rtlab.core.inputs import open_arrays
 from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
-from rtlab.core.noise import Noise, make_samples
+from rtlab.core.noise import make_samples
 from rtlab.core.npy import load_array
 from rtlab.core.phrases import quote_names
 from rtlab.core.stream import (
@@ -31,9 +31,6 @@ from rtlab.errors import CalibrationError, ModelError
 
 #: How every view marks numbers that rest on ``synthetic`` data.
 RANDOM = "random input"
-
-#: Arrays whose samples are made when they are read.
-_LAZY = (Images, LazyArray)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,7 +49,7 @@ class CalibrationData:
     synthetic: bool = False
 
     def __post_init__(self) -> None:
-        arrays = {name: a if isinstance(a, _LAZY) else to_numpy(a) for name, a in self.arrays.items()}
+        arrays = {name: a if isinstance(a, LazyArray) else to_numpy(a) for name, a in self.arrays.items()}
         object.__setattr__(self, "arrays", arrays)
 
     def __len__(self) -> int:
@@ -73,7 +70,7 @@ class CalibrationData:
 
         Good enough to draw and to time; accuracy on noise says little about the task, and views say "random input".
         Where the graph fixes a batch, the number of samples is rounded up to whole batches. Those of large inputs are
-        drawn when they are first read, and ``arrays`` holds ``rtlab.core.noise.Noise`` then; they are fewer where all
+        drawn when they are first read, and ``arrays`` holds a ``LazyArray`` then; they are fewer where all
         of them would take more than 4 GiB.
 
         Raises:
@@ -84,21 +81,13 @@ class CalibrationData:
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationData:
-        """Read an ``.npz`` with one array per model input.
-
-        Raises:
-            CalibrationError: the file is missing, damaged, or contains pickled objects.
-        """
+        """Read an ``.npz`` with one array per input; ``CalibrationError`` for a missing or damaged file."""
         try:
             # numpy leaves a damaged file open that it opened itself.
             with open_arrays(path) as archive:
                 return cls({k: archive[k] for k in archive.files}, source=Path(path).name)
         except Exception as error:
-            raise CalibrationError(
-                f'Cannot read calibration data "{path}": {error}. '
-                "Save it with numpy.savez(path, input_name=array), samples along the first axis.",
-                details=repr(error),
-            ) from error
+            raise _read_error(path, "savez(path, input_name=array)", error) from error
 
     @classmethod
     def of(
@@ -135,7 +124,7 @@ class CalibrationData:
             return cls._read_path(Path(source), model, preprocessing)
         if isinstance(source, Mapping):
             return cls(source)
-        if isinstance(source, Images) or hasattr(source, "__array__"):
+        if hasattr(source, "__array__"):
             return cls({_get_only_input(model, "one array"): source}, source="one array")
         if isinstance(source, Iterable) or hasattr(source, "__getitem__") or callable(source):
             return SampleStream.over(source, model=model)
@@ -155,26 +144,17 @@ class CalibrationData:
                     "preprocessing=Preprocessing(size=(224, 224), ...) with what the model was trained with."
                 )
             name = _get_only_input(model, f'the pictures in "{path}"')
-            pictures: Any = Images.of(path, preprocessing)
-            return cls({name: pictures}, source=f'pictures in "{path.name}"')
+            return cls({name: open_pictures(path, preprocessing)}, source=f'pictures in "{path.name}"')
         if path.suffix.lower() != ".npy":
             return cls.read(path)
         name = _get_only_input(model, f'"{path}"')
         try:
             return cls({name: load_array(path)}, source=path.name)
         except Exception as error:
-            raise CalibrationError(
-                f'Cannot read calibration data "{path}": {error}. '
-                "Save it with numpy.save(path, array), samples along the first axis.",
-                details=repr(error),
-            ) from error
+            raise _read_error(path, "save(path, array)", error) from error
 
     def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on one sample.
-
-        Raises:
-            CalibrationError: there is no sample of an input.
-        """
+        """The shape of each input in an inference on one sample; ``CalibrationError`` where an input has none."""
         shapes: dict[str, tuple[int, ...]] = {}
         for name in model.inputs:
             if name not in self.arrays:
@@ -249,11 +229,12 @@ class CalibrationData:
     def _check_one(self, model: Model, name: str, error_prefix: str) -> None:
         array, value = self.arrays[name], model.values[name]
         dtype = NUMPY.get(value.dtype)
+        source = array.source if isinstance(array, LazyArray) else None
         if array.ndim == 0 or len(array) == 0:
             raise CalibrationError(f'{error_prefix}: array "{name}" has no samples. Give at least one.')
         if dtype is not None and str(array.dtype) != dtype:
-            lazy = isinstance(array, Images)
-            how = f'Preprocessing(dtype="{dtype}")' if lazy else f'data["{name}"].astype("{dtype}")'
+            pictures = isinstance(source, Images)
+            how = f'Preprocessing(dtype="{dtype}")' if pictures else f'data["{name}"].astype("{dtype}")'
             raise CalibrationError(
                 f'{error_prefix}: array "{name}" is {array.dtype}, the input is {dtype}. '
                 f"Convert it, for example {how}."
@@ -282,15 +263,15 @@ class CalibrationData:
         if not fits:
             remedy = (
                 "Choose size, channels and layout of the preprocessing for it."
-                if isinstance(array, Images)
+                if isinstance(source, Images)
                 else f"Put samples along the first axis: {shape_text(('N', *want[1:]))}."
             )
             raise CalibrationError(
                 f'{error_prefix}: array "{name}" has shape {shape_text(array.shape)}, the input takes '
                 f"{shape_text(want)}. {remedy}"
             )
-        # Whole numbers between 0 and 255 stay finite, so pictures need not all be decoded beforehand; so does noise.
-        bad = not_finite(np.asarray(array[:1]) if isinstance(array, Images | Noise) else array)
+        # Pictures need not all be decoded beforehand, nor noise be drawn.
+        bad = not_finite(array[:1] if source is not None and source.is_finite else array)
         if bad is not None:
             raise CalibrationError(
                 f'{error_prefix}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
@@ -358,6 +339,13 @@ def read_samples(path: Path, model: Model) -> CalibrationData:
     samples = dataclasses.replace(data, arrays=arrays)
     samples.check(model)
     return samples
+
+
+def _read_error(path: str | Path, call: str, error: Exception) -> CalibrationError:
+    return CalibrationError(
+        f'Cannot read calibration data "{path}": {error}. Save it with numpy.{call}, samples along the first axis.',
+        details=repr(error),
+    )
 
 
 def _slice_rows(array: Any, first: int, last: int) -> Any:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rtlab.core import partial_shapes
-from rtlab.core.partial_shapes import Named
-from rtlab.core.sizes import Shaped, Sizes
+from rtlab.core.partial_shapes import Declared, Named
+from rtlab.core.sizes import Sizes
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from rtlab.core.node_instances import Subgraph
 
 #: Heights and widths of pictures, and lengths of anything else, such as words, frames and samples of sound.
 _PICTURES = (
@@ -29,47 +34,27 @@ _LENGTHS = (128, 512, 16000, 1024, 64, 256, 32, 4096)
 _SECONDS = 1.5
 
 
-class Sizable(Shaped, Protocol):
-    """What of a model is read to propose sizes."""
-
-    @property
-    def shapes(self) -> Named:
-        """Those that were named."""
-
-    @property
-    def proposed(self) -> Mapping[str, tuple[int, ...]]:
-        """What ``propose_shapes`` found."""
-
-
-def find_missing_shapes(model: Sizable) -> Mapping[str, tuple[int, ...]]:
-    """What is proposed for the inputs that lack a size."""
-    declared = {n: model.values[n].shape or () for n in model.inputs}
-    return {
-        n: s
-        for n, s in model.proposed.items()
-        if partial_shapes.list_unsized_axes(n, declared[n], model.shapes)
-    }
-
-
-def propose_shapes(model: Sizable) -> Mapping[str, tuple[int, ...]]:
+def propose_shapes(
+    model: ir.Model, scopes: Sequence[Subgraph], declared: Mapping[str, Declared], named: Named
+) -> Mapping[str, tuple[int, ...]]:
     """The shapes of the inputs, with something to try where a dimension is open and has no named size.
 
     They are told from the graph alone, by the shapes of what its nodes write; nothing is run. Where no usual size fits,
     and where there is no time to try more, they are those that fit best. An input of no known rank is left out.
+    ``declared`` are the shapes of the inputs in the graph, ``named`` the sizes that the user gave.
     """
-    declared = {n: model.values[n].shape for n in model.inputs}
     candidates: list[dict[str, tuple[int, ...]]] = []
     for picture, length in itertools.product(_PICTURES, _LENGTHS):
-        shapes = partial_shapes.suggest_shapes(declared, model.shapes, picture=picture, length=length)
+        shapes = partial_shapes.suggest_shapes(declared, named, picture=picture, length=length)
         if shapes not in candidates:
             candidates.append(shapes)
     best_shapes, *others = candidates
     end = time.monotonic() + _SECONDS
-    fewest = Sizes(model, best_shapes).misfits if others else 0
+    fewest = Sizes(model, scopes, best_shapes).misfits if others else 0
     for shapes in others:
         if not fewest or time.monotonic() > end:
             break
-        misfits = Sizes(model, shapes).misfits
+        misfits = Sizes(model, scopes, shapes).misfits
         if misfits < fewest:
             best_shapes, fewest = shapes, misfits
     return best_shapes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import onnx
 
@@ -17,18 +17,6 @@ MOST_VALUES, MOST_PARTS = 300_000, 1_000_000
 MOST_LISTED = 10_000
 #: Dimensions of a tensor, as NumPy has them.
 MOST_DIMENSIONS = 64
-#: Bodies inside each other that protobuf reads: three messages each, of a hundred.
-MOST_NESTED = 32
-
-#: Numbers of the fields of a file's bytes: a graph in a model, nodes in a graph, attributes in a node, graphs in one.
-_INTO = {
-    "model": {7: "graph"},
-    "graph": {1: "node"},
-    "node": {5: "attribute"},
-    "attribute": {6: "graph", 11: "graph"},
-}
-#: Fields that are looked at for how deep a file is nested.
-_MOST_FIELDS = 1_000_000
 
 
 def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
@@ -74,53 +62,3 @@ def _check_dimensions(graph: proto_repair.Graph, check_count: Callable[[int, int
             check_count(
                 len(value.type.tensor_type.shape.dim), MOST_DIMENSIONS, f'dimensions of value "{value.name}"'
             )
-
-
-def measure_depth(data: bytes) -> int:
-    """How many graphs are inside each other in the bytes of a model, as far as they are those of protobuf."""
-    deepest = field_count = 0
-    todo = [(0, len(data), "model", 0)]
-    while todo:
-        begin, end, kind, depth = todo.pop()
-        for number, start, stop in _iter_fields(data, begin, end):
-            field_count += 1
-            into = _INTO[kind].get(number)
-            if into is not None:
-                inner = depth + (into == "graph")
-                deepest = max(deepest, inner)
-                todo.append((start, stop, into, inner))
-            if field_count > _MOST_FIELDS:
-                return deepest
-    return deepest
-
-
-def _iter_fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Numbers of the fields of a message that hold bytes, with where these begin and end."""
-
-    def read_varint() -> int:
-        nonlocal at
-        varint = shift = 0
-        while at < end and shift < 64:
-            byte = data[at]
-            at += 1
-            varint |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        return varint
-
-    while at < end:
-        key = read_varint()
-        kind = key & 7
-        if kind == 2:
-            size = read_varint()
-            if at + size > end:
-                return
-            yield key >> 3, at, at + size
-            at += size
-        elif kind in {1, 5}:
-            at += 8 if kind == 1 else 4
-        elif kind == 0:
-            read_varint()
-        else:
-            return

@@ -1,4 +1,4 @@
-"""Constants that lie in a file beside the model, as those of large models do."""
+"""Constants that lie in a file beside the model, as those of large models do; and others as arrays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
 from rtlab.core.node import walk
+from rtlab.core.strip_weights import LARGE
 from rtlab.errors import ModelError
 
 if TYPE_CHECKING:
@@ -44,11 +45,7 @@ class ExternalWeight(ir.ExternalTensor):
         return Path(self.path).stat().st_size >= (self.offset or 0) + (self.length or self.nbytes)
 
     def numpy(self) -> NDArray[Any]:
-        """Its numbers.
-
-        Raises:
-            ModelError: the file is gone, cannot be read, or was changed.
-        """
+        """Its numbers; raises ``ModelError`` where the file is gone, cannot be read, or was changed."""
         proto = onnx.TensorProto(
             data_type=int(self.dtype), dims=self.shape.numpy(), raw_data=self.tobytes()[: self.nbytes]
         )
@@ -123,7 +120,13 @@ def load_body_constants(model: ir.Model) -> None:
     Raises:
         ModelError: a file is gone, cannot be read, or was changed.
     """
-    map_tensors(model, lambda t: _load_tensor(t) if isinstance(t, ExternalWeight) else t, main=False)
+
+    def load(t: ir.TensorProtocol) -> ir.TensorProtocol:
+        if not isinstance(t, ExternalWeight):
+            return t
+        return ir.Tensor(t.numpy(), dtype=t.dtype, shape=t.shape, name=t.name)
+
+    map_tensors(model, load, main=False)
 
 
 def map_tensors(
@@ -142,10 +145,6 @@ def map_tensors(
             elif attribute.type == ir.AttributeType.TENSORS and not attribute.is_ref():
                 tensors = [change(t) for t in attribute.as_tensors()]
                 node.attributes[name] = ir.AttrTensors(name, tensors, doc_string=attribute.doc_string)
-
-
-def _load_tensor(tensor: ExternalWeight) -> ir.TensorProtocol:
-    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
 def iter_initializers(model: ir.Model) -> Iterator[ir.Value]:
@@ -174,3 +173,28 @@ def _make_external_weight(
     )
     weight.loaded = stamps.get(str(tensor.location))
     return weight
+
+
+def materialize_weights(model: ir.Model) -> None:
+    """Let each large weight of a graph be an array, and everything else a proto of its own.
+
+    A tensor that is left in the proto that was read would keep all of it in memory, weights included. What is small, or
+    stored in another form than an array's, stays as the file has it, to the last byte.
+    """
+    map_tensors(model, lambda t: _materialize(t) if isinstance(t, ir.TensorProtoTensor) else t)
+
+
+def _materialize(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
+    raw = tensor.raw
+    if tensor.size > LARGE and raw.HasField("raw_data") and tensor.dtype.bitwidth % 8 == 0:
+        return ir.Tensor(
+            tensor.numpy(),
+            dtype=tensor.dtype,
+            shape=tensor.shape,
+            name=tensor.name,
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+        )
+    proto_copy = onnx.TensorProto()
+    proto_copy.CopyFrom(raw)
+    return ir.TensorProtoTensor(proto_copy)

@@ -79,11 +79,7 @@ class Score:
 
     @classmethod
     def of(cls, task: Task, predictions: Predictions, source: str) -> Score:
-        """What a task's metric says of a model's outputs.
-
-        Raises:
-            CalibrationError: it cannot be counted; see ``Task.tally``.
-        """
+        """What a task's metric says of a model's outputs; raises ``CalibrationError`` as ``Task.tally`` does."""
         tally = task.tally(predictions.concatenate(), predictions.samples)
         return cls(
             task.name,

@@ -75,11 +75,7 @@ def write_if_missing(path: Path, content: bytes) -> None:
 
 
 def check_path(path: str | Path, what: str) -> Path:
-    """The path of a file to write.
-
-    Raises:
-        RtlabError: it is no path, or names no file.
-    """
+    """The path of a file to write; raises ``RtlabError`` for what is no path, or names no file."""
     if isinstance(path, (str, Path)) and Path(path).name and "\0" not in str(path):
         return Path(path)
     reason = "it names no file" if isinstance(path, (str, Path)) else "it is no path"

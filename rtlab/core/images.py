@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rtlab.core.lazy import LazyArray
 from rtlab.core.optional import require
 from rtlab.core.phrases import quote_names
 from rtlab.errors import CalibrationError
@@ -126,78 +127,22 @@ class Preprocessing:
 
 
 class Images:
-    """Pictures of a folder in the order of their names: an array that is decoded when a part of it is asked for.
+    """Pictures of a folder in the order of their names, which are decoded when they are asked for."""
 
-    It has the shape, the type and the slices of the array that it stands for, so it can stand among the
-    ``arrays`` of ``CalibrationData``.
-    """
+    is_finite = is_portable = True
 
     def __init__(self, files: Sequence[Path], preprocessing: Preprocessing) -> None:
         self.files = tuple(files)
         self.preprocessing = preprocessing
+        self.shape = (len(self.files), *preprocessing.shape)
+        self.dtype = np.dtype(preprocessing.dtype)
 
-    @classmethod
-    def of(cls, folder: str | Path, preprocessing: Preprocessing) -> Images:
-        """All pictures in a folder and the folders in it; files of other kinds and hidden ones are passed over.
-
-        Raises:
-            CalibrationError: there is no picture.
-            Unavailable: Pillow is not installed.
-        """
-        image = _import_pillow(f'read the pictures in "{folder}"')
-        suffixes = {e for e, kind in image.registered_extensions().items() if kind not in _NO_PICTURES}
-        root = Path(folder)
-        paths = [
-            p
-            for p in root.rglob("*")
-            if p.suffix.lower() in suffixes
-            and not any(part.startswith(".") for part in p.relative_to(root).parts)
-            and p.is_file()
-        ]
-        if not paths:
-            raise CalibrationError(
-                f'Cannot read pictures from "{folder}": it holds no file of a kind that Pillow reads. '
-                "Name a folder of pictures, such as .png or .jpg files."
-            )
-        return cls(sorted(paths, key=lambda p: p.relative_to(root).as_posix()), preprocessing)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of pictures, then the shape of each."""
-        return (len(self.files), *self.preprocessing.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Always four."""
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the prepared pictures."""
-        return np.dtype(self.preprocessing.dtype)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __repr__(self) -> str:
-        return f"<Images {len(self)} pictures, {self.preprocessing}>"
-
-    def __getitem__(self, key: slice | int) -> Any:
-        """A part of the pictures, not decoded yet; or one picture, decoded."""
-        if isinstance(key, slice):
-            return Images(self.files[key], self.preprocessing)
-        return self._read(self.files[key])
-
-    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
-        """Decode all pictures of this part.
-
-        Raises:
-            CalibrationError: a file cannot be decoded; it is named.
-        """
-        pictures = np.empty(self.shape, self.dtype)
-        for i, file in enumerate(self.files):
-            pictures[i] = self._read(file)
-        return pictures if dtype is None else pictures.astype(dtype, copy=False)
+    def read(self, rows: range) -> NDArray[Any]:
+        """Decode these pictures; raises ``CalibrationError`` with the name of a file that cannot be decoded."""
+        pictures = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        for i, row in enumerate(rows):
+            pictures[i] = self._read(self.files[row])
+        return pictures
 
     def _read(self, file: Path) -> NDArray[Any]:
         image = _import_pillow(f'read "{file}"')
@@ -210,6 +155,32 @@ class Images:
                 f'Cannot read picture "{file}": {_describe_error(error)}. Remove it from the folder, or save it again.',
                 details=repr(error),
             ) from error
+
+
+def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> LazyArray:
+    """All pictures in a folder and the folders in it; files of other kinds and hidden ones are passed over.
+
+    Raises:
+        CalibrationError: there is no picture.
+        Unavailable: Pillow is not installed.
+    """
+    image = _import_pillow(f'read the pictures in "{folder}"')
+    suffixes = {e for e, kind in image.registered_extensions().items() if kind not in _NO_PICTURES}
+    root = Path(folder)
+    paths = [
+        p
+        for p in root.rglob("*")
+        if p.suffix.lower() in suffixes
+        and not any(part.startswith(".") for part in p.relative_to(root).parts)
+        and p.is_file()
+    ]
+    if not paths:
+        raise CalibrationError(
+            f'Cannot read pictures from "{folder}": it holds no file of a kind that Pillow reads. '
+            "Name a folder of pictures, such as .png or .jpg files."
+        )
+    files = sorted(paths, key=lambda p: p.relative_to(root).as_posix())
+    return LazyArray(Images(files, preprocessing))
 
 
 def _to_eight_bits(picture: Any) -> Any:

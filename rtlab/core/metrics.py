@@ -270,11 +270,7 @@ def _iter_rows(outputs: Any) -> Iterator[NDArray[Any]]:
 
 
 def _check_array(name: str, outputs: Any, labels: NDArray[Any]) -> NDArray[Any]:
-    """Outputs with one row per sample.
-
-    Raises:
-        CalibrationError: rows differ in shape, or there are none.
-    """
+    """Outputs with one row per sample; raises ``CalibrationError`` where rows differ in shape, or there are none."""
     if not isinstance(outputs, np.ndarray) or outputs.ndim == 0 or len(outputs) != len(labels):
         raise CalibrationError(
             f'Cannot score "{name}": the output has no row of one shape for each of {len(labels)} samples. Give '
@@ -298,11 +294,7 @@ def _score_top_k(name: str, outputs: Any, labels: NDArray[Any], k: int) -> Float
 
 
 def _check_classes(name: str, labels: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Labels as class numbers.
-
-    Raises:
-        CalibrationError: they are something else.
-    """
+    """Labels as class numbers; raises ``CalibrationError`` where they are something else."""
     error_prefix = f'Cannot score "{name}": '
     if labels.dtype.kind not in "biuf":
         raise CalibrationError(
@@ -343,11 +335,7 @@ def _describe_type(labels: NDArray[Any]) -> str:
 
 
 def _match_shapes(name: str, outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Outputs and labels as rows of numbers.
-
-    Raises:
-        CalibrationError: they are no numbers, or not of one shape.
-    """
+    """Outputs and labels as rows of numbers of one shape; raises ``CalibrationError`` where they are not."""
     output_rows = _check_array(name, outputs, labels)
     if labels.dtype.kind not in "biuf":
         raise CalibrationError(

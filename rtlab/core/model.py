@@ -10,6 +10,8 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,15 @@ from onnx_ir import TensorProtocol
 from rtlab.core import check, partial_shapes
 from rtlab.core.constant_batch import find_written_batch
 from rtlab.core.constant_values import find_constant_values
-from rtlab.core.default_shapes import find_missing_shapes, propose_shapes
-from rtlab.core.external_data import iter_external_weights, set_external_folder, weights_changed_error
+from rtlab.core.default_shapes import propose_shapes
+from rtlab.core.external_data import (
+    iter_external_weights,
+    materialize_weights,
+    set_external_folder,
+    weights_changed_error,
+)
 from rtlab.core.extract import extract_nodes
 from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
-from rtlab.core.materialize_weights import materialize_weights
 from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
@@ -62,7 +68,6 @@ class Model:
     stamp: FileFingerprint | None = None
     beside: Mapping[str, FileFingerprint | None] = dataclasses.field(default_factory=dict)
     declined: dict[str, str] = dataclasses.field(default_factory=dict)
-    proposed = functools.cached_property(propose_shapes)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
@@ -119,23 +124,17 @@ class Model:
 
     @functools.cached_property
     def _copies(self) -> Mapping[str, tuple[str, ...]]:
-        main_places = {i: (i,) for i, place in self.places.items() if i == place.node.id}
-        several: dict[str, list[str]] = {}
+        copies: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
         for place in self.places.values():
-            if place.id not in main_places:
-                several.setdefault(place.node.id, []).append(place.id)
-        return main_places | {k: tuple(v) for k, v in several.items()}
+            copies[place.node.id] += (place.id,)
+        return copies
 
     def where(self, node: str) -> tuple[str, ...]:
         """Ids of the places where a node runs: itself, one per call in a function, none when it is never called."""
         return self._copies.get(node, ())
 
     def chosen(self, nodes: Iterable[str]) -> list[str]:
-        """The places of nodes given by id, by place or by unique name: what a view marks.
-
-        Raises:
-            ModelError: there is no such node.
-        """
+        """The places of nodes given by id, place or unique name; raises ``ModelError`` where there is no such node."""
         return [p for n in nodes for p in ((n,) if n in self.places else self.where(self.node(n).id))]
 
     @functools.cached_property
@@ -227,14 +226,8 @@ class Model:
     def _find_changed_file(self) -> Path | None:
         """A file with its weights that is not the one that was there when it was loaded."""
         home = self.path.parent if self.path else Path()
-        loaded = {
-            home / name: recorded_stamp
-            for name, recorded_stamp in self.beside.items()
-            if recorded_stamp is not None
-        }
-        return next(
-            (file for file, loaded_stamp in loaded.items() if fingerprint_file(file) != loaded_stamp), None
-        )
+        loaded = {home / name: stamp for name, stamp in self.beside.items() if stamp is not None}
+        return next((file for file, stamp in loaded.items() if fingerprint_file(file) != stamp), None)
 
     def _fix_shapes(self, proto: onnx.ModelProto) -> onnx.ModelProto:
         """The proto itself, with every input dimension fixed and without inner shapes."""
@@ -266,11 +259,7 @@ class Model:
         return (self._fix_shapes(light) if static else light), weights
 
     def bytes(self) -> bytes:
-        """The model as one ONNX file with all weights inside.
-
-        Raises:
-            ModelError: it is larger than the two gigabytes that one ONNX file can hold.
-        """
+        """The model as one ONNX file with all weights inside; raises ``ModelError`` beyond its two gigabytes."""
         return _serialize(self.name, self.proto())
 
     @functools.cached_property
@@ -289,10 +278,7 @@ class Model:
         Raises:
             ModelError: there is no such node.
         """
-        target_node = self.node(node)
-        inner = next(
-            n for (n, _), candidate in zip(walk(self.ir), self.nodes, strict=True) if candidate is target_node
-        )
+        inner, _ = next(itertools.islice(walk(self.ir), self.node(node).index, None))
         table: dict[str, TensorProtocol] = {}
         for value in inner.inputs:
             maker = value.producer() if value is not None else None
@@ -350,8 +336,23 @@ class Model:
             Unsized: a dimension other than the first is dynamic and has no named size.
         """
         return partial_shapes.resolve_shape(
-            name, self.values[name].shape or (), self.shapes, lambda: find_missing_shapes(self)
+            name, self.values[name].shape or (), self.shapes, self._list_missing_shapes
         )
+
+    @property
+    def _declared(self) -> dict[str, tuple[int | str | None, ...] | None]:
+        """The shapes of the inputs as the graph has them."""
+        return {n: self.values[n].shape for n in self.inputs}
+
+    @functools.cached_property
+    def proposed(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the inputs, with sizes to try where a dimension is open; see ``propose_shapes``."""
+        return propose_shapes(self.ir, self.scopes, self._declared, self.shapes)
+
+    def _list_missing_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """What is proposed for the inputs that lack a size."""
+        unsized, declared = partial_shapes.list_unsized_axes, self._declared
+        return {n: s for n, s in self.proposed.items() if unsized(n, declared[n] or (), self.shapes)}
 
     def sized(self, shapes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with sizes named for its dynamic dimensions, as ``rtlab.load(..., shapes=...)`` takes them.
@@ -359,7 +360,7 @@ class Model:
         Raises:
             ModelError: a name is neither an input nor a symbol, or a shape does not fit.
         """
-        declared = {n: self.values[n].shape for n in self.inputs}
+        declared = self._declared
         named = partial_shapes.parse_sizes(shapes, declared)
         partial_shapes.check(self.name, declared, named)
         sized_model = dataclasses.replace(self, shapes=named)
@@ -380,11 +381,10 @@ class Model:
 
         What nobody named stays unknown, but for the batch, which is 1.
         """
-        declared = {name: self.values[name].shape for name in self.inputs}
-        inputs = partial_shapes.resolve_partial_shapes(declared, self.shapes, batch, shapes or {})
+        inputs = partial_shapes.resolve_partial_shapes(self._declared, self.shapes, batch, shapes or {})
         key = tuple(inputs.items())
         if key not in self._sizes:
-            self._sizes[key] = Sizes(self, inputs)
+            self._sizes[key] = Sizes(self.ir, self.scopes, inputs)
         return self._sizes[key]
 
     @functools.cached_property
@@ -397,19 +397,16 @@ class Model:
 
         None where nodes got other names, something was put right, a size is dynamic, or the file has changed.
         """
-        same = self.origin is not None and not self.notes and self._static
-        renamed = any(NAME in node.metadata_props for node, _ in walk(self.ir)) if same else True
-        return None if renamed else self.path
+        if self.origin is None or self.notes or not self._static:
+            return None
+        return None if any(NAME in node.metadata_props for node, _ in walk(self.ir)) else self.path
 
     @property
     def origin(self) -> Path | None:
         """The file that it was loaded from; None where there was none, or it or its weights have changed since."""
-        same = (
-            self.path is not None
-            and self.stamp == fingerprint_file(self.path)
-            and self._find_changed_file() is None
-        )
-        return self.path if same else None
+        if self.path is None or self.stamp != fingerprint_file(self.path) or self._find_changed_file():
+            return None
+        return self.path
 
     @property
     def dynamic_batch(self) -> bool:
@@ -425,7 +422,9 @@ class Model:
     @functools.cached_property
     def written_batch(self) -> int:
         """The only batch that constants inside the graph allow, where its inputs leave it open; 0 where none does."""
-        return find_written_batch(self)
+        if not self.dynamic_batch:
+            return 0
+        return find_written_batch(self.ir.graph, self.known, lambda batch: self.sizes(batch=batch))
 
     @property
     def named_batch(self) -> int:

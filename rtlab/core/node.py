@@ -80,14 +80,9 @@ def assign_ids(model: ir.Model) -> None:
         if name in taken and counts[name] == 1:
             continue
         node.metadata_props.setdefault(NAME, name)
-        node.name = next(i for i in _candidates(index) if i not in taken)
+        numbered = (f"#{index}.{k}" for k in itertools.count(1))
+        node.name = next(i for i in itertools.chain([f"#{index}"], numbered) if i not in taken)
         taken.add(node.name)
-
-
-def _candidates(index: int) -> Iterator[str]:
-    yield f"#{index}"
-    for k in itertools.count(1):
-        yield f"#{index}.{k}"
 
 
 def project(model: ir.Model) -> Iterator[Node]:

@@ -25,116 +25,76 @@ _AT_ONCE = 4 << 20
 _MOST = 4 << 30
 #: Numbers that are drawn in one piece; between two of them, other threads have their turn.
 _PIECE = 1 << 18
+#: Held while numbers are drawn: several inputs share one generator.
+_LOCK = threading.RLock()
 
 
-class Noise(LazyArray):
-    """Normal noise, or zeros and ones for a type that is not floating, as an array that is drawn sample by sample.
+class Noise:
+    """Normal noise for one input, or zeros and ones for a type that is not floating, drawn sample by sample.
 
-    Its numbers are those that one call of NumPy's generator draws, up to the last one that is asked for.
+    Its numbers are those that one call of NumPy's generator draws, up to the last one that is asked for; the generator
+    draws all of ``before`` ahead of them. ``drawn`` is how many samples there are so far.
     """
 
-    def __init__(self, source: _InputNoise, part: slice | None = None) -> None:
-        self._source = source
-        self._range = range(source.shape[0])[part] if part is not None else range(source.shape[0])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of samples, then the shape of each."""
-        return (len(self._range), *self._source.shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the numbers."""
-        return self._source.dtype
-
-    @property
-    def generated_count(self) -> int:
-        """How many samples were drawn until now."""
-        return self._source.rows
-
-    def __repr__(self) -> str:
-        return f"<Noise {self.shape} {self.dtype}>"
-
-    def part(self, first: int, last: int) -> Noise:
-        """Samples from one up to another, not drawn yet."""
-        rows = self._range[first:last]
-        return Noise(self._source, slice(rows.start, rows.stop))
-
-    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
-        """Draw all samples of this part."""
-        rows = self._range
-        samples = self._source.generate_rows(rows.stop if rows else 0)[rows.start : rows.stop]
-        if copy:
-            return np.array(samples, dtype)
-        return samples if dtype is None else samples.astype(dtype, copy=False)
-
-
-def make_noise(
-    array_specs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], seed: int
-) -> dict[str, Noise]:
-    """Noise by name, each of a shape and a type; all of it from one generator, one array after the other."""
-    rng = np.random.default_rng(seed)
-    arrays: dict[str, Noise] = {}
-    before: _InputNoise | None = None
-    for name, (shape, dtype) in array_specs.items():
-        before = _InputNoise(rng, shape, dtype, before)
-        arrays[name] = Noise(before)
-    return arrays
-
-
-class _InputNoise:
-    """All samples of one input, of which the first are drawn; the generator draws those of ``before`` ahead of them."""
+    is_finite = is_portable = True
 
     def __init__(
-        self,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        before: _InputNoise | None,
+        self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], before: Noise | None
     ) -> None:
-        self.shape, self.dtype, self.rows = shape, dtype, 0
+        self.shape, self.dtype, self.drawn = shape, dtype, 0
         self._rng, self._before = rng, before
-        self.lock: threading.RLock = threading.RLock() if before is None else before.lock
         self._array: NDArray[Any] | None = None
 
-    def generate_rows(self, rows: int) -> NDArray[Any]:
-        """The array with at least so many of its samples drawn."""
-        with self.lock:
+    def read(self, rows: range) -> NDArray[Any]:
+        """These samples, drawn now if need be."""
+        return self.draw(rows.stop if rows else 0)[rows.start : rows.stop]
+
+    def draw(self, count: int) -> NDArray[Any]:
+        """The whole array, with at least so many of its samples drawn."""
+        with _LOCK:
             if self._array is None:
                 # Memory that is not written yet takes none.
                 self._array = np.empty(self.shape, self.dtype)
-            if rows > self.rows and self._before is not None:
-                self._before.generate_rows(self._before.shape[0])
+            if count > self.drawn and self._before is not None:
+                self._before.draw(self._before.shape[0])
             step = max(1, _PIECE // max(1, self._array[:1].size))
-            while self.rows < rows:
-                until = min(rows, self.rows + step)
-                size = (until - self.rows, *self.shape[1:])
+            while self.drawn < count:
+                until = min(count, self.drawn + step)
+                size = (until - self.drawn, *self.shape[1:])
                 floating = self.dtype.kind == "f"
-                self._array[self.rows : until] = (
+                self._array[self.drawn : until] = (
                     self._rng.standard_normal(size) if floating else self._rng.integers(0, 2, size)
                 )
-                self.rows = until
+                self.drawn = until
             return self._array
 
     def __getstate__(self) -> dict[str, object]:
-        with self.lock:
-            state = self.__dict__.copy()
-            # Elsewhere they are drawn anew from here on, and what is drawn goes along.
-            array = state.pop("_array")
-            state["_array"] = None if array is None else array[: self.rows]
-            del state["lock"]
-            return state
+        with _LOCK:
+            # Elsewhere they are drawn from here on, and what is drawn goes along.
+            return {**self.__dict__, "_array": None if self._array is None else self._array[: self.drawn]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.lock = threading.RLock() if self._before is None else self._before.lock
         if (first := state["_array"]) is not None:
             self._array = np.empty(self.shape, self.dtype)
             self._array[: len(first)] = first
 
 
+def make_noise(
+    array_specs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], seed: int
+) -> dict[str, LazyArray]:
+    """Noise by name, each of a shape and a type; all of it from one generator, one array after the other."""
+    rng = np.random.default_rng(seed)
+    arrays: dict[str, LazyArray] = {}
+    before: Noise | None = None
+    for name, (shape, dtype) in array_specs.items():
+        before = Noise(rng, shape, dtype, before)
+        arrays[name] = LazyArray(before)
+    return arrays
+
+
 def make_samples(model: Model, samples: int, seed: int) -> dict[str, Any]:
-    """Random samples for the inputs of a model, in whole batches; those of large inputs as ``Noise``.
+    """Random samples for the inputs of a model, in whole batches; those of large inputs as lazy arrays.
 
     Raises:
         CalibrationError: one batch of the inputs alone takes more than 4 GiB.

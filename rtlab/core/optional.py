@@ -34,18 +34,6 @@ class Optional:
             return f'package "{self.package}" {installed_version} is installed, {self.minimum} or later is needed'
         return ""
 
-    def load(self, *, why: str) -> ModuleType:
-        """Import it; arguments and errors are those of ``require``."""
-        missing, details = self.missing, ""
-        if not missing:
-            try:
-                return importlib.import_module(self.module)
-            except Exception as error:  # noqa: BLE001 - a package may raise anything while it is imported
-                missing, details = f'package "{self.package}" cannot be imported ({error})', repr(error)
-        raise Unavailable(
-            f"Cannot {why}: {missing}. Run pip install --upgrade {self.install}.", details=details
-        )
-
 
 #: By the name that one installs.
 PACKAGES = {
@@ -69,7 +57,15 @@ def require(package: str, *, why: str) -> ModuleType:
     Raises:
         Unavailable: it is not installed, too old, or cannot be imported; the message has the pip command.
     """
-    return PACKAGES[package].load(why=why)
+    optional, details = PACKAGES[package], ""
+    if not (missing := optional.missing):
+        try:
+            return importlib.import_module(optional.module)
+        except Exception as error:  # noqa: BLE001 - a package may raise anything while it is imported
+            missing, details = f'package "{package}" cannot be imported ({error})', repr(error)
+    raise Unavailable(
+        f"Cannot {why}: {missing}. Run pip install --upgrade {optional.install}.", details=details
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

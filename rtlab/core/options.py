@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class BuildOptions:
     implicit: bool = False
 
     def __post_init__(self) -> None:
-        """Resolve what is written as in ``of``: lists of flags, limits by pool, the path of a file as text."""
+        """Resolve what is written as in ``of``: lists of flags, limits by pool, profiles, the path of a file."""
         for name in ("flags", "cleared"):
             object.__setattr__(self, name, _sort_names(getattr(self, name), name))
         if both := sorted({*self.flags} & {*self.cleared}):
@@ -44,14 +45,9 @@ class BuildOptions:
                 "Leave out one."
             )
         pools: Any = self.pools
-        profiles: Any = self.profiles
         if not isinstance(pools, tuple):
             object.__setattr__(self, "pools", _parse_pools(pools))
-        if not isinstance(profiles, tuple):
-            resolved = tuple(
-                _parse_profile(number, profile) for number, profile in enumerate(_check_profiles(profiles))
-            )
-            object.__setattr__(self, "profiles", resolved)
+        object.__setattr__(self, "profiles", _parse_profiles(self.profiles))
         if self.timing_cache is not None:
             object.__setattr__(self, "timing_cache", _parse_path(self.timing_cache))
 
@@ -60,7 +56,9 @@ class BuildOptions:
         spelled = [f"{name}={value}" for name, value in self.config]
         spelled += [f"+{flag}" for flag in self.flags] + [f"-{flag}" for flag in self.cleared]
         spelled += [f"{pool}={size}" for pool, size in self.pools]
-        spelled += [_profile_text(profile) for profile in self.profiles]
+        for profile in self.profiles:
+            each = (f"{name}:" + "..".join("x".join(map(str, s)) for s in shapes) for name, shapes in profile)
+            spelled.append(f"profile({', '.join(each)})")
         if self.timing_cache is not None:
             spelled.append(f"timing_cache={self.timing_cache}")
         if self.implicit:
@@ -95,15 +93,9 @@ class BuildOptions:
             VariantError: a profile is not three shapes of one rank in rising order, a limit is no number of bytes, or
                 a value is of no kind that a builder takes.
         """
-        options: dict[str, Any] = {
-            "config": tuple((name, _normalize_value(name, value)) for name, value in sorted(config.items())),
-            "flags": flags, "cleared": cleared, "pools": {} if pools is None else pools,
-            "profiles": tuple(
-                _parse_profile(number, profile) for number, profile in enumerate(_check_profiles(profiles))
-            ),
-            "timing_cache": timing_cache, "implicit": bool(implicit),
-        }  # fmt: skip
-        return cls(**options)
+        options: dict[str, Any] = {"flags": flags, "cleared": cleared, "timing_cache": timing_cache}
+        options |= {"pools": {} if pools is None else pools, "profiles": profiles, "implicit": bool(implicit)}
+        return cls(tuple((k, _normalize_value(k, v)) for k, v in sorted(config.items())), **options)
 
 
 def _get_member_name(member: Any) -> str:
@@ -164,13 +156,13 @@ def _parse_bytes(pool: Any, size: Any) -> int:
     return int(size)
 
 
-def _check_profiles(profiles: Any) -> Sequence[Any]:
+def _parse_profiles(profiles: Any) -> tuple[Any, ...]:
     if isinstance(profiles, (Mapping, str)) or not isinstance(profiles, Sequence):
         raise VariantError(
             "Cannot read optimization profiles: they are no list. "
             'Write profiles=[{"input": (least, usual, greatest)}], one mapping for each profile.'
         )
-    return profiles
+    return tuple(p if isinstance(p, tuple) else _parse_profile(n, p) for n, p in enumerate(profiles))
 
 
 def _parse_profile(number: int, bounds: Any) -> tuple[tuple[str, Shapes], ...]:
@@ -189,7 +181,7 @@ def _parse_shapes(error_prefix: str, name: Any, bounds: Any) -> Shapes:
         "Give three shapes (least, usual, greatest) of one rank, each size at least that of the one before."
     )
     try:
-        least, usual, most = (tuple(_parse_size(size) for size in shape) for shape in bounds)
+        least, usual, most = (tuple(operator.index(size) for size in shape) for shape in bounds)
     except (TypeError, ValueError):
         raise VariantError(f'{error_prefix}: input "{name}" has {bounds!r}. {advice}') from None
     if not len(least) == len(usual) == len(most):
@@ -201,14 +193,3 @@ def _parse_shapes(error_prefix: str, name: Any, bounds: Any) -> Shapes:
                 f'{error_prefix}: dimension {axis} of input "{name}" goes {" to ".join(map(str, sizes))}. {advice}'
             )
     return least, usual, most
-
-
-def _parse_size(dimension: Any) -> int:
-    if isinstance(dimension, bool) or not isinstance(dimension, numbers.Integral):
-        raise TypeError
-    return int(dimension)
-
-
-def _profile_text(profile: tuple[tuple[str, Shapes], ...]) -> str:
-    each = (f"{name}:" + "..".join("x".join(map(str, s)) for s in shapes) for name, shapes in profile)
-    return f"profile({', '.join(each)})"

@@ -1,8 +1,4 @@
-"""A change of a graph as a value: its name, what it needs, what it promises, and how it is told.
-
-One protocol for whatever form a graph is changed in: a file's proto before there is a model
-(``rtlab.core.proto_repair``), or a model's own graph (``rtlab.quantize.passes``).
-"""
+"""A change of a graph as a value: its name, what it needs, what it promises, and how it is told."""
 
 from __future__ import annotations
 

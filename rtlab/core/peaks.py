@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +86,19 @@ class Peaks:
             precision: Of the numbers that are read, in rtlab's words.
             matrix: Whether the matrix units can do it: convolutions and products, not pointwise or depthwise ones.
         """
-        unit_precision = precision
         # V100 multiplies INT8 on its cores: a unit of this very precision goes before a wider one.
-        while matrix and unit_precision not in {*self.tensor, *self.cores} and unit_precision in _INSTEAD:
-            unit_precision = _INSTEAD[unit_precision]
-        if matrix and unit_precision in self.tensor:
-            return self.tensor[unit_precision], unit_precision
-        unit_precision = precision
-        while unit_precision not in self.cores and unit_precision in _INSTEAD:
-            unit_precision = _INSTEAD[unit_precision]
-        return (
-            (self.cores[unit_precision], unit_precision)
-            if unit_precision in self.cores
-            else (self.cores["fp32"], "fp32")
-        )
+        if matrix and (unit := _find_unit(precision, {*self.tensor, *self.cores})) in self.tensor:
+            return self.tensor[unit], unit
+        unit = _find_unit(precision, self.cores)
+        unit = unit if unit in self.cores else "fp32"
+        return self.cores[unit], unit
+
+
+def _find_unit(precision: str, units: Container[str]) -> str:
+    """The precision itself where there is a unit for it, else the first wider one with a unit."""
+    while precision not in units and precision in _INSTEAD:
+        precision = _INSTEAD[precision]
+    return precision
 
 
 def _gpu(  # noqa: PLR0917 - a row of a table
@@ -232,20 +231,18 @@ def resolve_peaks(source: str | Peaks | Mapping[str, Any] | Path) -> Peaks:
 
 
 def _read_description(path: Path) -> Mapping[str, Any]:
+    reason, details = "it holds no object", ""
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise VariantError(
-            f'Cannot read the peaks in "{path}": it is no JSON file that can be read. Write one with '
-            '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.',
-            details=str(error),
-        ) from error
-    if not isinstance(description, dict):
-        raise VariantError(
-            f'Cannot read the peaks in "{path}": it holds no object. Write one with '
-            '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.'
-        )
-    return description
+        description, reason, details = None, "it is no JSON file that can be read", str(error)
+    if isinstance(description, dict):
+        return description
+    raise VariantError(
+        f'Cannot read the peaks in "{path}": {reason}. Write one with '
+        '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.',
+        details=details,
+    )
 
 
 def _find_by_name(text: str) -> Peaks:

@@ -33,11 +33,7 @@ class Emulation:
         return _restore, (None if model is not None else make, model)
 
     def model(self, progress: Progress) -> Model:
-        """The model, made now if need be.
-
-        Raises:
-            Cancelled: ``progress`` asked to stop; whoever asks again begins anew.
-        """
+        """The model, made now if need be; raises ``Cancelled`` where ``progress`` asks to stop."""
         with self._lock:
             if self._model is None and self._make is not None:
                 self._model = self._make(functools.partial(check, progress, "preparing the model"))

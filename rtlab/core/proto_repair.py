@@ -1,20 +1,15 @@
-"""What files of other tools get wrong and everybody means alike: put right in memory, and said.
-
-Each is a pass over the file's proto: what it puts right no model can hold.
-"""
+"""What files of other tools get wrong and everybody means alike: put right in memory, and said."""
 
 from __future__ import annotations
 
-import dataclasses
 import graphlib
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import onnx
 
-from rtlab.core.pass_protocol import Pass, Promise
 from rtlab.core.phrases import pluralize
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
@@ -26,19 +21,9 @@ _NAMED = 8
 _LISTED = 3
 
 
-def repair(proto: onnx.ModelProto, error_prefix: str) -> Iterator[str]:
-    """Put right what is wrong, with a sentence about each kind; errors are those of ``find_node_order``."""
-    for one in passes(proto, error_prefix):
-        one(proto)
-        yield from one.notes
-
-
-def passes(proto: onnx.ModelProto, error_prefix: str) -> Iterator[Pass[onnx.ModelProto, onnx.ModelProto]]:
-    """What there is to put right. None is decided before the one that came first was applied."""
-    if (dynamic := find_impossible_sizes(proto)).notes:
-        yield dynamic
-    if (sort := find_node_order(proto, error_prefix)).notes:
-        yield sort
+def repair(proto: onnx.ModelProto, error_prefix: str) -> list[str]:
+    """Put right what is wrong, in place, and say so; ``ModelError`` where nodes read from each other in a circle."""
+    return [note for note in (clear_impossible_sizes(proto), sort_nodes(proto, error_prefix)) if note]
 
 
 def iter_graphs(proto: onnx.ModelProto) -> Iterator[Graph]:
@@ -54,54 +39,20 @@ def iter_graphs(proto: onnx.ModelProto) -> Iterator[Graph]:
                 stack.extend(attribute.graphs)
 
 
-# --- sizes -----------------------------------------------------------------------------------------------------------
-
-
-def _check_nodes_unchanged(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    was, now = ([n.name for g in iter_graphs(p) for n in g.node] for p in (before, after))
-    return "" if was == now else f"nodes were {was} and are {now}"
-
-
-def _check_sizes_possible(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    notes = find_impossible_sizes(after).notes
-    return notes[0] if notes else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class ImpossibleSizes:
-    """Sizes that no tensor has become dynamic; ``dims`` are those."""
-
-    dims: tuple[onnx.TensorShapeProto.Dimension, ...]
-    notes: tuple[str, ...]
-    name = "sizes that no tensor has"
-    needs = ()
-    promises = (
-        Promise("nodes stay as they are", _check_nodes_unchanged),
-        Promise("every size that is left is one", _check_sizes_possible),
-    )
-    changes = ""
-
-    def __call__(self, _: onnx.ModelProto) -> None:
-        """Clear them."""
-        for dim in self.dims:
-            dim.ClearField("dim_value")
-
-
-def find_impossible_sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
-    """Take sizes that no tensor has as dynamic, as their exporters mean them; a sentence about each kind.
+def clear_impossible_sizes(proto: onnx.ModelProto) -> str:
+    """Make sizes that no tensor has dynamic, as their exporters mean them; a sentence about it, empty for none.
 
     A size below zero is unknown wherever it stands. Zero in an input of the main graph is too: no data has it. Where
     an input is written like that, zero says no more in the shapes of inner values, and what they are is inferred.
     """
     stored = {t.name for t in proto.graph.initializer}
-    dims: list[onnx.TensorShapeProto.Dimension] = []
     descriptions: list[str] = []
     for info in proto.graph.input:
-        if info.name not in stored and (none := _find_impossible_dims(info.type, zero=True)):
-            dims += none
-            before = _read_shape(info.type)
-            after = [None if isinstance(d, int) and d < 1 else d for d in before]
-            descriptions.append(f'"{info.name}" {_format_shape(before)} is {shape_text(after)}')
+        before = _read_shape(info.type)
+        if info.name not in stored and _clear_dims(info.type, zero=True):
+            descriptions.append(
+                f'"{info.name}" {_format_shape(before)} is {shape_text(_read_shape(info.type))}'
+            )
     inner = 0
     for graph in iter_graphs(proto):
         infos = list(graph.value_info)
@@ -110,25 +61,20 @@ def find_impossible_sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
             infos += graph.output
         for info in infos:
             empty = graph is proto.graph and info.name in stored
-            none = _find_impossible_dims(info.type, zero=bool(descriptions) and not empty)
-            dims += none
-            inner += bool(none)
-    notes: tuple[str, ...] = ()
+            inner += _clear_dims(info.type, zero=bool(descriptions) and not empty)
     if descriptions:
         more = f", and {len(descriptions) - _LISTED} more" if len(descriptions) > _LISTED else ""
-        notes = (
-            f"Sizes of 0 or below are taken as dynamic: input {', '.join(descriptions[:_LISTED])}{more}"
-            + (f"; so are those of {pluralize(inner, 'other value')}" if inner else ""),
-        )
-    elif inner:
-        notes = (f"Sizes below 0 of {pluralize(inner, 'value')} are taken as unknown",)
-    return ImpossibleSizes(tuple(dims), notes)
+        others = f"; so are those of {pluralize(inner, 'other value')}" if inner else ""
+        return f"Sizes of 0 or below are taken as dynamic: input {', '.join(descriptions[:_LISTED])}{more}{others}"
+    return f"Sizes below 0 of {pluralize(inner, 'value')} are taken as unknown" if inner else ""
 
 
-def _find_impossible_dims(kind: onnx.TypeProto, *, zero: bool) -> list[onnx.TensorShapeProto.Dimension]:
-    """The sizes of a type that are none."""
-    dims = (dim for shape in _iter_shapes(kind) for dim in shape.dim)
-    return [d for d in dims if d.HasField("dim_value") and d.dim_value < (1 if zero else 0)]
+def _clear_dims(kind: onnx.TypeProto, *, zero: bool) -> bool:
+    """Clear the sizes of a type that are below zero, or ``zero``; whether there were any."""
+    dims = [d for s in _iter_shapes(kind) for d in s.dim if d.HasField("dim_value") and d.dim_value < zero]
+    for dim in dims:
+        dim.ClearField("dim_value")
+    return bool(dims)
 
 
 def _iter_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
@@ -154,42 +100,7 @@ def _format_shape(shape: Sequence[int | str | None]) -> str:
     return "×".join("?" if d is None else str(d) for d in shape)
 
 
-# --- order -----------------------------------------------------------------------------------------------------------
-
-
-def _check_same_nodes(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    was, now = (sorted(n.name for g in iter_graphs(p) for n in g.node) for p in (before, after))
-    return "" if was == now else f"nodes were {was} and are {now}"
-
-
-def _check_order(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    notes = find_node_order(after, "Cannot sort:").notes
-    return notes[0] if notes else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class NodeOrder:
-    """Nodes come after those that they read from; ``orders`` are graphs with the nodes' old places in the new order."""
-
-    orders: tuple[tuple[Graph, Sequence[int]], ...]
-    notes: tuple[str, ...]
-    name = "order of nodes"
-    needs = ()
-    promises = (
-        Promise("no node is lost, and none is new", _check_same_nodes),
-        Promise("nodes stand behind what they read", _check_order),
-    )
-    changes = ""
-
-    def __call__(self, _: onnx.ModelProto) -> None:
-        """Sort them."""
-        for graph, places in self.orders:
-            nodes = list(graph.node)
-            rank = {id(nodes[at]): i for i, at in enumerate(places)}
-            graph.node.sort(key=lambda node, rank=rank: rank[id(node)])
-
-
-def find_node_order(proto: onnx.ModelProto, error_prefix: str) -> NodeOrder:
+def sort_nodes(proto: onnx.ModelProto, error_prefix: str) -> str:
     """Sort the nodes of every graph so that each comes after those that it reads from; a sentence if any moved.
 
     Nodes that stand well keep their order: of those that may come next, the first of the file does.
@@ -198,29 +109,20 @@ def find_node_order(proto: onnx.ModelProto, error_prefix: str) -> NodeOrder:
         ModelError: nodes read from each other in a circle.
     """
     # Owners come before what they own, so what a body reads from outside is known when its owner is looked at.
-    listed = list(iter_graphs(proto))
     outer: dict[int, set[str]] = {}
-    orders: list[tuple[Graph, Sequence[int]]] = []
     moved = 0
-    for graph in reversed(listed):
+    for graph in reversed(list(iter_graphs(proto))):
         reads = [_collect_reads(node, outer) for node in graph.node]
         output_counts = Counter(name for node in graph.node for name in node.output if name)
         initial_names = set(_iter_initial_names(graph))
         ends = graph.output if isinstance(graph, onnx.FunctionProto) else [v.name for v in graph.output]
         outer[id(graph)] = set(ends).union(*reads) - initial_names - output_counts.keys()
         # A name that is written twice has no one writer; the checker tells of it.
-        if (
-            max(output_counts.values(), default=1) == 1
-            and not initial_names & output_counts.keys()
-            and not _is_sorted(graph, reads, output_counts)
-        ):
-            places, early = _sort_nodes(graph, reads, error_prefix)
-            orders.append((graph, places))
-            moved += early
-    words = (
-        f"{pluralize(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
-    )
-    return NodeOrder(tuple(orders), (words,) if moved else ())
+        if max(output_counts.values(), default=1) == 1 and not initial_names & output_counts.keys():
+            moved += _sort_graph(graph, reads, error_prefix)
+    if not moved:
+        return ""
+    return f"{pluralize(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
 
 
 def _iter_initial_names(graph: Graph) -> Iterator[str]:
@@ -241,33 +143,29 @@ def _collect_reads(node: onnx.NodeProto, outer: dict[int, set[str]]) -> set[str]
     return names
 
 
-def _is_sorted(graph: Graph, reads: Sequence[set[str]], produced_names: Collection[str]) -> bool:
-    done: set[str] = set()
-    for node, names in zip(graph.node, reads, strict=True):
-        if any(name in produced_names and name not in done for name in names):
-            return False
-        done.update(node.output)
-    return True
-
-
-def _sort_nodes(graph: Graph, reads: Sequence[set[str]], error_prefix: str) -> tuple[list[int], int]:
-    """The places of one graph's nodes in a good order, and how many of them stand before a node that they read from."""
+def _sort_graph(graph: Graph, reads: Sequence[set[str]], error_prefix: str) -> int:
+    """Sort the nodes of one graph; how many stood before a node that they read from."""
     writers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     before = [{writers[name] for name in names if name in writers} for names in reads]
+    early = sum(max(predecessors, default=-1) >= at for at, predecessors in enumerate(before))
+    if not early:
+        return 0
     sorter = graphlib.TopologicalSorter(dict(enumerate(before)))
     try:
         sorter.prepare()
     except graphlib.CycleError as error:
         raise ModelError(_describe_cycle(graph, error.args[1], error_prefix)) from None
+    nodes = list(graph.node)
+    rank: dict[int, int] = {}
     ready: list[int] = []
-    places: list[int] = []
     while sorter.is_active():
         for at in sorter.get_ready():
             heapq.heappush(ready, at)
         at = heapq.heappop(ready)
-        places.append(at)
+        rank[id(nodes[at])] = len(rank)
         sorter.done(at)
-    return places, sum(any(writer > at for writer in predecessors) for at, predecessors in enumerate(before))
+    graph.node.sort(key=lambda node: rank[id(node)])
+    return early
 
 
 def _describe_cycle(graph: Graph, cycle: Sequence[int], error_prefix: str) -> str:

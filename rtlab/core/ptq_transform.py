@@ -48,11 +48,7 @@ class PtqTransform:
 
     @classmethod
     def of(cls, spec: PtqTransform | str) -> PtqTransform:
-        """One as it is written: ``equalize``, ``smooth(0.7)``, ``reconstruct /head/*``.
-
-        Raises:
-            VariantError: there is no such treatment, or its parameter is out of bounds.
-        """
+        """Parse ``equalize``, ``smooth(0.7)`` or ``reconstruct /head/*``; raises ``VariantError`` for anything else."""
         if isinstance(spec, PtqTransform):
             return spec
         match = re.fullmatch(

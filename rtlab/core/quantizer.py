@@ -45,11 +45,7 @@ class Quantizer:
 
 
 def parse_quantizer(node: Node, text: str) -> Quantizer:
-    """The quantizer of a node that has this id.
-
-    Raises:
-        VariantError: the node has none such.
-    """
+    """The quantizer of a node that has this id; raises ``VariantError`` where it has none such."""
     match = re.fullmatch(r"(input|weight|output)(\d+)", text.removeprefix(f"{node.id}/"))
     values = () if match is None else node.outputs if match[1] == "output" else node.inputs
     if match is None or int(match[2]) >= len(values):

@@ -114,11 +114,7 @@ class Ranges:
         return Ranges(values, self.samples + other.samples, max(self.stride, other.stride))
 
     def save(self, path: str | Path) -> None:
-        """Write everything to an ``.npz`` file of a few megabytes; ``read`` gives back the same ranges.
-
-        Raises:
-            RtlabError: it cannot be written there.
-        """
+        """Write everything to an ``.npz`` file, for ``read``; raises ``RtlabError`` where it cannot be written."""
         ranges = list(self.values.values())
         integers = [[r.count, r.zeros, r.small, r.top] for r in ranges]
         data = io.BytesIO()
@@ -137,11 +133,7 @@ class Ranges:
 
     @classmethod
     def read(cls, path: str | Path) -> Ranges:
-        """Read what ``save`` wrote.
-
-        Raises:
-            CalibrationError: the file is missing, damaged, or of another schema.
-        """
+        """Read what ``save`` wrote; ``CalibrationError`` where that is missing, damaged, or of another schema."""
         try:
             with open_arrays(path) as archive:
                 schema = int(archive["schema"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.node_instances import Subgraph
-    from rtlab.core.value import Value
 
 #: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
 _COMPUTED = 1 << 14
@@ -45,35 +45,9 @@ _INFERENCE_LIMIT = 64
 #: Operators that move a window over what they read.
 _WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
 #: Values of these differ from run to run.
-_RANDOM_OPS = {
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-    "Dropout",
+_RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
+    f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
 }
-
-
-class Shaped(Protocol):
-    """What of a model is read to tell sizes."""
-
-    @property
-    def ir(self) -> ir.Model:
-        """Its graphs."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of its inputs."""
-
-    @property
-    def values(self) -> Mapping[str, Value]:
-        """Its values as they were declared, by name."""
-
-    @property
-    def scopes(self) -> tuple[Subgraph, ...]:
-        """The main graph, the bodies, and each call of a local function."""
 
 
 class Sizes:
@@ -81,13 +55,14 @@ class Sizes:
 
     They are found node by node: ONNX infers each from the shapes and the small constants that it reads, and what
     computes shapes is computed. Bodies are followed, and functions once per call. ``learn`` takes what a run showed.
+    ``scopes`` are those of ``Model.scopes``.
     """
 
-    def __init__(self, model: Shaped, inputs: Mapping[str, Dims]) -> None:
+    def __init__(self, model: ir.Model, scopes: Sequence[Subgraph], inputs: Mapping[str, Dims]) -> None:
         self.inputs = inputs
-        self._model = model
-        self._table = _Evaluation(model, inputs).kinds
-        graph = model.ir.graph
+        self._scopes = scopes
+        self._table = _Evaluation(model, scopes, inputs).kinds
+        graph = model.graph
         node_outputs = (o for n in graph for o in n.outputs)
         values = (*graph.inputs, *graph.initializers.values(), *node_outputs)
         self._names = {v.name: (0, id(v)) for v in values if v.name}
@@ -112,7 +87,7 @@ class Sizes:
         """Tensors that nodes of the main graph write, and whose shape is not known."""
         return tuple(
             v.name
-            for n in self._model.ir.graph
+            for n in self._scopes[0].nodes
             for v in n.outputs
             if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), UNKNOWN).other
         )
@@ -123,9 +98,7 @@ class Sizes:
 
         Where the inputs have sizes that the model cannot take there are more than where it can.
         """
-        nodes = (
-            (node, s.space) for s in self._model.scopes for node in s.nodes if node.op_type != "Constant"
-        )
+        nodes = ((node, s.space) for s in self._scopes for node in s.nodes if node.op_type != "Constant")
         return sum(
             not all(self._has_size(v, space) for v in node.outputs if v.name) or self._is_narrow(node, space)
             for node, space in nodes
@@ -143,17 +116,14 @@ class Sizes:
         read = self.of(node.inputs[0], space)
         if any(a.is_ref() for a in node.attributes.values()):
             return False
-        kernel_shape, padding = (node.attributes.get(name) for name in ("kernel_shape", "auto_pad"))
         weight = next((self.of(v, space) for v in node.inputs[1:2] if v is not None), None)
-        window: Shape = tuple(kernel_shape.as_ints()) if kernel_shape is not None else (weight or ())[2:]
-        padded = padding is not None and padding.as_string() not in {"NOTSET", "VALID"}
+        window = tuple(node.attributes.get_ints("kernel_shape", (weight or ())[2:]))
+        padded = node.attributes.get_string("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}
         if read is None or len(read) != len(window) + 2 or padded:
             return False
         rank = len(window)
-        pads, steps = (
-            tuple(a.as_ints()) if (a := node.attributes.get(name)) is not None else usual
-            for name, usual in (("pads", (0,) * 2 * rank), ("dilations", (1,) * rank))
-        )
+        pads = node.attributes.get_ints("pads", (0,) * 2 * rank)
+        steps = node.attributes.get_ints("dilations", (1,) * rank)
         return any(
             size + pads[i] + pads[i + rank] < (window[i] - 1) * steps[i] + 1
             for i, size in enumerate(read[2:])
@@ -171,21 +141,23 @@ class Sizes:
 class _Evaluation:
     """One pass over a model; ``kinds`` are types and shapes by space and identity of the value."""
 
-    def __init__(self, model: Shaped, inputs: Mapping[str, Dims]) -> None:
+    def __init__(self, model: ir.Model, scopes: Sequence[Subgraph], inputs: Mapping[str, Dims]) -> None:
         self.kinds: dict[tuple[int, int], Kind] = {}
         self._values: dict[tuple[int, int], NDArray[Any]] = {}
         self._model = model
-        self._inside = {(s.owner, id(s.graph)): s for s in model.scopes}
+        self._inside = {(s.owner, id(s.graph)): s for s in scopes}
         #: What nodes alike in everything but their names write, by what they read.
         self._inferred: dict[tuple[Any, ...], list[Kind]] = {}
         self._computed: dict[tuple[Any, ...], list[Any]] = {}
         #: As loaded, the shapes of inner values hold for the sizes of the file and no others.
-        self._fixed = all(isinstance(d, int) for n in model.inputs for d in model.values[n].shape or (None,))
-        if self._fixed and len(model.scopes) == 1 and self._load_kinds(model.ir.graph):
+        self._fixed = all(
+            isinstance(d, int) for v in model.graph.inputs if v.name in inputs for d in v.shape or (None,)
+        )
+        if self._fixed and len(scopes) == 1 and self._load_kinds(model.graph):
             return
-        for value in model.ir.graph.inputs:
+        for value in model.graph.inputs:
             self.kinds[0, id(value)] = get_declared_kind(value)._replace(dims=inputs.get(value.name or ""))
-        self._infer_scope(model.scopes[0], {})
+        self._infer_scope(scopes[0], {})
 
     def _load_kinds(self, graph: ir.Graph) -> bool:
         """Whether all shapes are known as they were loaded, which they are for most models of fixed sizes."""
@@ -204,7 +176,7 @@ class _Evaluation:
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():
                 self._set_constant((space, id(value)), value.const_value)
-        imports = dict(graph.opset_imports) or dict(self._model.ir.graph.opset_imports)
+        imports = dict(graph.opset_imports) or dict(self._model.graph.opset_imports)
         for node, place in zip(scope.nodes, scope.places, strict=True):
             call = _Call(node, place.id, space, attributes, _find_version(node, imports))
             for value, kind in zip(node.outputs, self._infer_node(call), strict=False):
@@ -213,7 +185,7 @@ class _Evaluation:
     def _infer_node(self, call: _Call) -> Sequence[Kind]:
         """What a node writes; whoever knows nothing of it says what was declared."""
         node, space = call.node, call.space
-        if node.op_identifier() in self._model.ir.functions:
+        if node.op_identifier() in self._model.functions:
             return self._infer_function(call)
         if bodies(node):
             return self._infer_body_node(call)
@@ -290,7 +262,7 @@ class _Evaluation:
 
     def _infer_function(self, call: _Call) -> list[Kind]:
         """A local function at one of its calls."""
-        function = self._model.ir.functions[call.node.op_identifier()]
+        function = self._model.functions[call.node.op_identifier()]
         scope = self._inside.get((call.place, id(function)))
         if scope is None:
             return [get_declared_kind(v)._replace(dims=None) for v in call.node.outputs]
@@ -314,11 +286,8 @@ class _Evaluation:
     def _infer_body_node(self, call: _Call) -> list[Kind]:
         """A node with bodies: If, Loop, Scan; of any other nothing is known."""
         node = call.node
-        scopes = {
-            a.name: self._inside[call.place, id(a.as_graph())]
-            for a in bodies(node)
-            if (call.place, id(a.as_graph())) in self._inside
-        }
+        found = {a.name: self._inside.get((call.place, id(a.as_graph()))) for a in bodies(node)}
+        scopes = {name: scope for name, scope in found.items() if scope is not None}
         if node.op_type == "If" and len(scopes) == 2:
             return self._infer_if(call, scopes)
         if node.op_type in {"Loop", "Scan"} and len(scopes) == 1:
@@ -330,7 +299,7 @@ class _Evaluation:
         ends = {}
         for name, scope in scopes.items():
             self._infer_scope(scope, call.attributes)
-            ends[name] = [self._get_kind(v, call.space) for v in _get_outputs(scope)]
+            ends[name] = [self._get_kind(v, call.space) for v in scope.graph.outputs]
         if chosen is not None and chosen.size == 1:
             return ends["then_branch" if bool(chosen.reshape(-1)[0]) else "else_branch"]
         return [
@@ -350,15 +319,14 @@ class _Evaluation:
         }
         turns = spans.pop() if len(spans) == 1 else None
         parts = [remove_axis(k, a) for k, a in zip(read, axes, strict=True)]
-        body_inputs = _get_inputs(scope)
         # A second look is at what the first one changed; what it changes again has no one shape.
         for _ in range(3):
             starts = [*carried, *parts] if scanned else [COUNT, FLAG, *carried]
-            for value, kind in zip(body_inputs, starts, strict=False):
+            for value, kind in zip(scope.graph.inputs, starts, strict=False):
                 self.kinds[space, id(value)] = kind
                 self._values.pop((space, id(value)), None)
             self._infer_scope(scope, call.attributes)
-            ends = [self._get_kind(v, space) for v in _get_outputs(scope)[0 if scanned else 1 :]]
+            ends = [self._get_kind(v, space) for v in scope.graph.outputs[0 if scanned else 1 :]]
             again = [merge_kinds(one, two) for one, two in zip(carried, ends, strict=False)]
             if again == carried:
                 break
@@ -367,18 +335,20 @@ class _Evaluation:
         return [*carried, *(add_axis(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
 
 
+@dataclasses.dataclass
 class _Call:
     """A node where it runs, with the attributes of the function in which it does, and the version of its operator."""
 
-    def __init__(
-        self, node: ir.Node, place: str, space: int, attributes: Mapping[str, ir.Attr], version: int
-    ) -> None:
-        self.node = node
-        self.place = place
-        self.space = space
-        self.attributes = attributes
-        self.version = version
-        self.plain = node.domain in ONNX_DOMAINS
+    node: ir.Node
+    place: str
+    space: int
+    attributes: Mapping[str, ir.Attr]
+    version: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is one of ONNX's own operators."""
+        return self.node.domain in ONNX_DOMAINS
 
     def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
         """An attribute of the node, or that of the call which it stands for; None where that has none."""
@@ -404,9 +374,7 @@ class _Call:
 
 
 def _find_version(node: ir.Node, imports: Mapping[str, int]) -> int:
-    return imports.get(node.domain, 0) or (
-        imports.get("ai.onnx", 0) if not node.domain else imports.get("", 0)
-    )
+    return imports.get(node.domain, 0) or imports.get("" if node.domain else "ai.onnx", 0)
 
 
 def _is_large(kind: Kind) -> bool:
@@ -421,20 +389,11 @@ def _infer_outputs(
     """Types of the outputs; empty where ONNX does not know the operator, or what it reads does not fit."""
     with contextlib.suppress(Exception):
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
-        type_protos = onnx.shape_inference.infer_node_outputs(
-            schema,
-            proto,
-            {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name},
-            {
-                proto.input[i]: onnx.numpy_helper.from_array(value)
-                for i, value in constants.items()
-                if proto.input[i]
-            },
-            opset_imports=[onnx.helper.make_opsetid(proto.domain, version)],
-        )
-        return [
-            from_type_proto(type_protos[name]) if name in type_protos else UNKNOWN for name in proto.output
-        ]
+        types = {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name}
+        data = {proto.input[i]: onnx.numpy_helper.from_array(value) for i, value in constants.items()}
+        imports = [onnx.helper.make_opsetid(proto.domain, version)]
+        inferred = onnx.shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=imports)
+        return [from_type_proto(inferred[n]) if n in inferred else UNKNOWN for n in proto.output]
     return []
 
 
@@ -453,9 +412,7 @@ def _evaluate(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] 
     """What the reference of ONNX computes; nothing where it cannot."""
     from onnx.reference import ReferenceEvaluator
 
-    feeds = {
-        name: value for name, value in zip(proto.input, reads, strict=True) if name and value is not None
-    }
+    feeds = {n: value for n, value in zip(proto.input, reads, strict=True) if n and value is not None}
     with contextlib.suppress(Exception), np.errstate(all="ignore"):
         evaluator = ReferenceEvaluator(proto, opsets={proto.domain: version})
         return [np.asarray(v) for v in evaluator.run(None, feeds)]
@@ -477,14 +434,6 @@ def _get_constant(call: _Call) -> ir.TensorProtocol | None:
     return None
 
 
-def _get_inputs(scope: Subgraph) -> Sequence[ir.Value]:
-    return tuple(scope.graph.inputs)
-
-
-def _get_outputs(scope: Subgraph) -> Sequence[ir.Value]:
-    return tuple(scope.graph.outputs)
-
-
 def _get_int(node: ir.Node, name: str) -> int:
     attribute = node.attributes.get(name)
     return int(attribute.value) if attribute is not None and attribute.type == ir.AttributeType.INT else 0
@@ -492,9 +441,6 @@ def _get_int(node: ir.Node, name: str) -> int:
 
 def _get_axes(node: ir.Node, name: str, count: int) -> list[int]:
     attribute = node.attributes.get(name)
-    axes = (
-        [int(a) for a in attribute.value]
-        if attribute is not None and attribute.type == ir.AttributeType.INTS
-        else []
-    )
+    is_list = attribute is not None and attribute.type == ir.AttributeType.INTS
+    axes = [int(a) for a in attribute.value] if attribute is not None and is_list else []
     return axes if len(axes) == count else [0] * max(0, count)

@@ -134,11 +134,7 @@ class Task:
 
     @property
     def counted(self) -> Metric | None:
-        """The metric that has a value for each sample; None of a function.
-
-        Raises:
-            CalibrationError: there is no metric of this name.
-        """
+        """The metric with a value for each sample, None of a function; ``CalibrationError`` for an unknown name."""
         if self.metric is None or isinstance(self.metric, str):
             return find_metric(self.metric or "top-1", self.vocabulary)
         return self.metric if isinstance(self.metric, Metric) else None
@@ -188,11 +184,7 @@ class Task:
         return model.outputs if several else model.outputs[:1]
 
     def score(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> float:
-        """The metric over the outputs of the first samples, as ``tally`` counts it.
-
-        Raises:
-            CalibrationError: as there.
-        """
+        """The metric over the outputs of the first samples; arguments and errors are those of ``tally``."""
         return self._tally(*self._check_outputs(outputs, samples)).value
 
     def tally(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> Tally:
@@ -270,11 +262,7 @@ class Task:
             )
 
     def _check_number(self, value: Any, first: Any) -> float:
-        """What a function returned, where that is one number.
-
-        Raises:
-            CalibrationError: it is something else.
-        """
+        """What a function returned, as a number; raises ``CalibrationError`` where it is not one."""
         error_prefix = f'Cannot score "{self.name}": its metric returned'
         array = np.asarray(value)
         if array.size != 1 or array.dtype.kind not in "biuf":

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, TypeVar, cast, get_args
 
 from rtlab.core.options import BuildOptions
-from rtlab.core.phrases import quote_names
+from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.ptq_transform import PtqTransform, PtqTransformKind
 from rtlab.errors import VariantError
 
@@ -120,11 +120,7 @@ class Calibrator:
 
     @classmethod
     def of(cls, spec: str | Calibrator) -> Calibrator:
-        """Read a calibrator's text.
-
-        Raises:
-            VariantError: the method or a parameter is unknown, or a number is out of its bounds.
-        """
+        """Parse a calibrator's text; ``VariantError`` for an unknown method, parameter or number."""
         if isinstance(spec, Calibrator):
             return spec
         spec = str(spec)
@@ -155,12 +151,8 @@ class Calibrator:
         )
 
 
-Calibrator.AUTO = Calibrator(Method.AUTO)
-Calibrator.MINMAX = Calibrator(Method.MINMAX)
-Calibrator.ENTROPY = Calibrator(Method.ENTROPY)
-Calibrator.ENTROPY2 = Calibrator(Method.ENTROPY2)
-Calibrator.PERCENTILE = Calibrator(Method.PERCENTILE)
-Calibrator.MSE = Calibrator(Method.MSE)
+for _method in Method:
+    setattr(Calibrator, _method.name, Calibrator(_method))
 #: Every method with its default parameters, and those of them that ``auto`` takes its thresholds from.
 CALIBRATORS = tuple(Calibrator(m) for m in Method)
 FIXED = tuple(c for c in CALIBRATORS if c.method is not Method.AUTO)
@@ -272,11 +264,7 @@ class Rewrite:
 
     @classmethod
     def of(cls, spec: Rewrite | str) -> Rewrite:
-        """One as it is written, such as ``fold /stem/norm/BatchNormalization``.
-
-        Raises:
-            VariantError: there is no such form.
-        """
+        """Parse such as ``fold /stem/norm/BatchNormalization``; raises ``VariantError`` where there is no such form."""
         if isinstance(spec, Rewrite):
             return spec
         kind, _, node = str(spec).partition(" ")
@@ -360,11 +348,7 @@ class Variant:
             usual = Calibrator.ENTROPY2
         scaled = any(p.needs_calibrator for p in used)
         how = (how or usual) if scaled and not scales else None
-        where = (
-            target
-            if isinstance(target, Target)
-            else Target("cpu" if target is None else str(target) or "cpu")
-        )
+        where = target if isinstance(target, Target) else Target(str(target or "cpu"))
         if where.name == "unknown":
             raise VariantError(
                 'Cannot choose target "unknown": it only describes an engine from elsewhere. '
@@ -394,6 +378,11 @@ class Variant:
                 f"Cannot use {options!r} as options of a builder: they are no mapping. "
                 'Write options={"builder_optimization_level": 5}.'
             )
+        if calibrators is not None and not isinstance(calibrators, Mapping):
+            raise VariantError(
+                f"Cannot calibrate single values by {calibrators!r}: it is no mapping. "
+                'Write calibrators={"/layer1/*": "percentile(99.99)"}.'
+            )
         return cls(
             chosen,
             how,
@@ -405,7 +394,9 @@ class Variant:
             scales if scaled else "",
             options if options is not None and options.count else None,
             tuple(sorted({Rewrite.of(r) for r in rewrites})),
-            _parse_calibrators(calibrators) if how is not None else (),
+            tuple((str(pattern), Calibrator.of(c)) for pattern, c in (calibrators or {}).items())
+            if how
+            else (),
             _select_transforms(treatments, used, options),
         )
 
@@ -415,10 +406,15 @@ class Variant:
         return frozenset({self.precision, *(p for _, p in self.pins)})
 
     @property
+    def _numbers(self) -> str:
+        """Precision, and where scales are from."""
+        how = self.calibrator or self.scales
+        return f"{self.precision}·{how}" if how else str(self.precision)
+
+    @property
     def name(self) -> str:
         """What a chip shows: ``int8·auto``; ``int8·auto · 2 pinned · 2:4 · 3 options`` when it has more."""
-        how = self.calibrator or self.scales
-        parts = [f"{self.precision}·{how}" if how else str(self.precision)]
+        parts = [self._numbers]
         if self.pins:
             parts.append(f"{len(self.pins)} pinned")
         if self.weights == "tensor":
@@ -433,14 +429,13 @@ class Variant:
         if self.options is not None:
             option_count = self.options.count - self.options.implicit
             parts += ["implicit"] if self.options.implicit else []
-            parts += [f"{option_count} option{'s' if option_count > 1 else ''}"] if option_count else []
+            parts += [pluralize(option_count, "option")] if option_count else []
         return " · ".join(parts)
 
     @property
     def id(self) -> str:
         """A name unique among all variants of a study: ``int8·auto@sm86``."""
-        how = self.calibrator or self.scales
-        spelled = [f"{self.precision}·{how}" if how else str(self.precision)]
+        spelled = [self._numbers]
         spelled += [f"{pattern}={p}" for pattern, p in self.pins]
         if self.weights == "tensor":
             spelled.append("per tensor")
@@ -452,18 +447,6 @@ class Variant:
         if self.options is not None:
             spelled.append(str(self.options))
         return f"{' '.join(spelled)}@{self.target}" + (f"/{self.backend}" if self.backend else "")
-
-
-def _parse_calibrators(
-    calibrators: Mapping[str, str | Calibrator] | None,
-) -> tuple[tuple[str, Calibrator], ...]:
-    """Calibrators of single values, by pattern."""
-    if calibrators is not None and not isinstance(calibrators, Mapping):
-        raise VariantError(
-            f"Cannot calibrate single values by {calibrators!r}: it is no mapping. "
-            'Write calibrators={"/layer1/*": "percentile(99.99)"}.'
-        )
-    return tuple((str(pattern), Calibrator.of(c)) for pattern, c in (calibrators or {}).items())
 
 
 def has_effect(kind: PtqTransformKind, used: Iterable[Precision]) -> bool:

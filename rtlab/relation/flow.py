@@ -37,22 +37,14 @@ class Flow:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.producer: dict[Key, Node] = {}
-        # Most values have one reader, which stands for itself: a list for each would be searched for garbage.
-        self._readers: dict[Key, Node | list[Node]] = {}
+        self._readers: defaultdict[Key, list[Node]] = defaultdict(list)
         self._inputs: dict[str, Sequence[Key]] = {}
         for node in model.nodes:
             for out in _list_value_keys(node, node.outputs):
                 self.producer[out] = node
             self._inputs[node.id] = keys = _list_value_keys(node, node.inputs)
-            for key in keys:
-                readers = self._readers.get(key)
-                if readers is None:
-                    self._readers[key] = node
-                elif not isinstance(readers, list):
-                    if readers is not node:
-                        self._readers[key] = [readers, node]
-                elif readers[-1] is not node:
-                    readers.append(node)
+            for key in dict.fromkeys(keys):
+                self._readers[key].append(node)
 
     def inputs(self, node: Node) -> Sequence[Key]:
         """The values that a node reads."""
@@ -64,8 +56,7 @@ class Flow:
 
     def value_readers(self, key: Key) -> list[Node]:
         """The nodes that read a value, in graph order."""
-        readers = self._readers.get(key, [])
-        return readers if isinstance(readers, list) else [readers]
+        return self._readers.get(key, [])
 
     def readers(self, node: Node) -> list[Node]:
         """The nodes that read a node's outputs."""

@@ -112,17 +112,12 @@ class Names:
 
     def __init__(self, model: Model, flow: Flow, layers: Iterable[Layer]) -> None:
         self.model, self.flow = model, flow
-        # Most nodes have their name for themselves: a list for each would be searched for garbage.
-        self._named: dict[str, Node | list[Node]] = {}
+        self._named: dict[str, tuple[Node, ...]] = {}
         for node in model.nodes:
             # The parser's name of a node that has none.
             name = node.name or f"node_of_{next(iter(node.outputs), '')}"
-            entry = self._named.setdefault(name, node)
-            if isinstance(entry, list):
-                entry.append(node)
-            elif entry is not node:
-                self._named[name] = [entry, node]
-        self._exact: dict[str, Node | list[Node]] = {**self._named, **model.by_id}
+            self._named[name] = (*self._named.get(name, ()), node)
+        self._exact = self._named | {i: (node,) for i, node in model.by_id.items()}
         # One search of all names rules out what is rare.
         together = "\n".join(self._exact)
         compound_names = self._exact if any(joint in together for joint in _JOINTS) else ()
@@ -132,16 +127,15 @@ class Names:
     @functools.cached_property
     def _dotless(self) -> dict[str, tuple[Node, ...]]:
         """Nodes by their names as Myelin spells them."""
-        table: defaultdict[str, list[Node]] = defaultdict(list)
+        table: defaultdict[str, tuple[Node, ...]] = defaultdict(tuple)
         for name, nodes in self._named.items():
             if "." in name:
-                table[name.replace(".", "_")] += nodes if isinstance(nodes, list) else [nodes]
-        return {k: tuple(v) for k, v in table.items() if k not in self._exact}
+                table[name.replace(".", "_")] += nodes
+        return {k: v for k, v in table.items() if k not in self._exact}
 
     def find_exact(self, name: str) -> tuple[Node, ...]:
         """The nodes with this id, or else with this name: several where an author gave a name twice."""
-        nodes = self._exact.get(name, ())
-        return (nodes,) if isinstance(nodes, Node) else tuple(nodes)
+        return self._exact.get(name, ())
 
     def find_explicit(self, name: str) -> Iterator[NamedNodes]:
         """What a layer's name says of single nodes, word by word; of a region its two ends."""
@@ -193,11 +187,8 @@ class Names:
             return self._make_named_nodes(nodes, listed_note)
         if torch := _TORCH.fullmatch(bare):
             nodes = self.find_exact(torch[3]) or self._torch.get(torch[3], ())
-            return (
-                self._make_named_nodes(nodes, "The layer's name lists the node's module and operation.")
-                if nodes
-                else None
-            )
+            note = "The layer's name lists the node's module and operation."
+            return self._make_named_nodes(nodes, note) if nodes else None
         if _TRT_NAME.match(bare) or bare in self.model.values:
             return None
         if nodes := self._dotless.get(bare, ()):

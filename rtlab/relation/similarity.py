@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import TypeAlias
 
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.relation import dataflow
@@ -73,14 +72,8 @@ class Signature:
 
     def has_same_kernel(self, other: Signature) -> bool:
         """Whether no difference of kernel, stride or groups is told."""
-        return all(
-            a is None or b is None or a == b
-            for a, b in (
-                (self.kernel, other.kernel),
-                (self.stride, other.stride),
-                (self.groups, other.groups),
-            )
-        )
+        mine, its = ((s.kernel, s.stride, s.groups) for s in (self, other))
+        return all(a is None or b is None or a == b for a, b in zip(mine, its, strict=True))
 
     def contradicts(self, other: Signature) -> bool:
         """Whether two products cannot be the same node, however they were fused: kernel or all channels differ."""
@@ -96,10 +89,8 @@ class Signature:
 def compute_signatures(engines: tuple[Engine, Engine]) -> tuple[dict[str, Signature], dict[str, Signature]]:
     """What each layer does, by its id; of two engines for other sizes of inputs, without the sizes of images."""
     ignore_sizes = _list_sample_shapes(engines[0]) != _list_sample_shapes(engines[1])
-    # Most layers do what another one does, and equal signatures are asked for what they are many times.
-    cache: dict[_SignatureKey, Signature] = {}
     first, second = (
-        {y.id: _get_signature(y, max(1, batch), cache, ignore_sizes=ignore_sizes) for y in engine.layers}
+        {y.id: _compute_signature(y, max(1, batch), ignore_sizes=ignore_sizes) for y in engine.layers}
         for engine in engines
         for batch in [next((t.shape[0] for t in engine.inputs if t.shape), 0)]
     )
@@ -117,28 +108,16 @@ def _list_sample_shapes(engine: Engine) -> tuple[Shape | None, ...]:
     return tuple(sorted(shapes, key=str))
 
 
-#: The fields of a signature.
-_SignatureKey: TypeAlias = tuple[
-    str, tuple[int, ...] | None, tuple[int, ...] | None, int | None, Shape | None, Shape | None
-]
+#: Most layers do what another one does, and equal signatures are asked for what they are many times.
+_make_signature = functools.lru_cache(4096)(Signature)
 
 
-def _get_signature(
-    layer: Layer, batch: int, cache: dict[_SignatureKey, Signature], *, ignore_sizes: bool
-) -> Signature:
-    key = _compute_key(layer, batch, ignore_sizes=ignore_sizes)
-    signature = cache.get(key)
-    if signature is None:
-        signature = cache[key] = Signature(*key)
-    return signature
-
-
-def _compute_key(layer: Layer, batch: int, *, ignore_sizes: bool) -> _SignatureKey:
+def _compute_signature(layer: Layer, batch: int, *, ignore_sizes: bool) -> Signature:
     work: str = dataflow.work(layer)
     kind = _kind_from_name(layer.name) if work == "other" else _KINDS.get(work, work)
     reads, writes = (_shape(t, batch, ignore_sizes=ignore_sizes) for t in (layer.inputs, layer.outputs))
     if kind not in PRODUCTS:
-        return kind, None, None, None, reads, writes
+        return _make_signature(kind, reads=reads, writes=writes)
     # One layer that convolves and pools prefixes what it tells of each.
     kernel, stride = (_dims(layer, key) for key in ("Kernel", "Stride"))
     groups = layer.attributes.get("Groups", layer.attributes.get("ConvGroups"))
@@ -147,7 +126,7 @@ def _compute_key(layer: Layer, batch: int, *, ignore_sizes: bool) -> _SignatureK
         kernel is None and work == "matmul"
     ):
         kernel, stride, groups = (), (), 1
-    return kind, kernel, stride, groups, reads, writes
+    return _make_signature(kind, kernel, stride, groups, reads, writes)
 
 
 def _kind_from_name(name: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,8 @@ from rtlab.samples.transformers import bert, sentence_input, sentences, transfor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
 
 __all__ = [
     "Sample",
@@ -177,16 +179,14 @@ def _sentences(samples: int | None) -> Sample:
     folder = _folder()
     with np.load(folder / "sentences.npz", allow_pickle=False) as archive:
         data = {k: archive[k] for k in archive.files}
-    training_data, test_data = (
-        CalibrationData(sentence_input(ids), source=f"sentences, {source}")
-        for ids, source in ((data["train_ids"][:samples], "of the training"), (data["test_ids"], "held out"))
-    )
+    training_inputs, test_inputs = (sentence_input(data[k]) for k in ("train_ids", "test_ids"))
+    training_inputs = {k: v[:samples] for k, v in training_inputs.items()}
     return Sample(
         name="sentences",
         title="Who acts, an encoder with an attention mask",
         model=load_model(folder / "sentences.onnx"),
-        calibration=training_data,
-        task=Task(test_data, data["test_actors"]),
+        calibration=CalibrationData(training_inputs, source="sentences, of the training"),
+        task=Task(CalibrationData(test_inputs, source="sentences, held out"), data["test_actors"]),
         description=(
             "Two encoder blocks as in BERT read token ids and an attention mask, and tell which of ten animals acts in "
             "a made-up sentence. Padding is masked by the lowest number of FP32. See what becomes of the mask in fp16, "
@@ -200,44 +200,27 @@ def _trait(
 ) -> Sample:
     """A model of ``make_traits.py`` with noise as its data."""
     model = load_model(_folder() / f"{name}.onnx", shapes=shapes)
-    return Sample(
-        name, title, model, CalibrationData.random(model, samples=samples or UNTRAINED), None, description
-    )
+    data = CalibrationData.random(model, samples=samples or UNTRAINED)
+    return Sample(name, title, model, data, None, description)
 
 
-def _imagenet_like(
+def _synthetic(
     samples: int | None,
     *,
-    name: str,
-    title: str,
     make: Callable[[], Model],
+    title: str,
     description: str,
-    size: int = 224,
+    draw: Callable[[int], NDArray[Any]],
+    source: str = "1/f noise pictures",
 ) -> Sample:
-    count = UNTRAINED if samples is None else samples
-    data = CalibrationData({"image": pictures(count, size)}, source="1/f noise pictures", synthetic=True)
-    return Sample(name, title, make(), data, None, description)
+    """A model that is made here, with random samples for its one input."""
+    model = make()
+    arrays = {model.inputs[0]: draw(UNTRAINED if samples is None else samples)}
+    data = CalibrationData(arrays, source=source, synthetic=True)
+    return Sample(model.name, title, model, data, None, description)
 
 
-def _bert(samples: int | None) -> Sample:
-    data = CalibrationData(
-        {"input_ids": sentences(UNTRAINED if samples is None else samples)},
-        source="random words",
-        synthetic=True,
-    )
-    return Sample(
-        name="bert",
-        title="BERT, four layers, synthetic weights",
-        model=bert(),
-        calibration=data,
-        task=None,
-        description=(
-            "Four encoder layers of BERT-base's size over 128 tokens of 8,192 words. The weights are random, "
-            "standardised layer by layer: right for graphs, times and numerics, not for understanding anything."
-        ),
-    )
-
-
+_PICTURES = functools.partial(pictures, size=224)
 _SYNTHETIC = (
     "The weights are random, standardised layer by layer on 1/f noise: right for graphs, times and numerics, "
     "not for recognising anything."
@@ -246,38 +229,47 @@ _SAMPLES: dict[str, Callable[[int | None], Sample]] = {
     **{name: functools.partial(_digits, name=name) for name in NETWORKS},
     "sentences": _sentences,
     "googlenet": functools.partial(
-        _imagenet_like,
-        name="googlenet",
-        title="GoogLeNet, synthetic weights",
+        _synthetic,
         make=googlenet,
+        title="GoogLeNet, synthetic weights",
         description=f"Inception v1 at 224x224: 57 convolutions in nine Inception blocks. {_SYNTHETIC}",
+        draw=_PICTURES,
     ),
     "resnet50": functools.partial(
-        _imagenet_like,
-        name="resnet50",
-        title="ResNet-50, synthetic weights",
+        _synthetic,
         make=resnet50,
+        title="ResNet-50, synthetic weights",
         description=f"ResNet-50 v1.5 at 224x224: 53 convolutions, 16 residual additions. {_SYNTHETIC}",
+        draw=_PICTURES,
     ),
     "mobilenet_v2": functools.partial(
-        _imagenet_like,
-        name="mobilenet_v2",
-        title="MobileNetV2, synthetic weights",
+        _synthetic,
         make=mobilenet_v2,
+        title="MobileNetV2, synthetic weights",
         description=f"MobileNetV2 at 224x224: 17 blocks with a depthwise convolution each. {_SYNTHETIC}",
+        draw=_PICTURES,
     ),
     "csp_detector": functools.partial(
-        _imagenet_like,
-        name="csp_detector",
-        title="A detector of CSP blocks with SiLU, synthetic weights",
+        _synthetic,
         make=csp_detector,
-        size=256,
+        title="A detector of CSP blocks with SiLU, synthetic weights",
         description=(
             "60 convolutions, 57 SiLU, eight CSP blocks and a pyramid of three maps at 256x256, of the layers and "
             f"widths of YOLOv5n. {_SYNTHETIC}"
         ),
+        draw=functools.partial(pictures, size=256),
     ),
-    "bert": _bert,
+    "bert": functools.partial(
+        _synthetic,
+        make=bert,
+        title="BERT, four layers, synthetic weights",
+        description=(
+            "Four encoder layers of BERT-base's size over 128 tokens of 8,192 words. The weights are random, "
+            "standardised layer by layer: right for graphs, times and numerics, not for understanding anything."
+        ),
+        draw=sentences,
+        source="random words",
+    ),
     "dynamic_shapes": functools.partial(
         _trait,
         name="dynamic_shapes",

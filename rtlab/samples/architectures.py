@@ -257,11 +257,9 @@ class _Network:
         padded = np.pad(x.data, ((0, 0), (0, 0), (1, 1), (1, 1)))
         windows = sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
         rows, columns = windows.shape[2:4]
-        draw = functools.partial(self.rng.integers, 0, size=_MIXED)
         # As in _filters, with patches of one channel each.
-        chosen = windows[draw(high=count), :, draw(high=rows), draw(high=columns)].reshape(
-            _MIXED, channels, 9
-        )
+        images, tops, lefts = (self.rng.integers(0, n, _MIXED) for n in (count, rows, columns))
+        chosen = windows[images, :, tops, lefts].reshape(_MIXED, channels, 9)
         chosen -= chosen.mean(axis=0)
         mixture = np.einsum("mc,mcp->cp", self.rng.standard_normal((_MIXED, channels), np.float32), chosen)
         mixture /= mixture.std(axis=1, keepdims=True) + np.float32(_EPSILON)
@@ -303,13 +301,9 @@ class _Network:
     def relu(self, x: SampledValue, where: str, *, ceiling: float = np.inf) -> SampledValue:
         """Rectify, and cut off what exceeds the ceiling."""
         if np.isfinite(ceiling):
-            ends = [
-                self.writer.weight(n, np.array(v, np.float32))
-                for n, v in (("floor", 0), ("ceiling", ceiling))
-            ]
-            return SampledValue(
-                self.writer.node("Clip", [x.name, *ends], where), np.clip(x.data, 0, np.float32(ceiling))
-            )
+            put, top = self.writer.weight, np.float32(ceiling)
+            ends = [put("floor", np.array(0, np.float32)), put("ceiling", np.array(top))]
+            return SampledValue(self.writer.node("Clip", [x.name, *ends], where), np.clip(x.data, 0, top))
         return SampledValue(self.writer.node("Relu", [x.name], f"{where}/relu"), np.maximum(x.data, 0))
 
     def silu(self, x: SampledValue, where: str) -> SampledValue:
@@ -339,12 +333,8 @@ class _Network:
     def double(self, x: SampledValue, where: str) -> SampledValue:
         """A map of twice the size, each number four times."""
         scales = self.writer.weight("twice", np.array([1, 1, 2, 2], np.float32))
-        attributes = {
-            "mode": "nearest",
-            "coordinate_transformation_mode": "asymmetric",
-            "nearest_mode": "floor",
-        }
-        name = self.writer.node("Resize", [x.name, "", scales], where, **attributes)
+        modes = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        name = self.writer.node("Resize", [x.name, "", scales], where, mode="nearest", **modes)
         return SampledValue(name, x.data.repeat(2, axis=2).repeat(2, axis=3))
 
     def detect(self, maps: Sequence[SampledValue], numbers: int) -> Model:
@@ -374,11 +364,7 @@ class _Network:
             windows = np.moveaxis(sliding_window_view(data, kernel, axis=axis), -1, 0)
             data = np.maximum.reduce(windows)
             data = data[:, :, ::stride] if axis == 2 else data[:, :, :, ::stride]
-        layout = {
-            "kernel_shape": [kernel] * 2,
-            "strides": [stride] * 2,
-            "pads": [pads[0]] * 2 + [pads[1]] * 2,
-        }
+        layout = _layout(kernel, stride) | {"pads": [pads[0]] * 2 + [pads[1]] * 2}
         return SampledValue(self.writer.node("MaxPool", [x.name], where, **layout), data)
 
     def normalise_locally(self, x: SampledValue, where: str) -> SampledValue:

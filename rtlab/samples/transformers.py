@@ -177,10 +177,8 @@ class _Bert:
     def norm(self, x: SampledValue, where: str) -> SampledValue:
         """Standardise every token."""
         at, put = f"{where}/norm", self.writer.weight
-        inputs = [
-            put(f"{at}/scale", np.ones(_WIDTH, np.float32)),
-            put(f"{at}/bias", np.zeros(_WIDTH, np.float32)),
-        ]
+        ends = {"scale": np.ones(_WIDTH, np.float32), "bias": np.zeros(_WIDTH, np.float32)}
+        inputs = [put(f"{at}/{k}", v) for k, v in ends.items()]
         name = self.writer.node("LayerNormalization", [x.name, *inputs], at, axis=-1, epsilon=1e-12)
         centred = x.data - x.data.mean(axis=-1, keepdims=True)
         return SampledValue(name, centred / centred.std(axis=-1, keepdims=True))

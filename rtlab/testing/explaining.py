@@ -72,11 +72,7 @@ def make_unknown_op_model() -> Model:
 
 
 def check_unknown_op(backend: Explainer) -> None:
-    """Ask about a node that nobody knows.
-
-    Raises:
-        AssertionError: it tells something, or refuses it not as is promised.
-    """
+    """Ask about a node that nobody knows; raises ``AssertionError`` where that is not refused as promised."""
     explain_unknown = functools.partial(backend.explain, make_unknown_op_model(), "odd", "behind")
     check_message(catch_error(explain_unknown, "it explains an operator that nobody knows"), BuildError)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import samples
 from rtlab.core.images import Images
+from rtlab.core.lazy import LazyArray
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import pluralize
 from rtlab.core.stage import Stage
@@ -175,7 +176,8 @@ def _noise(calibration_data: CalibrationData) -> tuple[int, int] | None:
 
 
 def _pictures(calibration_data: CalibrationData) -> Any:
-    return next((a.preprocessing for a in calibration_data.arrays.values() if isinstance(a, Images)), None)
+    sources = (a.source for a in calibration_data.arrays.values() if isinstance(a, LazyArray))
+    return next((s.preprocessing for s in sources if isinstance(s, Images)), None)
 
 
 def _file(calibration_data: CalibrationData) -> str:

@@ -92,7 +92,7 @@ def test_random_samples_that_take_gigabytes_are_fewer_and_none_is_drawn_before_i
     ends = ([(n, FLOAT, shape)] for n in "xy")
     data = CalibrationData.random(graph([helper.make_node("Relu", ["x"], ["y"])], *ends, {}))
     assert samples == len(data)
-    assert 0 == data.arrays["x"].generated_count
+    assert 0 == data.arrays["x"].source.drawn
 
 
 def test_a_file_comes_back_as_it_was_saved(tmp_path):
@@ -176,7 +176,7 @@ def test_a_file_of_one_array_is_not_loaded_as_a_whole(tmp_path):
     np.save(tmp_path / "d.npy", floats(50, 3, 4))
     data = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC)
     data.check(DYNAMIC)
-    assert isinstance(data.arrays["x"], NpyFile)
+    assert isinstance(data.arrays["x"].source, NpyFile)
     assert "<CalibrationData 50 samples from d.npy: x 50×3×4>" == repr(data)
     read = np.concatenate([b["x"] for b in data.batches(DYNAMIC, 7)])
     np.testing.assert_array_equal(floats(50, 3, 4), read)
@@ -299,9 +299,9 @@ def test_one_batch_draws_one_batch() -> None:
     model = tiny_model()
     data = CalibrationData.random(model, samples=8_000)
     noise = data.arrays["x"]
-    assert isinstance(noise, Noise)
+    assert isinstance(noise.source, Noise)
     data.check(model)
     next(data.take(32).batches(model, 1))
-    assert 1 == noise.generated_count
+    assert 1 == noise.source.drawn
     assert 3 == len(next(data.part(1, 2, model=model).batches(model, 3))["x"])
-    assert 4_003 == noise.generated_count
+    assert 4_003 == noise.source.drawn

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from nets import passing
 from rtlab.core.data import CalibrationData
-from rtlab.core.images import Images, Preprocessing
+from rtlab.core.images import Preprocessing, open_pictures
 from rtlab.errors import CalibrationError
 
 Image = pytest.importorskip("PIL.Image", reason="pictures need Pillow")
@@ -40,8 +40,8 @@ def folder(tmp_path):
 
 
 def test_pictures_come_in_the_order_of_their_names(folder):
-    found = Images.of(folder, Preprocessing(size=(8, 6)))
-    assert ["a.PNG", "b/z.bmp", "c.png"] == [f.relative_to(folder).as_posix() for f in found.files]
+    found = open_pictures(folder, Preprocessing(size=(8, 6)))
+    assert ["a.PNG", "b/z.bmp", "c.png"] == [f.relative_to(folder).as_posix() for f in found.source.files]
 
 
 def test_a_folder_is_data_for_a_model(folder):
@@ -62,11 +62,11 @@ def test_pixels_are_scaled_and_normalized_per_channel(folder):
     Image.fromarray(pixels).save(folder / "0.png")
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     data = Preprocessing(size=(8, 6), mean=mean, std=std)
-    (made, *_) = np.asarray(Images.of(folder, data))
+    (made, *_) = np.asarray(open_pictures(folder, data))
     for c in range(3):
         expected = (pixels[..., c] / 255.0 - mean[c]) / std[c]
         np.testing.assert_allclose(expected, made[c], atol=1e-6)
-    bgr = np.asarray(Images.of(folder, dataclasses.replace(data, channels="BGR", layout="NHWC")))[0]
+    bgr = np.asarray(open_pictures(folder, dataclasses.replace(data, channels="BGR", layout="NHWC")))[0]
     for c in range(3):
         expected = (pixels[..., 2 - c] / 255.0 - mean[c]) / std[c]
         np.testing.assert_allclose(expected, bgr[..., c], atol=1e-6)
@@ -133,7 +133,7 @@ def test_every_picture_that_people_have_gives_the_pixels_that_it_shows(kind, tmp
     """A grey of 100 of 255, however it is written: what is read wrongly shifts every scale without a word."""
     name, content = READ[kind]
     (tmp_path / name).write_bytes(content)
-    (made,) = np.asarray(Images.of(tmp_path, Preprocessing(size=(8, 6), resize=16, scale=1)))
+    (made,) = np.asarray(open_pictures(tmp_path, Preprocessing(size=(8, 6), resize=16, scale=1)))
     assert {100} == set(made.ravel().tolist())
 
 
@@ -144,7 +144,7 @@ def test_pixels_are_taken_as_they_are_stored(tmp_path):
     turned = Image.Exif()
     turned[0x0112] = 3
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=turned)
-    (made,) = np.asarray(Images.of(tmp_path, Preprocessing(size=(8, 6), scale=1)))
+    (made,) = np.asarray(open_pictures(tmp_path, Preprocessing(size=(8, 6), scale=1)))
     np.testing.assert_array_equal(pixels, made.transpose(1, 2, 0))
 
 

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, Study, load
-from rtlab.core import proto_repair
 from rtlab.core.task import Task
 from rtlab.errors import ModelError
 
 node = helper.make_node
 
 FLOAT = TensorProto.FLOAT
-
-
-@pytest.fixture(autouse=True)
-def promises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a test here puts right keeps what it promises."""
-    decided = proto_repair.passes
-
-    def watched(proto: onnx.ModelProto, doing: str) -> Iterator[object]:
-        for one in decided(proto, doing):
-            before = onnx.ModelProto()
-            before.CopyFrom(proto)
-            yield one
-            for promise in one.promises:
-                assert "" == promise.check(before, proto), f'"{one.name}" promises: {promise.name}'
-
-    monkeypatch.setattr(proto_repair, "passes", watched)
 
 
 def info(name: str, shape: list[int | str | None] | None) -> onnx.ValueInfoProto:
@@ -145,28 +126,6 @@ def test_a_circle_through_a_body_is_found() -> None:
     nodes = [node("If", ["c"], ["y"], "if", **branches), node("Abs", ["y"], ["back"], "abs")]
     with pytest.raises(ModelError, match=r'"(if|abs)" → "(if|abs)" → "(if|abs)"'):
         load(model(nodes, [helper.make_tensor_value_info("c", TensorProto.BOOL, [])], [info("y", [2])]))
-
-
-def test_what_breaks_a_promise_is_named() -> None:
-    early = node("Neg", ["x"], ["h"], "early")
-    late = node("Abs", ["h"], ["y"], "late")
-    good = model([early, late], [info("x", [2])], [info("y", [2])])
-    short = model([early], [info("x", [2])], [info("y", [2])])
-    swapped = model([late, early], [info("x", [2])], [info("y", [2])])
-    below = model([early, late], [info("x", [-1])], [info("y", [2])])
-    stays, possible = proto_repair.ImpossibleSizes((), ()).promises
-    same, ordered = proto_repair.NodeOrder((), ()).promises
-    for promise in (stays, possible, same, ordered):
-        assert "" == promise.check(good, good)
-    assert "" == same.check(good, swapped)
-    for promise, other in (
-        (same, short),
-        (stays, short),
-        (stays, swapped),
-        (ordered, swapped),
-        (possible, below),
-    ):
-        assert promise.check(good, other)
 
 
 def test_an_empty_tensor_inside_stays_empty() -> None:

@@ -337,7 +337,7 @@ def test_noise_is_what_the_generator_draws_input_after_input(total) -> None:
     np.testing.assert_array_equal(np.asarray(arrays["x"]), rng.standard_normal((total, 3)).astype("f4"))
     np.testing.assert_array_equal(np.asarray(arrays["i"]), rng.integers(0, 2, (total, 2)))
     np.testing.assert_array_equal(last, rng.standard_normal((total, 300_000)))
-    assert [a.generated_count for a in arrays.values()] == [total] * 3
+    assert [a.source.drawn for a in arrays.values()] == [total] * 3
 
 
 @pytest.mark.parametrize(
@@ -352,15 +352,12 @@ def test_random_samples_come_in_whole_batches(shape, asked, counts) -> None:
 def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_tried(monkeypatch) -> None:
     now, tried = [0.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    model = types.SimpleNamespace(
-        values={"x": types.SimpleNamespace(shape=(None, 3, None, None))}, inputs=("x",), shapes={}
-    )
     for seconds, misfits, best, asked in (
         (0, [5, 4, 4, 0, 3], (32, 320), 4), (0, [0, 1], (224, 224), 1), (1, [5, 4, 3, 2], (320, 320), 2),
         (0, [2] * 10, (224, 224), 10),
     ):  # fmt: skip
 
-        def count(_, shapes, seconds=seconds, misfits=misfits):
+        def count(_model, _scopes, shapes, seconds=seconds, misfits=misfits):
             now[0] += seconds
             tried.append(shapes)
             return types.SimpleNamespace(misfits=misfits[len(tried) - 1])
@@ -368,7 +365,9 @@ def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_trie
         monkeypatch.setattr(default_shapes, "Sizes", count)
         tried.clear()
         now[0] = 0.0
-        assert default_shapes.propose_shapes(model) == {"x": (1, 3, *best)}
+        assert default_shapes.propose_shapes(None, (), {"x": (None, 3, None, None)}, {}) == {
+            "x": (1, 3, *best)
+        }
         assert len(tried) == asked
 
 
@@ -383,13 +382,12 @@ def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_trie
 def test_usual_lengths_and_pictures_are_tried_in_order(monkeypatch, dims, axis, tried) -> None:
     sizes: dict[int, None] = {}
 
-    def count(_, shapes):
+    def count(_model, _scopes, shapes):
         sizes[shapes["x"][axis]] = None
         return types.SimpleNamespace(misfits=1)
 
     monkeypatch.setattr(default_shapes, "Sizes", count)
-    model = types.SimpleNamespace(values={"x": types.SimpleNamespace(shape=dims)}, inputs=("x",), shapes={})
-    default_shapes.propose_shapes(model)
+    default_shapes.propose_shapes(None, (), {"x": dims}, {})
     assert [*sizes] == tried
 
 
