@@ -38,6 +38,7 @@ from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
+from rtlab.core.precision import compute_amax
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Processor, Profile
@@ -433,7 +434,7 @@ def _is_close(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two arrays differ by rounding only."""
     if one.dtype.kind not in "fiu":
         return bool(np.array_equal(one, other))
-    greatest = float(np.abs(one).max(initial=0.0))
+    greatest = float(compute_amax(one))
     return bool(np.allclose(one, other, rtol=0.0, atol=1e-3 * greatest, equal_nan=True))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rtlab.cli import checking, reporting
 from rtlab.cli.budget import Seconds
+from rtlab.core.calibrators import METHODS
 from rtlab.core.stage import BUDGET_S
-from rtlab.core.variant import Method
 
 #: Files of an engine and what writes them.
 FILES = {
@@ -364,7 +364,7 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrator",
         default=None,
-        help=f"{', '.join(m.value for m in Method)}, with its parameter in brackets where it has one, such as "
+        help=f"{', '.join(METHODS)}, with its parameter in brackets where it has one, such as "
         "percentile(99.9) (default: auto; minmax for fp8)",
     )
     parser.add_argument(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.precision import compute_sqnr
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -171,13 +173,6 @@ def split_kinds(energy: NDArray[np.float64]) -> list[NDArray[np.intp]]:
     ranked = energy[order]
     cuts = np.flatnonzero(ranked[:-1] > _KIND_RATIO * ranked[1:]) + 1
     return [np.sort(part) for part in np.split(order, cuts)] if len(order) else []
-
-
-def compute_sqnr(signal: float, noise: float) -> float:
-    """10 log10(signal / noise) in decibel; infinite without noise, negative infinite where either is no number."""
-    if not math.isfinite(noise):
-        return -math.inf
-    return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
 
 
 def _are_probabilities(x: NDArray[Any], axis: int) -> bool:

@@ -3,101 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, TypeVar, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
+from rtlab.core.calibrators import METHODS, Parameter
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import pluralize, quote_names
+from rtlab.core.precision import Precision, parse_member
 from rtlab.core.ptq_transform import PtqTransform, PtqTransformKind
 from rtlab.errors import VariantError
 
-#: A name that is meant as an arithmetic.
-_PRECISION = re.compile(
-    r"(nv|mx)?(u?int|fp|bf|tf|b?float)[-_ ]?\d+([-_ ]?e\dm\d)?|half|e\dm\d", re.IGNORECASE
-)
-
-
-class Precision(str, enum.Enum):
-    """The arithmetic a variant asks for. A member equals its lower-case name.
-
-    ``int4`` and ``fp4`` are types of weights only: the product is computed in the activations' type.
-    """
-
-    FP32 = "fp32"
-    TF32 = "tf32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    INT8 = "int8"
-    FP8 = "fp8"
-    INT4 = "int4"
-    FP4 = "fp4"
-
-    def __str__(self) -> str:
-        return self.value
-
-    @classmethod
-    def called(cls, name: str) -> Precision:
-        """The precision that a variant of this name has where nobody gave one: fp32 where the name is of no precision.
-
-        Raises:
-            VariantError: it is written like a precision, such as ``int3``, and is none.
-        """
-        if name in {p.value for p in cls}:
-            return cls(name)
-        return _parse_member(cls, name, "precision") if _PRECISION.fullmatch(name) else cls.FP32
-
-    @property
-    def needs_calibrator(self) -> bool:
-        """Whether activations need scales."""
-        return self in {Precision.INT8, Precision.FP8}
-
-
-class Method(str, enum.Enum):
-    """The algorithms that turn an observed range into a threshold; ``auto`` takes the others' that suits a value."""
-
-    AUTO = "auto"
-    MINMAX = "minmax"
-    ENTROPY = "entropy"
-    ENTROPY2 = "entropy2"
-    PERCENTILE = "percentile"
-    MSE = "mse"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-#: Parameters of each method with their defaults; the first may be given without its name.
-_SETTINGS: dict[Method, dict[str, float]] = {
-    Method.AUTO: {},
-    Method.MINMAX: {},
-    Method.ENTROPY: {"bins": 2048, "levels": 128},
-    Method.ENTROPY2: {"bins": 2048, "levels": 128},
-    Method.PERCENTILE: {"p": 99.99},
-    Method.MSE: {"candidates": 128},
-}
-#: What a parameter may be: least, most, whether it is a whole number.
-_BOUNDS: dict[str, tuple[float, float, bool]] = {
-    "bins": (256, 32768, True),
-    "levels": (16, 256, True),
-    "p": (50.0, 100.0, False),
-    "candidates": (2, 4096, True),
-}
+__all__ = [
+    "CALIBRATORS",
+    "FIXED",
+    "SUPPORTED_TARGETS",
+    "Calibrator",
+    "Granularity",
+    "Precision",
+    "Rewrite",
+    "RewriteKind",
+    "Target",
+    "Variant",
+    "has_effect",
+]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Calibrator:
     """How observed activations become scales: a method and those of its parameters that are not the default.
 
-    Written as text: ``percentile(99.9)``, ``entropy2(bins=4096)``. ``percentile`` keeps ``p`` percent of the
-    elements; an entropy search divides [0, amax] into ``bins`` and quantizes to ``levels``; ``mse`` tries
-    ``candidates`` thresholds. ``auto`` takes, for each value, one of the other methods' thresholds with default
-    parameters.
+    Written as text: ``percentile(99.9)``, ``entropy2(bins=4096)``. The methods and their parameters are those of
+    ``rtlab.core.calibrators.METHODS``; each has a constant here in capitals.
     """
 
-    method: Method
+    method: str
     settings: tuple[tuple[str, float], ...] = ()
 
     AUTO: ClassVar[Calibrator]
@@ -109,14 +50,19 @@ class Calibrator:
 
     def __str__(self) -> str:
         if not self.settings:
-            return str(self.method)
-        first = next(iter(_SETTINGS[self.method]))
+            return self.method
+        first = next(iter(METHODS[self.method].parameters))
         inside = (_format_number(v) if k == first else f"{k}={_format_number(v)}" for k, v in self.settings)
         return f"{self.method}({', '.join(inside)})"
 
     def __getitem__(self, name: str) -> float:
         """A parameter, given or default."""
-        return dict(self.settings).get(name, _SETTINGS[self.method][name])
+        return dict(self.settings).get(name, METHODS[self.method].parameters[name].default)
+
+    def get_parameters(self) -> dict[str, float]:
+        """All parameters, given or default, as the method takes them."""
+        parameters = METHODS[self.method].parameters
+        return {n: int(self[n]) if p.integral else self[n] for n, p in parameters.items()}
 
     @classmethod
     def of(cls, spec: str | Calibrator) -> Calibrator:
@@ -129,58 +75,52 @@ class Calibrator:
             raise VariantError(
                 f'Cannot choose calibrator "{spec}": a bracket is missing. Write it as in "percentile(99.9)".'
             )
-        method = _parse_member(Method, match[1] if match else spec, "calibrator")
-        defaults = _SETTINGS[method]
+        method = match[1] if match else spec
+        if method not in METHODS:
+            names = ", ".join(f'"{name}"' for name in METHODS)
+            raise VariantError(
+                f'Cannot choose calibrator "{method}": no such calibrator exists. Choose one of {names}.'
+            )
+        parameters = METHODS[method].parameters
         settings: dict[str, float] = {}
         for i, item in enumerate(filter(None, (match[2] or "").split(",")) if match else ()):
             name, _, text = item.rpartition("=")
-            name = name.strip() or (next(iter(defaults), "") if i == 0 else "")
-            if name not in defaults:
-                names = quote_names(defaults) or "none"
+            name = name.strip() or (next(iter(parameters), "") if i == 0 else "")
+            if name not in parameters:
+                names = quote_names(parameters) or "none"
                 raise VariantError(
                     f'Cannot choose calibrator "{spec}": "{item.strip()}" is no parameter of {method}. '
                     f"Its parameters: {names}."
                 )
-            settings[name] = _parse_number(text, name, str(spec))
+            settings[name] = _parse_number(text, name, parameters[name], spec)
         if settings.get("levels", 0) > settings.get("bins", math.inf):
             raise VariantError(
                 f'Cannot choose calibrator "{spec}": it has more levels than bins. Give more bins, or fewer levels.'
             )
         return cls(
-            method, tuple((k, settings[k]) for k in defaults if settings.get(k, defaults[k]) != defaults[k])
+            method,
+            tuple((n, settings[n]) for n, p in parameters.items() if settings.get(n, p.default) != p.default),
         )
 
 
-for _method in Method:
-    setattr(Calibrator, _method.name, Calibrator(_method))
 #: Every method with its default parameters, and those of them that ``auto`` takes its thresholds from.
-CALIBRATORS = tuple(Calibrator(m) for m in Method)
-FIXED = tuple(c for c in CALIBRATORS if c.method is not Method.AUTO)
-
-_E = TypeVar("_E", bound=enum.Enum)
-
-
-def _parse_member(kind: type[_E], choice: str | _E, noun: str) -> _E:
-    try:
-        return kind(choice)
-    except ValueError:
-        names = ", ".join(f'"{m.value}"' for m in kind)
-        raise VariantError(
-            f'Cannot choose {noun} "{choice}": no such {noun} exists. Choose one of {names}.'
-        ) from None
+CALIBRATORS = tuple(Calibrator(name) for name in METHODS)
+FIXED = tuple(c for c in CALIBRATORS if METHODS[c.method].in_auto)
+for _calibrator in CALIBRATORS:
+    setattr(Calibrator, _calibrator.method.upper(), _calibrator)
 
 
-def _parse_number(text: str, name: str, spec: str) -> float:
-    least, most, integral = _BOUNDS[name]
+def _parse_number(text: str, name: str, parameter: Parameter, spec: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not least <= number <= most or (integral and not number.is_integer()):
+    integral = parameter.integral
+    if not parameter.least <= number <= parameter.most or (integral and not number.is_integer()):
         kind = "a whole number" if integral else "a number"
         raise VariantError(
             f'Cannot choose calibrator "{spec}": "{text.strip()}" is no value for "{name}". '
-            f"Give {kind} from {_format_number(least)} to {_format_number(most)}."
+            f"Give {kind} from {_format_number(parameter.least)} to {_format_number(parameter.most)}."
         )
     return number
 
@@ -188,9 +128,6 @@ def _parse_number(text: str, name: str, spec: str) -> float:
 def _format_number(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
-
-#: First target of each arithmetic that not every processor has.
-_FIRST_SM = {Precision.TF32: 80, Precision.BF16: 80, Precision.FP8: 89, Precision.FP4: 120}
 
 #: Compute capabilities that current builders accept, and where one meets them.
 SUPPORTED_TARGETS = {
@@ -235,12 +172,12 @@ class Target:
 
     def refusal(self, precision: Precision) -> str | None:
         """Why this target has no such arithmetic, or None when it has."""
-        first = _FIRST_SM.get(precision)
-        if self.sm is None or first is None or self.sm >= first:
+        min_sm = precision.stored.min_sm
+        if self.sm is None or self.sm >= min_sm:
             return None
         return (
             f'Target "{self.name}" has no "{precision}" arithmetic. Choose another precision, such as '
-            f'"fp16" or "int8", or a target from "sm{first}" upward.'
+            f'"fp16" or "int8", or a target from "sm{min_sm}" upward.'
         )
 
 
@@ -338,7 +275,7 @@ class Variant:
             VariantError: a name is unknown, or the target cannot do a precision.
         """
         table = precision if isinstance(precision, Mapping) else {"*": precision}
-        resolved = {pattern: _parse_member(Precision, p, "precision") for pattern, p in table.items()}
+        resolved = {pattern: parse_member(Precision, p, "precision") for pattern, p in table.items()}
         chosen = resolved.pop("*", Precision.FP32)
         pins = tuple((pattern, p) for pattern, p in resolved.items())
         used = {chosen, *(p for _, p in pins)}
@@ -451,9 +388,8 @@ class Variant:
 
 def has_effect(kind: PtqTransformKind, used: Iterable[Precision]) -> bool:
     """Whether a treatment does something for one of these precisions."""
-    narrow = set(used) - {Precision.FP32, Precision.TF32}
-    few = narrow - {Precision.FP16, Precision.BF16}
-    return bool(few if kind in {"correct", "reconstruct"} else narrow)
+    few = kind in {"correct", "reconstruct"}
+    return any(p.stored.scaled or (p.is_half and not few) for p in used)
 
 
 def _select_transforms(

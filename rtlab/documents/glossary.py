@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+from rtlab.core.calibrators import METHODS
+from rtlab.core.variant import FIXED
+
 
 @dataclasses.dataclass(frozen=True)
 class Term:
@@ -17,7 +20,8 @@ class Term:
     spellings: tuple[str, ...] = ()
 
 
-TERMS: tuple[Term, ...] = (
+_NAMES = [c.method for c in FIXED]
+_TERMS = (
     Term(
         "amax",
         "The largest magnitude that a quantized value holds before it is clipped. A calibrator chooses it; the scale "
@@ -40,7 +44,7 @@ TERMS: tuple[Term, ...] = (
     Term(
         "calibrator",
         "The rule that makes an amax of the numbers that were seen: auto, the default, which chooses for each value "
-        "among the others, minmax, entropy, entropy2, percentile and mse.",
+        f"among the others, {', '.join(_NAMES[:-1])} and {_NAMES[-1]}.",
     ),
     Term(
         "clipping",
@@ -67,12 +71,6 @@ TERMS: tuple[Term, ...] = (
         "engine",
         "What the compiler makes of a model for one target: layers in a fixed order, each with its kernel, and the "
         "memory that they share.",
-    ),
-    Term(
-        "entropy",
-        "A calibrator that puts amax where the quantized histogram tells least apart from the whole one "
-        "(Kullback-Leibler divergence); entropy2 is TensorRT's newer form.",
-        ("entropy2",),
     ),
     Term(
         "estimated",
@@ -137,8 +135,6 @@ TERMS: tuple[Term, ...] = (
         ("McNemar's test", "McNemar's exact test"),
     ),
     Term("measured", "● Timed or counted here, or on the machine whose profile was read."),
-    Term("minmax", "The calibrator that takes the largest magnitude seen as amax: nothing is clipped."),
-    Term("mse", "The calibrator that chooses the amax with the least mean squared error."),
     Term(
         "Myelin",
         "The compiler inside TensorRT that takes whole regions of a graph, such as attention, and makes kernels of "
@@ -157,7 +153,6 @@ TERMS: tuple[Term, ...] = (
     Term("overhead", "Layers that only move, retype or quantize what others compute."),
     Term("per-channel", "One scale for each output channel of a weight.", ("one per channel",)),
     Term("per-tensor", "One scale for all of a tensor.", ("one per tensor", "per tensor")),
-    Term("percentile", "The calibrator that clips a given share of the numbers, such as the largest 0.1 %."),
     Term("precision", "The number format in which a layer computes, from fp32 to fp4."),
     Term("predicted", "◌ By published rules: no compiler said so."),
     Term(
@@ -255,6 +250,13 @@ TERMS: tuple[Term, ...] = (
         "overlap share it.",
         ("activation memory",),
     ),
+)
+#: In alphabetical order; those of single calibrators are what these say of themselves.
+TERMS: tuple[Term, ...] = tuple(
+    sorted(
+        (*_TERMS, *(Term(m.name, m.meaning, m.spellings) for m in METHODS.values() if m.meaning)),
+        key=lambda term: term.name.lower(),
+    )
 )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
+from rtlab.core.precision import compute_relative_error
 from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
 from rtlab.experiments.experiment import SearchContext
@@ -340,6 +341,5 @@ def difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
         return float("inf")
     if expected.dtype.kind != "f":
         return 0.0 if np.array_equal(actual, expected) else float("inf")
-    scale = float(np.abs(expected).max(initial=0)) or 1.0
-    error = float(np.abs(actual.astype(np.float64) - expected).max(initial=0)) / scale
+    error = compute_relative_error(actual, expected)
     return error if np.isfinite(error) else float("inf")

@@ -17,7 +17,6 @@ from rtlab.core.quantizer import Quantizer
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.observation import channel_axis, collect_activation_stats, measure_peaks
 from rtlab.quantize.existing_qdq import ExistingQuantization
-from rtlab.quantize.narrow import HALVES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,7 +80,7 @@ class DiagnosisSearch:
         )
         large: Mapping[str, float] = {}
         guilty = self.guilty
-        halves = {n for n, p in self.prepared.precisions.items() if p in HALVES}
+        halves = {n for n, p in self.prepared.precisions.items() if p.is_half}
         if halves:
             large = measure_peaks(
                 model, _list_float_values(model, halves), self.fresh or calibration_data, runner, context

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from rtlab.core.precision import compute_amax
 from rtlab.experiments.benchmark import BenchmarkRunner, LoadedModel
 from rtlab.experiments.experiment import SearchContext
 from rtlab.formulations.recurrent import Form, FormName, FormTiming, Recurrent, build_forms
@@ -51,7 +52,7 @@ class RecurrentForms:
             outputs[name] = np.asarray(loaded_models[name].outputs()["Y"], np.float64)
             context.count(builds=1, runs=1)
             context.advance()
-        errors = {name: float(np.abs(one - outputs["operator"]).max()) for name, one in outputs.items()}
+        errors = {name: float(compute_amax(one - outputs["operator"])) for name, one in outputs.items()}
         times: dict[FormName, list[float]] = {name: [] for name in every}
         context.phase("Timing the forms of the recurrence", self.rounds)
         end = time.monotonic() + self.seconds

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.analyses.diagnosis.activation_stats import ActivationStats
+from rtlab.core.precision import compute_amax
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import BuildRequest, Evaluator, Progress
 from rtlab.core.variant import Variant
@@ -100,7 +101,7 @@ def measure_peaks(
             check(progress, "looking for values that do not fit")
             outputs = {**batch, **runner.outputs(engine, batch, output_names, progress=progress)}
             for name in names:
-                largest = float(np.abs(np.asarray(outputs[name], np.float64)).max(initial=0.0))
+                largest = float(compute_amax(np.asarray(outputs[name], np.float64)))
                 peaks[name] = max(peaks[name], np.inf if np.isnan(largest) else largest)
     finally:
         runner.release(engine)

@@ -46,7 +46,9 @@ _ACTIVITY = "looking for a repair"
 RUNS = 12
 #: The part of what a score may stay behind at which no other scale is tried: halves of the samples differ.
 _COMFORTABLE = 0.5
-_EIGHT, _FOUR = frozenset({Precision.INT8, Precision.FP8}), frozenset({Precision.INT4, Precision.FP4})
+_EIGHT, _FOUR = (
+    frozenset(p for p in Precision if p.stored.scaled == kind) for kind in ("activations", "weights")
+)
 #: What is tried where channels share scales, and where weights are coarse, in this order.
 _TREATMENTS: Mapping[PtqTransformKind, frozenset[Precision]] = {
     "equalize": _EIGHT, "smooth": _EIGHT, "reconstruct": _FOUR, "correct": _EIGHT | _FOUR,

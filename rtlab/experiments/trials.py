@@ -17,6 +17,7 @@ from rtlab import samples
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.options import BuildOptions
+from rtlab.core.precision import compute_relative_error
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Evaluator, Opener, Runner
 from rtlab.core.variant import Target, Variant
@@ -292,8 +293,7 @@ def _compare(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[
         got = np.asarray(actual[name])
         if got.shape != plain.shape:
             raise Failed(f'"{name}" has shape {got.shape}, and {plain.shape} was expected')
-        scale = float(np.abs(plain).max(initial=0)) or 1.0
-        error = float(np.abs(got.astype(np.float64) - plain.astype(np.float64)).max(initial=0)) / scale
+        error = compute_relative_error(got, plain)
         # What is no number stays the worst, whatever comes after it.
         if not (error <= worst or math.isnan(worst)):
             worst, where = error, name

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from rtlab.quantize.assign import assign
-from rtlab.quantize.calibrators import display, scales
 from rtlab.quantize.compose import prepare
 from rtlab.quantize.fp16_passes import fp16
 from rtlab.quantize.placement import quantizable
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.rewrite import int8
-from rtlab.quantize.thresholds import Threshold, thresholds
+from rtlab.quantize.thresholds import Threshold, display, scales, thresholds
 
 __all__ = [
     "Collector",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
 
 if TYPE_CHECKING:
@@ -25,21 +23,6 @@ def iter_blocks(shape: Sequence[int], along: int = 0) -> Iterator[tuple[slice, .
     step = max(1, PIECE * shape[along] // max(math.prod(shape), 1))
     for start in range(0, shape[along], step):
         yield (*[slice(None)] * along, slice(start, start + step))
-
-
-def to_fp8(values: NDArray[np.float32]) -> NDArray[Any]:
-    """Numbers as E4M3, to nearest with ties to even: what ml_dtypes gives, in a fifth of its time.
-
-    A number is cut to its upper 16 bits, the last of which is set where something was cut off (rounding to odd). Three
-    bits of mantissa rounded from that are those rounded from the number itself, since more than two bits more are left
-    (Boldo and Melquiond, IEEE Trans. Comput. 57, 2008). What each of the 65,536 becomes is looked up.
-    """
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    cut = (bits & np.uint32(0xFFFF)) != 0
-    upper = bits >> np.uint32(16)
-    np.bitwise_or(upper, cut, out=upper)
-    fp8_values: NDArray[Any] = np.take(_build_fp8_table(), upper, mode="clip").view(ml_dtypes.float8_e4m3fn)
-    return fp8_values
 
 
 def to_fp16(
@@ -83,12 +66,3 @@ def to_fp16(
 _LEAST, _SPAN = np.uint32(0x38800000), np.uint32(0x477FF000 - 0x38800000)
 #: What rounds at bit 13, with the exponent's 127 taken to the 15 of FP16; modulo 2^32.
 _REBASED = np.uint32((0xFFF - (112 << 23)) % 2**32)
-
-
-@functools.cache
-def _build_fp8_table() -> NDArray[np.uint8]:
-    """The bits in E4M3 of every number of 16 bits in BF16."""
-    every = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
-    with np.errstate(all="ignore"):
-        table: NDArray[np.uint8] = every.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
-    return table

@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from rtlab.core import files
+from rtlab.core.calibrators import TENSORRT_CALIBRATORS
 from rtlab.core.inputs import read_input
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, ReadError
 
-#: What the header calls TensorRT's calibrators.
-ALGORITHMS = ("EntropyCalibration2", "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration")
 _STEPS = 127
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
 _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
@@ -65,10 +64,10 @@ class CalibrationCache:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "version", _encode_version(self.version))
-        if self.algorithm not in ALGORITHMS:
+        if self.algorithm not in TENSORRT_CALIBRATORS:
             raise CalibrationError(
                 f'Cannot make a calibration cache of algorithm "{self.algorithm}": TensorRT has no such calibrator. '
-                f"Choose one of {', '.join(ALGORITHMS)}."
+                f"Choose one of {', '.join(TENSORRT_CALIBRATORS)}."
             )
         for tensor, scale in self.values.items():
             if (reason := _describe_scale_error(scale)) or (
@@ -92,7 +91,7 @@ class CalibrationCache:
 
         Args:
             scales: By tensor, as ``rtlab.quantize.calibrators.scales`` gives them; an amax of 0 is no range.
-            algorithm: One of ``ALGORITHMS``; TensorRT reads a cache only with a calibrator of this class.
+            algorithm: One of ``TENSORRT_CALIBRATORS``; TensorRT reads a cache only with a calibrator of this class.
             version: Of the TensorRT that will read it: ``10.3.0`` or ``100300``.
 
         Raises:
@@ -130,8 +129,10 @@ class CalibrationCache:
         lines = _iter_lines(content, name)
         number, header = next(lines, (1, ""))
         match = _HEADER.fullmatch(header)
-        if match is None or match[2] not in ALGORITHMS:
-            raise _make_read_error(name, number, header, f"TRT-<version>-<one of {', '.join(ALGORITHMS)}>")
+        if match is None or match[2] not in TENSORRT_CALIBRATORS:
+            raise _make_read_error(
+                name, number, header, f"TRT-<version>-<one of {', '.join(TENSORRT_CALIBRATORS)}>"
+            )
         values: dict[str, float] = {}
         for number, line in lines:
             # Names hold colons and spaces as well.

@@ -18,11 +18,11 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, tf32, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
-from rtlab.quantize.calibrators import scale as compute_scale
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
-from rtlab.quantize.narrow import HALVES, HalfConstants
+from rtlab.quantize.narrow import HalfConstants
 from rtlab.quantize.rewrite import QUANTIZED, Pairs, share_scales
+from rtlab.quantize.thresholds import compute_scale
 from rtlab.quantize.weight_correction import WeightCorrector
 
 if TYPE_CHECKING:
@@ -40,14 +40,8 @@ _FLOATS = {"fp16", "bf16", "fp32", "fp64"}
 _FourBitWeights: TypeAlias = Mapping[
     Precision, Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]
 ]
-_STORED = {
-    "int8": Precision.INT8,
-    "uint8": Precision.INT8,
-    "fp8": Precision.FP8,
-    "int4": Precision.INT4,
-    "uint4": Precision.INT4,
-    "fp4": Precision.FP4,
-}
+#: Precisions by the types of what is stored.
+_STORED = {kind: p for p in Precision if p.stored.scaled for kind in (str(p), f"u{p}")}
 
 
 def prepare(
@@ -115,7 +109,7 @@ class _Preparation:
         self._progress = progress
         self._corrector = WeightCorrector(model, variant, inputs, self._check)
         # What a node falls back to for which there is no quantized form.
-        self.fallback_precision = variant.precision if variant.precision in HALVES else Precision.FP32
+        self.fallback_precision = variant.precision if variant.precision.is_half else Precision.FP32
         #: What the passes so far were applied to, and what they make the graph.
         self._edit: Edit | None = None
         self._model = model
@@ -195,12 +189,12 @@ class _Preparation:
         needs = {Precision.FP32: 0}
         if self._get_nodes(Precision.TF32):
             needs[Precision.TF32] = _TF32_OPSET
-        for precision in (Precision.INT8, Precision.FP8):
+        for precision in QUANTIZED:
             if self._plan_quantization(self._get_nodes(precision), precision).activations:
-                needs[precision] = QUANTIZED[precision].opset
-        for precision in (Precision.INT4, Precision.FP4):
+                needs[precision] = precision.stored.opset
+        for precision in weights.WEIGHT_PRECISIONS:
             if weights.plan(self.source, self._get_nodes(precision), precision).weights:
-                needs[precision] = weights.OPSETS[precision]
+                needs[precision] = precision.stored.opset
         bf16_opset = fp16_plan.find_bf16_opset(
             self.source, [n for n, p in self._get_half_nodes().items() if p is Precision.BF16]
         )
@@ -245,7 +239,7 @@ class _Preparation:
         shared_scales = share_scales(plan, chosen_scales)
         for value, scale in shared_scales.items():
             # Where a value is quantized both ways, its INT8 scale is the one that decides accuracy.
-            self.scales.setdefault(value, dataclasses.replace(scale, largest=QUANTIZED[precision].largest))
+            self.scales.setdefault(value, dataclasses.replace(scale, largest=precision.stored.largest))
         scale_notes = tuple(scale.note for scale in shared_scales.values() if scale.note)
         rebuild = self._corrector.reconstruct_weight
         self._apply(
@@ -359,13 +353,13 @@ class _Preparation:
         """Note the products that no quantization reaches."""
         precision = self.variant.precision
         inner = [n.id for n in self.source.nodes if n.scope and n.op in placement.WEIGHTED]
-        if inner and (precision in QUANTIZED or precision in weights.OPSETS):
+        if inner and (precision in QUANTIZED or precision in weights.WEIGHT_PRECISIONS):
             self.notes += describe_skipped_nodes({"it stands in a body or a function": inner}, "as exported")
 
     def _apply_narrow_types(self) -> None:
         """Weights in four bits, then everything in sixteen; the second pass makes both meet."""
         plans = {}
-        for precision in weights.OPSETS:
+        for precision in weights.WEIGHT_PRECISIONS:
             nodes = self._get_nodes(precision)
             plan = weights.plan(self._typed_model, nodes, precision)
             self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
@@ -470,11 +464,11 @@ class _Preparation:
     def _get_half_nodes(self) -> Mapping[str, Precision]:
         """Nodes that compute in 16 bits unless they get a quantized form."""
         types = {
-            n: p if p in HALVES else self.fallback_precision
+            n: p if p.is_half else self.fallback_precision
             for n, p in self.requested_precisions.items()
             if p is not Precision.FP32
         }
-        return {n: p for n, p in types.items() if p in HALVES}
+        return {n: p for n, p in types.items() if p.is_half}
 
     def _emulate_tf32(self) -> None:
         if self.variant.precision is not Precision.TF32:
@@ -492,7 +486,8 @@ class _Preparation:
             n
             for n in tf32.find_tf32_products(model)
             if n in self.requested_precisions
-            and self.assigned_precisions.get(n, self.source_precisions.get(n)) in {None, *weights.OPSETS}
+            and self.assigned_precisions.get(n, self.source_precisions.get(n))
+            in {None, *weights.WEIGHT_PRECISIONS}
         ]
         if nodes:
             self.emulation = Emulation(
@@ -541,14 +536,14 @@ def _get_quantized_precision(node: Node, typed: Model) -> Precision | None:
     if node.op in placement.WEIGHTED:
         first, second = kinds[:2]
         if first is None:
-            return second if second in weights.OPSETS else None
+            return second if second in weights.WEIGHT_PRECISIONS else None
         return first if first is second else None
     return kinds[0] if node.op in _MOVES and len(set(kinds)) == 1 else None
 
 
 def _get_half_precision(node: Node, source: Model) -> Precision | None:
     """The 16-bit type that the source itself gives a node's first output."""
-    kinds = {str(p): p for p in HALVES}
+    kinds = {str(p): p for p in Precision if p.is_half}
     # An output that nobody wants has no name.
     return next((kinds[k] for v in node.outputs if v and (k := source.values[v].dtype) in kinds), None)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.core.phrases import pluralize
+from rtlab.core.precision import compute_amax
 from rtlab.quantize import passes
 from rtlab.quantize.scale_migration import (
     ChannelLink,
@@ -57,7 +58,7 @@ class Equalize:
             largest_change = 0.0
             for link in self.links:
                 scale = compute_scale_factors(constants, link)
-                largest_change = max(largest_change, float(np.abs(np.log(scale)).max(initial=0)))
+                largest_change = max(largest_change, float(compute_amax(np.log(scale))))
                 if (scale != 1).any():
                     move_scale(constants, link, scale)
             if largest_change < _STILL:
@@ -77,7 +78,7 @@ def compute_scale_factors(constants: Constants, link: ChannelLink) -> NDArray[np
     )
     used = (write_peaks > 0) & (read_peaks > 0) & np.isfinite(write_peaks) & np.isfinite(read_peaks)
     scale = np.sqrt(np.divide(write_peaks, read_peaks, out=np.ones_like(write_peaks), where=used))
-    largest_offset = max(float(np.abs(start).max(initial=0)), float(write_peaks.max(initial=0)))
+    largest_offset = max(float(compute_amax(start)), float(write_peaks.max(initial=0)))
     if largest_offset > 0:
         scale = np.maximum(scale, np.minimum(1, np.abs(start) / largest_offset))
     return np.where(used, scale, 1.0)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.quantize.edit import Edit
 
-_FP8_LARGEST = 448.0
 _EIGHT_BIT_FLOATS = frozenset({ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E4M3FNUZ})
 _PRECISIONS = {
     **dict.fromkeys(_EIGHT_BIT_FLOATS, Precision.FP8),
@@ -168,7 +167,7 @@ def _compute_amax(pair: QdqPair) -> float | None:
         return None
     scale = float(pair.scale.ravel()[0])
     if pair.dtype in _EIGHT_BIT_FLOATS:
-        return scale * _FP8_LARGEST
+        return scale * Precision.FP8.stored.largest
     if pair.dtype not in INT8:
         return None
     low, high = (abs(b - int(pair.zero.ravel()[0])) for b in pair.bounds)

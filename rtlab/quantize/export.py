@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from rtlab.core.calibrators import METHODS, TENSORRT_CALIBRATORS
 from rtlab.core.files import check_path, is_stream, write
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.trtexec import format_command, format_flag
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
     from rtlab.core.prepared import Prepared
     from rtlab.core.scale import Scale
 
-#: Names of a cache's algorithm as TensorRT 10 writes them, by the method nearest to each; for the others its usual one.
-_ALGORITHMS = {
-    "minmax": "MinMaxCalibration",
-    "entropy": "EntropyCalibration",
-    "percentile": "LegacyCalibration",
-}
 #: What TensorRT 10.16.1 writes at the head of its caches; it ignores one of another version.
 VERSION = "101601"
 
@@ -102,8 +97,8 @@ def build_calibration_cache(variant: Variant, prepared: Prepared, version: str =
             f'Cannot write a calibration cache of variant "{variant.name}": it has no INT8 activations. '
             'Choose precision="int8" with a calibrator.'
         )
-    method = str(variant.calibrator.method) if variant.calibrator else ""
-    algorithm = _ALGORITHMS.get(method, "EntropyCalibration2")
+    tensorrt = METHODS[variant.calibrator.method].tensorrt if variant.calibrator else ""
+    algorithm = tensorrt or TENSORRT_CALIBRATORS[0]
     int8_scales = {v: s for v, s in prepared.scales.items() if s.largest == 127}
     return CalibrationCache.of(int8_scales, algorithm=algorithm, version=version)
 

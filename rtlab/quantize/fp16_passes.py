@@ -11,7 +11,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from rtlab.core.variant import Precision
@@ -31,15 +30,13 @@ from rtlab.quantize.fp16_plan import (
     iter_overflowing_attributes,
     plan,
 )
-from rtlab.quantize.narrow import HALVES, HalfConstants, narrow_values
+from rtlab.quantize.narrow import HalfConstants, get_onnx_type, narrow_values
 from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
     from rtlab.quantize.edit import Edit
-
-_FLOAT = int(onnx.TensorProto.FLOAT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +85,7 @@ class _HalfPass:
     @property
     def changes(self) -> str:
         """What becomes of the numbers."""
-        types = sorted({HALVES[p].title for p in self.plan.nodes.values()})
+        types = sorted({p.upper() for p in self.plan.nodes.values()})
         return f"rounded to {' and '.join(types)}" if types else ""
 
 
@@ -132,33 +129,31 @@ class _TypedModelWriter:
         if target is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
             return
         tensor = self._constants.tensors.get(value)
-        if tensor is not None and target in HALVES:
-            mask = is_mask(node, tensor, self._constants, HALVES[target])
+        if tensor is not None and target.is_half:
+            mask = is_mask(node, tensor, self._constants, target)
             if (value, target, mask) not in self._constant_forms:
-                constant = self._constants.to_half(tensor, HALVES[target], as_mask=mask)
+                constant = self._constants.to_half(tensor, target, as_mask=mask)
                 self._constant_forms[value, target, mask] = edit.add_constant(f"{name}/{target}", constant)
             edit.set_input(node.id, i, self._constant_forms[value, target, mask])
             return
         form = (value, target)
         if form not in self._forms:
             source = self._forms.get((value, home), edit.values[value])
-            number = HALVES[target].number if target in HALVES else _FLOAT
-            self._forms[form] = _cast(edit, source, number, name, edit.get_origin(node.id), before=node.id)
+            self._forms[form] = _cast(edit, source, target, name, edit.get_origin(node.id), before=node.id)
         edit.set_input(node.id, i, self._forms[form])
 
     def _narrow_output(self, node: Node, i: int, value: str) -> None:
         edit, precision = self._edit, self._plan.outputs[value]
-        half = HALVES[precision]
         if node.op == "Cast":
-            edit.set_attribute(node.id, "to", half.number)
+            edit.set_attribute(node.id, "to", int(get_onnx_type(precision)))
         if value not in self._outside:
-            edit.retype(value, ir.DataType(half.number))
+            edit.retype(value, get_onnx_type(precision))
             return
         name = f"{node.id}/output{i or ''}"
         inner, outer = edit.split(value, f"{name}/{precision}")
-        edit.retype(inner.name or "", ir.DataType(half.number))
+        edit.retype(inner.name or "", get_onnx_type(precision))
         self._forms[value, precision] = inner
-        _cast(edit, inner, _FLOAT, name, edit.get_origin(node.id), after=node.id, output=outer)
+        _cast(edit, inner, Precision.FP32, name, edit.get_origin(node.id), after=node.id, output=outer)
 
 
 class Round(_HalfPass):
@@ -177,11 +172,11 @@ class Round(_HalfPass):
                 precision = plan.inputs.get((node.id, i))
                 if precision is None or plan.outputs.get(value) is precision:
                     continue
-                name, half = f"{node.id}/input{i or ''}", HALVES[precision]
-                mask = value in tensors and is_mask(node, tensors[value], constants, half)
+                name = f"{node.id}/input{i or ''}"
+                mask = value in tensors and is_mask(node, tensors[value], constants, precision)
                 form = (value, precision, mask)
                 if form not in rounded_values and value in tensors:
-                    values = constants.to_half(tensors[value], half, as_mask=mask).astype(np.float32)
+                    values = constants.to_half(tensors[value], precision, as_mask=mask).astype(np.float32)
                     rounded_values[form] = edit.add_constant(f"{name}/rounded", values)
                 elif form not in rounded_values:
                     source = edit.values[value]
@@ -197,9 +192,10 @@ class Round(_HalfPass):
                     _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=outer)
 
 
-def _cast(edit: Edit, value: ir.Value, to: int, name: str, origin: str, **place: Any) -> ir.Value:
-    kind = ir.DataType(to)
-    return edit.insert("Cast", f"{name}/Cast", [value], origin=origin, kind=kind, attrs={"to": to}, **place)
+def _cast(edit: Edit, value: ir.Value, to: Precision, name: str, origin: str, **place: Any) -> ir.Value:
+    kind = get_onnx_type(to)
+    attrs = {"to": int(kind)}
+    return edit.insert("Cast", f"{name}/Cast", [value], origin=origin, kind=kind, attrs=attrs, **place)
 
 
 def _round(
@@ -212,8 +208,8 @@ def _round(
     output: ir.Value | None = None,
     **place: Any,
 ) -> ir.Value:
-    half = _cast(edit, value, HALVES[precision].number, f"{name}/{precision}", origin, **place)
-    return _cast(edit, half, _FLOAT, f"{name}/fp32", origin, output=output, **place)
+    half = _cast(edit, value, precision, f"{name}/{precision}", origin, **place)
+    return _cast(edit, half, Precision.FP32, f"{name}/fp32", origin, output=output, **place)
 
 
 def _saturate_attributes(edit: Edit, model: Model, plan: HalfPlan, constants: HalfConstants) -> None:
@@ -222,8 +218,8 @@ def _saturate_attributes(edit: Edit, model: Model, plan: HalfPlan, constants: Ha
         maker = model.producers[value]
         tensor = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
         mask = all(map(is_masking, model.consumers[value]))
-        numbers = constants.to_half(tensor, HALVES[precision], as_mask=mask).astype(np.float32)
+        numbers = constants.to_half(tensor, precision, as_mask=mask).astype(np.float32)
         edit.set_attribute(maker.id, "value", ir.Tensor(numbers, name=f"{maker.id}/value"))
     for id_, name, number in iter_overflowing_attributes(model, plan):
-        bound = float(narrow_values(np.array([number]), HALVES[plan.nodes[id_]])[0])
+        bound = float(narrow_values(np.array([number]), plan.nodes[id_])[0])
         edit.set_attribute(id_, name, bound)

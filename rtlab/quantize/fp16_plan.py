@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
-from rtlab.quantize.narrow import HALVES, HalfConstants, HalfType, is_out_of_range
+from rtlab.quantize.narrow import HalfConstants, get_type_text, is_out_of_range
 from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
@@ -69,18 +69,18 @@ def describe_saturation(model: Model, plan: HalfPlan, constants: HalfConstants) 
     for (id_, i), precision in plan.inputs.items():
         node = model.by_id[id_]
         value = node.inputs[i]
-        if value in fillers or (value in tensors and constants.overflows(tensors[value], HALVES[precision])):
+        if value in fillers or (value in tensors and constants.overflows(tensors[value], precision)):
             saturated_values.setdefault((precision, is_masking(node)), {}).setdefault(value, id_)
     for id_, name, _ in iter_overflowing_attributes(model, plan):
         saturated_values.setdefault((plan.nodes[id_], False), {})[f"{name} of {id_}"] = id_
     sentences = []
     for (precision, mask), values in saturated_values.items():
-        half, nodes, is_single = HALVES[precision], list(dict.fromkeys(values.values())), len(values) == 1
+        nodes, is_single = list(dict.fromkeys(values.values())), len(values) == 1
         count = f"{len(values)} {'mask' if mask else 'constant'}{'' if is_single else 's'}"
         more = ", ..." if len(nodes) > 3 else ""
         sentences.append(
-            f"{count} beyond {half.largest_text} become{'s' * is_single} {'a quarter of ' * mask}the largest number of "
-            f"{half.title} ({', '.join(nodes[:3])}{more})"
+            f"{count} beyond {precision.stored.largest_text} become{'s' * is_single} {'a quarter of ' * mask}the "
+            f"largest number of {precision.upper()} ({', '.join(nodes[:3])}{more})"
         )
     return tuple(sentences)
 
@@ -114,7 +114,7 @@ def find_bf16_opset(model: Model, nodes: Collection[str]) -> int:
         ):
             continue
         versions = range(model.opset, _HIGHEST + 1)
-        text = HALVES[Precision.BF16].text
+        text = get_type_text(Precision.BF16)
         opset = max(opset, next((v for v in versions if _allows_type(node.op, v, text)), 0))
     return opset
 
@@ -143,18 +143,17 @@ def plan(
     skipped_nodes: dict[str, list[str]] = {}
     for node in model.top:
         precision = types.get(node.id, Precision.FP32)
-        half = HALVES.get(precision)
         floats = [v for v in (*node.inputs, *node.outputs) if is_fp32(model, v)]
-        if half is None or not floats or node.op in ANY_TYPE:
+        if not precision.is_half or not floats or node.op in ANY_TYPE:
             continue
         reason = None if node.id in dequantizers else _explain_quantized(node, model, dequantizers)
         if node.id in shapes:
             reason = reason or "shape arithmetic"
-        reason = reason or _explain_fp32(node, ir_nodes[node.id], model, constants, half)
+        reason = reason or _explain_fp32(node, ir_nodes[node.id], model, constants, precision)
         if reason is not None:
             skipped_nodes.setdefault(reason, []).append(node.id)
             continue
-        reads, writes = _find_half_types(node, model, half)
+        reads, writes = _find_half_types(node, model, precision)
         nodes[node.id] = precision
         inputs.update(((node.id, i), precision) for i in reads)
         outputs.update((v, precision) for v in writes)
@@ -169,7 +168,7 @@ def _explain_quantized(node: Node, model: Model, dequantizers: Collection[str]) 
 
 
 def _explain_fp32(
-    node: Node, inner: ir.Node, model: Model, constants: HalfConstants, half: HalfType
+    node: Node, inner: ir.Node, model: Model, constants: HalfConstants, half: Precision
 ) -> str | None:
     """Why a node must stay FP32, or None."""
     if any(a.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS} for a in inner.attributes.values()):
@@ -181,14 +180,14 @@ def _explain_fp32(
     for value in node.inputs:
         constant = is_fp32(model, value) and value in constants.tensors
         if constant and not _may_saturate(node, value, model, constants, half):
-            return f"a constant beyond {half.largest_text}"
+            return f"a constant beyond {half.stored.largest_text}"
     reads, writes = _find_half_types(node, model, half)
     if reads or writes:
         return None
-    return f"no {half.title} form in ONNX" + (f" opset {model.opset}" if half.title == "BF16" else "")
+    return f"no {half.upper()} form in ONNX" + (f" opset {model.opset}" if half is Precision.BF16 else "")
 
 
-def _find_half_types(node: Node, model: Model, half: HalfType) -> tuple[list[int], list[str]]:
+def _find_half_types(node: Node, model: Model, half: Precision) -> tuple[list[int], list[str]]:
     """Positions of inputs that become 16 bits, and outputs that then are, by the operator's type constraints."""
     schema = _get_schema(node, model)
     if schema is None:
@@ -199,7 +198,7 @@ def _find_half_types(node: Node, model: Model, half: HalfType) -> tuple[list[int
     for i, value in enumerate(node.inputs):
         symbol = schema.inputs[min(i, len(schema.inputs) - 1)].type_str
         bound |= {symbol} if value else set()
-        if is_fp32(model, value) and half.text in allowed.get(symbol, ()):
+        if is_fp32(model, value) and get_type_text(half) in allowed.get(symbol, ()):
             reads.append(i)
             halves.add(symbol)
     writes: list[str] = []
@@ -208,7 +207,7 @@ def _find_half_types(node: Node, model: Model, half: HalfType) -> tuple[list[int
         if node.op != "Cast" and value and symbol not in bound and len(allowed.get(symbol, ())) > 1:
             # No input decides this type but an attribute or a default, which might follow the inputs.
             return [], []
-        casts = node.op == "Cast" and half.text in allowed.get(symbol, ())
+        casts = node.op == "Cast" and get_type_text(half) in allowed.get(symbol, ())
         if is_fp32(model, value) and (symbol in halves or casts):
             writes.append(value)
     return reads, writes
@@ -220,7 +219,7 @@ def count_constant_underflows(model: Model, plan: HalfPlan, constants: HalfConst
     edges = {(n.id, i): v for n in model.top for i, v in enumerate(n.inputs) if v in tensors}
     read_constants = {(edges[e], precision) for e, precision in plan.inputs.items() if e in edges}
     underflow_count = sum(
-        constants.count_underflows(tensors[value], HALVES[precision]) for value, precision in read_constants
+        constants.count_underflows(tensors[value], precision) for value, precision in read_constants
     )
     return underflow_count, sum(tensors[value].size for value, _ in read_constants)
 
@@ -230,12 +229,12 @@ def is_masking(node: Node) -> bool:
     return node.op in _MASKING or node.op == "Where"
 
 
-def is_mask(node: Node, tensor: ir.TensorProtocol, constants: HalfConstants, half: HalfType) -> bool:
+def is_mask(node: Node, tensor: ir.TensorProtocol, constants: HalfConstants, half: Precision) -> bool:
     """Whether a node hides with a constant that is beyond a type."""
     return is_masking(node) and constants.overflows(tensor, half)
 
 
-def _may_saturate(node: Node, value: str, model: Model, constants: HalfConstants, half: HalfType) -> bool:
+def _may_saturate(node: Node, value: str, model: Model, constants: HalfConstants, half: Precision) -> bool:
     """Whether a constant fits a type, or a number that does serves as well as what is beyond it."""
     tensor = constants.tensors[value]
     if not constants.overflows(tensor, half) or node.op in BOUNDED | EXACT:
@@ -244,7 +243,7 @@ def _may_saturate(node: Node, value: str, model: Model, constants: HalfConstants
         return False
     # What a mask hides, it takes far below zero; any other number so large is there to be computed with.
     values = np.asarray(tensor.numpy())
-    above, below = bool(np.any(values > half.max_value)), bool(np.any(values < -half.max_value))
+    above, below = bool(np.any(values > half.stored.largest)), bool(np.any(values < -half.stored.largest))
     if node.op == "Mul" and above and not below:
         other = next((v for v in node.inputs if v != value), "")
         return _is_only_subtracted(node, model) or (
@@ -303,7 +302,7 @@ def iter_overflowing_attributes(model: Model, plan: HalfPlan) -> Iterator[tuple[
         node = model.by_id[id_]
         for name in _BOUND_ATTRIBUTES.get(node.op, ()):
             number = node.attributes.get(name)
-            if isinstance(number, float) and is_out_of_range(number, HALVES[precision]):
+            if isinstance(number, float) and is_out_of_range(number, precision):
                 yield id_, name, number
 
 
@@ -322,7 +321,7 @@ def find_overflowing_fills(model: Model, plan: HalfPlan, constants: HalfConstant
         ]
         read_precisions = {plan.inputs.get(edge, Precision.FP32) for edge in edges}
         precision = read_precisions.pop() if len(read_precisions) == 1 else Precision.FP32
-        if precision in HALVES and constants.overflows(fill_attribute.as_tensor(), HALVES[precision]):
+        if precision.is_half and constants.overflows(fill_attribute.as_tensor(), precision):
             precisions[output] = precision
     return precisions
 

@@ -14,11 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import ml_dtypes
 import numpy as np
-
-from rtlab.core.variant import Precision
-from rtlab.quantize.blocks import to_fp8
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,22 +34,11 @@ _MULTIPLES = (
 _AT_ONCE = 1 << 21
 #: Scales of blocks are sought at these multiples of the one that clips nothing.
 _SHRINK = np.linspace(1.0, 0.5, 21)
-_LARGEST = {Precision.INT8: 127.0, Precision.INT4: 7.0, Precision.FP4: 6.0, Precision.FP8: 448.0}
 
 #: From multiples of a scale to those that a type has, and from scales to those that are stored.
 Grid = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
 Store = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
-
-
-def make_grid(precision: Precision) -> Grid:
-    """What rounds multiples of a scale to the nearest that the type has."""
-    largest = _LARGEST[precision]
-    if precision in {Precision.INT8, Precision.INT4}:
-        return lambda u: np.clip(np.rint(u), -largest, largest)
-    if precision is Precision.FP8:
-        return lambda u: to_fp8(np.clip(u, -largest, largest).astype(np.float32)).astype(np.float64)
-    return lambda u: np.clip(u, -largest, largest).astype(ml_dtypes.float4_e2m1fn).astype(np.float64)
 
 
 def reconstruct(

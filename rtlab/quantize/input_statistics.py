@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.layer_inputs import LayerInput, LayerInputs
+from rtlab.core.precision import quantize_linear
 from rtlab.core.progress import check
 from rtlab.core.variant import Precision
 from rtlab.errors import CalibrationError
 from rtlab.quantize.apply_transforms import match_treated_nodes
-from rtlab.quantize.blocks import to_fp8
 from rtlab.quantize.im2col import ProductForm, make_product_form
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 SAMPLES, _MAX_ROWS = 256, 256
 #: Bytes that the second moments of a model may take: of those beyond, the largest are left out.
 _MAX_MOMENTS_BYTES = 1 << 30
-_QUANTIZED_PRECISIONS = frozenset({Precision.INT8, Precision.FP8, Precision.INT4, Precision.FP4})
-_FP8_LARGEST = 448.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +45,10 @@ class InputStatsRequest:
         """What the product reads in the variant, of what it reads in the source."""
         if self.scale is None:
             return x
-        size = np.float32(self.scale.scale)
-        if self.scale.largest == _FP8_LARGEST:
-            fp8 = to_fp8(np.clip(x / size, -_FP8_LARGEST, _FP8_LARGEST)).astype(np.float32)
-            return np.asarray(fp8 * size, np.float32)
-        return np.asarray(np.clip(np.rint(x / size), -128, 127) * size, np.float32)
+        size, fp8 = np.float32(self.scale.scale), Precision.FP8.stored
+        is_fp8 = self.scale.largest == fp8.largest
+        steps = fp8.round(x / size) if is_fp8 else quantize_linear(x, size, np.float32(0), (-128, 127))
+        return np.asarray(steps * size, np.float32)
 
 
 def plan_input_stats(
@@ -73,7 +70,8 @@ def plan_input_stats(
         precision = ready.precisions.get(node.id)
         if (
             node.id not in corrected_nodes | reconstructed_nodes
-            or precision not in _QUANTIZED_PRECISIONS
+            or precision is None
+            or not precision.stored.scaled
             or len(node.inputs) < 2
         ):
             continue
@@ -83,10 +81,11 @@ def plan_input_stats(
         if isinstance(form, str):
             skipped_nodes.setdefault(form, []).append(node.id)
             continue
-        is_eight_bit = precision in {Precision.INT8, Precision.FP8}
         requests.append(
             InputStatsRequest(
-                form, ready.scales.get(form.value) if is_eight_bit else None, node.id in reconstructed_nodes
+                form,
+                ready.scales.get(form.value) if precision.needs_calibrator else None,
+                node.id in reconstructed_nodes,
             )
         )
     remaining_bytes = _MAX_MOMENTS_BYTES

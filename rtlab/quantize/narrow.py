@@ -7,48 +7,19 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
-import onnx
+import onnx_ir as ir
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.blocks import PIECE, to_fp16
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
     from numpy.typing import NDArray
 
 #: What masks become, as a share of the largest number: two of them and a score still have a sum.
 _MASK_SHARE = 0.25
 #: All bits of a number but its sign.
 _MAGNITUDE = np.uint16(0x7FFF)
-
-
-@dataclasses.dataclass(frozen=True)
-class HalfType:
-    """A floating-point type of 16 bits, as ONNX and NumPy know it, and its largest number as people write it."""
-
-    number: int
-    numpy: Any
-    text: str
-    title: str
-    largest_text: str
-    max_value: float
-
-
-HALVES: Mapping[Precision, HalfType] = {
-    Precision.FP16: HalfType(
-        int(onnx.TensorProto.FLOAT16), np.float16, "tensor(float16)", "FP16", "65,504", 65504.0
-    ),
-    Precision.BF16: HalfType(
-        int(onnx.TensorProto.BFLOAT16),
-        ml_dtypes.bfloat16,
-        "tensor(bfloat16)",
-        "BF16",
-        "3.39e38",
-        (2 - 2**-7) * 2.0**127,
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,35 +44,35 @@ class HalfConstants:
     ) -> None:
         self.tensors = tensors
         self._check = check or (lambda: None)
-        self._cache: dict[tuple[int, HalfType], _NarrowedConstant] = {}
+        self._cache: dict[tuple[int, Precision], _NarrowedConstant] = {}
 
-    def overflows(self, tensor: ir.TensorProtocol, half: HalfType) -> bool:
+    def overflows(self, tensor: ir.TensorProtocol, half: Precision) -> bool:
         """Whether a finite number of it is beyond the type."""
         return self._get_converted(tensor, half).overflows
 
-    def count_underflows(self, tensor: ir.TensorProtocol, half: HalfType) -> int:
+    def count_underflows(self, tensor: ir.TensorProtocol, half: Precision) -> int:
         """How many numbers become zero without being it."""
         return self._get_converted(tensor, half).underflow_count
 
-    def to_half(self, tensor: ir.TensorProtocol, half: HalfType, *, as_mask: bool = False) -> NDArray[Any]:
+    def to_half(self, tensor: ir.TensorProtocol, half: Precision, *, as_mask: bool = False) -> NDArray[Any]:
         """Its numbers in 16 bits; a finite one stays finite, and one that hides leaves room for a sum."""
         if not as_mask:
             return self._get_converted(tensor, half).half_values
-        values, limit = np.asarray(tensor.numpy()), half.max_value * _MASK_SHARE
+        values, limit = np.asarray(tensor.numpy()), half.stored.largest * _MASK_SHARE
         return narrow_values(np.where(np.isfinite(values), values.clip(-limit, limit), values), half)
 
-    def _get_converted(self, tensor: ir.TensorProtocol, half: HalfType) -> _NarrowedConstant:
+    def _get_converted(self, tensor: ir.TensorProtocol, half: Precision) -> _NarrowedConstant:
         key = (id(tensor), half)
         if key not in self._cache:
             self._cache[key] = self._convert(tensor, half)
         return self._cache[key]
 
-    def _convert(self, tensor: ir.TensorProtocol, half: HalfType) -> _NarrowedConstant:
+    def _convert(self, tensor: ir.TensorProtocol, half: Precision) -> _NarrowedConstant:
         values = np.asarray(tensor.numpy(), order="C")
-        half_values = np.empty(values.shape, half.numpy)
+        half_values = np.empty(values.shape, half.stored.dtype)
         source, target = values.reshape(-1), half_values.reshape(-1)
         convert_piece: Callable[[NDArray[Any], NDArray[Any]], tuple[int, bool]] = _convert_generic
-        if half.numpy is np.float16 and values.dtype == np.float32:
+        if half.stored.dtype is np.float16 and values.dtype == np.float32:
             convert_piece = functools.partial(
                 _convert_fp16, room=np.empty((2, min(PIECE, source.size)), np.uint32)
             )
@@ -143,26 +114,38 @@ def _convert_generic(source: NDArray[Any], target: NDArray[Any]) -> tuple[int, b
     return underflow_count, int(bits.max()) >= int(np.array(np.inf, target.dtype).view(np.uint16))
 
 
-def narrow_values(values: NDArray[Any], half: HalfType) -> NDArray[Any]:
+def get_onnx_type(precision: Precision) -> ir.DataType:
+    """ONNX's type of a precision's numbers."""
+    return ir.DataType.from_numpy(np.dtype(precision.stored.dtype))
+
+
+def get_type_text(precision: Precision) -> str:
+    """The same as operators' schemas write it."""
+    return f"tensor({np.dtype(precision.stored.dtype).name})"
+
+
+def narrow_values(values: NDArray[Any], half: Precision) -> NDArray[Any]:
     """Numbers in 16 bits, to nearest; a finite one beyond the type becomes its largest number of that sign."""
     with np.errstate(over="ignore"):
-        half_values = values.astype(half.numpy)
-        limit = np.where(values < 0, -half.max_value, half.max_value).astype(half.numpy)
+        half_values = values.astype(half.stored.dtype)
+        limit = np.where(values < 0, -half.stored.largest, half.stored.largest).astype(half.stored.dtype)
     return np.where(
         np.isinf(half_values.astype(np.float32)) & np.isfinite(values), limit, half_values
-    ).astype(half.numpy)
+    ).astype(half.stored.dtype)
 
 
-def is_out_of_range(value: float, half: HalfType) -> bool:
+def is_out_of_range(value: float, half: Precision) -> bool:
     """Whether a finite number is beyond the type."""
     with np.errstate(over="ignore"):
-        return bool(np.isfinite(value) and np.isinf(np.float64(value).astype(half.numpy).astype(np.float32)))
+        return bool(
+            np.isfinite(value) and np.isinf(np.float64(value).astype(half.stored.dtype).astype(np.float32))
+        )
 
 
-def _overflows(values: NDArray[Any], half: HalfType) -> bool:
+def _overflows(values: NDArray[Any], half: Precision) -> bool:
     finite = np.abs(values[np.isfinite(values)])
     with np.errstate(over="ignore"):
-        return bool(finite.size) and bool(np.isinf(finite.max().astype(half.numpy)))
+        return bool(finite.size) and bool(np.isinf(finite.max().astype(half.stored.dtype)))
 
 
 def _count_underflows(values: NDArray[Any], half_values: NDArray[Any]) -> int:

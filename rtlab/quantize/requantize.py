@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ORIGIN
+from rtlab.core.precision import quantize_linear
 from rtlab.quantize.qdq import QdqPair, find_weight_tensor, get_constant, is_nonnegative
 from rtlab.quantize.rewrite import quantize_weight, require_finite
 
@@ -344,8 +345,8 @@ def compute_integers(pair: QdqPair) -> NDArray[np.int32]:
     if pair.q is None:
         int_values = np.asarray(array).astype(np.int32) - zero
     else:
-        rounded = np.rint(np.asarray(array, np.float32) / scale) + zero
-        int_values = np.clip(rounded, *pair.bounds).astype(np.int32) - zero
+        stored = quantize_linear(np.asarray(array, np.float32), scale, zero, pair.bounds)
+        int_values = stored.astype(np.int32) - zero
     return int_values
 
 

@@ -7,15 +7,15 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.precision import NumberFormat, compute_amax
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import passes
-from rtlab.quantize.blocks import iter_blocks, to_fp8
+from rtlab.quantize.blocks import iter_blocks
 from rtlab.quantize.placement import Edge, QuantizationPlan, plan
 
 if TYPE_CHECKING:
@@ -25,25 +25,13 @@ if TYPE_CHECKING:
     from rtlab.quantize.edit import Edit
 
 
-@dataclasses.dataclass(frozen=True)
-class _QuantizedType:
-    """A quantized type: ``largest`` is the magnitude that ``amax`` becomes, ``opset`` the first that has it."""
-
-    numpy: Any
-    largest: float
-    opset: int
-
-
 #: Rounds the weight that some nodes read, given its scales; None where nothing better than the nearest is known.
 Rebuild = Callable[
     [Sequence[str], "NDArray[np.float32]", "NDArray[np.float32]", Precision], "NDArray[np.float64] | None"
 ]
 _LARGEST = float(np.finfo(np.float32).max)
-#: INT8 has one scale per channel from opset 13 on; E4M3 holds magnitudes up to 448 (OCP 8-bit floating point).
-QUANTIZED: Mapping[Precision, _QuantizedType] = {
-    Precision.INT8: _QuantizedType(np.int8, 127.0, 13),
-    Precision.FP8: _QuantizedType(ml_dtypes.float8_e4m3fn, 448.0, 19),
-}
+#: Precisions of activations and weights.
+QUANTIZED = tuple(p for p in Precision if p.stored.scaled == "activations")
 
 
 def share_scales(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
@@ -88,7 +76,7 @@ def quantize(
     """
     if not plan.activations:
         return model
-    opset = passes.Raise(QUANTIZED[precision].opset, f'in "{precision}"')
+    opset = passes.Raise(precision.stored.opset, f'in "{precision}"')
     return passes.run(model, [opset, Pairs(plan, scales, precision, weights)])
 
 
@@ -125,7 +113,7 @@ class Pairs:
     @property
     def needs(self) -> tuple[passes.Need, ...]:
         """The opset that has the type."""
-        return (passes.require_opset(QUANTIZED[self.precision].opset),)
+        return (passes.require_opset(self.precision.stored.opset),)
 
     promises = passes.INSERTION_PROMISES
 
@@ -143,10 +131,10 @@ class Pairs:
         """
         shared_scales, kind = (
             share_scales(self.plan, _validate_scales(self.plan, self.scales)),
-            QUANTIZED[self.precision],
+            self.precision.stored,
         )
         tensors = edit.model.known
-        zero = edit.add_constant("zero_point", np.zeros((), kind.numpy))
+        zero = edit.add_constant("zero_point", np.zeros((), kind.dtype))
         for value, edges in self.plan.activations.items():
             scale = dataclasses.replace(shared_scales[value], largest=kind.largest)
             _connect(edit, edges, _insert_pair(edit, edit.values[value], edges[0], scale, zero))
@@ -201,8 +189,8 @@ def quantize_weight(
         The quantized numbers in the weight's shape, and FP32 scales of shape ``(channels,)`` or ``()``. A channel
         of zeros gets the scale ``1 / largest``.
     """
-    kind = QUANTIZED[precision]
-    quantized_weight = np.empty(weight.shape, kind.numpy)
+    kind = precision.stored
+    quantized_weight = np.empty(weight.shape, kind.dtype)
     if axis == 0:
         scale = np.empty(len(weight), np.float32)
         for rows in iter_blocks(weight.shape):
@@ -219,12 +207,10 @@ def quantize_weight(
 
 def _compute_amax(weight: NDArray[np.float32], axis: int | None) -> NDArray[np.float32]:
     """The largest magnitude, per channel where an axis is given."""
-    others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
-    largest: NDArray[np.float32] = np.abs(weight).max(axis=others)
-    return largest
+    return compute_amax(weight, None if axis is None else tuple(i for i in range(weight.ndim) if i != axis))
 
 
-def _compute_scale(amax: NDArray[np.float32], kind: _QuantizedType) -> NDArray[np.float32]:
+def _compute_scale(amax: NDArray[np.float32], kind: NumberFormat) -> NDArray[np.float32]:
     scale = np.where(amax == 0, np.float32(1), amax) / np.float32(kind.largest)
     # The quotient of a subnormal amax would be no scale at all.
     positive: NDArray[np.float32] = np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
@@ -232,12 +218,10 @@ def _compute_scale(amax: NDArray[np.float32], kind: _QuantizedType) -> NDArray[n
 
 
 def _quantize_to_steps(
-    weight: NDArray[np.float32], axis: int | None, scale: NDArray[np.float32], kind: _QuantizedType
+    weight: NDArray[np.float32], axis: int | None, scale: NDArray[np.float32], kind: NumberFormat
 ) -> NDArray[Any]:
     spread = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
-    # The largest magnitude gives the type's largest number but for its last bit, and is rounded to it: no clipping.
-    steps = weight / spread
-    return np.rint(steps, out=steps).astype(np.int8) if kind.numpy is np.int8 else to_fp8(steps)
+    return kind.quantize(weight / spread)
 
 
 def require_finite(weight: NDArray[np.float32], value: str, node: str) -> NDArray[np.float32]:

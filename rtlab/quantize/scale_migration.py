@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
+from rtlab.core.precision import compute_amax
 from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
@@ -272,7 +273,8 @@ def compute_write_peaks(
     """
     node = constants.model.by_id[link.first]
     weight = constants[link.first, 1]
-    peak = np.abs(np.moveaxis(weight, _get_output_axis(node), 0)).reshape(link.channels, -1).max(axis=1)
+    rows = np.moveaxis(weight, _get_output_axis(node), 0).reshape(link.channels, -1)
+    peak = compute_amax(rows, axis=1)
     start = np.zeros(link.channels)
     if len(node.inputs) > _MATRIX and node.inputs[2]:
         start = start + constants[link.first, 2].reshape(-1)
@@ -297,7 +299,7 @@ def compute_write_peaks(
 
 def compute_read_peaks(constants: Constants, link: ChannelLink) -> NDArray[np.float64]:
     """The largest weight that any reader multiplies each channel with; shape ``(channels,)``."""
-    reader_peaks = [_extract_columns(constants, r, link.channels, np.abs).max(axis=0) for r in link.readers]
+    reader_peaks = [compute_amax(_extract_columns(constants, r, link.channels), axis=0) for r in link.readers]
     largest: NDArray[np.float64] = np.max(reader_peaks, axis=0)
     return largest
 
@@ -331,14 +333,9 @@ def move_scale(constants: Constants, link: ChannelLink, scale: NDArray[np.float6
             constants[reader.node, 1] = _multiply_along(weight, columns, _get_input_axis(node))
 
 
-def _extract_columns(
-    constants: Constants,
-    reader: ChannelReader,
-    channels: int,
-    transform: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-) -> NDArray[np.float64]:
+def _extract_columns(constants: Constants, reader: ChannelReader, channels: int) -> NDArray[np.float64]:
     """What a reader multiplies each channel with, shape ``(n, channels)``."""
-    node, weight = constants.model.by_id[reader.node], transform(constants[reader.node, 1])
+    node, weight = constants.model.by_id[reader.node], constants[reader.node, 1]
     group = node.attributes.get("group", 1)
     if node.op == "Conv" and group != 1:
         parts = weight.reshape(int(group), -1, *weight.shape[1:])  # type: ignore[call-overload]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 
 from rtlab.core.phrases import pluralize
+from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
 from rtlab.quantize import correct, weights
 from rtlab.quantize.apply_transforms import match_treated_nodes
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
-from rtlab.quantize.gptq import fit_scales, make_grid, reconstruct
+from rtlab.quantize.gptq import fit_scales, reconstruct
 from rtlab.quantize.im2col import ProductForm, make_product_form
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rtlab.core.layer_inputs import LayerInputs
     from rtlab.core.model import Model
     from rtlab.core.variant import Variant
-
-_FP4_LARGEST, _FP8_LARGEST = 6.0, 448.0
 
 
 class WeightCorrector:
@@ -60,7 +58,7 @@ class WeightCorrector:
         form, second = moments
         rows, sizes = (form.to_rows(np.asarray(a, np.float64)) for a in (weight, scale))
         self._check()
-        quantized_rows = reconstruct(rows, sizes, second, make_grid(precision), self._damping[nodes[0]])
+        quantized_rows = reconstruct(rows, sizes, second, precision.stored.round, self._damping[nodes[0]])
         self.reconstructed_nodes += nodes
         steps: NDArray[np.float64] = form.from_rows(quantized_rows)
         return steps
@@ -97,38 +95,34 @@ class WeightCorrector:
         Blocks lie along K, so that each of the rows is parted into blocks of neighbours.
         """
         form, second = form_and_moments
-        nearest, tiny = make_grid(precision), float(np.finfo(np.float32).tiny)
+        stored, is_integer = precision.stored, precision is Precision.INT4
+        tiny = float(np.finfo(np.float32).tiny)
         rows = form.to_rows(weight.astype(np.float64))
-        amax = np.abs(rows).reshape(form.groups, form.outputs, -1, layout.block or form.size).max(axis=3)
-        tensor_scale = np.float32(max((float(amax.max()) or 1.0) / (_FP4_LARGEST * _FP8_LARGEST), tiny))
+        blocks = rows.reshape(form.groups, form.outputs, -1, layout.block or form.size)
+        amax = compute_amax(blocks, axis=3)
+        tensor_scale = weights.compute_tensor_scale(float(amax.max()))
 
-        def to_relative(scale: NDArray[np.float64]) -> NDArray[np.floating]:
-            share = np.clip(scale / float(tensor_scale), 0, _FP8_LARGEST).astype(np.float32)
-            return share.astype(ml_dtypes.float8_e4m3fn)
+        def to_relative(scale: NDArray[np.float64]) -> NDArray[Any]:
+            return Precision.FP8.stored.quantize(scale / float(tensor_scale))
 
         def round_scale(scale: NDArray[np.float64]) -> NDArray[np.float64]:
             """What is stored of a scale."""
-            four = precision is Precision.INT4
             rounded_scale = (
-                np.maximum(scale, tiny) if four else to_relative(scale).astype(np.float32) * tensor_scale
+                np.maximum(scale, tiny)
+                if is_integer
+                else to_relative(scale).astype(np.float32) * tensor_scale
             )
             return np.asarray(rounded_scale.astype(np.float32), np.float64)
 
-        largest = np.where(amax > 0, amax, 1.0 if precision is Precision.INT4 else 0.0)
-        largest /= 7.0 if precision is Precision.INT4 else _FP4_LARGEST
+        largest = np.where(amax > 0, amax, 1.0 if is_integer else 0.0) / stored.largest
         self._check()
-        scale, steps = fit_scales(rows, largest, second, nearest, store=round_scale, damping=damping)
+        scale, steps = fit_scales(rows, largest, second, stored.round, store=round_scale, damping=damping)
         flat = scale.reshape(form.groups * form.outputs, -1)
         scale_table = flat[:, 0] if not layout.block else flat.T if form.is_transposed else flat
-        kind = ml_dtypes.int4 if precision is Precision.INT4 else ml_dtypes.float4_e2m1fn
-        values = form.from_rows(steps).astype(np.float32)
-        if precision is Precision.INT4:
-            return weights.FourBitWeight(
-                layout, values.astype(np.int8).astype(kind), np.ascontiguousarray(scale_table, np.float32)
-            )
-        return weights.FourBitWeight(
-            layout, values.astype(kind), to_relative(scale_table), np.asarray(tensor_scale)
-        )
+        values = stored.quantize(form.from_rows(steps))
+        if is_integer:
+            return weights.FourBitWeight(layout, values, np.ascontiguousarray(scale_table, np.float32))
+        return weights.FourBitWeight(layout, values, to_relative(scale_table), np.asarray(tensor_scale))
 
     def _pool_second_moments(self, nodes: Sequence[str]) -> tuple[ProductForm, NDArray[np.float64]] | None:
         """The second moments of what all readers of a weight read; None unless all were asked for and observed."""

@@ -12,14 +12,13 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
+from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
-from rtlab.quantize.narrow import HALVES
 from rtlab.quantize.placement import WEIGHTED, explain_nonconstant
 from rtlab.quantize.rewrite import require_finite
 
@@ -30,15 +29,13 @@ if TYPE_CHECKING:
     from rtlab.core.node import Node
     from rtlab.quantize.edit import Edit
 
-#: First opset with the type; blocks came with INT4.
-OPSETS: Mapping[Precision, int] = {Precision.INT4: 21, Precision.FP4: 23}
+#: Precisions of weights alone.
+WEIGHT_PRECISIONS = tuple(p for p in Precision if p.stored.scaled == "weights")
 #: Weights that share a scale: at most for INT4, exactly for FP4 (the size that NVFP4 defines).
 _INT4_BLOCK, _FP4_BLOCK = 128, 16
 #: Fewer are not worth a scale of their own.
 _LEAST_BLOCK = 8
 _MOST_DIMENSIONS = 4
-#: Largest numbers of the types; INT4 leaves -8 out, as it has no positive twin.
-_INT4_LARGEST, _FP4_LARGEST, _FP8_LARGEST = 7.0, 6.0, 448.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +190,7 @@ class Store(_FourBitPass):
     @property
     def needs(self) -> tuple[passes.Need, ...]:
         """The opset that has the type."""
-        return (passes.require_opset(OPSETS[self.precision]),)
+        return (passes.require_opset(self.precision.stored.opset),)
 
     def __call__(self, edit: Edit) -> None:
         """Do it.
@@ -250,11 +247,11 @@ class Dequantize(_FourBitPass):
             ModelError: a weight holds NaN or infinity.
         """
         for _, nodes, stored_weight in self._iter_stored_weights(edit.model):
-            half = HALVES.get(self.halves.get(nodes[0], Precision.FP32))
+            half = self.halves.get(nodes[0], Precision.FP32)
             output_weight = stored_weight
-            if half is not None and self.precision is Precision.INT4:
+            if half.is_half and self.precision is Precision.INT4:
                 output_weight = dataclasses.replace(
-                    stored_weight, scale=stored_weight.scale.astype(half.numpy)
+                    stored_weight, scale=stored_weight.scale.astype(half.stored.dtype)
                 )
             numbers = edit.add_constant(f"{nodes[0]}/weight/dequantized", output_weight.dequantize())
             for node in nodes:
@@ -275,32 +272,32 @@ def quantize_to_four_bits(
         form: Blocks, or channels.
         precision: INT4 or FP4.
     """
-    tiny = np.finfo(np.float32).tiny
-    amax = _compute_amax(np.abs(weight), form)
+    tiny, largest = np.finfo(np.float32).tiny, np.float32(precision.stored.largest)
+    amax = _compute_amax(weight, form)
     if precision is Precision.INT4:
-        scale = np.maximum(np.where(amax > 0, amax, np.float32(1)) / np.float32(_INT4_LARGEST), tiny)
-        steps = np.rint(weight / form.broadcast(scale, weight.ndim))
-        q = np.clip(steps, -_INT4_LARGEST, _INT4_LARGEST).astype(np.int8).astype(ml_dtypes.int4)
-        return FourBitWeight(form, q, scale.astype(np.float32))
-    tensor_scale = np.float32(float(amax.max()) or 1.0) / np.float32(_FP4_LARGEST * _FP8_LARGEST)
-    tensor_scale = np.maximum(tensor_scale, tiny).astype(np.float32)
-    relative = np.clip(amax / np.float32(_FP4_LARGEST) / tensor_scale, 0, _FP8_LARGEST).astype(
-        ml_dtypes.float8_e4m3fn
-    )
+        scale = np.maximum(np.where(amax > 0, amax, np.float32(1)) / largest, tiny).astype(np.float32)
+        steps = weight / form.broadcast(scale, weight.ndim)
+        return FourBitWeight(form, precision.stored.quantize(steps), scale)
+    tensor_scale = compute_tensor_scale(float(amax.max()))
+    relative = Precision.FP8.stored.quantize(amax / largest / tensor_scale)
     scale = form.broadcast(relative.astype(np.float32) * tensor_scale, weight.ndim)
     # A block far below the largest has the scale zero, and is zero.
     steps = np.divide(weight, scale, out=np.zeros_like(weight), where=scale > 0)
-    q = np.clip(steps, -_FP4_LARGEST, _FP4_LARGEST).astype(ml_dtypes.float4_e2m1fn)
-    return FourBitWeight(form, q, relative, np.asarray(tensor_scale))
+    return FourBitWeight(form, precision.stored.quantize(steps), relative, np.asarray(tensor_scale))
 
 
-def _compute_amax(magnitudes: NDArray[np.float32], form: ScaleLayout) -> NDArray[np.float32]:
+def compute_tensor_scale(amax: float) -> np.float32:
+    """The scale of a whole weight in FP4 that scales of its blocks, in FP8, are multiples of."""
+    largest = np.float32(Precision.FP4.stored.largest * Precision.FP8.stored.largest)
+    return max(np.float32(amax or 1.0) / largest, np.finfo(np.float32).tiny)
+
+
+def _compute_amax(weight: NDArray[np.float32], form: ScaleLayout) -> NDArray[np.float32]:
     """The largest magnitude of each block or channel, in the shape of the scales."""
-    first = np.moveaxis(magnitudes, form.axis, 0)
+    first = np.moveaxis(weight, form.axis, 0)
     if not form.block:
-        largest: NDArray[np.float32] = first.reshape(len(first), -1).max(axis=1)
-        return largest
-    blocks = first.reshape(-1, form.block, *first.shape[1:]).max(axis=1)
+        return compute_amax(first.reshape(len(first), -1), axis=1)
+    blocks = compute_amax(first.reshape(-1, form.block, *first.shape[1:]), axis=1)
     return np.moveaxis(blocks, 0, form.axis)
 
 

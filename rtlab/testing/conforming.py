@@ -17,6 +17,7 @@ from rtlab.core.buildlog import Entry
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions
+from rtlab.core.precision import compute_relative_error
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import ROLES, Availability, Backend, BuildRequest, Capabilities, Limits, lacking
 from rtlab.core.trace import Outputs, Profile
@@ -353,10 +354,7 @@ class _Trial:
                 got.shape == reference.shape,
                 f'"{name}" has shape {got.shape}, and the model says {reference.shape}',
             )
-            scale = float(np.abs(reference).max(initial=0)) or 1.0
-            error = (
-                float(np.abs(got.astype(np.float64) - reference.astype(np.float64)).max(initial=0)) / scale
-            )
+            error = compute_relative_error(got, reference)
             assert_that(
                 error <= self.tolerance,
                 f'"{name}" is off by {error:.2g} of its largest magnitude, and {self.tolerance:g} is allowed',

@@ -14,7 +14,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
 from rtlab.quantize import findings
-from rtlab.quantize.calibrators import scales
+from rtlab.quantize.thresholds import scales
 from rtlab.samples.architectures import pictures
 from rtlab.samples.digits import NETWORKS
 

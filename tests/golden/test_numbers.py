@@ -18,7 +18,7 @@ from rtlab.backends.reference import get_evaluator
 from rtlab.core.variant import Calibrator, Precision
 from rtlab.experiments.experiment import SearchContext, run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.quantize.calibrators import ThresholdSearch
+from rtlab.quantize.thresholds import ThresholdSearch
 
 #: Decibels by which sums in another order, and numbers that lie between two steps of a grid, may differ.
 NEAR = 0.3

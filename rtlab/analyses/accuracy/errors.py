@@ -16,6 +16,7 @@ import numpy as np
 from rtlab.core.data import RANDOM
 from rtlab.core.facts import Errors
 from rtlab.core.model import Model
+from rtlab.core.precision import compute_sqnr
 from rtlab.core.schema import FieldMeta
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.trace import Outputs
@@ -221,15 +222,7 @@ def compute_accuracy(errors: Errors, model: Model) -> Accuracy:
         if not count and not overflow_count:
             continue
         producer = model.producers.get(name)
-        sqnr = (
-            -math.inf
-            if overflow_count
-            else math.inf
-            if ee == 0
-            else -math.inf
-            if xx == 0
-            else 10 * math.log10(xx / ee)
-        )
+        sqnr = -math.inf if overflow_count else compute_sqnr(xx, ee)
         norm = math.sqrt(xx * yy)
         values.append(
             ValueDelta(
@@ -276,9 +269,8 @@ def _compute_isolated_errors(
     if not math.isfinite(energy):
         # Masks hold -3.4e38: the square of what 16 bits leave of it is beyond float32.
         return {"own_max": float(largest), "saturated": saturated_share}
-    sqnr = math.inf if energy == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / energy)
     return {
-        "own_sqnr": sqnr,
+        "own_sqnr": compute_sqnr(signal, energy),
         "own_rmse": math.sqrt(energy / elements) if elements else 0.0,
         "own_max": float(largest),
         "saturated": saturated_share,

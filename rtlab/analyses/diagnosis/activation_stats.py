@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.core.memo import Memoizable
-from rtlab.quantize.noise import Moments
+from rtlab.core.moments import Moments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +62,7 @@ class ActivationStats(Memoizable):
 
     def compute_noise(self, amax: float, precision: Precision) -> float:
         """The mean squared error of rounding to the grid of a precision with this threshold."""
-        squared_error = self.moments.compute_noise(np.array([amax]), precision)
+        squared_error = self.moments.compute_noise(np.array([amax]), precision.stored)
         return float(squared_error[0]) / max(self.histogram.count, 1)
 
     def compute_clipped_share(self, amax: float) -> float:

@@ -2,7 +2,7 @@
 
 The rules read what was seen of the value, and nothing else: whether the place costs anything is for the ranking of
 the guilty to say. Each is a function of a place; the first that holds is what is told first. What a cause takes away
-is an estimate from the histogram and the magnitudes by channel and sample, as ``rtlab.quantize.noise`` has it.
+is an estimate from the histogram and the magnitudes by channel and sample, as ``rtlab.core.moments`` has it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 from rtlab.analyses.diagnosis.half import find_overflow, find_underflow
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
+from rtlab.core.precision import compute_amax, compute_sqnr
 from rtlab.core.variant import Precision
 from rtlab.documents.numbers import format_number
-from rtlab.quantize.calibrators import HEALTHY_CLIPPED
+from rtlab.quantize.thresholds import HEALTHY_CLIPPED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +48,6 @@ _OUTSIDE_SHARE, _MORE = 0.1, 1.25
 #: The smallest operand of a sum that its partner's rounding leaves alone, in steps.
 _DROWNED = 2.0
 _INTEGERS = frozenset({Precision.INT8})
-_FOUR_BITS = frozenset({Precision.INT4, Precision.FP4})
 #: Operators whose result hangs on small differences of large numbers, or on sums of squares.
 _DELICATE = frozenset({
     "Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization",
@@ -140,9 +140,9 @@ def find_clipping(place: QuantizerSite) -> Iterator[Finding]:
     if place.amax is None or stats is None or not 0 < place.amax < stats.amax:
         return
     candidates = np.geomspace(stats.amax / 256, stats.amax, 65)
-    noise = stats.moments.compute_noise(np.array([place.amax, *candidates]), place.precision)
+    noise = stats.moments.compute_noise(np.array([place.amax, *candidates]), place.precision.stored)
     best = int(noise[1:].argmin())
-    gain_db = 10 * np.log10(noise[0] / noise[1 + best]) if noise[1 + best] > 0 else np.inf
+    gain_db = compute_sqnr(noise[0], noise[1 + best])
     if (
         candidates[best] <= place.amax
         or gain_db < _CLIPPING_DB
@@ -221,9 +221,7 @@ def find_unequal_weights(place: QuantizerSite) -> Iterator[Finding]:
     """
     if place.weight is None or place.precision not in _INTEGERS:
         return
-    rows = (
-        np.abs(place.weight.reshape(*place.weight.shape[:2], -1)).max(axis=2, initial=0.0).astype(np.float64)
-    )
+    rows = compute_amax(place.weight.reshape(*place.weight.shape[:2], -1), axis=2).astype(np.float64)
     scales = rows.max(axis=1, keepdims=True, initial=0.0)
     if place.granularity == "tensor":
         scales = np.full_like(scales, scales.max(initial=0.0))
@@ -286,7 +284,7 @@ def find_two_scales(place: QuantizerSite) -> Iterator[Finding]:
 
 def find_coarse_weights(place: QuantizerSite) -> Iterator[Finding]:
     """Weights of four bits, which have sixteen numbers at most."""
-    if place.quantizer.part != "weight" or place.precision not in _FOUR_BITS:
+    if place.quantizer.part != "weight" or place.precision.stored.bits != 4:
         return
     yield place.make_finding(
         "coarse-weights",

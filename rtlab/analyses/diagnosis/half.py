@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.core.phrases import pluralize
+from rtlab.core.precision import compute_sqnr
 from rtlab.core.variant import Precision
 from rtlab.documents.numbers import format_number
 
@@ -78,7 +79,7 @@ def find_underflow(place: QuantizerSite) -> Iterator[Finding]:
     if place.precision is not Precision.FP16 or stats is None or not 0 < stats.rms < 1:
         return
     # Rounding to subnormals errs by a step over the root of 12, whatever the magnitude is.
-    sqnr = 20 * np.log10(stats.rms / (_STEP / 12**0.5))
+    sqnr = compute_sqnr(stats.rms**2, _STEP**2 / 12)
     if sqnr >= _POOR:
         return
     is_all_zero = stats.amax <= _VANISHES

@@ -21,6 +21,7 @@ from rtlab.backends.live.job_spec import BuildSpec, CalibratorInput
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core import files
+from rtlab.core.calibrators import METHODS, TENSORRT_CALIBRATORS
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
@@ -28,18 +29,13 @@ from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import quote_names
 from rtlab.core.progress import check
 from rtlab.core.protocols import BuildRequest, Progress
-from rtlab.core.variant import Calibrator, Method, Precision
+from rtlab.core.variant import Calibrator, Precision
 from rtlab.errors import BuildError, CalibrationError, RtlabError, VariantError
 
 #: Bytes of which each weight starts at a multiple, as a page of memory does.
 _ALIGNED = 4096
 #: TensorRT's own calibrators, by the method that they follow, as the header of a cache names them.
-ALGORITHMS = {
-    Method.ENTROPY2: "EntropyCalibration2",
-    Method.ENTROPY: "EntropyCalibration",
-    Method.MINMAX: "MinMaxCalibration",
-    Method.PERCENTILE: "LegacyCalibration",
-}
+ALGORITHMS = {m.name: a for a in TENSORRT_CALIBRATORS for m in METHODS.values() if m.tensorrt == a}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +281,7 @@ def _check_implicit(request: BuildRequest, error_prefix: str, product: str) -> N
             f'{error_prefix}: TensorRT has no calibrator of its own like "{chosen_calibrator}". Choose calibrator='
             f"{', '.join(chr(34) + str(m) + chr(34) for m in ALGORITHMS)}, or leave out implicit=True."
         )
-    if chosen_calibrator.settings and chosen_calibrator.method is not Method.PERCENTILE:
+    if chosen_calibrator.settings and chosen_calibrator.method != "percentile":
         raise VariantError(
             f'{error_prefix}: TensorRT\'s own calibrator takes no settings, and "{chosen_calibrator}" has some. '
             f'Choose calibrator="{chosen_calibrator.method}", or leave out implicit=True.'
@@ -337,7 +333,7 @@ def _prepare_calibration(
         calibrator.batch_path(folder, count).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
         progress.advance(request.data.samples_in(model, batch))
         count += 1
-    quantile = chosen_calibrator["p"] / 100 if chosen_calibrator.method is Method.PERCENTILE else 1.0
+    quantile = chosen_calibrator["p"] / 100 if chosen_calibrator.method == "percentile" else 1.0
     return CalibratorInput(ALGORITHMS[chosen_calibrator.method], folder, quantile, count, shapes)
 
 

@@ -15,6 +15,7 @@ from rtlab.analyses.why import Verdict
 from rtlab.analyses.why.advice import Advice, Cause, Remedy
 from rtlab.analyses.why.missed_fusions import MissedPair, find_missed_fusions
 from rtlab.core.facts import VariantResult
+from rtlab.core.precision import compute_amax
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
 from rtlab.core.variant import Rewrite, Variant
@@ -260,9 +261,7 @@ class _AdviceState:
         worst = 0.0
         for name, was in self.outputs.items():
             x, y = np.asarray(was, np.float64), np.asarray(after[name], np.float64)
-            worst = max(
-                worst, float(np.abs(x - y).max(initial=0.0)) / max(float(np.abs(x).max(initial=0.0)), 1e-30)
-            )
+            worst = max(worst, float(compute_amax(x - y)) / max(float(compute_amax(x)), 1e-30))
         return worst
 
     def _run(self, runner: Evaluator, model: Model) -> dict[str, np.ndarray]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
 
 #: Types whose range is smaller than FP32's, or whose small numbers are coarser.
-_HALVES = {Precision.FP16, Precision.BF16}
 
 
 def baseline(study: Snapshot) -> str:
@@ -104,7 +103,7 @@ def _losses(study: Snapshot, result: VariantResult) -> Iterator[Status]:
             f'first after "{first}"',
             warning=True,
         )
-    if result.variant.precisions & _HALVES:
+    if any(p.is_half for p in result.variant.precisions):
         yield from _underflow(study, errors)
 
 

@@ -92,7 +92,7 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monke
     """Noise of 0.1, 0.2 and 0.05 beside ones; two calibrators have the same score."""
     sign = 1 if higher else -1
     told = {"minmax": (80.0, 0.1), "mse": (85.0, 0.2), "entropy": (85.0, 0.05), None: (90.0, 0.0)}
-    made = lambda _, v, __: types.SimpleNamespace(emulation=v.calibrator.method.value)  # noqa: E731
+    made = lambda _, v, __: types.SimpleNamespace(emulation=v.calibrator.method)  # noqa: E731
     monkeypatch.setattr("rtlab.experiments.ranking.prepare", made)
 
     def run(self: object, rig: object, samples: object, model: Any) -> tuple[list[np.ndarray], Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import types
 
@@ -308,14 +307,6 @@ def test_a_part_of_an_output_is_named_by_its_indices() -> None:
 )  # fmt: skip
 def test_kinds_part_above_a_ratio_of_256_and_residue_is_no_kind(energy, kinds) -> None:
     assert [part.tolist() for part in slices.split_kinds(np.array(energy, np.float64))] == kinds
-
-
-@pytest.mark.parametrize(
-    ("signal", "remainder", "decibel"),
-    [(100, 1, 20), (1, 10, -10), (5, 0, math.inf), (0, 0, math.inf), (0, 1, -math.inf), (1, math.inf, -math.inf)],
-)  # fmt: skip
-def test_sqnr_in_decibel(signal, remainder, decibel) -> None:
-    assert slices.compute_sqnr(signal, remainder) == pytest.approx(decibel)
 
 
 def test_a_scale_is_never_zero_and_in_float32() -> None:

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from nets import graph
 from property.test_adjoint import LRN, differentiated
 from rtlab.core.layer_inputs import LayerInput
+from rtlab.core.moments import Moments
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
@@ -21,7 +22,6 @@ from rtlab.quantize.correct import BiasCorrection, compute_bias_shift, find_bias
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.im2col import make_product_form
 from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
-from rtlab.quantize.noise import Moments, make_magnitude_grid
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.scale_migration import Constants, compute_write_peaks, find_links, move_scale
 from rtlab.quantize.weight_correction import WeightCorrector
@@ -256,7 +256,7 @@ def observed(values: np.ndarray) -> Range:
 
 
 def quantized(x: np.ndarray, amax: float, precision: Precision) -> np.ndarray:
-    levels = make_magnitude_grid(precision) * amax / make_magnitude_grid(precision)[-1]
+    levels = precision.stored.magnitudes * amax / precision.stored.largest
     return np.sign(x) * levels[np.abs(np.abs(x)[:, None] - levels).argmin(axis=1)]
 
 
@@ -268,9 +268,9 @@ def test_noise_and_clipped_shares_are_those_of_every_element(precision: Precisio
     amax = np.array([0.5, 1.5, 3.0]) * 1.0001
     moments = Moments.of(seen)
     found = (
-        moments.compute_noise(amax, precision),
+        moments.compute_noise(amax, precision.stored),
         moments.compute_clipped_share(amax),
-        moments.compute_sqnr(amax, precision),
+        moments.compute_sqnr(amax, precision.stored),
     )
     for at, noise, clipped, sqnr in zip(amax, *found, strict=True):
         error = ((x - quantized(x, at, precision)) ** 2).sum()

@@ -12,8 +12,7 @@ from activations import FAMILIES, drawn
 from observed import observed
 from rtlab.core.ranges import Range
 from rtlab.core.variant import FIXED, Calibrator, Precision
-from rtlab.quantize.calibrators import ThresholdSearch
-from rtlab.quantize.thresholds import Threshold, thresholds
+from rtlab.quantize.thresholds import Threshold, ThresholdSearch, thresholds
 
 
 def seen_of(x: np.ndarray) -> Range:

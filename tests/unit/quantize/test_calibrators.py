@@ -9,18 +9,14 @@ import published
 from activations import FAMILIES
 from activations import drawn as activation
 from observed import observed
+from rtlab.core import calibrators
+from rtlab.core.calibrators import compute_kl_divergence, resample_linear
 from rtlab.core.ranges import BINS, Range
+from rtlab.core.scale import Scale
 from rtlab.core.variant import CALIBRATORS, Calibrator
-from rtlab.quantize import calibrators
-from rtlab.quantize.calibrators import (
-    ENTROPY_BINS,
-    ENTROPY_LEVELS,
-    Scale,
-    compute_kl_divergence,
-    display,
-    resample_linear,
-    scales,
-)
+from rtlab.quantize.thresholds import display, scales
+
+ENTROPY_BINS, ENTROPY_LEVELS = 2048, 128
 
 DISTRIBUTIONS = {
     "normal": lambda r: r.standard_normal(300_000),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rtlab
+from rtlab.core.calibrators import percentile
 from rtlab.core.variant import Variant
 from rtlab.quantize import apply_transforms, equalize, prepare
-from rtlab.quantize.calibrators import percentile
 from rtlab.quantize.scale_migration import Constants, find_links
 
 rng = np.random.default_rng(5)

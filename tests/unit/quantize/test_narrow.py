@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rtlab.core.variant import Precision
 from rtlab.quantize import narrow
 from rtlab.quantize.blocks import to_fp16
-from rtlab.quantize.narrow import HALVES, HalfConstants, is_out_of_range
+from rtlab.quantize.narrow import HalfConstants, is_out_of_range
 
 #: Zero, subnormals of FP16, halfway to its smallest, its largest, what rounds to that, beyond both types, none at all.
 NUMBERS = [
@@ -20,25 +20,25 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-def oracle(values: np.ndarray, half: narrow.HalfType) -> np.ndarray:
+def oracle(values: np.ndarray, half: Precision) -> np.ndarray:
     """One number at a time, in double precision, by the definition of the type."""
     found = []
     for value in values.ravel().tolist():
         with np.errstate(over="ignore"):
-            one = float(np.float32(value).astype(half.numpy).astype(np.float64))
+            one = float(np.float32(value).astype(half.stored.dtype).astype(np.float64))
         found.append(
-            math.copysign(half.max_value, value) if math.isinf(one) and math.isfinite(value) else one
+            math.copysign(half.stored.largest, value) if math.isinf(one) and math.isfinite(value) else one
         )
     return np.array(found).reshape(values.shape)
 
 
-@pytest.mark.parametrize("precision", HALVES)
+@pytest.mark.parametrize("half", [Precision.FP16, Precision.BF16])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(NUMBERS), min_size=0, max_size=12))
 def test_a_constant_is_narrowed_counted_and_measured_as_its_numbers_one_by_one(
-    precision: Precision, numbers: list[float]
+    half: Precision, numbers: list[float]
 ) -> None:
-    half, values = HALVES[precision], np.array(numbers, np.float32)
+    values = np.array(numbers, np.float32)
     seen, tensor = HalfConstants({}), ir.Tensor(values)
     expected = oracle(values, half)
     np.testing.assert_array_equal(expected, seen.to_half(tensor, half).astype(np.float64))
@@ -46,7 +46,9 @@ def test_a_constant_is_narrowed_counted_and_measured_as_its_numbers_one_by_one(
         tensor, half
     )
     with np.errstate(over="ignore"):
-        beyond = [v for v in values if np.isfinite(v) and not np.isfinite(v.astype(half.numpy).astype(float))]
+        beyond = [
+            v for v in values if np.isfinite(v) and not np.isfinite(v.astype(half.stored.dtype).astype(float))
+        ]
     assert bool(beyond) == seen.overflows(tensor, half)
 
 
@@ -56,14 +58,14 @@ def test_what_is_special_is_found_in_any_piece(monkeypatch, place, number, lost,
     monkeypatch.setattr(narrow, "PIECE", 7)
     values = np.linspace(1, 2, 14, dtype=np.float32).reshape(2, 7)
     values.flat[place] = number
-    seen, half, tensor = HalfConstants({}), HALVES[Precision.FP16], ir.Tensor(values)
+    seen, half, tensor = HalfConstants({}), Precision.FP16, ir.Tensor(values)
     assert lost == seen.count_underflows(tensor, half)
     assert overflows is seen.overflows(tensor, half)
     np.testing.assert_array_equal(oracle(values, half), seen.to_half(tensor, half).astype(np.float64))
 
 
 def test_a_scalar_stays_a_scalar() -> None:
-    assert () == HalfConstants({}).to_half(ir.Tensor(np.array(2.5, np.float32)), HALVES[Precision.BF16]).shape
+    assert () == HalfConstants({}).to_half(ir.Tensor(np.array(2.5, np.float32)), Precision.BF16).shape
 
 
 def test_every_number_near_those_of_fp16_is_rounded_as_numpy_rounds_it() -> None:
@@ -94,4 +96,4 @@ def test_every_number_near_those_of_fp16_is_rounded_as_numpy_rounds_it() -> None
     ],
 )  # fmt: skip
 def test_a_number_is_out_of_range_where_it_is_finite_and_rounds_to_infinity(precision, value, beyond) -> None:
-    assert beyond is is_out_of_range(value, HALVES[precision])
+    assert beyond is is_out_of_range(value, precision)

@@ -58,13 +58,13 @@ def pairs(precision: Precision, model: Model) -> Made:
 
 
 def stored(model: Model) -> Made:
-    ready = raised(model, weights.OPSETS[Precision.INT4])
+    ready = raised(model, Precision.INT4.stored.opset)
     plan = weights.plan(ready, {n.id for n in ready.top}, Precision.INT4)
     return (ready, weights.Store(plan, Precision.INT4)) if plan.weights else None
 
 
 def numbers(precision: Precision, model: Model) -> Made:
-    ready = raised(model, weights.OPSETS[precision])
+    ready = raised(model, precision.stored.opset)
     plan = weights.plan(ready, {n.id for n in ready.top}, precision)
     return (ready, weights.Dequantize(plan, precision, {})) if plan.weights else None
 

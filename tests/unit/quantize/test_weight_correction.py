@@ -18,7 +18,7 @@ from rtlab.quantize.im2col import ProductForm, make_product_form
 from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
 from rtlab.quantize.weight_correction import WeightCorrector
 
-WHOLE = gptq.make_grid(Precision.INT4)
+WHOLE = Precision.INT4.stored.round
 
 
 def correlated(rng: np.random.Generator, count: int, size: int, mix: float = 0.9) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_each_weight_is_the_best_given_the_others() -> None:
 def test_correlated_inputs_leave_something_to_win(precision) -> None:
     """6 dB where neighbours are alike; where no input tells of another one, nothing is to be had."""
     rng = np.random.default_rng(2)
-    weight, nearest = rng.normal(0, 1, (16, 64)), gptq.make_grid(precision)
+    weight, nearest = rng.normal(0, 1, (16, 64)), precision.stored.round
     most = {"int4": 7, "fp4": 6, "int8": 127, "fp8": 448}[precision]
     scale = np.repeat(np.abs(weight).max(1, keepdims=True) / most, 64, 1)
 
@@ -144,7 +144,7 @@ def test_scales_that_are_sought_by_the_output_keep_more_of_it(size, blocks, leas
 
 
 def test_the_codebook_of_fp4_is_its_own() -> None:
-    every = gptq.make_grid(Precision.FP4)(np.linspace(-9, 9, 2001))
+    every = Precision.FP4.stored.round(np.linspace(-9, 9, 2001))
     assert [0, 0.5, 1, 1.5, 2, 3, 4, 6] == sorted({abs(v) for v in every})
 
 

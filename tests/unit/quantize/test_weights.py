@@ -11,7 +11,6 @@ from rtlab.core.model import Model
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
 from rtlab.quantize.weights import (
-    OPSETS,
     Dequantize,
     FourBitPlan,
     ScaleLayout,
@@ -91,7 +90,7 @@ def test_the_scale_of_a_small_block_of_fp4_is_below_one():
 
 def typed(net: Model, decided: FourBitPlan) -> Model:
     """The model with weights stored in INT4."""
-    return passes.run(net, [passes.Raise(OPSETS[INT4], "for a test"), Store(decided, INT4)])
+    return passes.run(net, [passes.Raise(INT4.stored.opset, "for a test"), Store(decided, INT4)])
 
 
 @pytest.mark.slow

@@ -8,45 +8,20 @@ most 1/1,024 of its magnitude wide, so the estimate cannot tell noise 65 dB belo
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtlab.core.precision import NumberFormat, Precision, compute_sqnr
 from rtlab.core.ranges import BINS, MANTISSA_BITS
-from rtlab.core.variant import Precision
-from rtlab.errors import VariantError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.ranges import Range
 
-#: Magnitudes that symmetric INT8 has beside zero, and the largest one of FP8 E4M3.
-_INT8 = 127
 #: Bits of a float64 that do not tell the bins of a range apart.
 _BITS_BELOW = 52 - MANTISSA_BITS
-
-
-@functools.cache
-def make_magnitude_grid(precision: Precision) -> NDArray[np.float64]:
-    """Magnitudes that quantized activations may have, in scales and ascending from 0.
-
-    INT8 has 0 to 127 (the one negative number beyond, -128, is left out: the scale is symmetric); FP8 E4M3 the
-    127 of its format, up to 448 (Micikevicius et al., 2022, table 1).
-
-    Raises:
-        VariantError: activations have no scale in this precision.
-    """
-    if precision is Precision.INT8:
-        return np.arange(_INT8 + 1.0)
-    if precision is Precision.FP8:
-        normal = np.ldexp(1 + np.arange(8) / 8, np.arange(-6, 9)[:, None]).reshape(-1)
-        # The last code of all is NaN, not 480.
-        return np.concatenate([np.arange(8) * 2.0**-9, normal[:-1]])
-    raise VariantError(
-        f'Cannot scale activations for "{precision}": only "int8" and "fp8" quantize them. Choose one of these.'
-    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,10 +52,10 @@ class Moments:
         return cls(value_range, middles, sums)
 
     def compute_noise(
-        self, amax: NDArray[np.float64], precision: Precision = Precision.INT8
+        self, amax: NDArray[np.float64], stored: NumberFormat = Precision.INT8.stored
     ) -> NDArray[np.float64]:
         """Sum of the squared errors of all elements at each threshold, shape and unit squared as ``amax``."""
-        levels = make_magnitude_grid(precision) * (amax[:, None] / make_magnitude_grid(precision)[-1])
+        levels = stored.magnitudes * (amax[:, None] / stored.largest)
         ends = self._count_bins_below((levels[:, 1:] + levels[:, :-1]) / 2)
         first, last = np.zeros((len(amax), 1), np.intp), np.full((len(amax), 1), BINS + 1)
         ends = np.concatenate([first, ends, last], axis=1)
@@ -100,15 +75,11 @@ class Moments:
         return np.where(amax >= value_range.amax, 0.0, np.maximum(share, 0.0))
 
     def compute_sqnr(
-        self, amax: NDArray[np.float64], precision: Precision = Precision.INT8
+        self, amax: NDArray[np.float64], stored: NumberFormat = Precision.INT8.stored
     ) -> NDArray[np.float64]:
         """Signal-to-noise ratio at each threshold in decibels, infinite where there is no noise."""
-        noise = self.compute_noise(amax, precision)
-        signal = self.sums[2, -1]
-        ratio = np.full(noise.shape, np.inf)
-        loud = noise > 0
-        ratio[loud] = 10 * np.log10(signal / noise[loud])
-        return ratio
+        signal = float(self.sums[2, -1])
+        return np.array([compute_sqnr(signal, noise) for noise in self.compute_noise(amax, stored).tolist()])
 
     def _count_bins_below(self, bounds: NDArray[np.float64]) -> NDArray[np.intp]:
         """How many bins have their middle below each bound."""
