@@ -32,7 +32,7 @@ class BundleHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
         """Build what is missing; called by hatchling before it collects files."""
         widgets = Path(self.root) / "widgets"
-        tabs = [f"tab-{path.stem}.js" for path in sorted((widgets / "src" / "tabs").glob("*.tsx"))]
+        tabs = [f"tab-{path.stem}.js" for path in sorted((widgets / "src" / "panels").glob("*.tsx"))]
         bundles = [Path(self.root) / "rtlab" / "static" / name for name in (*MADE, *tabs)]
         if not (widgets / "package.json").is_file():
             _require(bundles, "Neither they nor their sources in widgets/ are here.")

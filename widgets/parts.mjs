@@ -1,7 +1,7 @@
 // Bundles the page's code: parts that a page gets one at a time, as CommonJS modules, and the two scripts that hold them
 // together, the loader of a saved notebook and what stands before the parts of a report.
 import { readdir, readFile } from "node:fs/promises";
-import { dirname, join, relative, sep } from "node:path";
+import { basename, dirname, join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
 
@@ -68,13 +68,13 @@ async function reached(entry) {
  * @returns {Promise<{entries: Map<string, string>, home: Map<string, string>}>} the entry of each part, the part of each file
  */
 export async function divided() {
-  const tabs = (await readdir(join(here, "src/tabs"))).filter((name) => name.endsWith(".tsx"));
+  const tabs = (await readdir(join(here, "src/panels"))).filter((name) => name.endsWith(".tsx"));
   const entries = new Map([
-    ["core", "src/begin.ts"],
-    ["explorer", "src/explorer.tsx"],
-    ["graph", "src/graph.tsx"],
-    ["report", "src/report.tsx"],
-    ...tabs.sort().map((name) => [`tab-${name.slice(0, -".tsx".length)}`, `src/tabs/${name}`]),
+    ["core", "src/core/entry.ts"],
+    ["explorer", "src/explorer/explorer.tsx"],
+    ["graph", "src/graph/graph.tsx"],
+    ["report", "src/report/report.tsx"],
+    ...tabs.sort().map((name) => [`tab-${name.slice(0, -".tsx".length)}`, `src/panels/${name}`]),
   ]);
   const files = new Map(
     await Promise.all([...entries].map(async ([part, entry]) => [part, await reached(entry)])),
@@ -218,11 +218,11 @@ export async function scripts() {
   );
   for (const name of BELOW) made.push(await below(name));
   const whole = {
-    loader: { format: "esm" },
-    inline: { format: "iife" },
-    figures: { format: "esm", plugins: [unwrapped], banner: { js: "//# allFunctionsCalledOnLoad" } },
+    "core/loader": { format: "esm" },
+    "report/inline": { format: "iife" },
+    "report/figures": { format: "esm", plugins: [unwrapped], banner: { js: "//# allFunctionsCalledOnLoad" } },
   };
-  for (const [name, what] of Object.entries(whole))
-    made.push(await bundled(name, { entryPoints: [`src/${name}.ts`], ...what }, inner));
+  for (const [path, options] of Object.entries(whole))
+    made.push(await bundled(basename(path), { entryPoints: [`src/${path}.ts`], ...options }, inner));
   return made;
 }

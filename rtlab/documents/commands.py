@@ -1,6 +1,6 @@
 """What the page asks of the kernel: one declaration per command, its fields, and what it tries in words.
 
-A command crosses as an object whose ``type`` says which it is; ``widgets/src/contract.ts`` has their union.
+A command crosses as an object whose ``type`` says which it is; ``widgets/src/core/contract.ts`` has their union.
 """
 
 from __future__ import annotations

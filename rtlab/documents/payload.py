@@ -1,7 +1,7 @@
 """Payloads as bytes: columns of numbers instead of JSON, a tenth of its size and fast to read in the browser.
 
 The bytes are gzip of ``uint32`` (little-endian, length of the header), the header as JSON in UTF-8, and columns.
-The header describes itself, so that ``widgets/src/payload.ts`` reads any payload without knowing its type:
+The header describes itself, so that ``widgets/src/core/payload.ts`` reads any payload without knowing its type:
 
 ``tree``
     What the columns are, depth first: ``["value", x]`` for one value in every row, ``["string", column]``,

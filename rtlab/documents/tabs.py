@@ -13,7 +13,7 @@ Tab = NewType("Tab", str)
 class PageTab:
     """A tab.
 
-    ``told`` says in a sentence what it shows. ``part`` is the file in ``widgets/src/tabs`` that draws it, empty where
+    ``told`` says in a sentence what it shows. ``part`` is the file in ``widgets/src/panels`` that draws it, empty where
     the page has no need of one. A tab with panels shows one of them at a time: those that the page draws itself are
     ``panels`` here, as the charts of the layers and of the errors; the others name their tab where they are declared
     (``rtlab.analyses.panels``).

@@ -1,24 +1,23 @@
 /** A page for measurements: graphs drawn as the widget draws them, and functions on `window` for Playwright. */
-import type { EngineView, Graph, Side } from "../src/contract";
-import { Follow } from "../src/draw/follow";
-import { figures } from "../src/draw/measure";
-import { Morph } from "../src/draw/morph";
-import { type Marks, NO_MARKS } from "../src/draw/paint";
-import { pngOf } from "../src/draw/png";
-import { layoutInput, makeScene, rectOf, type Scene } from "../src/draw/scene";
-import { Stage } from "../src/draw/stage";
-import { svgOf } from "../src/draw/svg";
-import { Type } from "../src/draw/text";
-import { readTheme, type Theme } from "../src/draw/theme";
-import { type Arrangement, arrange, PLAIN } from "../src/drawn";
-import { render } from "../src/graph";
-import { LayoutClient } from "../src/layout/client";
-import type { LayoutInput } from "../src/layout/types";
-import { Links } from "../src/links";
-import { lookOf } from "../src/overlay";
-import { decode, fromBase64 } from "../src/payload";
-import { START } from "../src/state";
-import type { GraphTraits } from "../src/traits";
+
+import type { GraphTraits } from "../src/core/channel";
+import type { EngineView, Graph, Side } from "../src/core/contract";
+import { Mapping } from "../src/core/mapping";
+import { decode, fromBase64 } from "../src/core/payload";
+import { START } from "../src/core/state";
+import { Follow } from "../src/graph/draw/linked_pan";
+import { figures } from "../src/graph/draw/measure";
+import { type Marks, NO_MARKS } from "../src/graph/draw/paint";
+import { layoutInput, makeScene, rectOf, type Scene } from "../src/graph/draw/scene";
+import { Stage } from "../src/graph/draw/stage";
+import { svgOf } from "../src/graph/draw/svg";
+import { Type } from "../src/graph/draw/text";
+import { readTheme, type Theme } from "../src/graph/draw/theme";
+import { render } from "../src/graph/graph";
+import { LayoutClient } from "../src/graph/layout/client";
+import type { LayoutInput } from "../src/graph/layout/types";
+import { lookOf } from "../src/graph/overlay";
+import { type Arrangement, arrange, PLAIN } from "../src/graph/visible_graph";
 import { against, crossings } from "../test/crossings";
 
 const root = document.body.appendChild(document.createElement("div"));
@@ -43,7 +42,7 @@ interface Pane {
 }
 let open: Pane[] = [];
 /** How the first pane relates to the second, where that shows an engine. */
-let joined = new Links(null);
+let joined = new Mapping(null);
 
 function makePane(): Pane {
   const body = panes.appendChild(document.createElement("div"));
@@ -89,7 +88,7 @@ async function show(payloads: string[], wish: Wish = {}): Promise<Record<string,
   const told: Record<string, number>[] = [];
   const last = payloads.length > 1 ? await decode<EngineView>(fromBase64(payloads.at(-1)!)) : null;
   const engine = last && "graph" in last ? last : null;
-  joined = new Links(engine);
+  joined = new Mapping(engine);
   for (const [k, payload] of payloads.entries()) {
     const bytes = fromBase64(payload);
     const { stage, drawn: painted } = open[k]!;
@@ -105,7 +104,7 @@ async function show(payloads: string[], wish: Wish = {}): Promise<Record<string,
     lap("decode");
     const graph = "graph" in given ? given.graph : given;
     const side = "graph" in given ? "layer" : "node";
-    const links = side === "node" ? joined : new Links(null);
+    const links = side === "node" ? joined : new Mapping(null);
     const folds = new Set(wish.folds);
     const wanted = { ...PLAIN, ...wish, folds };
     let drawn = arrange(graph, wanted, engine, links);
@@ -245,26 +244,6 @@ function together(scale: number, count: number): Promise<number[]> {
   });
 }
 
-const pairs = (): [number, number][] =>
-  sceneOf(0).figures.flatMap(({ box }, i) =>
-    joined.layersOf([box.id]).flatMap((layer): [number, number][] => {
-      const j = sceneOf(1).index.get(layer);
-      return j === undefined ? [] : [[i, j]];
-    }),
-  );
-
-let morphing: Morph | null = null;
-
-/** The picture between the first pane and the second, in the first. */
-function morph(t: number): void {
-  const [a, b] = open.map(({ stage }) => stage) as [Stage, Stage];
-  if (morphing?.a !== a.scene) morphing = new Morph(a.scene!, b.scene!, a.look!, b.look!, theme, pairs());
-  a.morph(morphing, t);
-}
-
-/** Frame times of a morph from before to after. */
-const morphs = (count: number): Promise<number[]> => frames(count, (k) => morph(k / count));
-
 /** Marks boxes of a pane, as the widget does after a click, and tells how long that and the frame took. */
 async function light(pane: number, boxes: number[], part: Partial<Marks> = {}): Promise<number> {
   const { stage } = open[pane]!;
@@ -279,12 +258,6 @@ async function light(pane: number, boxes: number[], part: Partial<Marks> = {}): 
   return new Promise((done) => {
     requestAnimationFrame(() => done(marked + performance.now() - began));
   });
-}
-
-async function png(pane: number, wanted = 2): Promise<{ scale: number; note: string; bytes: number }> {
-  const { stage } = open[pane]!;
-  const { blob, scale, note } = await pngOf(stage.scene!, stage.look!, theme, type, NO_MARKS, wanted);
-  return { scale, note, bytes: blob.size };
 }
 
 interface Widget extends HTMLElement {
@@ -361,8 +334,6 @@ Object.assign(window, {
     pan,
     zoom,
     together,
-    morph,
-    morphs,
     light,
     widget,
     boxAt,
@@ -375,7 +346,6 @@ Object.assign(window, {
     layers: () => JSON.parse(document.querySelector<HTMLElement>(".rtlab")!.dataset.layers ?? "[]"),
     heap,
     svg,
-    png,
     stages: () => open.map(({ stage }) => stage),
   },
 });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
-import type { Role } from "../src/contract";
-import { svgOf } from "../src/draw/svg";
+import type { Role } from "../src/core/contract";
+import { svgOf } from "../src/graph/draw/svg";
 import { lookFor, sceneOf, stubCanvas, theme } from "./canvas";
 import { box } from "./payloads";
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Camera } from "../src/draw/camera";
+import { Camera } from "../src/graph/draw/camera";
 
 const KEEP = { left: 20, top: 20, right: 20, bottom: 20 };
 const GRAPH = { x: 0, y: 0, width: 300, height: 4000 };

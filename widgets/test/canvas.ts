@@ -1,15 +1,15 @@
 import { vi } from "vitest";
-import { FAMILY } from "../src/colour";
-import type { Box, Edge } from "../src/contract";
-import { figures } from "../src/draw/measure";
-import { layoutInput, makeScene, type Scene } from "../src/draw/scene";
-import { SvgPen } from "../src/draw/svg";
-import { Type } from "../src/draw/text";
-import type { Theme } from "../src/draw/theme";
-import type { Drawn } from "../src/drawn";
-import { layout } from "../src/layout/layout";
-import { Links } from "../src/links";
-import type { Look } from "../src/overlay";
+import type { Box, Edge } from "../src/core/contract";
+import { Mapping } from "../src/core/mapping";
+import { FAMILY } from "../src/graph/colour";
+import { figures } from "../src/graph/draw/measure";
+import { layoutInput, makeScene, type Scene } from "../src/graph/draw/scene";
+import { SvgPen } from "../src/graph/draw/svg";
+import { Type } from "../src/graph/draw/text";
+import type { Theme } from "../src/graph/draw/theme";
+import { layout } from "../src/graph/layout/layout";
+import type { Look } from "../src/graph/overlay";
+import type { Drawn } from "../src/graph/visible_graph";
 import { graph } from "./payloads";
 
 /** Every letter is as wide as in a typewriter. */
@@ -121,7 +121,7 @@ export function drawnOf({
 export function sceneOf(part: Part, across = false): { scene: Scene; type: Type; drawn: Drawn } {
   const type = new Type("Sans");
   const drawn = drawnOf(part);
-  const shapes = figures(drawn, new Links(null), type);
+  const shapes = figures(drawn, new Mapping(null), type);
   const scene = makeScene(drawn, shapes, layout(layoutInput(drawn, shapes, across, type)), type, across);
   return { scene, type, drawn };
 }

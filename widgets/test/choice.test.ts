@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { differs, fits, pinned, prunable, pruned, repinned, repruned, spelled } from "../src/choice";
-import type { Chip, Choice } from "../src/contract";
+import type { Chip, Choice } from "../src/core/contract";
+import { differs, fits, pinned, prunable, pruned, repinned, repruned, spelled } from "../src/explorer/choice";
 import { box } from "./payloads";
 
 const choice = (part: Partial<Choice> = {}): Choice => ({

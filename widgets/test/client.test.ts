@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { LayoutClient } from "../src/layout/client";
-import type { LayoutInput, LayoutOutput, LayoutRequest } from "../src/layout/types";
+import { LayoutClient } from "../src/graph/layout/client";
+import type { LayoutInput, LayoutOutput, LayoutRequest } from "../src/graph/layout/types";
 
 vi.mock("worker:./worker.ts", () => ({ default: "" }));
 

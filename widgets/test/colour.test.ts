@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { CATEGORIES, cividis, contrast, diverging, FAMILY, FAMILY_ON_DARK, inkOn } from "../src/colour";
+import { CATEGORIES, cividis, contrast, diverging, FAMILY, FAMILY_ON_DARK, inkOn } from "../src/graph/colour";
 
 const READABLE = 4.5;
 

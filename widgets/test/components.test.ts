@@ -1,14 +1,14 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
-import type { StageStatus, Status } from "../src/contract";
-import type { ExplorerState } from "../src/explorerstate";
-import type { Legend } from "../src/overlay";
-import type { PaneSet } from "../src/paneset";
-import { LegendView } from "../src/ui/legend";
-import { Overview } from "../src/ui/overview";
-import { shapesOf } from "../src/ui/sizes";
-import { Standings } from "../src/ui/standing";
-import { StatusLine } from "../src/ui/statusline";
+import type { StageStatus, Status } from "../src/core/contract";
+import type { ExplorerState } from "../src/explorer/explorer_state";
+import { shapesOf } from "../src/explorer/input_sizes";
+import { Overview } from "../src/explorer/overview";
+import { Standings } from "../src/explorer/stage_status";
+import { StatusLine } from "../src/explorer/status_line";
+import { LegendView } from "../src/graph/legend";
+import type { Legend } from "../src/graph/overlay";
+import type { PaneSet } from "../src/graph/paneset";
 import { elements, textOf } from "./elements";
 import { box, engineView, overlay, reading } from "./payloads";
 
@@ -17,7 +17,7 @@ describe("a legend", () => {
     LegendView({
       side: "node",
       paneSet: {
-        study: { links: signal({ reasons: reasons.map((reason) => ({ reason })) }) },
+        study: { mapping: signal({ reasons: reasons.map((reason) => ({ reason })) }) },
         colours: { node: { look: signal({ legend: kind }), mode: signal(mode) } },
       } as unknown as PaneSet,
     });
@@ -86,7 +86,7 @@ describe("what to look at first", () => {
       engine: signal(engineView({ overlays })),
       modelless: signal(false),
       view: signal({}),
-      called: (name: string) => name,
+      variantTitle: (name: string) => name,
       box: (_: string, id: string) => boxes.find((one) => one.id === id),
       follows: () => false,
       whole: () => null,
@@ -128,7 +128,7 @@ describe("how far stages came", () => {
         standings: () => list,
         saved: false,
         busy: () => "",
-        study: { reach: signal("free") },
+        study: { kernelState: signal("free") },
         ...part,
       } as unknown as ExplorerState,
     });

@@ -1,7 +1,7 @@
 // Counts how often drawn wires cross, in rtlab's layout and in plain dagre with the same gaps.
 import { layout as dagre, Graph } from "@dagrejs/dagre";
-import { layout } from "../src/layout/layout";
-import { GAP, type LayoutInput, type LayoutOutput } from "../src/layout/types";
+import { layout } from "../src/graph/layout/layout";
+import { GAP, type LayoutInput, type LayoutOutput } from "../src/graph/layout/types";
 import { type Drawn, inputOf } from "./graphs";
 
 interface Wire {

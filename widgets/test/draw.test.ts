@@ -1,11 +1,11 @@
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import { Camera } from "../src/draw/camera";
-import { type Marks, NO_MARKS, roomBeside } from "../src/draw/paint";
-import { pngScale } from "../src/draw/png";
-import { channels, pixelOf, Raster } from "../src/draw/raster";
-import { boxAt, foldAt, rectOf, type Scene, wireAt } from "../src/draw/scene";
-import { svgOf } from "../src/draw/svg";
+import { Camera } from "../src/graph/draw/camera";
+import { type Marks, NO_MARKS, roomBeside } from "../src/graph/draw/paint";
+import { pngScale } from "../src/graph/draw/png";
+import { channels, pixelOf, Raster } from "../src/graph/draw/raster";
+import { boxAt, foldAt, rectOf, type Scene, wireAt } from "../src/graph/draw/scene";
+import { svgOf } from "../src/graph/draw/svg";
 import { lookFor, sceneOf, stubCanvas, theme } from "./canvas";
 import { box } from "./payloads";
 

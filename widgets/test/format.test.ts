@@ -14,7 +14,7 @@ import {
   timeOf,
   uncapitalised,
   withSpread,
-} from "../src/format";
+} from "../src/core/format";
 
 describe("numbers", () => {
   it("have three significant digits", () => {

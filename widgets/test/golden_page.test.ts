@@ -1,6 +1,6 @@
 // @vitest-environment happy-dom
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { TABS } from "../src/contract";
+import { TABS } from "../src/core/contract";
 import { lines, type Name, open, type Page, stubBrowser } from "./page";
 
 beforeAll(stubBrowser);

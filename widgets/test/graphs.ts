@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import type { LayoutInput } from "../src/layout/types";
+import type { LayoutInput } from "../src/graph/layout/types";
 
 export interface Drawn {
   size: number;

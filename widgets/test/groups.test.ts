@@ -1,12 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { Box, Edge, Graph, Grouping } from "../src/contract";
-import { arrange, type Drawn } from "../src/drawn";
-import { repeats } from "../src/groups";
-import { Links } from "../src/links";
+import type { Box, Edge, Graph, Grouping } from "../src/core/contract";
+import { Mapping } from "../src/core/mapping";
+import { repeats } from "../src/graph/groups";
+import { arrange, type Drawn } from "../src/graph/visible_graph";
 import { box, engineView, graph } from "./payloads";
 
-const none = new Links(null);
+const none = new Mapping(null);
 const edge = (source: number, target: number, value = `${source}`): Edge => ({
   source,
   target,
@@ -251,7 +251,7 @@ describe("engine layers", () => {
       whole,
       { grouping: "layers", folds: new Set(), only: null },
       engine,
-      new Links(engine),
+      new Mapping(engine),
     );
     const [frame] = drawn.frames;
     expect("layer 1").toBe(drawn.graph.boxes[frame!]!.title);
@@ -275,7 +275,7 @@ describe("engine layers", () => {
       pairs: made.map(([v, layer]) => ({ node: ids[v]!, layer, evidence: "declared", role: "work" })),
     });
     const arrangement = { grouping: "layers", folds: new Set<string>(), only: null } as const;
-    const drawn = arrange(whole, arrangement, engine, new Links(engine));
+    const drawn = arrange(whole, arrangement, engine, new Mapping(engine));
     expect([[ids[1], ids[2]]]).toEqual(
       [...drawn.frames].map((frame) => [...drawn.members(drawn.graph.boxes[frame]!.id)]),
     );

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { CalibratedValue, TensorStats, Threshold } from "../src/contract";
+import type { CalibratedValue, TensorStats, Threshold } from "../src/core/contract";
 import { CalibratedBars, TensorView } from "../src/ui/histogram";
 import { elements } from "./elements";
 

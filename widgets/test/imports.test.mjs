@@ -34,7 +34,7 @@ function circles(graph) {
 
 test("files import each other in one direction", async () => {
   const graph = await imports();
-  expect(graph.get("explorer.tsx")).toContain("explorerstate.ts");
+  expect(graph.get("explorer/explorer.tsx")).toContain("explorer/explorer_state.ts");
   expect(circles(graph)).toEqual([]);
 });
 

@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { compact, layered } from "../src/layout/layered";
-import { layout } from "../src/layout/layout";
-import { Memo } from "../src/layout/memo";
-import { FRAME, type LayoutInput, type LayoutOutput, type Piece } from "../src/layout/types";
+import { compact, layered } from "../src/graph/layout/layered";
+import { layout } from "../src/graph/layout/layout";
+import { Memo } from "../src/graph/layout/memo";
+import { FRAME, type LayoutInput, type LayoutOutput, type Piece } from "../src/graph/layout/types";
 import { compared } from "./crossings";
 import {
   acyclic,

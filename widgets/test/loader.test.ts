@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import type { FetchParcel, Parcel } from "../src/contract";
-import loader from "../src/loader";
+import type { FetchParcel, Parcel } from "../src/core/contract";
+import loader from "../src/core/loader";
 
 type Listener = (...told: unknown[]) => void;
 
@@ -84,7 +84,7 @@ beforeEach(async () => {
   // The core of every build has its own.
   vi.unstubAllGlobals();
   vi.resetModules();
-  vi.stubGlobal("begin", (await import("../src/begin")).begin);
+  vi.stubGlobal("begin", (await import("../src/core/entry")).begin);
   words = { textContent: "", remove() {}, setAttribute() {}, style: {} };
   vi.stubGlobal("document", { createElement: () => words });
   // Node imports what an address tells itself, and no blob.
@@ -257,7 +257,11 @@ describe("what stands in a saved notebook for a widget", () => {
     show(kernel);
     await vi.waitFor(() => expect(drawn).toHaveBeenCalledOnce());
     kernel.alive = false;
-    (await import("../src/reach")).watchReach(model as never, new AbortController().signal, () => {});
+    (await import("../src/core/connection")).watchKernel(
+      model as never,
+      new AbortController().signal,
+      () => {},
+    );
     void drawn.mock.calls[0]![0].part("tab-table.js");
     expect(kernel.asked).toEqual([]);
   });

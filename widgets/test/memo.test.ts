@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { Memo } from "../src/layout/memo";
+import { Memo } from "../src/graph/layout/memo";
 
 it("gives each key its own value, made once, whatever its length and however it was written", () => {
   // Lengths around the room that a key has at first, and around twice of it; numbers of one hash: 32 and [1, 1].

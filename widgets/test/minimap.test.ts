@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { Camera } from "../src/draw/camera";
-import { freeCorner, Minimap } from "../src/draw/minimap";
+import { Camera } from "../src/graph/draw/camera";
+import { freeCorner, Minimap } from "../src/graph/draw/minimap";
 import { lookFor, Recorder, sceneOf, stubCanvas, theme } from "./canvas";
 import { box } from "./payloads";
 

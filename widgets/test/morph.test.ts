@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
-import { Camera } from "../src/draw/camera";
-import { Morph } from "../src/draw/morph";
-import { NO_MARKS } from "../src/draw/paint";
-import { Screen } from "../src/draw/screen";
+import { Camera } from "../src/graph/draw/camera";
+import { Morph } from "../src/graph/draw/morph";
+import { NO_MARKS } from "../src/graph/draw/paint";
+import { Screen } from "../src/graph/draw/screen";
 import { lookFor, Recorder, sceneOf, stubCanvas, theme } from "./canvas";
 import { box } from "./payloads";
 

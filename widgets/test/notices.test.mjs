@@ -14,7 +14,7 @@ async function folder(license, text) {
 
 test("a package is found wherever it lies, once, and our own files are none", () => {
   const files = [
-    "src/graph.tsx",
+    "src/graph/graph.tsx",
     "node_modules/preact/dist/preact.mjs",
     "node_modules/preact/hooks/dist/hooks.mjs",
     "node_modules/@preact/signals/node_modules/@preact/core/a.js",

@@ -1,10 +1,19 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { cividis, diverging } from "../src/colour";
-import type { EngineView, Graph, Side } from "../src/contract";
-import { arrange, PLAIN } from "../src/drawn";
-import { Links } from "../src/links";
-import { activeMode, colourModes, combined, lookOf, once, type Pictured, Scale, worst } from "../src/overlay";
+import type { EngineView, Graph, Side } from "../src/core/contract";
+import { Mapping } from "../src/core/mapping";
+import { cividis, diverging } from "../src/graph/colour";
+import {
+  activeMode,
+  colourModes,
+  combined,
+  lookOf,
+  once,
+  type Pictured,
+  Scale,
+  worst,
+} from "../src/graph/overlay";
+import { arrange, PLAIN } from "../src/graph/visible_graph";
 import { box, engineView, graph, overlay, reading } from "./payloads";
 
 describe("scale", () => {
@@ -44,7 +53,7 @@ describe("look", () => {
   });
   const nodes = graph("model", [box({ id: "n" }), box({ id: "loose" })]);
   const shown = (side: Side, what: Graph, view: EngineView): Pictured => {
-    const links = new Links(view);
+    const links = new Mapping(view);
     return { side, drawn: arrange(what, PLAIN, null, links), engine: view, links };
   };
   const left = shown("node", nodes, engine);

@@ -1,11 +1,11 @@
 import type { AnyModel } from "@anywidget/types";
 import { vi } from "vitest";
-import type { Command, Saved, ViewState } from "../src/contract";
-import { layout } from "../src/layout/layout";
-import type { LayoutRequest } from "../src/layout/types";
-import { fromBase64, gunzip } from "../src/payload";
-import { StaticModel } from "../src/static_model";
-import type { ExplorerTraits, Plotted } from "../src/traits";
+import type { ExplorerTraits, Plotted } from "../src/core/channel";
+import type { Command, Saved, ViewState } from "../src/core/contract";
+import { fromBase64, gunzip } from "../src/core/payload";
+import { layout } from "../src/graph/layout/layout";
+import type { LayoutRequest } from "../src/graph/layout/types";
+import { StaticModel } from "../src/report/static_model";
 import { Pixels, Recorder } from "./canvas";
 import control_flow from "./data/control_flow.json.gz?inline";
 import two_outputs from "./data/two_outputs.json.gz?inline";
@@ -85,7 +85,7 @@ export function stubBrowser(): void {
   }) as typeof Map.groupBy;
   vi.stubGlobal("ResizeObserver", Observer);
   vi.stubGlobal("Worker", LayoutWorker);
-  vi.doMock("../src/plotly", () => ({ loadPlotly: async () => ({ react, purge() {} }) }));
+  vi.doMock("../src/core/plotly", () => ({ loadPlotly: async () => ({ react, purge() {} }) }));
 }
 
 /** Tells once that there is a size. */
@@ -188,12 +188,12 @@ export async function open(name: Name, { live = true, view = {}, traits = {} }: 
     sent.push(command);
     send.call(model, command);
   };
-  const tabs = import.meta.glob<{ default: unknown }>("../src/tabs/*.tsx");
+  const tabs = import.meta.glob<{ default: unknown }>("../src/panels/*.tsx");
   const parts = Object.entries(tabs).map(
     async ([path, load]) => [/(\w+)\.tsx/.exec(path)![1], await load()] as const,
   );
   const code = new Map(await Promise.all(parts));
-  const { render } = await import("../src/explorer");
+  const { render } = await import("../src/explorer/explorer");
   const el = document.body.appendChild(document.createElement("div"));
   const end = render({
     model: model as unknown as AnyModel<ExplorerTraits>,

@@ -1,11 +1,11 @@
 import { signal } from "@preact/signals";
 import { afterEach, describe, expect, it } from "vitest";
-import type { Graph, ViewState } from "../src/contract";
-import type { PaneSet } from "../src/paneset";
-import { groupOf, spoken } from "../src/spoken";
-import { START, Study } from "../src/state";
-import { foldAll, toggleAt, unfold } from "../src/ui/folding";
-import { trace } from "../src/ui/tracing";
+import type { Graph, ViewState } from "../src/core/contract";
+import { START, Study } from "../src/core/state";
+import { ariaText, groupOf } from "../src/graph/aria_text";
+import { foldAll, toggleAt, unfold } from "../src/graph/folding";
+import { trace } from "../src/graph/highlight";
+import type { PaneSet } from "../src/graph/paneset";
 import { box, engineView, graph, overlay, reading } from "./payloads";
 
 /** A chain through two scopes, one in the other: in → net/a/x → net/a/y → net/b → out, and a loose node. */
@@ -148,14 +148,14 @@ describe("what is spoken", () => {
     const group = toggleAt(study, "node", "net/a/x")!;
     study.select("node", group);
     expect(group).toBe(groupOf(study, "node", study.selected("node"))?.id);
-    expect(spoken(study)).toMatch(/group of 2 nodes, time 2\.00 milliseconds measured$/);
+    expect(ariaText(study)).toMatch(/group of 2 nodes, time 2\.00 milliseconds measured$/);
   });
 
   it("is the box that the arrow keys have come to, before the selection", () => {
     // Who cannot see the picture walks through it by ear.
     const study = studyOf();
     study.select("node", "net/a/x");
-    expect(spoken(study, { side: "node", id: "net/b" })).toMatch(/^Conv net\/b, in layer 2 of 2/);
+    expect(ariaText(study, { side: "node", id: "net/b" })).toMatch(/^Conv net\/b, in layer 2 of 2/);
   });
 
   it("tells which engine a layer of the third pane belongs to", () => {
@@ -163,7 +163,7 @@ describe("what is spoken", () => {
     const study = studyOf({ panes: ["layer", "other"] });
     study.other.value = engineView({ ...engine, variant: "int8@sm86" });
     study.select("other", "B");
-    expect(spoken(study)).toContain("in int8@sm86");
+    expect(ariaText(study)).toContain("in int8@sm86");
     expect([["net/b"], ["B"]]).toEqual([study.selected("node"), study.selected("layer")]);
   });
 });

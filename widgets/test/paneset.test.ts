@@ -1,12 +1,16 @@
 import { afterEach, beforeEach, describe, expect, it, test, vi } from "vitest";
-import type { ViewState } from "../src/contract";
-import { PaneSet } from "../src/paneset";
-import { START, Study } from "../src/state";
+import type { ViewState } from "../src/core/contract";
+import { START, Study } from "../src/core/state";
+import { PaneSet } from "../src/graph/paneset";
 import { stubCanvas, theme } from "./canvas";
 import { box, engineView, graph } from "./payloads";
 
-vi.mock("../src/layout/client", () => ({ LayoutClient: class {} }));
-vi.mock("../src/draw/theme", () => ({ isDark: () => true, onThemeChange: () => {}, readTheme: () => theme }));
+vi.mock("../src/graph/layout/client", () => ({ LayoutClient: class {} }));
+vi.mock("../src/graph/draw/theme", () => ({
+  isDark: () => true,
+  onThemeChange: () => {},
+  readTheme: () => theme,
+}));
 
 let end = new AbortController();
 beforeEach(stubCanvas);

@@ -2,8 +2,8 @@
 import { describe, expect, it } from "vitest";
 // tests/unit/page/test_payload.py holds the same file against Python's side.
 import file from "../../tests/data/payload.json?raw";
-import type { EngineView } from "../src/contract";
-import { decode, fromBase64 } from "../src/payload";
+import type { EngineView } from "../src/core/contract";
+import { decode, fromBase64 } from "../src/core/payload";
 import { packed } from "./payloads";
 
 const { encoded, payload } = JSON.parse(file) as { encoded: string; payload: { view: EngineView } };

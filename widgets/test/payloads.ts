@@ -9,7 +9,7 @@ import type {
   Panel,
   ReplayedStep,
   Summary,
-} from "../src/contract";
+} from "../src/core/contract";
 
 export function box(part: Partial<Box> & { id: string }): Box {
   return {

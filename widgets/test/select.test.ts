@@ -2,7 +2,7 @@
 import { h, render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
-import { listenForKeys } from "../src/keys";
+import { listenForKeys } from "../src/core/keys";
 import { Select } from "../src/ui/select";
 
 let root: HTMLElement;
@@ -27,7 +27,7 @@ const options = ["fp32 · single", "fp16", "int8", "fp8"].map((label) => ({
 /** A select with what was picked, its button, its items and its keys. */
 async function shown(more: object = {}) {
   const onPick = vi.fn();
-  const props = { label: "Precision", told: "It rounds.", name: "precision", value: "fp16", options, onPick };
+  const props = { label: "Precision", help: "It rounds.", name: "precision", value: "fp16", options, onPick };
   await act(() => render(h(Select, { ...props, ...more }), root));
   const button = root.querySelector("button")!;
   const items = () => [...root.querySelectorAll("li")];

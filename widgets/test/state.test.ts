@@ -1,10 +1,10 @@
 import type { AnyModel } from "@anywidget/types";
 import { effect } from "@preact/signals";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import type { EngineView, Later, ViewState } from "../src/contract";
-import { named, spoken } from "../src/spoken";
-import { Study, sidesInView } from "../src/state";
-import type { GraphTraits } from "../src/traits";
+import type { GraphTraits } from "../src/core/channel";
+import type { EngineView, Later, ViewState } from "../src/core/contract";
+import { Study, sidesInView } from "../src/core/state";
+import { ariaText, named } from "../src/graph/aria_text";
 import { box, engineView, graph, overlay, packed, reading, step, story } from "./payloads";
 
 const bytes = async (value: unknown): Promise<Uint8Array> =>
@@ -122,7 +122,7 @@ describe("a large engine, whose numbers follow its picture", () => {
 
   it("is pictured at once, ready when they are there, and not drawn anew", async () => {
     const { fake, study } = await start({ variant: "fp32@sm86", selection: ["conv"] }, bare);
-    const [drawn, links, revealed] = [study.drawn("layer"), study.links.value, study.revealed.value];
+    const [drawn, links, revealed] = [study.drawn("layer"), study.mapping.value, study.revealed.value];
     expect([true, false, true]).toEqual([study.pictured.value, study.ready.value, study.follows("layer")]);
     expect([]).toEqual(study.box("layer", "A")?.details);
     fake.set("engine_later", await bytes(later));
@@ -134,7 +134,7 @@ describe("a large engine, whose numbers follow its picture", () => {
     // A layout of thousands of boxes, and a camera that somebody has moved since, stay.
     expect([true, true, true]).toEqual([
       study.drawn("layer") === drawn,
-      study.links.value === links,
+      study.mapping.value === links,
       study.revealed.value === revealed,
     ]);
   });
@@ -372,7 +372,7 @@ describe("spoken", () => {
     // It is all that a screen reader's user gets of the picture.
     const { study } = await start();
     study.select("node", "conv");
-    expect("Conv stem/conv, in layer 1 of 2 with Relu, time 210 microseconds measured").toBe(spoken(study));
+    expect("Conv stem/conv, in layer 1 of 2 with Relu, time 210 microseconds measured").toBe(ariaText(study));
   });
 
   it("says a layer by its operators and its place, not by the name of its kernel", async () => {
@@ -387,16 +387,16 @@ describe("spoken", () => {
     expect("layer: Conv, Relu").toBe(named(box({ id: "__myl_2", kind: "layer", chips })));
     const { study } = await start();
     study.select("layer", "A");
-    expect(spoken(study)).toContain(", step 1 of 2");
+    expect(ariaText(study)).toContain(", step 1 of 2");
   });
 
   it("says that an attribution is inferred, and why a node has no layer", async () => {
     // The dotted line and the dashed box, in words.
     const { study } = await start();
     study.select("node", "relu");
-    expect(spoken(study)).toContain("inferred");
+    expect(ariaText(study)).toContain("inferred");
     study.select("node", "reshape");
-    expect("Reshape head/reshape, no layer: view, writes in place").toBe(spoken(study));
+    expect("Reshape head/reshape, no layer: view, writes in place").toBe(ariaText(study));
   });
 });
 

@@ -1,10 +1,10 @@
 import type { AnyModel } from "@anywidget/types";
 import { describe, expect, it, vi } from "vitest";
-import type { BuildStory, Saved } from "../src/contract";
-import { decode } from "../src/payload";
-import { START, Study } from "../src/state";
-import { StaticModel } from "../src/static_model";
-import type { GraphTraits } from "../src/traits";
+import type { GraphTraits } from "../src/core/channel";
+import type { BuildStory, Saved } from "../src/core/contract";
+import { decode } from "../src/core/payload";
+import { START, Study } from "../src/core/state";
+import { StaticModel } from "../src/report/static_model";
 import { box, engineView, graph, packed, panel, story } from "./payloads";
 
 const base64 = async (value: unknown): Promise<string> => btoa(String.fromCharCode(...(await packed(value))));

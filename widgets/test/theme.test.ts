@@ -1,6 +1,6 @@
 // @vitest-environment happy-dom
 import { afterEach, expect, it, vi } from "vitest";
-import { isDark, onThemeChange, readTheme } from "../src/draw/theme";
+import { isDark, onThemeChange, readTheme } from "../src/graph/draw/theme";
 
 let media: Record<string, { matches: boolean; listeners: Set<() => void> }>;
 const mode = (dark: boolean, forced: boolean): void => {

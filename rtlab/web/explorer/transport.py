@@ -1,8 +1,8 @@
 """Widgets whose code and payloads travel as messages, so that no saved notebook keeps them.
 
 Every synced trait lands in a notebook that is saved with its widgets: nbclient takes it from the wire, JupyterLab from
-its models. Here only ``parcels`` is synced, which says what there is; ``widgets/src/loader.ts`` asks for it, and stands
-in the saved notebook in the place of the code. What only some tabs need is asked for by its name, later.
+its models. Here only ``parcels`` is synced, which says what there is; ``widgets/src/core/loader.ts`` asks for it, and
+stands in the saved notebook in the place of the code. What only some tabs need is asked for by its name, later.
 """
 
 from __future__ import annotations

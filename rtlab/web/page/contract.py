@@ -1,7 +1,7 @@
 """The contract between Python and the page: all that crosses, and its types in TypeScript.
 
-``python -m rtlab.web.page.contract`` writes ``widgets/src/contract.ts``, and terms into ``widgets/test/glossary.ts``
-for tests of the page, which has them from the kernel. A test compares both.
+``python -m rtlab.web.page.contract`` writes ``widgets/src/core/contract.ts``, and terms into
+``widgets/test/glossary.ts`` for tests of the page, which has them from the kernel. A test compares both.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def glossary() -> str:
     """The terms that the page explains, for the tests of the page, which has them from the kernel."""
     lines = [
         f"// {_HEAD}",
-        'import type { Term } from "../src/terms";',
+        'import type { Term } from "../src/core/glossary";',
         "",
         "export const TERMS: readonly Term[] = [",
         *(f"  {json.dumps(term, ensure_ascii=False)}," for term in glossary_terms()),
@@ -192,7 +192,7 @@ def glossary() -> str:
 
 
 #: What is written into ``widgets``, by the path of the file.
-WRITTEN: Mapping[str, Callable[[], str]] = {"src/contract.ts": typescript, "test/glossary.ts": glossary}
+WRITTEN: Mapping[str, Callable[[], str]] = {"src/core/contract.ts": typescript, "test/glossary.ts": glossary}
 
 
 def _tabs() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import typing
 
 import pytest
@@ -71,7 +72,7 @@ def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:
         assert len(set(names)) == len(names)
         assert f"export type {union} = {' | '.join(k.__name__ for k in kinds)};" in page
         for kind, name in zip(kinds, names, strict=True):
-            assert f'export interface {kind.__name__} {{\n  type: "{name}";\n' in page
+            assert re.search(rf'export interface {kind.__name__} {{\s+type: "{name}";', page)
     assert {k.__name__ for k in commands.PageCommand.__subclasses__()} == {k.__name__ for k in KINDS}
 
 

@@ -1,16 +1,14 @@
 import { useState } from "preact/hooks";
-import { delimited } from "../delimited";
-import { ending, shorten } from "../format";
+import { ending, shorten } from "../core/format";
+import { delimited } from "./csv";
 import type { Column } from "./rows";
 import { saveFile } from "./save";
 
-/** A table as rows of plain values under its headings. */
 export function cellsOf<T>(rows: readonly T[], columns: readonly Column<T>[]): (string | number | null)[][] {
   const head = columns.map(({ label, unit }) => (unit ? `${label} (${unit})` : String(label)));
   return [head, ...rows.map((row) => columns.map(({ by }) => by(row)))];
 }
 
-/** A button that copies a text, and says whether it did. */
 export function Copy({ title, text }: { title: string; text(): string }) {
   const [copied, setCopied] = useState("");
   const copy = async (): Promise<void> => {
@@ -30,7 +28,6 @@ export function Copy({ title, text }: { title: string; text(): string }) {
   );
 }
 
-/** What can be done with the table: copied for a spreadsheet, saved for a program. */
 export function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
   const save = (): void => {
     const text = new Blob([delimited(cells(), ",")], { type: "text/csv" });

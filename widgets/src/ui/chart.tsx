@@ -1,14 +1,14 @@
 import { effect } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { onGround } from "../colour";
-import type { Theme } from "../draw/theme";
-import type { ExplorerState } from "../explorerstate";
-import { shorten } from "../format";
-import type { Plot, Plotly, Trace } from "../plotly";
-import { LARGER } from "../presenting";
-import { gone } from "../reach";
-import type { Plotted } from "../traits";
+import type { Plotted } from "../core/channel";
+import { isGone } from "../core/connection";
+import { shorten } from "../core/format";
+import type { Plot, Plotly, Trace } from "../core/plotly";
+import type { ExplorerState } from "../explorer/explorer_state";
+import { LARGER } from "../explorer/presentation";
+import { onGround } from "../graph/colour";
+import type { Theme } from "../graph/draw/theme";
 
 /** How the points of a figure, by their ids, are joined to the selection and the hover. */
 export interface Joint {
@@ -28,7 +28,6 @@ interface Props {
   hidden?: boolean;
   /** What it likes best, in pixels; it fits what place there is, unless that is far too low. */
   height?: number;
-  /** What stands there without a figure. */
   children?: ComponentChildren;
 }
 
@@ -42,7 +41,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
   const [plotly, setPlotly] = useState<Plotly | null>(null);
   const [problem, setProblem] = useState("");
   const theme = explorer.paneSet.theme.value;
-  const large = explorer.presenting.on.value;
+  const large = explorer.presentation.on.value;
   const wanted = figure !== undefined && !hidden;
 
   useEffect(() => {
@@ -66,8 +65,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       // An observer calls at once, although nothing has changed yet.
       if (!width || !height || size === drawn) return;
       drawn = size;
-      const larger = large ? Math.max(1, growth(figure, height)) : 1;
-      const { data, layout } = dressed(titled(enlarged(figure, larger), width / larger, height), theme);
+      const { data, layout } = themed(titled(figure, width, height), theme, large ? LARGER : 1);
       // In a low place the points are worth more than what they are called, which the pointer tells.
       const bare = legend > height * LEGEND;
       const room = { ...layout, width, height, ...(bare ? { showlegend: false } : {}) };
@@ -119,7 +117,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       <div class="rt-plot" role="img" aria-label={label} ref={box} hidden={!figure} />
       <svg class="rt-rings" ref={rings} aria-hidden="true" />
       {!figure && children}
-      {wanted && !plotly && gone(explorer.study.reach.value) && (
+      {wanted && !plotly && isGone(explorer.study.kernelState.value) && (
         <p class="rt-quiet">The chart did not arrive before the kernel was gone.</p>
       )}
       {problem && <p class="rt-worse">The chart could not be shown: {problem}</p>}
@@ -128,31 +126,21 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
 }
 
 /** The figure with text in the ink of the theme and, on a dark ground, with colours that stand out from it. */
-function dressed({ data, layout }: Plotted, { dark, ink, card, line }: Theme): Plotted {
-  const font = { ...(layout.font as object), color: ink };
+function themed({ data, layout }: Plotted, { dark, ink, card, line }: Theme, scale: number): Plotted {
+  const base = layout.font as { size?: number } | undefined;
+  const font = { ...base, color: ink, size: scale * (base?.size ?? 12) };
   const hoverlabel = { ...(layout.hoverlabel as object), bgcolor: card, bordercolor: line, font };
-  const whole = dark
-    ? { data: recoloured(data) as unknown[], layout: recoloured(layout) as object }
-    : { data, layout };
-  return { data: whole.data, layout: { ...whole.layout, font, hoverlabel } };
+  const recoloured = dark ? (recolour({ data, layout }) as Plotted) : { data, layout };
+  return { data: recoloured.data, layout: { ...recoloured.layout, font, hoverlabel } };
 }
 
 /** The part of a figure that its legend may take. */
 const LEGEND = 0.3;
-/** Pixels of height, for each axis upwards, in which larger type leaves enough to what is drawn. */
-const ROOMY = 100;
-
 const upwards = ({ layout }: Plotted): string[] =>
   Object.keys(layout).filter((key) => /^yaxis\d*$/.test(key));
 
-/** How much larger the type of a figure may be in a height. */
-const growth = (figure: Plotted, height: number): number =>
-  Math.min(LARGER, height / (ROOMY * Math.max(1, upwards(figure).length)));
-
-/** Pixels of a letter of a title, and beside it. */
 const [LETTER, ASIDE] = [7, 40];
 
-/** Pixels of height for which the title of an axis upwards is too long. */
 const SHORT = 95;
 
 /** A title of so many letters: its last part stays, which says what is worst, or what the numbers rest on. */
@@ -180,27 +168,11 @@ function titled(figure: Plotted, width: number, height: number): Plotted {
   return { data, layout: { ...layout, ...Object.fromEntries(untitled), title: { ...title, text } } };
 }
 
-/** The figure with larger type, for a room. */
-function enlarged(figure: Plotted, times: number): Plotted {
-  if (times <= 1) return figure;
-  const font = { size: 12, ...(figure.layout.font as object) };
-  return grown({ data: figure.data, layout: { ...figure.layout, font } }, "", times) as Plotted;
-}
-
-function grown(value: unknown, name: string, times: number): unknown {
-  if (Array.isArray(value))
-    return typeof value[0] === "number" ? value : value.map((one) => grown(one, "", times));
-  if (!value || typeof value !== "object") return value;
-  const larger = (key: string, part: unknown): unknown =>
-    key === "size" && typeof part === "number" && /font$/.test(name) ? part * times : grown(part, key, times);
-  return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, larger(key, part)]));
-}
-
-function recoloured(value: unknown): unknown {
+function recolour(value: unknown): unknown {
   if (typeof value === "string") return onGround(value);
-  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(recoloured);
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(recolour);
   if (!value || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, recoloured(part)]));
+  return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, recolour(part)]));
 }
 
 /** What d3 keeps on the elements that plotly draws: a point's number; for a trace, its points. */

@@ -1,18 +1,15 @@
-import { useLayoutEffect, useRef } from "preact/hooks";
-import { onKeys } from "../keys";
+import { useRef } from "preact/hooks";
+import { useKeys } from "./hooks";
 
 interface Props {
   label: string;
-  /** What it divides, in a sentence. */
-  told: string;
-  /** The direction in which it moves. */
+  help: string;
   axis: "x" | "y";
   value: number;
   least: number;
   most: number;
   class?: string;
   onMove(by: number, done: boolean): void;
-  /** Puts it back where it was at first. */
   onReset?(): void;
 }
 
@@ -21,7 +18,7 @@ const STEP = 24;
 /** A line between two parts that is dragged, or moved with the arrow keys; a double click or Enter puts it back. */
 export function Divider({
   label,
-  told,
+  help,
   axis,
   value,
   least,
@@ -33,18 +30,16 @@ export function Divider({
   const box = useRef<HTMLDivElement>(null);
   const from = useRef<number | null>(null);
   const at = (event: PointerEvent): number => (axis === "x" ? event.clientX : event.clientY);
-  useLayoutEffect(() => {
-    onKeys(box.current, (event) => {
-      const back = axis === "x" ? "ArrowLeft" : "ArrowUp";
-      const forth = axis === "x" ? "ArrowRight" : "ArrowDown";
-      if (event.key === "Enter" && onReset) {
-        onReset();
-        return true;
-      }
-      if (event.key !== back && event.key !== forth) return false;
-      onMove(event.key === back ? -STEP : STEP, true);
+  useKeys(box, (event) => {
+    const back = axis === "x" ? "ArrowLeft" : "ArrowUp";
+    const forth = axis === "x" ? "ArrowRight" : "ArrowDown";
+    if (event.key === "Enter" && onReset) {
+      onReset();
       return true;
-    });
+    }
+    if (event.key !== back && event.key !== forth) return false;
+    onMove(event.key === back ? -STEP : STEP, true);
+    return true;
   });
   return (
     // biome-ignore lint/a11y/useSemanticElements: a separator that moves is no hr
@@ -54,8 +49,8 @@ export function Divider({
       role="separator"
       tabIndex={0}
       aria-label={label}
-      title={`${label}\n${told}`}
-      aria-description={told}
+      title={`${label}\n${help}`}
+      aria-description={help}
       aria-orientation={axis === "x" ? "vertical" : "horizontal"}
       aria-valuenow={Math.round(value)}
       aria-valuemin={Math.round(least)}

@@ -1,5 +1,5 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { termAt } from "../terms";
+import { termAt } from "../core/glossary";
 
 /** Who only passes over a term, or goes on through the controls, wants to read nothing. */
 const [HOVER_MS, FOCUS_MS] = [180, 600];

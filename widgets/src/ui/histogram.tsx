@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
-import { labelled, methodOf, thresholdOf } from "../calibration";
-import type { Calibrated, CalibratedValue, TensorStats } from "../contract";
-import { GLYPH, number, percent, quantity, shorten, thousands } from "../format";
+import type { Calibrated, CalibratedValue, TensorStats } from "../core/contract";
+import { GLYPH, number, percent, quantity, shorten, thousands } from "../core/format";
+import { labelled, methodOf, thresholdOf } from "../panels/thresholds";
 import { Row, Section } from "./section";
 
 const WIDTH = 230;
@@ -14,7 +14,6 @@ const BAR = 3;
 
 interface CalibratedProps {
   value: CalibratedValue;
-  /** The calibrator of the variant on screen. */
   chosen: string;
   width?: number;
   height?: number;
@@ -77,10 +76,8 @@ export function CalibratedBars({ value, chosen, width = WIDTH, height }: Calibra
   );
 }
 
-/** Room below the bars for the numbers of the axis. */
 const FOOT = 16;
 
-/** What calibration saw of a value that the selected node quantizes. */
 export function CalibratedView(props: { known: Calibrated; value: CalibratedValue; chosen: string }) {
   const { known, value, chosen } = props;
   const own = thresholdOf(value, chosen);
@@ -139,7 +136,6 @@ export const Guessed = ({ children }: { children: ComponentChildren }) => (
   </span>
 );
 
-/** One tensor: its distribution and what is known of its numbers. */
 export function TensorView({ tensor }: { tensor: TensorStats }) {
   const { name, kind, origin, source, shape, dtype, count, minimum, maximum, mean, std, zeros } = tensor;
   return (
@@ -175,9 +171,7 @@ export function TensorView({ tensor }: { tensor: TensorStats }) {
 
 interface BarsProps {
   counts: readonly number[];
-  /** The numbers at both ends of the axis. */
   ends: [number, number];
-  /** Room above the bars, for marks. */
   top: number;
   width?: number;
   height?: number;

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { onKeys } from "../keys";
+import { useKeys } from "./hooks";
 import { More } from "./icons";
 
 /** One line of a menu. Without `pick` it is a heading; with a `reason` it cannot be picked, and says why. */
@@ -13,8 +13,7 @@ export interface Item {
   radio?: boolean;
   checked?: boolean;
   keys?: string;
-  /** What picking it does and costs, in a sentence. */
-  told?: string;
+  help?: string;
 }
 
 interface ListProps {
@@ -53,20 +52,18 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
     window.addEventListener("pointerdown", outside, true);
     return () => window.removeEventListener("pointerdown", outside, true);
   }, []);
-  useLayoutEffect(() => {
-    onKeys(box.current, ({ key }) => {
-      const list = usable();
-      const at = list.indexOf(document.activeElement as HTMLElement);
-      const step = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[key];
-      if (step !== undefined) list.at(step % list.length)?.focus();
-      else if (key === "Escape" || key === "Tab") onClose();
-      else if (key === "Enter" || key === " ") list[at]?.click();
-      else if (key.length === 1) {
-        const next = [...list.slice(at + 1), ...list.slice(0, at + 1)];
-        next.find(({ innerText }) => innerText.toLowerCase().startsWith(key.toLowerCase()))?.focus();
-      }
-      return true;
-    });
+  useKeys(box, ({ key }) => {
+    const list = usable();
+    const at = list.indexOf(document.activeElement as HTMLElement);
+    const step = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[key];
+    if (step !== undefined) list.at(step % list.length)?.focus();
+    else if (key === "Escape" || key === "Tab") onClose();
+    else if (key === "Enter" || key === " ") list[at]?.click();
+    else if (key.length === 1) {
+      const next = [...list.slice(at + 1), ...list.slice(0, at + 1)];
+      next.find(({ innerText }) => innerText.toLowerCase().startsWith(key.toLowerCase()))?.focus();
+    }
+    return true;
   });
   return (
     <div
@@ -76,7 +73,7 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
       ref={box}
       {...(left === undefined ? {} : { style: { left: `${left}px` } })}
     >
-      {items.map(({ id, label: text, pick, reason, radio, checked, keys, told }) =>
+      {items.map(({ id, label: text, pick, reason, radio, checked, keys, help }) =>
         pick ? (
           <button
             type="button"
@@ -94,7 +91,7 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
           >
             {text}
             {keys && <kbd>{keys}</kbd>}
-            {(reason || told) && <small>{reason || told}</small>}
+            {(reason || help) && <small>{reason || help}</small>}
           </button>
         ) : (
           <h4 key={id} role="presentation">
@@ -108,8 +105,7 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
 
 interface MoreProps {
   label: string;
-  /** What is in it, in a sentence. */
-  told?: string;
+  help?: string;
   name: string;
   items(): Item[];
   /** What is chosen in the menu beside the usual; stands on the button. */
@@ -118,8 +114,7 @@ interface MoreProps {
   icon?: ComponentChildren;
 }
 
-/** The ⋯ button with its menu. */
-export function MoreMenu({ label, told = "", name, items, note = "", icon = <More /> }: MoreProps) {
+export function MoreMenu({ label, help = "", name, items, note = "", icon = <More /> }: MoreProps) {
   const [open, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   return (
@@ -131,8 +126,8 @@ export function MoreMenu({ label, told = "", name, items, note = "", icon = <Mor
         aria-haspopup="menu"
         aria-expanded={open}
         aria-label={[label, note].filter(Boolean).join(": ")}
-        title={[label, told].filter(Boolean).join("\n")}
-        {...(told ? { "aria-description": told } : {})}
+        title={[label, help].filter(Boolean).join("\n")}
+        {...(help ? { "aria-description": help } : {})}
         onClick={() => setOpen(!open)}
       >
         {icon}

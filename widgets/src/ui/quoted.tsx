@@ -1,6 +1,6 @@
-import type { Graph, Side } from "../contract";
-import type { ExplorerState } from "../explorerstate";
-import { brief, ending, shorten } from "../format";
+import type { Graph, Side } from "../core/contract";
+import { brief, ending, shorten } from "../core/format";
+import type { ExplorerState } from "../explorer/explorer_state";
 
 const LONGEST = 400;
 const LONGEST_NAME = 36;

@@ -1,7 +1,8 @@
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { onKeys } from "../keys";
-import { meaning } from "../terms";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { NONE } from "../core/format";
+import { meaning } from "../core/glossary";
+import { useKeys, useResize } from "./hooks";
 
 const ROW = 25;
 /** Rows drawn beyond the visible ones. */
@@ -19,6 +20,24 @@ export interface Column<T> {
   /** What it is sorted by; rows without it stand last in both directions. */
   by(row: T): string | number | null;
   cell(row: T): VNode;
+}
+
+interface ColumnOptions<T> extends Partial<Omit<Column<T>, "by" | "label">> {
+  /** What a cell shows, where it is not what the column sorts by. */
+  text?(row: T): ComponentChildren;
+  hover?(row: T): string;
+}
+
+/** A column with the usual cells; its key is its label in lower case. */
+export function column<T>(label: string, by: Column<T>["by"], options: ColumnOptions<T> = {}): Column<T> {
+  const { text = by, hover, ...rest } = options;
+  const style = [rest.numeric && "rt-num", rest.extra].filter(Boolean).join(" ");
+  const cell = (row: T): VNode => (
+    <td {...(style ? { class: style } : {})} {...(hover ? { title: hover(row) } : {})}>
+      {text(row) || NONE}
+    </td>
+  );
+  return { key: label.toLowerCase(), label, by, cell, ...rest };
 }
 
 interface Props<T> {
@@ -48,12 +67,7 @@ export function Rows<T>(props: Props<T>) {
   );
   const first = sorted.findIndex((row) => (current === undefined ? selected(row) : id(row) === current));
 
-  useEffect(() => {
-    const el = box.current!;
-    const observer = new ResizeObserver(() => setTall(el.clientHeight));
-    observer.observe(el);
-    return () => observer.disconnect();
-  }, []);
+  useResize(box, ({ clientHeight }) => setTall(clientHeight));
   useEffect(() => {
     const el = box.current;
     if (!el || first < 0) return;
@@ -61,14 +75,12 @@ export function Rows<T>(props: Props<T>) {
     if (at < el.scrollTop || at > el.scrollTop + el.clientHeight - 2 * ROW)
       el.scrollTop = Math.max(0, at - ROW);
   }, [first, sort, tall]);
-  useLayoutEffect(() => {
-    onKeys(box.current, (event) => {
-      const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
-      if (!step) return false;
-      const next = sorted[Math.max(0, Math.min(sorted.length - 1, first + step))];
-      if (next) onPick(next, false);
-      return true;
-    });
+  useKeys(box, (event) => {
+    const step = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (!step) return false;
+    const next = sorted[Math.max(0, Math.min(sorted.length - 1, first + step))];
+    if (next) onPick(next, false);
+    return true;
   });
 
   const from = Math.max(0, Math.floor(top / ROW) - SPARE);
@@ -135,7 +147,6 @@ function about<T>({ label, title }: Column<T>): { title: string; "aria-descripti
   return { title: told, "aria-description": told };
 }
 
-/** Rows without a number stand last in both directions. */
 export function compare(a: string | number | null, b: string | number | null, down: boolean): number {
   if (a === null || b === null) return Number(a === null) - Number(b === null);
   const sign = down ? -1 : 1;

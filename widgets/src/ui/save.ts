@@ -1,9 +1,8 @@
-import type { Side } from "../contract";
-import { pngOf } from "../draw/png";
-import { svgOf } from "../draw/svg";
-import type { PaneSet } from "../paneset";
+import type { Side } from "../core/contract";
+import { pngOf } from "../graph/draw/png";
+import { svgOf } from "../graph/draw/svg";
+import type { PaneSet } from "../graph/paneset";
 
-/** Hands bytes to the browser as a file to keep. */
 export function saveFile(name: string, content: Blob): void {
   const url = URL.createObjectURL(content);
   const link = document.createElement("a");

@@ -1,7 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { Terms } from "./terms";
 
-/** A part of the side panel, with its heading. */
 export function Section({ title, children }: { title: string; children: ComponentChildren }) {
   return (
     <section>
@@ -13,7 +12,6 @@ export function Section({ title, children }: { title: string; children: Componen
   );
 }
 
-/** A name and what is told of it, in a list of such. */
 export function Row({ name, children }: { name: string; children: ComponentChildren }) {
   return (
     <>

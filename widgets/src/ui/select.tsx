@@ -1,34 +1,29 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { Option } from "../contract";
-import { onKeys } from "../keys";
+import type { Option } from "../core/contract";
+import { useKeys } from "./hooks";
 import { Down } from "./icons";
 
 interface Props {
-  /** Names the control for people and for tests. */
   label: string;
-  /** What it chooses, in a sentence. */
-  told: string;
+  help: string;
   name: string;
   options: readonly Option[];
   value: string;
   disabled?: string;
-  /** A word that stands before the value, such as "colour:". */
   prefix?: string;
   align?: "left" | "right";
   /** Closed, it shows the label up to its first dot. */
   brief?: boolean;
   onPick(id: string): void;
-  /** Shown below the options. */
   footer?: (close: () => void) => preact.ComponentChildren;
 }
 
-/** A list is never lower than this, in pixels. */
 const LEAST = 90;
 
 /** A select whose disabled options tell their reason. */
 export function Select({
   label,
-  told,
+  help,
   name,
   options,
   value,
@@ -98,24 +93,22 @@ export function Select({
     list.current?.children[at]?.scrollIntoView({ block: "nearest" });
   }, [at, open]);
 
-  useLayoutEffect(() => {
-    onKeys(box.current, (event) => {
-      const typing = event.target instanceof HTMLInputElement;
-      if (!open) {
-        if ((event.key !== "ArrowDown" && event.key !== "ArrowUp") || unusable) return false;
-        toggle();
-        return true;
-      }
-      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-      if (step) setAt((at + step + options.length) % options.length);
-      else if (event.key === "Escape") leave();
-      else if (!typing && (event.key === "Enter" || event.key === " ")) pick(options[at]);
-      else if (!typing && event.key.length === 1) {
-        const found = options.findIndex((o) => o.label.toLowerCase().startsWith(event.key.toLowerCase()));
-        if (found >= 0) setAt(found);
-      } else return false;
+  useKeys(box, (event) => {
+    const typing = event.target instanceof HTMLInputElement;
+    if (!open) {
+      if ((event.key !== "ArrowDown" && event.key !== "ArrowUp") || unusable) return false;
+      toggle();
       return true;
-    });
+    }
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) setAt((at + step + options.length) % options.length);
+    else if (event.key === "Escape") leave();
+    else if (!typing && (event.key === "Enter" || event.key === " ")) pick(options[at]);
+    else if (!typing && event.key.length === 1) {
+      const found = options.findIndex((o) => o.label.toLowerCase().startsWith(event.key.toLowerCase()));
+      if (found >= 0) setAt(found);
+    } else return false;
+    return true;
   });
 
   return (
@@ -127,8 +120,8 @@ export function Select({
         aria-expanded={open}
         aria-label={`${label}: ${current?.label ?? "none"}`}
         aria-disabled={unusable !== ""}
-        title={unusable || `${label}: ${current?.label ?? "none"}\n${told}`}
-        aria-description={unusable || told}
+        title={unusable || `${label}: ${current?.label ?? "none"}\n${help}`}
+        aria-description={unusable || help}
         onClick={toggle}
       >
         {prefix && <span class="rt-prefix">{prefix}</span>}

@@ -1,41 +1,35 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { onKeys } from "../keys";
+import { useKeys, useResize } from "./hooks";
 import { MoreMenu } from "./menu";
 
 interface Props<T extends string> {
   names: readonly T[];
   name: T;
-  /** Names the list for people. */
   title: string;
   label(name: NoInfer<T>): string;
-  /** What each shows, in a sentence. */
-  told(name: NoInfer<T>): string;
+  help(name: NoInfer<T>): string;
   onPick(name: NoInfer<T>): void;
-  /** What stands at the end of a row. */
   children?: ComponentChildren;
 }
 
 interface ListProps<T extends string> extends Props<T> {
   class: string;
-  /** The attribute by which tests find a tab. */
   mark: "tab" | "segment" | "order" | "help";
 }
 
 /** Tabs of which one is chosen: arrow keys go around, Home and End to the ends. */
 export function TabList<T extends string>(props: ListProps<T>) {
-  const { names, name, title, label, told, onPick, mark } = props;
+  const { names, name, title, label, help, onPick, mark } = props;
   const box = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => {
-    onKeys(box.current, ({ key }) => {
-      const at = names.indexOf(name);
-      const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: -1 }[key];
-      if (to === undefined) return false;
-      const next = names.at(to % names.length)!;
-      onPick(next);
-      box.current?.querySelector<HTMLElement>(`[data-${mark}="${next}"]`)?.focus();
-      return true;
-    });
+  useKeys(box, ({ key }) => {
+    const at = names.indexOf(name);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: -1 }[key];
+    if (to === undefined) return false;
+    const next = names.at(to % names.length)!;
+    onPick(next);
+    box.current?.querySelector<HTMLElement>(`[data-${mark}="${next}"]`)?.focus();
+    return true;
   });
   // The chosen one stays in view where there is no room for all.
   useLayoutEffect(() => {
@@ -57,7 +51,7 @@ export function TabList<T extends string>(props: ListProps<T>) {
           {...{ [`data-${mark}`]: one }}
           aria-selected={one === name}
           tabIndex={one === name ? 0 : -1}
-          title={told(one)}
+          title={help(one)}
           onClick={() => onPick(one)}
         >
           {label(one)}
@@ -75,26 +69,19 @@ export function TabRow<T extends string>(props: Props<T>) {
   const { names, name, label, onPick } = props;
   const box = useRef<HTMLDivElement>(null);
   const [crowded, setCrowded] = useState(false);
-  useLayoutEffect(() => {
-    const row = box.current!;
-    const measure = (): void => {
-      const list = row.querySelector<HTMLElement>("[role=tablist]")!;
-      const last = list.lastElementChild as HTMLElement | null;
-      const end = row.querySelector<HTMLElement>(".rt-end")?.offsetWidth ?? 0;
-      setCrowded(last !== null && last.offsetLeft + last.offsetWidth > row.clientWidth - end);
-    };
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(row);
-    return () => observer.disconnect();
-  }, [names.length]);
+  const measure = (row: HTMLElement): void => {
+    const last = row.querySelector("[role=tablist]")!.lastElementChild as HTMLElement | null;
+    const end = row.querySelector<HTMLElement>(".rt-end")?.offsetWidth ?? 0;
+    setCrowded(last !== null && last.offsetLeft + last.offsetWidth > row.clientWidth - end);
+  };
+  useResize(box, measure, [names.length]);
   return (
     <div class={`rt-tabrow ${crowded ? "rt-crowded" : ""}`} ref={box}>
       <TabList {...props} class="rt-tabs" mark="tab" />
       {crowded && (
         <MoreMenu
           label={`All ${names.length} tabs`}
-          told="There is no room for all of them in the row."
+          help="There is no room for all of them in the row."
           name="tabs"
           items={() =>
             names.map((one) => ({

@@ -1,10 +1,10 @@
 import { useState } from "preact/hooks";
-import type { BuildStory, Candidate, Contest } from "../contract";
-import type { ExplorerState } from "../explorerstate";
-import { ending, GLYPH, NONE, plural, quantity, shorten } from "../format";
-import { contestShown, marginWords } from "../story";
+import { contestShown, marginWords } from "../core/build_log";
+import type { BuildStory, Candidate, Contest } from "../core/contract";
+import { ending, GLYPH, NONE, plural, quantity, shorten } from "../core/format";
+import type { ExplorerState } from "../explorer/explorer_state";
 import { Name } from "./cells";
-import { type Column, Rows } from "./rows";
+import { type Column, column, Rows } from "./rows";
 import { Terms } from "./terms";
 
 /** Tactics were timed where the engine was built, which need not be where it runs. */
@@ -15,7 +15,6 @@ const UNTIMED = {
   rtx: "TensorRT-RTX chooses kernels on the GPU where the engine runs, so that its log times none.",
 };
 
-/** Which tactic won for each layer, and against which others. */
 export function Tactics({ explorer, story }: { explorer: ExplorerState; story: BuildStory }) {
   const { study } = explorer;
   const { contests } = story;
@@ -59,7 +58,6 @@ export function Tactics({ explorer, story }: { explorer: ExplorerState; story: B
   );
 }
 
-/** What the log says of memory, and what else is worth knowing. */
 export function Memory({ story: { memory, notes } }: { story: BuildStory }) {
   return (
     <>
@@ -136,50 +134,26 @@ function Candidates({ contest }: { contest: Contest }) {
 const timeOf = ({ tactic }: Candidate): number => tactic.milliseconds;
 
 const COLUMNS: Column<Contest>[] = [
-  {
-    key: "name",
-    label: "Layer",
-    by: ({ layer }) => layer,
-    cell: ({ layer }) => <Name text={layer} />,
-  },
-  {
-    key: "winner",
-    label: "Winner",
+  column("Layer", ({ layer }) => layer, { cell: ({ layer }) => <Name text={layer} /> }),
+  column("Winner", ({ candidates }) => candidates[0]?.name ?? "", {
     extra: "rt-extra",
-    by: ({ candidates }) => candidates[0]?.name ?? "",
     cell: ({ candidates }) => <Name text={candidates[0]?.name || NONE} extra="rt-extra" />,
-  },
-  {
-    key: "time",
-    label: "Time",
+  }),
+  column("Time", ({ candidates }) => (candidates[0] ? timeOf(candidates[0]) : null), {
     title: TIMED,
     numeric: true,
-    by: ({ candidates }) => (candidates[0] ? timeOf(candidates[0]) : null),
-    cell: ({ candidates }) => (
-      <td class="rt-num" title={TIMED}>
-        {candidates[0] ? `${GLYPH.reported} ${quantity(timeOf(candidates[0]), "ms")}` : NONE}
-      </td>
-    ),
-  },
-  {
-    key: "margin",
-    label: "Won by",
+    text: ({ candidates }) => candidates[0] && `${GLYPH.reported} ${quantity(timeOf(candidates[0]), "ms")}`,
+    hover: () => TIMED,
+  }),
+  column("Won by", ({ margin }) => margin, {
     title: "Time of the next tactic by that of the winner",
     numeric: true,
-    by: ({ margin }) => margin,
-    cell: ({ margin }) => (
-      <td class="rt-num" title={marginWords(margin)}>
-        {margin === null ? NONE : `${margin.toFixed(2)}×`}
-      </td>
-    ),
-  },
-  {
-    key: "count",
-    label: "Timed",
+    text: ({ margin }) => margin !== null && `${margin.toFixed(2)}×`,
+    hover: ({ margin }) => marginWords(margin),
+  }),
+  column("Timed", ({ count }) => count, {
     title: "Tactics that were timed, in all combinations of formats",
     numeric: true,
     extra: "rt-extra",
-    by: ({ count }) => count,
-    cell: ({ count }) => <td class="rt-num rt-extra">{count || NONE}</td>,
-  },
+  }),
 ];

@@ -1,4 +1,4 @@
-import { pieces, termAt } from "../terms";
+import { pieces, termAt } from "../core/glossary";
 
 /** A text in which terms can be asked what they mean: by the pointer, by a tap, and with the Tab key. */
 export function Terms({ text }: { text: string }) {

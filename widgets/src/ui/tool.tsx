@@ -2,10 +2,8 @@ import type { ComponentChildren } from "preact";
 
 interface Props {
   label: string;
-  /** What it does or shows, in a sentence. */
-  told?: string;
+  help?: string;
   icon: ComponentChildren;
-  /** Names it for tests. */
   control?: string;
   pressed?: boolean;
   disabled?: boolean;
@@ -16,7 +14,7 @@ interface Props {
 /** A button that is a picture; its words are in the tooltip. */
 export function Tool({
   label,
-  told = "",
+  help = "",
   icon,
   control,
   pressed,
@@ -29,8 +27,8 @@ export function Tool({
       type="button"
       class={`rt-tool ${extra}`}
       aria-label={label}
-      title={[label, told].filter(Boolean).join("\n")}
-      {...(told ? { "aria-description": told } : {})}
+      title={[label, help].filter(Boolean).join("\n")}
+      {...(help ? { "aria-description": help } : {})}
       {...(control ? { "data-control": control } : {})}
       {...(pressed === undefined ? {} : { "aria-pressed": pressed })}
       disabled={disabled}

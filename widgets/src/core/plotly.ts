@@ -1,0 +1,91 @@
+import type { AnyModel } from "@anywidget/types";
+import { ask, type ExplorerTraits, type Plotted } from "./channel";
+import type { Reply } from "./contract";
+import { gunzip } from "./payload";
+
+interface Pointed {
+  event?: MouseEvent;
+  points: { id?: string }[];
+}
+
+/** An axis as plotly works with it; its methods turn a value into pixels. */
+interface Axis {
+  _offset: number;
+  _length: number;
+  d2p(value: unknown): number;
+}
+
+export interface Trace {
+  type: string;
+  mode?: string;
+  ids?: ArrayLike<string>;
+  x: ArrayLike<unknown>;
+  y: ArrayLike<unknown>;
+  xaxis: string;
+  yaxis: string;
+}
+
+/** What plotly adds to the element that it draws in. */
+export interface Plot extends HTMLElement {
+  data: Plotted["data"];
+  layout: Plotted["layout"];
+  _fullData: Trace[];
+  _fullLayout: Record<string, Axis>;
+  on(name: "plotly_click" | "plotly_hover", listener: (event: Pointed) => void): void;
+  on(name: "plotly_unhover" | "plotly_afterplot", listener: () => void): void;
+}
+
+export interface Plotly {
+  react(
+    place: HTMLElement,
+    data: Plotted["data"],
+    layout: Plotted["layout"],
+    config: Record<string, unknown>,
+  ): Promise<Plot>;
+  purge(place: HTMLElement): void;
+  downloadImage(
+    figure: Plotted,
+    options: { format: string; filename: string; width: number; height: number; scale: number },
+  ): Promise<string>;
+}
+
+/** One copy serves every Explorer of the page. */
+let loaded: Promise<Plotly> | null = null;
+
+/**
+ * Asks the kernel for plotly and imports it. It comes as a message and not as a trait, so that its megabytes are never
+ * part of a saved notebook.
+ */
+export function loadPlotly(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<Plotly> {
+  loaded ??= received(model, end).then(async (data) => {
+    const packed = new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+    const text = await gunzip(packed).text();
+    const url = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
+    try {
+      const module: { default: Plotly } = await import(url);
+      return module.default;
+    } finally {
+      URL.revokeObjectURL(url);
+    }
+  });
+  loaded.catch(() => {
+    loaded = null;
+  });
+  return loaded;
+}
+
+function received(model: AnyModel<ExplorerTraits>, end: AbortSignal): Promise<DataView> {
+  return new Promise((resolve, reject) => {
+    const take = (reply: Reply, buffers: DataView[]): void => {
+      if (reply.type !== "plotly" || !buffers[0]) return;
+      model.off("msg:custom", take);
+      resolve(buffers[0]);
+    };
+    model.on("msg:custom", take);
+    end.addEventListener("abort", () => {
+      model.off("msg:custom", take);
+      reject(new Error("The view was closed."));
+    });
+    ask(model, { type: "plotly" });
+  });
+}

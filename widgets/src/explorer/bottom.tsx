@@ -1,0 +1,142 @@
+import type { RefObject } from "preact";
+import { declared, drawnHere, segmentLabel, segmentTold } from "../panels/page";
+import { Save } from "../ui/icons";
+import { MoreMenu } from "../ui/menu";
+import { TabList, TabRow } from "../ui/tabs";
+import type { ExplorerState } from "./explorer_state";
+import { LayerChart } from "./layer_chart";
+import { LateView } from "./lazy_tab";
+import { RandomBanner } from "./random_input";
+import { saveFigures, visibleFigures } from "./save_figures";
+import { Standings } from "./stage_status";
+
+/** Where the view holds the order of the bars, and what can be chosen. */
+const ORDER = "layers.order";
+const ORDERS = ["step", "time"] as const;
+const ORDER_LABELS = { step: "by step", time: "by time" };
+const ORDER_TOLD = {
+  step: "The bars stand in the order in which the engine runs its layers.",
+  time: "The layers that take longest stand first.",
+};
+
+interface Props {
+  explorer: ExplorerState;
+  height: number;
+  box: RefObject<HTMLDivElement | null>;
+}
+
+export function Bottom({ explorer, height, box }: Props) {
+  const { tabs, tab, segments, segment } = explorer.page.value;
+  const found = explorer.findings.value?.items.length;
+  const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
+  const { label, panels, part } = declared(tab);
+  const late = panels.length && (!segment || drawnHere(segment)) ? "" : part;
+  const wide = explorer.roomy.value;
+  const choice = segments.length > 1 && segment && (
+    <TabList
+      class="rt-segments rt-small rt-parts"
+      mark="segment"
+      title={label}
+      names={segments}
+      name={segment}
+      label={segmentLabel}
+      help={segmentTold}
+      onPick={(one) => explorer.set(tab, one)}
+    />
+  );
+  const told = (
+    <>
+      {choice}
+      {tab === "accuracy" && <Standings explorer={explorer} stages={["compared", "scored"]} />}
+    </>
+  );
+  return (
+    <div class="rt-bottom" style={{ flexBasis: `${height}px` }} ref={box}>
+      <TabRow
+        title="Charts and tables"
+        names={tabs}
+        name={tab}
+        label={(name) =>
+          name === "findings" && found ? `${declared(name).label} ${found}` : declared(name).label
+        }
+        help={(name) => declared(name).told}
+        onPick={(name) => explorer.study.change({ tab: name })}
+      >
+        <MoreMenu
+          label="Save the figures"
+          help="The figures of the tab with their title and the sources of their numbers."
+          name="picture"
+          icon={<Save />}
+          items={() =>
+            (["svg", "png"] as const).map((format) => ({
+              id: format,
+              label: `Figures as ${format.toUpperCase()}`,
+              reason: visibleFigures(explorer).length ? "" : "This tab shows no figure",
+              pick: () => void saveFigures(explorer, format),
+            }))
+          }
+        />
+      </TabRow>
+      <div class="rt-under">
+        <section aria-label={label}>
+          {segment === "layers" && (
+            <div class="rt-caption">
+              {choice}
+              {explorer.study.engine.value && (
+                <TabList
+                  class="rt-segments rt-small rt-parts"
+                  mark="order"
+                  title="Order of the layers"
+                  names={ORDERS}
+                  name={order}
+                  label={(one) => ORDER_LABELS[one]}
+                  help={(one) => ORDER_TOLD[one]}
+                  onPick={(one) => explorer.set(ORDER, one)}
+                />
+              )}
+              <Standings explorer={explorer} stages={["timed"]} />
+            </div>
+          )}
+          {segment === "errors" && <div class="rt-caption">{told}</div>}
+          <LayerChart
+            explorer={explorer}
+            name="timing"
+            figure={order === "time" ? "longest" : "timing"}
+            hidden={segment !== "layers"}
+          />
+          <RandomBanner explorer={explorer} hidden={segment !== "errors"} />
+          {segment === "errors" && (
+            <LayerChart explorer={explorer} name="accuracy" hidden={uncompared(explorer)} />
+          )}
+          {late && (
+            <LateView
+              key={`${late} ${segment}`}
+              explorer={explorer}
+              tab={late}
+              given={segment ? { name: segment, choice: choice && told } : {}}
+            />
+          )}
+        </section>
+        {wide && (
+          <section aria-label={declared("accuracy").label} hidden={segment !== "layers"}>
+            <div class={`rt-caption ${uncompared(explorer) ? "rt-alone" : ""}`}>
+              <h4>{declared("accuracy").label}</h4>
+              <Standings explorer={explorer} stages={["compared", "scored"]} beside={!uncompared(explorer)} />
+            </div>
+            <RandomBanner explorer={explorer} hidden={segment !== "layers"} />
+            <LayerChart
+              explorer={explorer}
+              name="accuracy"
+              hidden={segment !== "layers" || uncompared(explorer)}
+            />
+          </section>
+        )}
+      </div>
+    </div>
+  );
+}
+
+const uncompared = (explorer: ExplorerState): boolean =>
+  explorer
+    .standings()
+    .some(({ stage, state }) => stage === "compared" && !["done", "partial"].includes(state));

@@ -1,0 +1,479 @@
+import type { Box, Port, Role, Side } from "../core/contract";
+import {
+  colourOf,
+  GLYPH,
+  NONE,
+  opsOf,
+  plural,
+  REASON_GLYPH,
+  ROLE_WORDS,
+  shorten,
+  shortOp,
+  titleOf,
+  withSpread,
+} from "../core/format";
+import { SIDES, type Study } from "../core/state";
+import { groupOf, layerPlace, noun } from "../graph/aria_text";
+import { trace } from "../graph/highlight";
+import { combined, engineSide, sourceOf } from "../graph/overlay";
+import { readBy } from "../panels/thresholds";
+import { CalibratedView, TensorView } from "../ui/histogram";
+import { Downstream, Path, Save, Upstream, Zoom } from "../ui/icons";
+import { Row, Section } from "../ui/section";
+import { Tool } from "../ui/tool";
+import type { ExplorerState } from "./explorer_state";
+import { askFusion, fusionOf } from "./fusion";
+import { Pinning } from "./node_precision";
+import { Overview } from "./overview";
+
+const MOST_LINKS = 60;
+const LONGEST = 400;
+const SHORT = 60;
+const MOST_ENDS = 8;
+
+/** Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histograms. */
+export function Panel({ explorer }: { explorer: ExplorerState }) {
+  const { study } = explorer;
+  const { anchor } = study.view.value;
+  const ids = study.selected(anchor);
+  const box = ids.length === 1 ? study.box(anchor, ids[0]!) : null;
+  return (
+    <aside class="rt-panel" aria-label="Details of the selection">
+      {box ? (
+        <One explorer={explorer} side={anchor} box={box} />
+      ) : ids.length > 1 ? (
+        <Several explorer={explorer} side={anchor} ids={ids} />
+      ) : (
+        <Overview explorer={explorer} />
+      )}
+    </aside>
+  );
+}
+
+/** Several boxes, or a group: their numbers together, and where they went. */
+function Several({ explorer, side, ids }: { explorer: ExplorerState; side: Side; ids: readonly string[] }) {
+  const { study } = explorer;
+  const group = groupOf(study, side, ids);
+  const count = plural(ids.length, noun(side));
+  const at = group && study.drawn(side)?.place.get(group.id);
+  return (
+    <>
+      <h3 title={shorten(group?.title ?? "", LONGEST)}>{group ? breakable(group.title) : count}</h3>
+      {group && (
+        <p class="rt-quiet">
+          {[`group of ${count}`, ...group.details.map(({ value }) => breakable(value))].join(" · ")}
+        </p>
+      )}
+      <Actions explorer={explorer} side={side} ids={ids} />
+      <Fusion explorer={explorer} side={side} />
+      {group && (
+        <button type="button" class="rt-field" data-control="fold" onClick={() => study.toggle(group.id)}>
+          {study.drawn(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
+        </button>
+      )}
+      <Numbers explorer={explorer} side={side} ids={ids} group={group} />
+      {side === "node" && <Pinning explorer={explorer} boxes={explorer.selectedBoxes()} />}
+      <Section title={group ? "Members" : "Selected"}>
+        <Jumps explorer={explorer} side={side} ids={ids} />
+      </Section>
+      {partners(study, side).map((other) => (
+        <Section key={other} title={other === "node" ? "From nodes" : inWhere(study, other)}>
+          <Jumps explorer={explorer} side={other} ids={study.selected(other)} />
+        </Section>
+      ))}
+    </>
+  );
+}
+
+const partners = (study: Study, side: Side): Side[] =>
+  SIDES.filter((other) => other !== side && study.selected(other).length > 0);
+
+const inWhere = (study: Study, side: Exclude<Side, "node">): string =>
+  study.other.value ? `In layers of ${study.variantTitle(study.engineOf(side)?.variant)}` : "In layers";
+
+function Actions({ explorer, side, ids }: { explorer: ExplorerState; side: Side; ids: readonly string[] }) {
+  const { paneSet } = explorer;
+  const nodes = explorer.selectedNodes();
+  return (
+    <div class="rt-actions" role="toolbar" aria-label="Actions">
+      <Tool
+        label="What comes before (u)"
+        help="Everything that the selection is computed from stands out."
+        control="trace-up"
+        icon={<Upstream />}
+        onClick={() => trace(paneSet, side, ids, "up")}
+      />
+      <Tool
+        label="What follows (d)"
+        help="Everything that is computed from the selection stands out."
+        control="trace-down"
+        icon={<Downstream />}
+        onClick={() => trace(paneSet, side, ids, "down")}
+      />
+      <Tool
+        label="Paths between two (p)"
+        help="All that lies between two selected boxes stands out."
+        control="trace-path"
+        icon={<Path />}
+        onClick={() => trace(paneSet, side, ids, "path")}
+      />
+      <Tool
+        label="Zoom to the selection (z)"
+        help="As large as it can be in its pane."
+        control="zoom"
+        icon={<Zoom />}
+        onClick={() => paneSet.zoomToSelection(side)}
+      />
+      {!explorer.saved && (
+        <Tool
+          label={explorer.unusable() || "Save the nodes as ONNX"}
+          help="The selected nodes as a model of their own, to build or to send alone."
+          control="extract"
+          disabled={!nodes.length || explorer.unusable() !== ""}
+          icon={<Save />}
+          onClick={() => explorer.extract()}
+        />
+      )}
+    </div>
+  );
+}
+
+function Fusion({ explorer, side }: { explorer: ExplorerState; side: Side }) {
+  const asked = fusionOf(explorer, side);
+  if (!asked) return null;
+  const reason = explorer.busy();
+  return (
+    <button
+      type="button"
+      class="rt-field"
+      data-control="why"
+      disabled={reason !== ""}
+      title={reason || "Parts of the model are built with one thing changed; it takes about a second"}
+      onClick={() => askFusion(explorer, asked)}
+    >
+      {asked.label}
+    </button>
+  );
+}
+
+function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box: Box }) {
+  const { study } = explorer;
+  const engine = study.engineOf(engineSide(side));
+  const known = side === "node" ? explorer.calibration.value : null;
+  const streams = new Set(engine?.graph.boxes.map(({ stream }) => stream));
+  const layer = box.kind === "layer";
+  const about = [
+    layer
+      ? !study.whole(side)?.boxes.includes(box)
+        ? "sync step, not drawn"
+        : box.slim
+          ? "overhead"
+          : "layer"
+      : box.kind === "node"
+        ? shorten(box.op, SHORT)
+        : `graph ${box.kind}`,
+    layer && side === "other" && study.variantTitle(engine?.variant),
+    layer && box.precision,
+    layer && streams.size > 1 && `stream ${box.stream}`,
+    box.body,
+  ];
+  return (
+    <>
+      <h3 title={shorten(box.title, LONGEST)}>{breakable(titleOf(box))}</h3>
+      <p class="rt-quiet">{about.filter(Boolean).join(" · ")}</p>
+      <Actions explorer={explorer} side={side} ids={[box.id]} />
+      <Fusion explorer={explorer} side={side} />
+      {layer ? (
+        <FromNodes explorer={explorer} side={side} box={box} />
+      ) : (
+        box.kind === "node" &&
+        ENGINES.map(
+          (which) =>
+            study.engineOf(which) && <InLayer key={which} explorer={explorer} side={which} box={box} />,
+        )
+      )}
+      <Numbers explorer={explorer} side={side} ids={[box.id]} />
+      {box.kind === "node" && <Pinning explorer={explorer} boxes={[box]} />}
+      {study.follows(side) && <p class="rt-quiet">{study.coming("Its tensors and numbers")}</p>}
+      {box.details.length > 0 && (
+        <Section title={layer ? "Layer" : "Attributes"}>
+          <dl>
+            {box.details.map(({ key, value }) => (
+              <Row key={key} name={key}>
+                {shorten(value, LONGEST)}
+              </Row>
+            ))}
+          </dl>
+        </Section>
+      )}
+      <Ports
+        explorer={explorer}
+        side={side}
+        box={box}
+        title="Inputs"
+        ports={box.inputs.filter(({ constant }) => !constant)}
+      />
+      <Ports explorer={explorer} side={side} box={box} title="Outputs" ports={box.outputs} />
+      <Ports
+        explorer={explorer}
+        side={side}
+        box={box}
+        title="Weights"
+        ports={box.inputs.filter(({ constant }) => constant)}
+      />
+      {known &&
+        readBy(known.values, [box.id]).map((value) => (
+          <CalibratedView key={value.value} known={known} value={value} chosen={engine?.calibrator ?? ""} />
+        ))}
+      {box.id === explorer.inspected.value && !explorer.saved && (
+        <Tensors explorer={explorer} node={box.id} />
+      )}
+    </>
+  );
+}
+
+const ENGINES = ["layer", "other"] as const;
+
+function InLayer({
+  explorer,
+  side,
+  box,
+}: {
+  explorer: ExplorerState;
+  side: (typeof ENGINES)[number];
+  box: Box;
+}) {
+  const { study } = explorer;
+  const links = study.mappingOf(side);
+  const missing = links.unmapped(box.id);
+  const of = study.other.value ? ` · ${study.variantTitle(study.engineOf(side)!.variant)}` : "";
+  if (missing) {
+    return (
+      <Section title={`No layer${of}`}>
+        <p class="rt-reason">
+          <b>{REASON_GLYPH[missing.reason]}</b> {missing.text || missing.reason}
+        </p>
+      </Section>
+    );
+  }
+  return (
+    <>
+      {links.pairsOfNode(box.id).map(({ layer, evidence, role }) => {
+        const place = layerPlace(study, side, layer);
+        const home = links.homeOf(layer);
+        const others = links.nodesOf([layer]).filter((id) => !home.includes(id));
+        return (
+          <Section key={layer} title={`${place ? `Layer ${place.at} of ${place.of}` : "Layer"}${of}`}>
+            <Jumps explorer={explorer} side={side} ids={[layer]} />
+            {role !== "work" && <p>It {ROLE_WORDS[role]} this node.</p>}
+            <p class={`rt-evidence ${evidence === "inferred" ? "rt-inferred" : ""}`}>
+              {explorer.evidenceWords(side, box.id, layer)}
+            </p>
+            <Company explorer={explorer} words="together with" ids={home.filter((id) => id !== box.id)} />
+            <Company
+              explorer={explorer}
+              words="and with a part of"
+              ids={others.filter((id) => id !== box.id)}
+            />
+          </Section>
+        );
+      })}
+    </>
+  );
+}
+
+function Company({
+  explorer,
+  words,
+  ids,
+}: {
+  explorer: ExplorerState;
+  words: string;
+  ids: readonly string[];
+}) {
+  if (!ids.length) return null;
+  return (
+    <>
+      <p class="rt-quiet">{words}</p>
+      <Jumps explorer={explorer} side="node" ids={ids} />
+    </>
+  );
+}
+
+function FromNodes({ explorer, side, box }: { explorer: ExplorerState; side: Side; box: Box }) {
+  const pairs = explorer.study.mappingOf(engineSide(side)).pairsOfLayer(box.id);
+  const place = layerPlace(explorer.study, side, box.id);
+  const nodesOf = (wanted: Role): string[] =>
+    pairs.flatMap(({ node, role }) => (role === wanted ? node : []));
+  const run = nodesOf("work");
+  const served = [...new Set(pairs.map(({ role }) => role))].filter((role) => role !== "work");
+  const words = [...new Set(pairs.map(({ node }) => explorer.evidenceWords(side, node, box.id)))];
+  return (
+    <Section title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(run.length, "node")}`}>
+      {pairs.length ? (
+        <>
+          <Jumps explorer={explorer} side="node" ids={run} />
+          {served.map((role) => (
+            <Company key={role} explorer={explorer} words={ROLE_WORDS[role]} ids={nodesOf(role)} />
+          ))}
+          <p
+            class={`rt-evidence ${pairs.some(({ evidence }) => evidence === "inferred") ? "rt-inferred" : ""}`}
+          >
+            {words.join("; ")}
+          </p>
+        </>
+      ) : (
+        <p class="rt-quiet">The compiler added this step; it stands for no node.</p>
+      )}
+    </Section>
+  );
+}
+
+interface NumbersProps {
+  explorer: ExplorerState;
+  side: Side;
+  ids: readonly string[];
+  group?: Box | null;
+}
+
+function Numbers({ explorer, side, ids, group }: NumbersProps) {
+  const shown = (explorer.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
+    const reading = combined(overlay, side, ids, group);
+    return reading ? [{ overlay, reading }] : [];
+  });
+  if (!shown.length) return null;
+  return (
+    <Section title="Numbers">
+      <dl>
+        {shown.map(({ overlay, reading }) => (
+          <Row key={overlay.id} name={overlay.title}>
+            <span
+              class={`rt-number ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
+              title={[sourceOf(overlay), reading.note].filter(Boolean).join("\n")}
+            >
+              {GLYPH[overlay.origin]} <b>{withSpread(reading.value, reading.spread, overlay.unit)}</b>
+            </span>
+            {reading.how && <small>{reading.how}</small>}
+            {reading.shared > 1 && (
+              <small>one number for {plural(reading.shared, noun(side))} together</small>
+            )}
+            {reading.note && <small title={reading.note}>{shorten(alone(reading.note), LONGEST)}</small>}
+          </Row>
+        ))}
+      </dl>
+    </Section>
+  );
+}
+
+function Tensors({ explorer, node }: { explorer: ExplorerState; node: string }) {
+  const found = explorer.inspection.value;
+  if (found?.node !== node)
+    return (
+      <Section title="Tensors">
+        <p class="rt-quiet" data-control="measuring">
+          {explorer.unusable() || (explorer.waits.value ? "waiting for the kernel…" : "measuring…")}
+        </p>
+      </Section>
+    );
+  return (
+    <>
+      {found.tensors.map((tensor) => (
+        <TensorView key={tensor.kind + tensor.name} tensor={tensor} />
+      ))}
+      {found.note && (
+        <Section title="Tensors">
+          <p class="rt-quiet">{found.note}</p>
+        </Section>
+      )}
+    </>
+  );
+}
+
+/** A name that breaks between its parts rather than within them. */
+const breakable = (name: string): string => shorten(name, LONGEST).replace(/[/_.]/g, "$&\u200b");
+
+/** A note without its end that says how many share the number, which stands above it. */
+const alone = (note: string): string => note.replace(/, together with \d+ other \w+$/, "");
+
+interface PortsProps {
+  explorer: ExplorerState;
+  side: Side;
+  box: Box;
+  title: string;
+  ports: Port[];
+}
+
+function Ports({ explorer, side, box, title, ports }: PortsProps) {
+  if (!ports.length) return null;
+  const graph = explorer.study.whole(side);
+  const [here, there] =
+    title === "Outputs" ? (["source", "target"] as const) : (["target", "source"] as const);
+  const at = graph?.boxes.indexOf(box);
+  const joined = graph?.edges.filter((edge) => edge[here] === at) ?? [];
+  return (
+    <Section title={title}>
+      {ports.map((port, i) => {
+        const ends = new Set(joined.flatMap((edge) => (edge.value === port.name ? edge[there] : [])));
+        return (
+          <p class="rt-port" key={`${port.name}${i}`} title={shorten(port.name, LONGEST)}>
+            <b>{port.shape || NONE}</b> {port.dtype} {port.format}
+            <small>{shorten(port.name, LONGEST)}</small>
+            {[...ends].slice(0, MOST_ENDS).map((end) => {
+              const { id, op, title: name } = graph!.boxes[end]!;
+              return (
+                <button
+                  type="button"
+                  class="rt-link"
+                  key={id}
+                  title={shorten(name, LONGEST)}
+                  onClick={() => explorer.jump(side, id)}
+                >
+                  {title === "Outputs" ? "→" : "←"} {shortOp(op)}
+                </button>
+              );
+            })}
+            {ends.size > MOST_ENDS && ` and ${ends.size - MOST_ENDS} more`}
+          </p>
+        );
+      })}
+    </Section>
+  );
+}
+
+/** Boxes to jump to, each with its operator's colour. */
+export function Jumps({
+  explorer,
+  side,
+  ids,
+}: {
+  explorer: ExplorerState;
+  side: Side;
+  ids: readonly string[];
+}) {
+  const theme = explorer.paneSet.theme.value;
+  return (
+    <ul class="rt-jumps">
+      {ids.slice(0, MOST_LINKS).map((id) => {
+        const box = explorer.study.box(side, id);
+        const family = box ? colourOf(box) : "other";
+        const name = box?.title || id;
+        const ops = box ? opsOf(box, 4) : "";
+        return (
+          <li key={id}>
+            <button
+              type="button"
+              title={shorten(name, LONGEST)}
+              onClick={() => explorer.jump(side, id)}
+              onPointerEnter={() => explorer.study.point(side, id)}
+              onPointerLeave={() => explorer.study.point()}
+            >
+              <i style={{ background: theme.family[family] }} />
+              <b>{ops}</b> <span>{name === ops ? "" : shorten(name, 120)}</span>
+            </button>
+          </li>
+        );
+      })}
+      {ids.length > MOST_LINKS && <li class="rt-quiet">and {ids.length - MOST_LINKS} more</li>}
+    </ul>
+  );
+}

@@ -1,0 +1,96 @@
+import type { Failure } from "../core/contract";
+import { Warning } from "../ui/icons";
+import type { ExplorerState } from "./explorer_state";
+import { Dismiss, Sizes } from "./input_sizes";
+
+/** What was tried, what was found, what to do next; the last good result stays behind the card. */
+export function FailureCard({ explorer }: { explorer: ExplorerState }) {
+  const failure = explorer.failure.value;
+  if (explorer.sizing.value || (failure && asks(explorer, failure))) return <SizesCard explorer={explorer} />;
+  if (!failure) return null;
+  const open = sizable(explorer, failure);
+  return (
+    <div class="rt-veil">
+      <div
+        class="rt-card rt-telling"
+        role="alertdialog"
+        aria-label={titleOf(failure.kind)}
+        data-control="failure"
+      >
+        <h3>
+          <Warning /> {titleOf(failure.kind)}
+        </h3>
+        <div class="rt-said">
+          <p>{failure.message}</p>
+          <Elsewise explorer={explorer} message={failure.message} />
+          {failure.details && (
+            <details>
+              <summary>The compiler's own words</summary>
+              <pre>{failure.details}</pre>
+            </details>
+          )}
+        </div>
+        {open ? (
+          <>
+            <p class="rt-quiet">
+              The sizes of the inputs may be the reason: try others, such as multiples of 32.
+            </p>
+            <Sizes explorer={explorer} />
+          </>
+        ) : (
+          <footer>
+            <Dismiss explorer={explorer} />
+          </footer>
+        )}
+      </div>
+    </div>
+  );
+}
+
+/** Asks for the sizes of the inputs, before the first build and for another one. */
+function SizesCard({ explorer }: { explorer: ExplorerState }) {
+  const lacking = explorer.controls.value.sizes.some((input) => input.lacking);
+  const title = lacking ? "Which sizes do the inputs have?" : "Sizes of the inputs";
+  return (
+    <div class="rt-veil">
+      <div class="rt-card rt-telling" role="dialog" aria-label={title} data-control="sizing">
+        <h3>{title}</h3>
+        <p class="rt-said">
+          {lacking
+            ? "The model leaves them open, and an engine is built for fixed ones. The numbers here are proposals that follow from the graph: put in what you run."
+            : "Other sizes begin anew: variants of the present sizes go."}
+        </p>
+        <Sizes explorer={explorer} />
+      </div>
+    </div>
+  );
+}
+
+/** Where another backend is to be had that a message names in Python. */
+function Elsewise({ explorer, message }: { explorer: ExplorerState; message: string }) {
+  const backend = /backend="([^"]+)"/.exec(message)?.[1];
+  if (!backend || explorer.saved) return null;
+  const offered = explorer.controls.value.compilers.find(({ id }) => id === backend);
+  return (
+    <p class="rt-quiet">
+      {offered
+        ? `Here: "More settings" (⋯) in the top row, Compiler, ${offered.label}.`
+        : `No menu here offers "${backend}". In a cell, with this Explorer's study: study.add("other", backend="${backend}"), then study.run(["other"]); it appears here.`}
+    </p>
+  );
+}
+
+function asks(explorer: ExplorerState, { kind }: Failure): boolean {
+  return kind === "Unsized" && !explorer.saved && explorer.controls.value.sizes.length > 0;
+}
+
+function sizable(explorer: ExplorerState, { kind }: Failure): boolean {
+  return SIZED.includes(kind) && !explorer.saved && explorer.controls.value.sizes.length > 0;
+}
+
+const SIZED: readonly string[] = ["ModelError", "BuildError", "RunError"];
+
+function titleOf(kind: string): string {
+  const words = kind.replace(/([a-z])([A-Z])/g, (_, a: string, b: string) => `${a} ${b.toLowerCase()}`);
+  return words || "Error";
+}

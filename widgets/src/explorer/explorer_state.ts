@@ -1,0 +1,497 @@
+import type { AnyModel } from "@anywidget/types";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { ask, type ExplorerTraits, follower, type Plotted, publish } from "../core/channel";
+import { isAlive, isGone } from "../core/connection";
+import {
+  type Box,
+  type BuildState,
+  type Calibrated,
+  type Chip,
+  type Choice,
+  type Command,
+  type Controls,
+  type DataState,
+  type Failure,
+  type Findings,
+  type Inspection,
+  type Link,
+  type Panel,
+  type Pin,
+  type Reply,
+  type SaveFile,
+  type Side,
+  type StageStatus,
+  type Status,
+  type Summary,
+  TABS,
+  type Work,
+} from "../core/contract";
+import { EVIDENCE_WORDS, NO_MODEL, plural, REASON_WORDS } from "../core/format";
+import { effectsUntil } from "../core/lifetime";
+import type { Surroundings } from "../core/parts";
+import { loadPlotly, type Plotly } from "../core/plotly";
+import { Study } from "../core/state";
+import { ariaText } from "../graph/aria_text";
+import { unfold } from "../graph/folding";
+import { engineSide } from "../graph/overlay";
+import { PaneSet } from "../graph/paneset";
+import { chosenIn, drawnHere, type Page, pageOf, usable } from "../panels/page";
+import { PanelRequests, type Question } from "../panels/panel_requests";
+import { saveFile } from "../ui/save";
+import { differs, prunable, repinned, repruned } from "./choice";
+import { packedFiles, refused } from "./files";
+import { Fullscreen } from "./fullscreen";
+import { Guide } from "./guide";
+import { withLostWork } from "./kernel_lost";
+import { LazyTabs, TAB_PARTS } from "./lazy_tabs";
+import { LARGER, Presentation } from "./presentation";
+
+/** Nodes that the selection only passes on its way are not measured. */
+const INSPECT_MS = 180;
+
+const SIDE_BY_SIDE = 900;
+
+/** Everything the Explorer shows and does: the study in its panes, the choice, the variants, and the commands. */
+export class ExplorerState {
+  readonly study: Study;
+  readonly paneSet: PaneSet;
+  readonly end: AbortSignal;
+  readonly controls: Signal<Controls>;
+  readonly choice: Signal<Choice>;
+  readonly chips: Signal<Chip[]>;
+  readonly build: Signal<BuildState>;
+  readonly status: Signal<Status[]>;
+  readonly data: Signal<DataState>;
+  readonly charts: Signal<Record<string, Plotted>>;
+  readonly notice: Signal<string>;
+  readonly height: Signal<number>;
+  /** The height in pixels; one that nobody chose is what the window has room for. */
+  readonly pixelHeight: ReadonlySignal<number>;
+  readonly fullscreen: Fullscreen;
+  readonly presentation: Presentation;
+  readonly guide: Guide;
+  readonly inspection: Signal<Inspection | null>;
+  readonly calibration: Signal<Calibrated | null> = signal(null);
+  readonly summary: Signal<Summary | null> = signal(null);
+  readonly findings: Signal<Findings | null> = signal(null);
+  readonly picked: Signal<string> = signal("");
+  /** The pins before they were changed, until the choice is built. */
+  readonly pinsBefore: Signal<Pin[] | null> = signal(null);
+  readonly treatedBefore: Signal<string[] | null> = signal(null);
+  readonly elsewhere: Signal<string> = signal("");
+  readonly link: Signal<string> = signal("");
+  /** This is a report: what needs a kernel is left out. */
+  readonly saved: boolean;
+  readonly alive: ReadonlySignal<boolean> = computed(() => isAlive(this.study.kernelState.value));
+  /** Whether something was asked of a kernel that is busy with something else. */
+  readonly waits: ReadonlySignal<boolean> = computed(
+    () => this.study.kernelState.value === "busy" && this.#unheard.value.size > 0,
+  );
+  /** What the kernel was doing when it went. */
+  readonly lost: Signal<string> = signal("");
+  readonly help: Signal<boolean> = signal(false);
+  /** The model that was asked for, until the kernel has it or has failed. */
+  readonly opening: Signal<string> = signal("");
+  readonly width: Signal<number> = signal(1200);
+  /** A failure that the browser found itself, or that a red chip tells of; it stands before the kernel's. */
+  readonly ownFailure: Signal<Failure | null> = signal(null);
+  readonly failure: ReadonlySignal<Failure | null>;
+  /** Whether the card stands that names sizes, where nothing failed. */
+  readonly sizing: Signal<boolean> = signal(false);
+  /** Whether a card stands over the panes: of a failure, or of sizes. */
+  readonly cardShown: ReadonlySignal<boolean> = computed(
+    () => this.sizing.value || this.failure.value !== null,
+  );
+  readonly stale: ReadonlySignal<boolean>;
+  /** One sentence about the selection, for the live region and the status line. */
+  readonly sentence: ReadonlySignal<string>;
+  /** The node whose tensors the panel shows: the only one that is selected. */
+  readonly inspected: ReadonlySignal<string> = computed(() => {
+    const [only, ...more] = this.study.view.value.anchor === "node" ? this.selectedNodes() : [];
+    return only !== undefined && !more.length ? only : "";
+  });
+  readonly page: ReadonlySignal<Page>;
+  readonly roomy: ReadonlySignal<boolean>;
+  readonly requests: PanelRequests;
+  /** The code of tabs, which comes when one is opened, or when nothing is left to draw. */
+  readonly lazyTabs: LazyTabs;
+  readonly #model: AnyModel<ExplorerTraits>;
+  readonly #kernelFailure: Signal<Failure | null>;
+  /** What was asked and not taken up yet. */
+  readonly #unheard: Signal<ReadonlySet<Command>> = signal(new Set());
+  #plotly: Promise<Plotly> | null = null;
+  /** The pins that were chosen here, as text. */
+  #pinned = "";
+  #treated = "";
+
+  constructor(
+    model: AnyModel<ExplorerTraits>,
+    root: HTMLElement,
+    end: AbortSignal,
+    part: Surroundings["part"],
+  ) {
+    this.#model = model;
+    this.end = end;
+    this.lazyTabs = new LazyTabs(part);
+    const saved = model.get("saved");
+    this.saved = saved !== undefined;
+    this.study = new Study(model as unknown as ConstructorParameters<typeof Study>[0], end);
+    this.paneSet = new PaneSet(this.study, root, end);
+    const trait = follower(model, end, (error) => this.study.fail(error));
+    this.controls = trait("controls");
+    this.choice = trait("choice");
+    this.chips = trait("chips");
+    this.build = trait("build");
+    this.status = trait("status");
+    this.data = trait("data");
+    this.charts = trait("charts");
+    this.notice = trait("notice");
+    this.height = trait("height");
+    this.fullscreen = new Fullscreen(root, end, this.width);
+    this.presentation = new Presentation(this, trait("steps"), (steps) => publish(model, "steps", steps));
+    this.pixelHeight = computed(() => {
+      const { on, windowHeight, fittingHeight } = this.fullscreen;
+      return on.value ? windowHeight.value : this.height.value || fittingHeight.value;
+    });
+    this.inspection = trait("inspection");
+    this.study.decode(trait("engine_answer"), this.summary);
+    this.study.decode(trait("build_answer"), this.study.story);
+    this.study.decode(trait("calibration_answer"), this.calibration);
+    this.study.decode(trait("findings_answer"), this.findings);
+    this.#kernelFailure = trait("failure");
+    this.failure = computed(() => this.ownFailure.value ?? this.#kernelFailure.value);
+    this.stale = computed(() => {
+      if (this.saved) return false;
+      const shown = this.study.engine.value?.variant;
+      const chip = this.chips.value.find(({ id }) => id === shown);
+      return chip !== undefined && differs(this.choice.value, chip);
+    });
+    this.sentence = computed(() => ariaText(this.study, this.paneSet.reading.value));
+    this.roomy = computed(() => this.width.value >= SIDE_BY_SIDE * (this.presentation.on.value ? LARGER : 1));
+    this.page = computed(() => {
+      const { engine, view } = this.study;
+      const offered = saved ? saved[view.value.variant] : engine.value?.panels;
+      return pageOf(view.value, {
+        offered: offered ?? [],
+        narrow: !this.roomy.value,
+        live: !this.saved,
+        calibrated: this.calibration.value !== null,
+      });
+    });
+    // A kernel that is busy or gone sends no code: what tabs need is there before one is opened.
+    const loadTabs = (): void => {
+      if (this.study.pictured.value) for (const name of TAB_PARTS) this.lazyTabs.ask(name);
+    };
+    // The library of the charts comes when the first engine is drawn: before, it would keep that one waiting.
+    // In a report nothing waits for it: it is unpacked while the graphs are laid out.
+    const loadCharts = (): void => {
+      const drawn = this.study.pictured.value && this.study.view.value.variant !== "";
+      if (drawn || this.saved) this.plotly().catch(() => {});
+    };
+    const nameVariants = (): void => {
+      this.study.titles.value = Object.fromEntries(this.chips.value.map(({ id, label }) => [id, label]));
+    };
+    this.guide = new Guide(this);
+    this.requests = this.#asking(trait("stamp"));
+    // The kernel waits with what follows a large engine until that is drawn.
+    const reportDrawn = (): void => {
+      if (this.study.pictured.value && !this.study.ready.value && !saved) this.send({ type: "pictured" });
+    };
+    this.#forgetOpened(this.#kernelFailure);
+    this.#strand();
+    this.#inspectSelected();
+    // What the kernel pins or treats, as it shows another variant, is not undone here.
+    const forgetUndo = (): void => {
+      if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
+      if (JSON.stringify(this.choice.value.treatments) !== this.#treated) this.treatedBefore.value = null;
+    };
+    effectsUntil(end, loadTabs, loadCharts, nameVariants, reportDrawn, forgetUndo);
+    const hear = (reply: Reply, buffers: DataView[]): void => {
+      if (reply.type === "answer") this.requests.take(reply.id, reply.panel);
+      if (reply.type === "link") this.link.value = reply.address;
+      if (reply.type === "file" && buffers[0])
+        saveFile(reply.name, new Blob([buffers[0] as DataView<ArrayBuffer>]));
+    };
+    model.on("msg:custom", hear);
+    end.addEventListener("abort", () => model.off("msg:custom", hear));
+  }
+
+  /** What follows the tab in front, the variant and the settings, and asks the kernel for the panel. */
+  #asking(stamp: ReadonlySignal<number>): PanelRequests {
+    const { engine, source, view } = this.study;
+    // As text, so that a selection, which makes a new view too, is no new question.
+    const text = computed(() => {
+      const { segment } = this.page.value;
+      const variant = engine.value?.variant;
+      if (!segment || drawnHere(segment) || !variant || !(this.saved || this.alive.value)) return "null";
+      return JSON.stringify({ panel: segment, variant, settings: chosenIn(segment, view.value.settings) });
+    });
+    const question = computed((): Question | null => JSON.parse(text.value));
+    // Panels tell of a second variant too, which need not be on screen.
+    const occasion = computed(
+      () => `${stamp.value} ${JSON.stringify([view.value.compared, view.value.baseline])}`,
+    );
+    const asking = new PanelRequests(question, occasion, (asked) => this.send(asked), this.end);
+    let model = source.peek();
+    effectsUntil(
+      this.end,
+      () => {
+        if (this.failure.value) asking.giveUp();
+      },
+      () => {
+        if (source.value !== model) asking.forget();
+        model = source.value;
+      },
+    );
+    return asking;
+  }
+
+  /** Chooses something in a panel, or with a tab's name the panel that it shows. */
+  set(key: string, value: string): void {
+    const { settings } = this.study.view.peek();
+    this.study.change({ settings: { ...settings, [key]: value } });
+  }
+
+  work({ work, values }: Work, { name, variant }: Panel): void {
+    const both = (panels: readonly string[]): boolean => panels.includes(name) && panels.includes(work);
+    const filled = TABS.find(({ panels }) => both(panels));
+    if (filled && work !== name) {
+      const own = Object.entries(values).map(([key, value]) => [`${work}.${key}`, value]);
+      const { settings } = this.study.view.peek();
+      this.study.change({ settings: { ...settings, ...Object.fromEntries(own), [filled.name]: work } });
+    }
+    this.send({ type: "work", work, variant, values });
+  }
+
+  /** Selects what a point or a row of a panel stands for, out of any folded group. */
+  follow(panel: Panel, key: string, add: boolean): void {
+    const link = this.linkOf(panel, key);
+    if (!link) return;
+    const [node] = link.nodes;
+    const [layer] = link.layers;
+    if (node !== undefined) unfold(this.study, "node", node);
+    if (layer !== undefined) unfold(this.study, "layer", layer);
+    this.study.follow(link, add);
+  }
+
+  /** What a point or a row stands for in the panes at hand; nothing while the panel is of another variant. */
+  linkOf(panel: Panel, key: string): Link | null {
+    const link = panel.links[key];
+    if (!link || panel.variant !== this.study.engine.value?.variant) return null;
+    return usable(link, panel, this.study.view.value.compared);
+  }
+
+  /** Why the kernel cannot be asked for anything; empty where it can. */
+  unusable(): string {
+    if (this.saved) return "A saved report has no kernel: open the study in a notebook";
+    if (isGone(this.study.kernelState.value)) return "The kernel is gone: run the cells again";
+    return this.alive.value ? "" : "No connection to the kernel: wait until it is back";
+  }
+
+  /** Why no work can be started now; empty where it can. */
+  busy(): string {
+    return this.unusable() || (this.build.value.running ? "Wait until the running work is done" : "");
+  }
+
+  /** Why nothing can be built; empty where it can. */
+  unbuildable(): string {
+    return this.unusable() || (this.study.modelless.value ? NO_MODEL : "");
+  }
+
+  compare(variant: string): void {
+    const { panes } = this.study.view.peek();
+    if (!panes.includes("other")) this.study.change({ panes: [...panes, "other"] });
+    this.send({ type: "compare", variant });
+  }
+
+  selectedNodes(): string[] {
+    return this.study.selected("node").filter((id) => this.study.box("node", id)?.kind === "node");
+  }
+
+  selectedBoxes(): Box[] {
+    return this.selectedNodes().map((id) => this.study.box("node", id)!);
+  }
+
+  extract(): void {
+    this.send({ type: "extract", nodes: this.selectedNodes() });
+  }
+
+  /** Has the kernel measure the tensors of the node that is selected, each node once in a row. */
+  #inspectSelected(): void {
+    let timer = 0;
+    effectsUntil(this.end, () => {
+      const id = this.inspected.value;
+      clearTimeout(timer);
+      if (!id || this.unusable() || this.inspection.peek()?.node === id) return;
+      timer = window.setTimeout(() => this.send({ type: "inspect", node: id }), INSPECT_MS);
+    });
+    this.end.addEventListener("abort", () => clearTimeout(timer));
+  }
+
+  plotly(): Promise<Plotly> {
+    this.#plotly ??= loadPlotly(this.#model, this.end);
+    return this.#plotly;
+  }
+
+  choose(part: Partial<Choice>): void {
+    const next = { ...this.choice.value, ...part };
+    this.#pinned = JSON.stringify(next.pins);
+    this.#treated = JSON.stringify(next.treatments);
+    this.choice.value = next;
+    publish(this.#model, "choice", next);
+  }
+
+  pinAll(pins: Pin[]): void {
+    this.pinsBefore.value = this.choice.value.pins;
+    this.choose({ pins });
+  }
+
+  treat(treatments: string[]): void {
+    this.treatedBefore.value = this.choice.value.treatments;
+    this.choose({ treatments });
+  }
+
+  pin(boxes: readonly Box[], precision: string): void {
+    this.pinAll(repinned(this.choice.value, boxes, precision));
+  }
+
+  prune(boxes: readonly Box[], on: boolean): void {
+    const all = (this.study.source.value?.boxes ?? []).filter(prunable);
+    this.choose({ sparsity: repruned(this.choice.value.sparsity, boxes, on, all) });
+  }
+
+  /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
+  run(): void {
+    this.pinsBefore.value = null;
+    this.treatedBefore.value = null;
+    this.send({ type: "build", choice: this.choice.value });
+  }
+
+  standings(): readonly StageStatus[] {
+    const shown = this.study.engine.value?.variant;
+    return this.chips.value.find(({ id }) => id === shown)?.stages ?? [];
+  }
+
+  measure(variant = this.study.engine.value?.variant ?? ""): void {
+    this.send({ type: "measure", variant });
+  }
+
+  open(model: string): void {
+    this.opening.value = model;
+    this.send({ type: "open", path: model });
+  }
+
+  /** What a kernel was doing ends with it, and nothing on the page goes on as if it did not. */
+  #strand(): void {
+    effectsUntil(this.end, () => {
+      const reach = this.study.kernelState.value;
+      if (!isAlive(reach)) this.#unheard.value = new Set();
+      if (!isGone(reach)) return;
+      const { running, phase } = this.build.peek();
+      batch(() => {
+        // The pace, and the time that is left, are none any more.
+        if (running) this.lost.value = phase.split(" · ", 1)[0]!;
+        this.build.value = { running: false, phase: "", fraction: null, elapsed: 0 };
+        this.chips.value = withLostWork(this.chips.peek());
+        this.opening.value = "";
+        this.link.value = "";
+      });
+    });
+  }
+
+  /** What was to be opened is on screen, or failed, or was cancelled. */
+  #forgetOpened(failure: ReadonlySignal<Failure | null>): void {
+    let model = this.choice.peek().model;
+    let running = this.build.peek().running;
+    let failed = failure.peek();
+    effectsUntil(this.end, () => {
+      const now = {
+        model: this.choice.value.model,
+        running: this.build.value.running,
+        failed: failure.value,
+      };
+      if (now.model !== model || (running && !now.running) || (now.failed && now.failed !== failed))
+        this.opening.value = "";
+      ({ model, running, failed } = now);
+    });
+  }
+
+  resized(shapes: Record<string, number[]>): void {
+    this.sizing.value = false;
+    this.ownFailure.value = null;
+    this.send({ type: "sizes", shapes });
+  }
+
+  save(variant: string, what: SaveFile["what"]): void {
+    this.send({ type: "save", variant, what });
+  }
+
+  buildElsewhere(variant: string): void {
+    this.elsewhere.value = variant;
+    if (this.study.engine.value?.variant !== variant) this.send({ type: "show", variant });
+  }
+
+  closeElsewhere(): void {
+    this.elsewhere.value = "";
+  }
+
+  send(command: Command, buffers?: ArrayBuffer[]): void {
+    this.#unheard.value = new Set([...this.#unheard.peek(), command]);
+    ask(this.#model, command, buffers, () => {
+      this.#unheard.value = new Set([...this.#unheard.peek()].filter((one) => one !== command));
+    });
+  }
+
+  resize(height: number, done: boolean): void {
+    this.height.value = height;
+    if (done) publish(this.#model, "height", height);
+  }
+
+  /** Hands files to the kernel, which tells from their content what they are. */
+  async drop(files: readonly File[]): Promise<void> {
+    if (!files.length) return;
+    this.ownFailure.value = refused(files, this.build.value.running, this.unusable());
+    if (this.ownFailure.value) return;
+    try {
+      const { names, buffers } = await packedFiles(files);
+      this.send({ type: "drop", names }, buffers);
+    } catch (error) {
+      // A folder can be dropped too, and a file may be gone by now.
+      this.ownFailure.value = {
+        kind: "Cannot read the files",
+        message: `Cannot read what was dropped: ${error instanceof Error ? error.message : error}. Drop files, not folders.`,
+        details: "",
+      };
+    }
+  }
+
+  toggleHelp(): void {
+    this.help.value = !this.help.value;
+  }
+
+  dismiss(): void {
+    if (this.sizing.value) this.sizing.value = false;
+    else if (this.ownFailure.value) this.ownFailure.value = null;
+    else if (this.alive.value) this.send({ type: "dismiss" });
+    else this.#kernelFailure.value = null;
+  }
+
+  evidenceWords(side: Side, node: string, layer: string): string {
+    const evidence = this.study.mappingOf(engineSide(side)).evidence(node, layer);
+    return evidence ? EVIDENCE_WORDS[evidence] : "";
+  }
+
+  missingWords(): string[] {
+    const counts = new Map<string, number>();
+    for (const { reason } of this.study.mapping.value.reasons)
+      counts.set(reason, (counts.get(reason) ?? 0) + 1);
+    return [...counts].map(
+      ([reason, count]) => `${plural(count, "node")}: ${REASON_WORDS[reason as keyof typeof REASON_WORDS]}`,
+    );
+  }
+
+  jump(side: Side, id: string): void {
+    unfold(this.study, side, id);
+    this.study.select(side, id, { reveal: true });
+  }
+}

@@ -1,0 +1,253 @@
+import { effect, useComputed } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { isGone } from "../core/connection";
+import { onKeys, onKeysFirst } from "../core/keys";
+import { Panes } from "../graph/panes";
+import { Divider } from "../ui/divider";
+import { Hint } from "../ui/hint";
+import { bottomHeight, isLow, isSlim } from "../ui/responsive";
+import { Terms } from "../ui/terms";
+import { Bottom } from "./bottom";
+import { Elsewhere } from "./build_commands";
+import { Chips } from "./chips";
+import { Panel } from "./details";
+import { FailureCard } from "./error_card";
+import type { ExplorerState } from "./explorer_state";
+import { broughtFiles, FIELDS, openable } from "./files";
+import { GuideView } from "./guide_view";
+import { Help } from "./help";
+import { BusyWords, ExplorerBanner } from "./kernel_banner";
+import { PresentationBar, StepList, togglePresentation } from "./presentation_view";
+import { Start } from "./start_page";
+import { StatusLine } from "./status_line";
+import { TopRow } from "./top_row";
+
+const LEAST_HEIGHT = 420;
+/** Where the view holds how much of the height was given to charts and tables, a percentage. */
+const SPLIT = "page.split";
+const [LEAST_BOTTOM, LEAST_WORK] = [34, 120];
+/** What arrow keys and Escape mean something in, in a presentation and in the tour too. */
+const KEYS_OF_THEIR_OWN = 'input, select, textarea, [role="menu"], [role="listbox"], [role="separator"]';
+const ROOMY = 900;
+
+export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
+  const { guide, presentation, fullscreen } = explorer;
+  // While it is dragged; where it is let go stays in the view.
+  const [split, setSplit] = useState<string | null>(null);
+  const [dropping, setDropping] = useState(false);
+  useEffect(() => {
+    const observer = new ResizeObserver(() => {
+      explorer.width.value = root.clientWidth;
+    });
+    observer.observe(root);
+    // So that keys go to a presentation after a click on what takes no keys itself.
+    root.tabIndex = -1;
+    onKeys(root, (event) => {
+      if (
+        event.key === "Escape" &&
+        (explorer.help.value ||
+          presentation.listing.value ||
+          explorer.cardShown.value ||
+          explorer.elsewhere.value)
+      ) {
+        if (explorer.help.value) explorer.toggleHelp();
+        else if (presentation.listing.value) presentation.listing.value = false;
+        else if (explorer.cardShown.value) explorer.dismiss();
+        else explorer.closeElsewhere();
+        return true;
+      }
+      if (event.target instanceof HTMLInputElement) return false;
+      if (event.key === "?") explorer.toggleHelp();
+      else if (event.key === "P") togglePresentation(explorer);
+      else if (event.key === "T" || event.key === "t") guide.begin();
+      else if (event.key === "F" && !fullscreen.unavailable) fullscreen.toggle();
+      // The browser itself ends full screen where it has the key first.
+      else if (event.key === "Escape" && fullscreen.on.peek()) fullscreen.toggle();
+      else return false;
+      return true;
+    });
+    // While one presents or takes the tour, arrow keys mean the steps wherever the last click was.
+    onKeysFirst(root, ({ key, target }) => {
+      if (explorer.help.peek() || explorer.cardShown.peek() || explorer.elsewhere.peek()) return false;
+      if (target instanceof Element && target.closest(KEYS_OF_THEIR_OWN)) return false;
+      if (guide.key(key)) return true;
+      if (!presentation.on.peek()) return false;
+      if (key !== "Escape") return presentation.key(key);
+      togglePresentation(explorer);
+      return true;
+    });
+    let whole = false;
+    // The key that ends full screen is not told to the page: a slide show ends with it.
+    const left = effect(() => {
+      if (explorer.saved && whole && !fullscreen.on.value && presentation.on.peek())
+        togglePresentation(explorer);
+      whole = fullscreen.on.value;
+    });
+    const stop = effect(() => {
+      root.style.height = `${explorer.pixelHeight.value}px`;
+      root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
+      root.classList.toggle("rt-slim", isSlim(explorer.width.value));
+      root.classList.toggle("rt-low", isLow(explorer.pixelHeight.value));
+      root.classList.toggle("rt-present", presentation.on.value);
+      root.dataset.stale = explorer.stale.value ? "1" : "0";
+      root.dataset.building = explorer.build.value.running ? "1" : "0";
+    });
+    return () => {
+      stop();
+      left();
+      observer.disconnect();
+    };
+  }, []);
+
+  const loading = useComputed(
+    () =>
+      !explorer.study.source.value &&
+      !isGone(explorer.study.kernelState.value) &&
+      (explorer.study.pending.value > 0 || explorer.study.preparing.value),
+  );
+  const dragged = split ?? explorer.study.view.value.settings[SPLIT];
+  const tall = explorer.pixelHeight.value;
+  const height = bottomHeight(tall, dragged);
+  const [work, bottom] = [useRef<HTMLDivElement>(null), useRef<HTMLDivElement>(null)];
+  const [most, setMost] = useState(tall);
+  const room = (): number => work.current!.offsetHeight + bottom.current!.offsetHeight;
+  useLayoutEffect(() => setMost(room() - LEAST_WORK), [tall]);
+  const drag = (by: number, done: boolean): void => {
+    if (done && !by && split === null) return;
+    const now = bottom.current!.offsetHeight - by;
+    const next = Math.min(room() - LEAST_WORK, Math.max(LEAST_BOTTOM, now));
+    const text = ((100 * next) / tall).toFixed(2);
+    setSplit(done ? null : text);
+    if (done) explorer.set(SPLIT, text);
+  };
+  // What is dragged from the page itself is no file of somebody's.
+  const own = useRef(false);
+  const inField = (event: Event) => event.target instanceof Element && event.target.closest(FIELDS) !== null;
+  // A text that is dropped on a field belongs to the field, as one that is pasted does.
+  const taken = (event: DragEvent): boolean =>
+    !explorer.saved &&
+    !own.current &&
+    openable(event.dataTransfer) &&
+    (Boolean(event.dataTransfer?.types.includes("Files")) || !inField(event));
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files and to paste; the model list offers the same by path
+    <div
+      class={`rt-frame ${dropping ? "rt-dropping" : ""}`}
+      onPaste={(event) => {
+        const pasted = explorer.saved || inField(event) ? [] : broughtFiles(event.clipboardData);
+        if (!pasted.length) return;
+        event.preventDefault();
+        event.stopPropagation();
+        void explorer.drop(pasted);
+      }}
+      onDragStart={() => {
+        own.current = true;
+      }}
+      onDragEnd={() => {
+        own.current = false;
+      }}
+      onDragOver={(event) => {
+        if (!taken(event)) return;
+        event.preventDefault();
+        event.stopPropagation();
+        setDropping(true);
+      }}
+      onDragLeave={(event) => {
+        if (!(event.relatedTarget instanceof Node && event.currentTarget.contains(event.relatedTarget)))
+          setDropping(false);
+      }}
+      onDrop={(event) => {
+        if (!taken(event)) return;
+        event.preventDefault();
+        event.stopPropagation();
+        setDropping(false);
+        const dropped = broughtFiles(event.dataTransfer);
+        if (dropped.length) void explorer.drop(dropped);
+      }}
+    >
+      {presentation.on.value ? <PresentationBar explorer={explorer} /> : <TopRow explorer={explorer} />}
+      <Chips explorer={explorer} />
+      {!explorer.saved && <ExplorerBanner explorer={explorer} />}
+      <div class={`rt-work ${dragged ? "rt-dragged" : ""}`} ref={work}>
+        <Panes
+          paneSet={explorer.paneSet}
+          explorer={explorer}
+          stale={explorer.stale.value}
+          empty={{
+            node: loading.value ? <div class="rt-skeleton" /> : <Start explorer={explorer} />,
+            layer: <Waiting explorer={explorer} />,
+            other: <Comparing explorer={explorer} />,
+          }}
+        />
+        <Panel explorer={explorer} />
+        {presentation.listing.value && <StepList explorer={explorer} />}
+        <Elsewhere explorer={explorer} />
+        {!explorer.saved && <BusyWords explorer={explorer} />}
+        <FailureCard explorer={explorer} />
+      </div>
+      <Divider
+        label="Move the line above the charts"
+        help="Gives height to the graphs or to the charts; a double click or Enter puts it back."
+        axis="y"
+        value={Math.min(height, most)}
+        least={LEAST_BOTTOM}
+        most={most}
+        onMove={drag}
+        onReset={() => explorer.set(SPLIT, "")}
+      />
+      <Bottom explorer={explorer} height={height} box={bottom} />
+      <GuideView explorer={explorer} root={root} />
+      {explorer.help.value && <Help explorer={explorer} />}
+      <Hint root={root} />
+      <StatusLine explorer={explorer} />
+      {!explorer.saved && !fullscreen.on.value && (
+        <Divider
+          label="Change the height"
+          help="How much of the notebook the Explorer takes; arrow keys move it too."
+          axis="y"
+          class="rt-handle"
+          value={explorer.pixelHeight.value}
+          least={LEAST_HEIGHT}
+          most={2000}
+          onMove={(by, done) =>
+            explorer.resize(Math.max(LEAST_HEIGHT, explorer.pixelHeight.value + by), done)
+          }
+        />
+      )}
+    </div>
+  );
+}
+
+function Comparing({ explorer }: { explorer: ExplorerState }) {
+  const { kernelState, view } = explorer.study;
+  if (view.value.compared)
+    return isGone(kernelState.value) ? (
+      <p>{explorer.study.coming("Its layers")}</p>
+    ) : (
+      <div class="rt-skeleton" />
+    );
+  return (
+    <div class="rt-start">
+      <h3>Compare a variant</h3>
+      <p>
+        <Terms text="Choose “Compare in a third pane” from the menu of a variant above." />
+      </p>
+    </div>
+  );
+}
+
+function Waiting({ explorer }: { explorer: ExplorerState }) {
+  const { running, phase } = explorer.build.value;
+  if (running) return <div class="rt-skeleton" title={phase} />;
+  if (!explorer.study.source.value) return null;
+  if (isGone(explorer.study.kernelState.value))
+    return <p>{explorer.study.coming("The layers of an engine")}</p>;
+  return (
+    <div class="rt-start">
+      <h3>No engine yet</h3>
+      <p>
+        <Terms text="Choose a precision and a target, then press Build." />
+      </p>
+    </div>
+  );
+}

@@ -1,0 +1,51 @@
+import { type PanelName, type Side, TABS } from "../core/contract";
+import type { ExplorerState } from "./explorer_state";
+
+const WHY: PanelName = "why";
+
+/** A question about a fusion: what its button is called, what the panel shows, and what the kernel is given. */
+export interface FusionQuestion {
+  label: string;
+  pair: string;
+  values: Record<string, string>;
+}
+
+/** What can be asked about what is selected: two nodes, or a layer of several; null where nothing can. */
+export function fusionOf({ study, saved }: ExplorerState, side: Side): FusionQuestion | null {
+  const engine = study.engine.value;
+  const links = study.mapping.value;
+  if (saved || !engine?.panels.includes(WHY)) return null;
+  const step = (layer: string): FusionQuestion => ({
+    label: "Why is this one step?",
+    pair: `layer ${layer}`,
+    values: { layer },
+  });
+  if (side === "layer") {
+    const [only, ...more] = study.selected("layer");
+    return only !== undefined && !more.length && links.nodesRun(only).length > 1 ? step(only) : null;
+  }
+  const boxes = study.source.value?.boxes ?? [];
+  const chosen = new Set(side === "node" ? study.selected("node") : []);
+  // In the graph's order, in which the one that writes comes first.
+  const nodes = boxes.filter(({ id, kind }) => kind === "node" && chosen.has(id)).map(({ id }) => id);
+  const [first, second, ...more] = nodes;
+  if (first === undefined || second === undefined || more.length) return null;
+  const [one, other] = [first, second].map((id) =>
+    links.layersOf([id]).filter((layer) => links.nodesRun(layer).includes(id)),
+  );
+  const shared = one!.find((layer) => other!.includes(layer));
+  if (shared !== undefined) return step(shared);
+  return { label: "Why is this not one step?", pair: `${first} | ${second}`, values: { first, second } };
+}
+
+/** Opens the panel with a question, and has the compiler asked where nobody did before. */
+export function askFusion(explorer: ExplorerState, { pair, values }: FusionQuestion): void {
+  const { engine, view } = explorer.study;
+  const { name } = TABS.find(({ panels }) => (panels as readonly string[]).includes(WHY))!;
+  explorer.study.change({
+    tab: name,
+    settings: { ...view.peek().settings, [name]: WHY, [`${WHY}.pair`]: pair },
+  });
+  const variant = engine.peek()!.variant;
+  explorer.send({ type: "work", work: "why", variant, values: { ...values, unless: "known" } });
+}

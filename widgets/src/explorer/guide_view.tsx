@@ -1,0 +1,99 @@
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { Close } from "../ui/icons";
+import { Tool } from "../ui/tool";
+import type { ExplorerState } from "./explorer_state";
+
+export function Offer({ explorer: { guide } }: { explorer: ExplorerState }) {
+  if (!guide.offered.value) return null;
+  return (
+    <span class="rt-notice rt-offer" data-control="offer">
+      <span>First time?</span>
+      <button
+        type="button"
+        class="rt-link"
+        title="Five stops that show how to read the Explorer; Escape leaves them at any time"
+        onClick={() => guide.begin()}
+      >
+        A minute's tour
+      </button>
+      <Tool
+        label="No tour"
+        help="This line does not come again; the tour stays behind ? and the key T."
+        control="no-tour"
+        icon={<Close />}
+        onClick={() => guide.decline()}
+      />
+    </span>
+  );
+}
+
+/** The current stop: its targets are outlined, and a card explains it. */
+export function GuideView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
+  const { guide } = explorer;
+  const stop = guide.stop.value;
+  const next = useRef<HTMLButtonElement>(null);
+  useLayoutEffect(() => {
+    if (!stop) return;
+    const targets = stop.targets.flatMap((selector) => root.querySelector(selector) ?? []);
+    for (const target of targets) target.classList.add("rt-guided");
+    targets[0]?.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
+    next.current?.focus();
+    return () => {
+      for (const target of targets) target.classList.remove("rt-guided");
+    };
+  }, [stop]);
+  if (!stop) return null;
+  const stops = guide.stops.value;
+  const at = stops.indexOf(stop);
+  const last = at === stops.length - 1;
+  return (
+    <div
+      class="rt-card rt-stop"
+      role="dialog"
+      aria-labelledby="rt-stop-title"
+      aria-describedby="rt-stop-text"
+      data-control="guide"
+      data-stop={stop.name}
+    >
+      <header>
+        <h3 id="rt-stop-title">{stop.title}</h3>
+        <Tool
+          label="Leave the tour (Esc)"
+          help="Selection and tab are as before again."
+          control="leave"
+          icon={<Close />}
+          onClick={() => guide.leave()}
+        />
+      </header>
+      <p id="rt-stop-text" aria-live="polite">
+        {stop.text}
+      </p>
+      <footer>
+        <span class="rt-quiet" data-control="count">
+          {at + 1} of {stops.length}
+        </span>
+        <span class="rt-fill" />
+        <button
+          type="button"
+          class="rt-field"
+          data-control="back"
+          disabled={at === 0}
+          title="The previous stop (←)"
+          onClick={() => guide.go(at - 1)}
+        >
+          Back
+        </button>
+        <button
+          type="button"
+          class="rt-field rt-primary"
+          data-control="next"
+          title={last ? "Ends the tour; selection and tab are as before again" : "The next stop (→)"}
+          ref={next}
+          onClick={() => guide.go(at + 1)}
+        >
+          {last ? "Done" : "Next"}
+        </button>
+      </footer>
+    </div>
+  );
+}

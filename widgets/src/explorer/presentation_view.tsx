@@ -1,0 +1,196 @@
+import { plural } from "../core/format";
+import { Copy } from "../ui/cells";
+import { Close, FullScreen, Next, Plus, Present, Previous, Up } from "../ui/icons";
+import { type Item, MoreMenu } from "../ui/menu";
+import { Tool } from "../ui/tool";
+import type { ExplorerState } from "./explorer_state";
+import { pythonLiteral } from "./presentation";
+
+interface Props {
+  explorer: ExplorerState;
+}
+
+/** In the top row: presentation, its steps, full screen. */
+export function PresentMenu({ explorer }: Props) {
+  const { presentation, fullscreen, saved } = explorer;
+  const count = presentation.steps.value.length;
+  const steps: Item = {
+    id: "steps",
+    label: count ? `Steps of the presentation: ${count}` : "Record steps",
+    pick: () => {
+      presentation.listing.value = true;
+    },
+  };
+  return (
+    <MoreMenu
+      label="Present"
+      help="The whole screen, larger type, and steps that the arrow keys play."
+      name="show"
+      icon={<Present />}
+      note={saved && count ? plural(count, "step") : ""}
+      items={() => [
+        { id: "present", label: "Present", keys: "P", pick: () => togglePresentation(explorer) },
+        ...(saved && !count ? [] : [steps]),
+        {
+          id: "full",
+          label: fullscreen.on.value ? "Leave full screen" : "Full screen",
+          keys: "F",
+          reason: fullscreen.unavailable,
+          pick: () => fullscreen.toggle(),
+        },
+      ]}
+    />
+  );
+}
+
+/** Begins or ends a presentation; that of a report takes the whole screen. */
+export function togglePresentation({
+  presentation,
+  paneSet: { root },
+  fullscreen,
+  saved,
+}: ExplorerState): void {
+  presentation.toggle();
+  const whole = saved && presentation.steps.peek().length > 0 && !fullscreen.unavailable;
+  if (whole && fullscreen.on.peek() !== presentation.on.peek()) fullscreen.toggle();
+  root.focus({ preventScroll: true });
+}
+
+/** Replaces the top row while presenting: the sentence of the step, and the way through the steps. */
+export function PresentationBar({ explorer }: Props) {
+  const { presentation, fullscreen } = explorer;
+  const { steps, at, caption } = presentation;
+  const last = steps.value.length - 1;
+  return (
+    <div class="rt-showbar" role="toolbar" aria-label="Presentation">
+      <p class="rt-words" aria-live="polite" data-control="words">
+        {caption.value || explorer.choice.value.model.split(/[\\/]/).at(-1)}
+      </p>
+      {last >= 0 && (
+        <>
+          <Tool
+            label="Previous step (←)"
+            control="step-before"
+            disabled={at.value <= 0}
+            icon={<Previous />}
+            onClick={() => presentation.key("ArrowLeft")}
+          />
+          <span class="rt-quiet">
+            {at.value + 1} / {last + 1}
+          </span>
+          <Tool
+            label="Next step (→)"
+            control="step-next"
+            disabled={at.value >= last}
+            icon={<Next />}
+            onClick={() => presentation.key("ArrowRight")}
+          />
+        </>
+      )}
+      <Tool
+        label={fullscreen.unavailable || (fullscreen.on.value ? "Leave full screen (F)" : "Full screen (F)")}
+        control="full"
+        pressed={fullscreen.on.value}
+        disabled={fullscreen.unavailable !== ""}
+        icon={<FullScreen />}
+        onClick={() => fullscreen.toggle()}
+      />
+      <Tool
+        label="End (Esc)"
+        control="present"
+        icon={<Close />}
+        onClick={() => togglePresentation(explorer)}
+      />
+    </div>
+  );
+}
+
+/** The steps: recorded, named, moved up, removed and played; in a report only played. */
+export function StepList({ explorer }: Props) {
+  const { presentation, saved } = explorer;
+  const steps = presentation.steps.value;
+  const close = (): void => {
+    presentation.listing.value = false;
+    explorer.paneSet.root.querySelector<HTMLElement>('[data-control="show"] button')?.focus();
+  };
+  return (
+    <aside class="rt-agenda" aria-label="Steps of a presentation">
+      <header>
+        <h3>Steps</h3>
+        {!saved && (
+          <button
+            type="button"
+            class="rt-field"
+            data-control="record"
+            title="Keeps the current view as a step: selection, tab, colours and the place of the graphs"
+            onClick={() => presentation.record("")}
+          >
+            <Plus /> Record
+          </button>
+        )}
+        {!saved && steps.length > 0 && (
+          <Copy
+            title="Copy as Python, to keep the steps in a cell"
+            text={() => `explorer.steps = ${pythonLiteral(steps)}`}
+          />
+        )}
+        <Tool
+          label="Close the list"
+          help="The steps stay, in the notebook too."
+          control="close-steps"
+          icon={<Close />}
+          onClick={close}
+        />
+      </header>
+      {!steps.length && (
+        <p class="rt-quiet">
+          The arrow keys play the steps while you present;{" "}
+          <code>study.to_html(path, steps=explorer.steps)</code> adds them to a report.
+        </p>
+      )}
+      <ol>
+        {steps.map((step, at) => {
+          const name = `step ${at + 1}`;
+          const before = steps[at - 1];
+          return (
+            <li key={at} data-step={at} aria-current={presentation.at.value === at ? "step" : undefined}>
+              <button
+                type="button"
+                class={saved ? "rt-content" : "rt-number"}
+                title={`Show ${name}`}
+                onClick={() => presentation.play(at)}
+              >
+                <b>{at + 1}</b>
+                {saved && (step.words || "(no sentence)")}
+              </button>
+              {!saved && (
+                <>
+                  <input
+                    type="text"
+                    aria-label={`Sentence of ${name}`}
+                    placeholder="What is to be seen?"
+                    value={step.words}
+                    onChange={({ currentTarget: { value: words } }) =>
+                      presentation.change(steps.with(at, { ...step, words }))
+                    }
+                  />
+                  <Tool
+                    label={`Move ${name} up`}
+                    disabled={!before}
+                    icon={<Up />}
+                    onClick={() => presentation.change(steps.with(at, before!).with(at - 1, step))}
+                  />
+                  <Tool
+                    label={`Remove ${name}`}
+                    icon={<Close />}
+                    onClick={() => presentation.change(steps.toSpliced(at, 1))}
+                  />
+                </>
+              )}
+            </li>
+          );
+        })}
+      </ol>
+    </aside>
+  );
+}

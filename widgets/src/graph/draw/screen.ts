@@ -1,0 +1,239 @@
+import type { Look } from "../overlay";
+import { FRAME_RADIUS, flatColour, RADIUS } from "./box";
+import type { Rect } from "./camera";
+import { CARD, NODE, STACK } from "./measure";
+import {
+  halos,
+  hatch,
+  type Marks,
+  outlines,
+  PALE,
+  paint,
+  SHOW,
+  seen,
+  seenWires,
+  strokes,
+  weightOf,
+} from "./paint";
+import { type Pixel, pixelOf, Raster } from "./raster";
+import { isTunnel, type Scene } from "./scene";
+import type { Type } from "./text";
+import type { Theme } from "./theme";
+
+/** With more pixels of wires than that in one picture only some of them are drawn: the rest would hide there. */
+const WIRE_PIXELS = 4e5;
+
+/** Paints scenes on a canvas: with the pen where names can be read, and straight into pixels from further away. */
+export class Screen {
+  readonly ctx: CanvasRenderingContext2D;
+  #raster: Raster | null = null;
+
+  constructor(canvas: HTMLCanvasElement) {
+    // Nothing shines through the picture, and it is read back nowhere.
+    this.ctx = canvas.getContext("2d", { alpha: false })!;
+  }
+
+  clear(theme: Theme | null): void {
+    const { ctx } = this;
+    ctx.setTransform(1, 0, 0, 1, 0, 0);
+    ctx.fillStyle = theme?.ground ?? "#ffffff";
+    ctx.fillRect(0, 0, ctx.canvas.width, ctx.canvas.height);
+  }
+
+  raster(theme: Theme): Raster {
+    const { width, height } = this.ctx.canvas;
+    if (this.#raster?.width !== width || this.#raster.height !== height)
+      this.#raster = new Raster(width, height);
+    this.#raster.clear(pixelOf(theme.ground).pixel);
+    return this.#raster;
+  }
+
+  paint(ratio: number, scene: Scene, camera: View, theme: Theme, type: Type, look: Look, marks: Marks): void {
+    const { ctx } = this;
+    const { scale, view } = camera;
+    const brush = { pen: ctx, theme, type, hatch: hatch(ctx, theme), across: scene.across };
+    if (scale < SHOW.title) {
+      const raster = this.raster(theme);
+      const far: Far = { raster, scene, look, theme, marks, camera, ratio, alpha: 1 };
+      const boxes = seen(scene, view);
+      farFrames(far, boxes);
+      farWires(far);
+      farBoxes(far, boxes);
+      ctx.putImageData(raster.image, 0, 0);
+      ctx.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * camera.x, ratio * camera.y);
+      halos(brush, scene, marks, scale);
+      const strong = seenWires(scene, view).filter((e) => weightOf(scene, e, marks) === "strong");
+      strokes(ctx, scene, strong, theme.hover, 1.4 / scale, scale >= SHOW.shape);
+      outlines(brush, scene, marks, scale);
+      return;
+    }
+    this.clear(theme);
+    ctx.setTransform(ratio * scale, 0, 0, ratio * scale, ratio * camera.x, ratio * camera.y);
+    paint(brush, scene, look, view, scale, marks);
+  }
+}
+
+/** Where world pixels lie on the screen, in CSS pixels. */
+export interface View {
+  scale: number;
+  x: number;
+  y: number;
+  view: Rect;
+}
+
+/** A picture from so far away that no text can be read. */
+export interface Far {
+  raster: Raster;
+  scene: Scene;
+  look: Look;
+  theme: Theme;
+  marks: Marks;
+  camera: View;
+  ratio: number;
+  alpha: number;
+}
+
+export function farFrames(far: Far, boxes: readonly number[]): void {
+  const { raster, scene, look, theme, marks, camera, ratio } = far;
+  for (const i of boxes) {
+    if (scene.figures[i]!.shape !== "frame") continue;
+    const there = marks.clear && !marks.clear.has(i) ? PALE * far.alpha : far.alpha;
+    const [x0, y0, x1, y1] = corners(far, i);
+    const colour = pixelOf(flatColour(theme, scene.figures[i]!, { ...look, families: true }, i)).pixel;
+    const radius = FRAME_RADIUS * camera.scale * ratio;
+    if (x1 - x0 > 6) {
+      raster.fill(x0, y0, x1, y1, radius, pixelOf(theme.line).pixel, there);
+      raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, pixelOf(theme.ground).pixel, there);
+    }
+    raster.fill(x0, y0, x1, y1, radius, colour, there * (theme.dark ? 0.16 : 0.08));
+  }
+}
+
+export function farBoxes(far: Far, boxes: readonly number[]): void {
+  const { raster, scene, look, theme, marks, camera } = far;
+  const scale = camera.scale * far.ratio;
+  const shaped = camera.scale >= SHOW.shape;
+  const line = pixelOf(theme.line).pixel;
+  const card = pixelOf(theme.card).pixel;
+  for (const i of boxes) {
+    const figure = scene.figures[i]!;
+    const { shape } = figure;
+    if (shape === "frame") continue;
+    let [x0, y0, x1, y1] = corners(far, i);
+    const alpha = marks.clear && !marks.clear.has(i) ? PALE * far.alpha : far.alpha;
+    // Near enough to show its ring, a selected box keeps its own colour.
+    const selected = !shaped && marks.selected.has(i);
+    const colour = pixelOf(selected ? theme.select : flatColour(theme, figure, look, i)).pixel;
+    if (!shaped) {
+      // No box gets so small that it vanishes.
+      if (x1 - x0 < 1.5) [x0, x1] = [(x0 + x1) / 2 - 0.75, (x0 + x1) / 2 + 0.75];
+      if (y1 - y0 < 1) [y0, y1] = [(y0 + y1) / 2 - 0.5, (y0 + y1) / 2 + 0.5];
+      raster.fill(x0, y0, x1, y1, RADIUS * scale, colour, alpha);
+      continue;
+    }
+    const radius = shape === "pill" ? (y1 - y0) / 2 : RADIUS * scale;
+    if (shape === "pill" || shape === "slim") {
+      raster.fill(x0, y0, x1, y1, radius, line, alpha);
+      const inner = pixelOf(shape === "pill" ? theme.tag : theme.hatch).pixel;
+      raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, inner, alpha);
+      if (shape === "slim" && look.colour[i]) raster.fill(x0, y0, x0 + 4 * scale, y1, radius, colour, alpha);
+      continue;
+    }
+    if (shape === "group") {
+      const sheet = STACK * scale;
+      y1 -= sheet;
+      raster.fill(x0 + sheet, y1 - sheet, x1 - sheet, y1 + sheet, radius, line, alpha);
+      raster.fill(x0 + sheet + 1, y1, x1 - sheet - 1, y1 + sheet - 1, radius, card, alpha);
+    }
+    const empty = shape === "node" && (figure.reason !== "" || !(look.colour[i] || look.families));
+    if (shape === "node" && !empty && scene.height[i]! <= NODE.bar) {
+      raster.fill(x0, y0, x1, y1, radius, colour, alpha);
+      continue;
+    }
+    raster.fill(x0, y0, x1, y1, radius, empty ? colour : line, alpha);
+    raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, card, alpha);
+    if (empty) continue;
+    if (shape === "node") {
+      raster.fill(x0, y0, x1, y0 + NODE.bar * scale, radius, colour, alpha);
+      continue;
+    }
+    const bar = look.colour[i] || (shape === "group" && look.families) ? colour : line;
+    raster.fill(x0, y0, x0 + CARD.bar * scale, y1, 0, bar, alpha);
+    const top = y0 + (5 + (CARD.row - CARD.chip) / 2 + (shape === "group" ? CARD.row - 1 : 0)) * scale;
+    for (const chip of figure.face.chips) {
+      const from = x0 + chip.x * scale;
+      const ground = pixelOf(theme.family[chip.family]).pixel;
+      raster.fill(from, top, from + chip.width * scale, top + CARD.chip * scale, 3 * scale, ground, alpha);
+    }
+  }
+}
+
+function corners({ scene, camera, ratio }: Far, i: number): [number, number, number, number] {
+  const x = (scene.x[i]! * camera.scale + camera.x) * ratio;
+  const y = (scene.y[i]! * camera.scale + camera.y) * ratio;
+  const halfWidth = (scene.width[i]! / 2) * camera.scale * ratio;
+  const halfHeight = (scene.height[i]! / 2) * camera.scale * ratio;
+  return [x - halfWidth, y - halfHeight, x + halfWidth, y + halfHeight];
+}
+
+/** Where the chords of a bend end, as parts of its way along both axes: points on the curve that the pen draws. */
+const BEND = [0.25, 0.5, 0.75, 1].map((t) => ({
+  main: t ** 3 + 1.5 * t * (1 - t),
+  cross: t * t * (3 - 2 * t),
+}));
+
+export function farWires({ raster, scene, theme, marks, camera, ratio, alpha: all }: Far): void {
+  const { points: p, offsets, extents, across } = scene;
+  const scale = camera.scale * ratio;
+  const [dx, dy] = [camera.x * ratio, camera.y * ratio];
+  const list = seenWires(scene, camera.view);
+  let pixels = 0;
+  for (const e of list) {
+    pixels +=
+      Math.min((extents[4 * e + 2]! - extents[4 * e]!) * scale, raster.width) +
+      Math.min((extents[4 * e + 3]! - extents[4 * e + 1]!) * scale, raster.height);
+  }
+  const every = Math.max(1, Math.ceil(pixels / WIRE_PIXELS));
+  const edge = pixelOf(theme.edge).pixel;
+  const curved = camera.scale >= SHOW.shape;
+  // The smaller the boxes, the more wires lie on one pixel: they must not hide the boxes.
+  const weight = all * Math.min(1, 0.35 + 3 * scale);
+  for (const e of list) {
+    if (e % every || isTunnel(scene, e)) continue;
+    const alpha = weightOf(scene, e, marks) === "pale" ? PALE * weight : weight;
+    const end = 2 * offsets[e + 1]!;
+    let k = 2 * offsets[e]!;
+    let x0 = p[k]! * scale + dx;
+    let y0 = p[k + 1]! * scale + dy;
+    for (k += 2; k < end; k += 2) {
+      const x1 = p[k]! * scale + dx;
+      const y1 = p[k + 1]! * scale + dy;
+      // Turns that lie within a pixel cannot be seen, and there are many of them from far away.
+      if (k < end - 2 && Math.abs(x1 - x0) + Math.abs(y1 - y0) < NEAR) continue;
+      if (!curved || x0 === x1 || y0 === y1) raster.line(x0, y0, x1, y1, edge, alpha);
+      else bend(raster, x0, y0, x1, y1, across, edge, alpha);
+      [x0, y0] = [x1, y1];
+    }
+  }
+}
+
+const NEAR = 1.5;
+
+function bend(
+  raster: Raster,
+  x0: number,
+  y0: number,
+  x1: number,
+  y1: number,
+  across: boolean,
+  colour: Pixel,
+  alpha: number,
+): void {
+  let [ax, ay] = [x0, y0];
+  for (const { main, cross } of BEND) {
+    const bx = x0 + (x1 - x0) * (across ? main : cross);
+    const by = y0 + (y1 - y0) * (across ? cross : main);
+    raster.line(ax, ay, bx, by, colour, alpha);
+    [ax, ay] = [bx, by];
+  }
+}

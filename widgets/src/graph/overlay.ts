@@ -1,0 +1,346 @@
+import type { Box, EngineView, Overlay, OverlayValue, Side } from "../core/contract";
+import { colourOf, GLYPH, plural, quantity, REASON_GLYPH, uncapitalised } from "../core/format";
+import type { Mapping } from "../core/mapping";
+import type { EngineSide, Study } from "../core/state";
+import { CATEGORIES, cividis, diverging, FAMILY } from "./colour";
+import { LAYER } from "./groups";
+import type { Drawn } from "./visible_graph";
+
+/** What the boxes of one pane show beside their names: a colour and a text for each, and how to read them. */
+export interface Look {
+  colour: (string | null)[];
+  text: (string | null)[];
+  /** A sign besides the colour: the number of a layer, the glyph of a reason. */
+  badge: (string | null)[];
+  italic: boolean;
+  /** Families colour the title bars of nodes when no overlay does. */
+  families: boolean;
+  legend: Legend | null;
+}
+
+export type Legend =
+  | { kind: "scale"; title: string; low: string; high: string; origin: string; stops: string[] }
+  | { kind: "classes"; title: string; classes: { label: string; colour: string; badge: string }[] };
+
+/** Maps values of one overlay to colours: cividis, or a diverging scale around zero when signs differ. */
+export class Scale {
+  readonly low: number;
+  readonly high: number;
+  readonly signed: boolean;
+
+  constructor(values: readonly number[]) {
+    const finite = values.filter(Number.isFinite);
+    const low = finite.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+    const high = finite.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+    this.signed = low < 0;
+    const reach = Math.max(Math.abs(low), Math.abs(high));
+    this.low = this.signed ? -reach : low;
+    this.high = this.signed ? reach : high;
+  }
+
+  colour(value: number): string {
+    const at = this.high > this.low ? (value - this.low) / (this.high - this.low) : 0.5;
+    return this.signed ? diverging(at) : cividis(at);
+  }
+
+  get stops(): string[] {
+    const paint = this.signed ? diverging : cividis;
+    return Array.from({ length: 9 }, (_, k) => paint(k / 8));
+  }
+}
+
+export interface ColourMode {
+  id: string;
+  label: string;
+}
+
+/** What a pane shows: its graph as drawn, and the engine whose numbers stand on it. */
+export interface Pictured {
+  side: Side;
+  drawn: Drawn;
+  engine: EngineView | null;
+  links: Mapping;
+}
+
+export const readings = (overlay: Overlay, side: Side): Record<string, OverlayValue> =>
+  side === "node" ? overlay.nodes : overlay.layers;
+
+/** The engine that goes with a side: the source graph stands beside the engine of the second pane. */
+export const engineSide = (side: Side): EngineSide => (side === "other" ? side : "layer");
+
+export function pictured(study: Study, side: Side): Pictured | null {
+  const drawn = study.drawn(side);
+  const from = engineSide(side);
+  return drawn && { side, drawn, engine: study.engineOf(from), links: study.mappingOf(from) };
+}
+
+/** The engines whose numbers a side can show: those of both engine panes are coloured the same way. */
+export const enginesOf = (study: Study, side: Side): EngineView[] =>
+  [study.engine.value, side === "node" ? null : study.other.value].filter((engine) => engine !== null);
+
+/** The ways to colour one side, the default first. */
+export function colourModes(side: Side, engines: readonly EngineView[]): ColourMode[] {
+  const overlays = new Map<string, string>();
+  for (const overlay of engines.flatMap((engine) => engine.overlays))
+    if (Object.keys(readings(overlay, side)).length) overlays.set(overlay.id, uncapitalised(overlay.title));
+  const boxes = engines.flatMap(({ graph }) => graph.boxes);
+  const when = (possible: boolean, ...ids: string[]): ColourMode[] =>
+    possible ? ids.map((id) => ({ id, label: id })) : [];
+  const operator = when(true, "operator");
+  const numbers = [...overlays].map(([id, label]) => ({ id, label }));
+  const classes = [
+    ...when(engines.length > 0, "layer", "precision"),
+    ...when(
+      boxes.some(({ stream }) => stream !== boxes[0]!.stream),
+      "stream",
+    ),
+    ...when(side === "node" && engines.some(({ unmapped }) => unmapped.length), "reason"),
+  ];
+  const nothing = [{ id: "none", label: "nothing" }];
+  return side === "node"
+    ? [...operator, ...numbers, ...classes, ...nothing]
+    : [...numbers, ...classes, ...operator, ...nothing];
+}
+
+/**
+ * The mode in force: the wanted one where it exists, the side's first otherwise. While numbers are still `coming`, no
+ * other colours stand in for them.
+ */
+export function activeMode(modes: readonly ColourMode[], wanted: string, coming = false): string {
+  if (modes.some(({ id }) => id === wanted)) return wanted;
+  return (coming ? null : modes[0]?.id) ?? "none";
+}
+
+export const colourField = (side: Side): "colour" | "colour_nodes" =>
+  side === "node" ? "colour_nodes" : "colour";
+
+/** The look of a pane. Both engine panes share one scale and one set of colours. */
+export function look(study: Study, side: Side, mode: string): Look | null {
+  const here = pictured(study, side);
+  if (!here) return null;
+  const sides: readonly Side[] = side === "node" ? [side] : ["layer", "other"];
+  const all = sides.flatMap((one) => (one === side ? here : (pictured(study, one) ?? [])));
+  return lookOf(here, mode, all);
+}
+
+/** `all` are the panes that share one scale and one set of colours, the leading one first. */
+export function lookOf(here: Pictured, mode: string, all: readonly Pictured[] = [here]): Look {
+  const overlay = all.flatMap(({ engine }) => engine?.overlays ?? []).find(({ id }) => id === mode);
+  if (overlay) return byOverlay(here, overlay, all);
+  if (mode === "layer") return byLayer(here, all[0]!);
+  if (mode === "precision") return byClass(mode, here, all, precisionOf, (name) => name);
+  if (mode === "stream") return byClass(mode, here, all, streamOf, (name) => `S${name}`);
+  if (mode === "reason") {
+    const reason = ({ links }: Pictured, id: string): string => links.unmapped(id)?.reason ?? "";
+    return byClass(mode, here, all, reason, (name) => REASON_GLYPH[name as keyof typeof REASON_GLYPH]);
+  }
+  const operator = mode === "operator";
+  const { boxes } = here.drawn.graph;
+  const cards = operator && here.side !== "node";
+  return {
+    ...plain(here),
+    colour: boxes.map((box) => (cards && box.chips.length ? FAMILY[colourOf(box)] : null)),
+    families: operator,
+  };
+}
+
+const plain = ({ drawn: { graph } }: Pictured): Look => ({
+  colour: graph.boxes.map(() => null),
+  text: graph.boxes.map(() => null),
+  badge: graph.boxes.map(() => null),
+  italic: false,
+  families: false,
+  legend: null,
+});
+
+/** Units whose numbers add up over boxes; of others a group shows the worst. */
+const ADDITIVE = new Set(["ms", "%", "B"]);
+
+/** One number for several boxes, and in words how it came about. */
+export interface Combined extends OverlayValue {
+  how: string;
+}
+
+/**
+ * The number of a box, or of all members of a group: their sum, each shared number once, or the worst. The frame of an
+ * engine layer has that layer's own number, which also counts what no node of the source stands for.
+ */
+export function combined(
+  overlay: Overlay,
+  side: Side,
+  ids: readonly string[],
+  box?: Box | null,
+): Combined | null {
+  const whole = box?.id.startsWith(LAYER) && overlay.layers[box.id.slice(LAYER.length)];
+  if (whole) {
+    const how = whole.shared > 1 ? `one number for ${whole.shared} layers together` : "of the layer";
+    return { ...whole, shared: 1, how };
+  }
+  const values = readings(overlay, side);
+  const own = ids.flatMap((id): [string, OverlayValue][] => (values[id] ? [[id, values[id]]] : []));
+  if (own.length < 2) return own.length ? { ...own[0]![1], how: "" } : null;
+  const list = once(own).map(([, reading]) => reading.value);
+  const additive = ADDITIVE.has(overlay.unit);
+  const worst = overlay.best === "low" ? Math.max : Math.min;
+  const shared = list.length < own.length ? ", shared ones once" : "";
+  return {
+    value: list.reduce((a, b) => (additive ? a + b : worst(a, b))),
+    spread: null,
+    shared: 1,
+    note: "",
+    how: `${additive ? "sum" : "worst"} of ${plural(own.length, side === "node" ? "node" : "layer")}${shared}`,
+  };
+}
+
+/** Where a number comes from, its origin first. */
+export const sourceOf = ({ origin, source }: Overlay): string =>
+  source.startsWith(origin) ? source : `${origin}: ${source}`;
+
+/** Equal for boxes that have one number together. */
+const keyOf = (id: string, { shared, value, spread, note }: OverlayValue): string =>
+  shared > 1 ? JSON.stringify([shared, value, spread, note]) : id;
+
+/** Boxes that have one number together are one entry, the first of them. */
+export function once(entries: readonly [string, OverlayValue][]): [string, OverlayValue][] {
+  const groups = new Map<string, [string, OverlayValue]>();
+  for (const entry of entries) {
+    const key = keyOf(...entry);
+    if (!groups.has(key)) groups.set(key, entry);
+  }
+  return [...groups.values()];
+}
+
+/** The few worst entries, the worst first, without sorting all; one number of several boxes is one entry. */
+export function worst(
+  values: Record<string, OverlayValue>,
+  best: Overlay["best"],
+  count: number,
+): [string, OverlayValue][] {
+  const sign = best === "low" ? -1 : 1;
+  const found: [string, OverlayValue][] = [];
+  for (const id in values) {
+    const reading = values[id]!;
+    const at = found.findIndex(([, other]) => sign * (reading.value - other.value) < 0);
+    if (at < 0 && found.length === count) continue;
+    const key = keyOf(id, reading);
+    if (found.some((entry) => keyOf(...entry) === key)) continue;
+    found.splice(at < 0 ? found.length : at, 0, [id, reading]);
+    found.length = Math.min(found.length, count);
+  }
+  return found;
+}
+
+function byOverlay(here: Pictured, { id, unit, title }: Overlay, all: readonly Pictured[]): Look {
+  const shownOn = ({ side, drawn, engine }: Pictured): { overlay?: Overlay; shown: (Combined | null)[] } => {
+    const overlay = engine?.overlays.find((one) => one.id === id);
+    const shown = drawn.graph.boxes.map((box, i) =>
+      overlay && !drawn.frames.has(i) ? combined(overlay, side, drawn.members(box.id), box) : null,
+    );
+    return overlay ? { overlay, shown } : { shown };
+  };
+  const { overlay, shown } = shownOn(here);
+  // What is hidden counts too, so that colours stay while boxes are filtered.
+  const scale = new Scale(
+    all.flatMap((one) => {
+      const { overlay: theirs, shown: values } = one === here ? { overlay, shown } : shownOn(one);
+      return [...(theirs ? Object.values(readings(theirs, one.side)) : []), ...values].flatMap(
+        (reading) => reading?.value ?? [],
+      );
+    }),
+  );
+  const glyph = overlay ? GLYPH[overlay.origin] : "";
+  return {
+    ...plain(here),
+    colour: shown.map((reading) => reading && scale.colour(reading.value)),
+    text: shown.map((reading) => reading && `${glyph} ${quantity(reading.value, unit)}`),
+    italic: overlay?.origin === "estimated",
+    legend: overlay
+      ? {
+          kind: "scale",
+          title: uncapitalised(title),
+          low: quantity(scale.low, unit),
+          high: quantity(scale.high, unit),
+          origin: `${glyph} ${overlay.origin}`,
+          stops: scale.stops,
+        }
+      : null,
+  };
+}
+
+/** The one thing that is true of all members of a box, or null. */
+function agreed<T>(here: Pictured, box: Box, of: (id: string) => T): T | null {
+  const [first, ...rest] = here.drawn.members(box.id).map(of);
+  return first !== undefined && rest.every((one) => one === first) ? first : null;
+}
+
+/** Each layer has a hue; another engine's layer takes that of the leading engine's layer with the same nodes. */
+function byLayer(here: Pictured, lead: Pictured): Look {
+  const numbers = (from: Pictured): Map<string, number> =>
+    new Map(
+      (from.engine?.graph.boxes ?? []).filter(({ kind }) => kind === "layer").map(({ id }, i) => [id, i]),
+    );
+  const mine = numbers(here);
+  const theirs = here === lead ? mine : numbers(lead);
+  const layer = (id: string): string => (here.side === "node" ? (here.links.layersOf([id])[0] ?? "") : id);
+  const alike = (id: string): string =>
+    here === lead ? id : (lead.links.layersOf(here.links.nodesOf([id]))[0] ?? "");
+  const ids = here.drawn.graph.boxes.map((box) => agreed(here, box, layer) ?? "");
+  return {
+    ...plain(here),
+    colour: ids.map((id) => {
+      const at = theirs.get(alike(id));
+      return at === undefined ? null : CATEGORIES[at % CATEGORIES.length]!;
+    }),
+    badge: ids.map((id) => (mine.has(id) ? `L${mine.get(id)! + 1}` : null)),
+  };
+}
+
+type ClassOf = (here: Pictured, id: string) => string;
+
+const layerBox = ({ side, engine, links }: Pictured, id: string): Box | undefined => {
+  const layer = side === "node" ? links.layersOf([id])[0] : id;
+  return layer === undefined ? undefined : boxesOf(engine).get(layer);
+};
+/** A node has its own precision where the kernel tells it; else it has that of its layer. */
+const precisionOf: ClassOf = (here, id) => {
+  const own = here.side === "node" ? here.engine?.precisions : undefined;
+  return own && Object.hasOwn(own, id) ? own[id]! : (layerBox(here, id)?.precision ?? "");
+};
+const streamOf: ClassOf = (here, id) => String(layerBox(here, id)?.stream ?? "");
+
+const indices = new WeakMap<EngineView, Map<string, Box>>();
+
+function boxesOf(engine: EngineView | null): Map<string, Box> {
+  if (!engine) return new Map();
+  const known = indices.get(engine) ?? new Map(engine.graph.boxes.map((box) => [box.id, box]));
+  indices.set(engine, known);
+  return known;
+}
+
+function byClass(
+  title: string,
+  here: Pictured,
+  all: readonly Pictured[],
+  of: ClassOf,
+  badge: (name: string) => string,
+): Look {
+  const classes = (from: Pictured): (string | null)[] =>
+    from.drawn.graph.boxes.map((box) => agreed(from, box, (id) => of(from, id)) || null);
+  const mine = classes(here);
+  const names = [...new Set(all.flatMap((one) => (one === here ? mine : classes(one))))]
+    .filter((name) => name !== null)
+    .sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+  const hue = new Map(names.map((name, i) => [name, CATEGORIES[i % CATEGORIES.length]!]));
+  return {
+    ...plain(here),
+    colour: mine.map((name) => (name && hue.get(name)) ?? null),
+    badge: mine.map((name) => name && badge(name)),
+    legend: names.length
+      ? {
+          kind: "classes",
+          title,
+          classes: names.map((label) => ({ label, colour: hue.get(label)!, badge: badge(label) })),
+        }
+      : null,
+  };
+}

@@ -1,0 +1,124 @@
+import type { Signal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import type { Overlay, Side } from "../core/contract";
+import { GLYPH, NONE, plural, quantity, REASON_WORDS } from "../core/format";
+import { noun, untitled } from "./aria_text";
+import { combined, engineSide, sourceOf } from "./overlay";
+import type { PaneSet } from "./paneset";
+
+export interface Tipped {
+  id: string;
+  x: number;
+  y: number;
+}
+
+const DELAY_MS = 350;
+
+/** What a number is, in as few words as tell it beside its unit. */
+const brief = ({ title, unit }: Overlay): string =>
+  unit === "ms" ? title.replace(/ time(, scaled)?$/, "") : unit === "B" ? "out" : title;
+const WIDTH = 340;
+
+/** What a box is and its numbers in three lines, beside the pointer when it rests; Alt tells where numbers come from. */
+export function Tip({
+  paneSet: { study, root },
+  side,
+  at,
+}: {
+  paneSet: PaneSet;
+  side: Side;
+  at: Signal<Tipped | null>;
+}) {
+  const [shown, setShown] = useState("");
+  const place = at.value;
+  const id = place?.id ?? "";
+  useEffect(() => {
+    if (!id) {
+      setShown("");
+      return;
+    }
+    const timer = setTimeout(() => setShown(id), shown ? 0 : DELAY_MS);
+    return () => clearTimeout(timer);
+  }, [id]);
+  // Where numbers come from is asked for with a key, so that the tip stays out of the way.
+  const [asked, setAsked] = useState(false);
+  useEffect(() => {
+    if (!id) return;
+    const follow = (event: KeyboardEvent): void => {
+      if (event.key !== "Alt") return;
+      event.preventDefault();
+      setAsked(event.type === "keydown");
+    };
+    window.addEventListener("keydown", follow);
+    window.addEventListener("keyup", follow);
+    return () => {
+      setAsked(false);
+      window.removeEventListener("keydown", follow);
+      window.removeEventListener("keyup", follow);
+    };
+  }, [id !== ""]);
+  const box = study.box(side, id);
+  if (!place || !box || shown !== id) return null;
+  const engine = engineSide(side);
+  const links = study.mappingOf(engine);
+  const members = study.members(side, id);
+  const missing = side === "node" ? links.unmapped(id) : null;
+  const inferred = members.some((one) =>
+    (side === "node" ? links.pairsOfNode(one) : links.pairsOfLayer(one)).some(
+      ({ evidence }) => evidence === "inferred",
+    ),
+  );
+  const overlays = study.engineOf(engine)?.overlays ?? [];
+  const numbers = overlays.flatMap((overlay) => {
+    // A share says what the time beside it says.
+    if (overlay.unit === "%" && overlays.some(({ unit }) => unit === "ms")) return [];
+    const reading = combined(overlay, side, members, box);
+    return reading ? [{ overlay, reading }] : [];
+  });
+  const said = [
+    ...(box.kind === "group"
+      ? [plural(members.length, noun(side)), ...box.details.map(({ value }) => value)]
+      : []),
+    ...box.outputs.slice(0, 2).map((port) => `→ ${port.shape || NONE} ${port.dtype}`),
+    ...(missing ? [`no layer: ${REASON_WORDS[missing.reason]}`] : []),
+    ...(inferred ? ["attribution inferred"] : []),
+  ];
+  const flip = place.x > root.clientWidth / 4;
+  return (
+    <div
+      class="rt-tip"
+      role="tooltip"
+      style={{
+        left: `${flip ? place.x - WIDTH - 12 : place.x + 14}px`,
+        top: `${place.y + 14}px`,
+        width: `${WIDTH}px`,
+      }}
+    >
+      <p>
+        <b>{box.op}</b> <span>{untitled(box)}</span>
+      </p>
+      <p>{said.join(" · ") || NONE}</p>
+      <p>
+        {numbers.map(({ overlay, reading }) => (
+          <span
+            key={overlay.id}
+            data-number={overlay.id}
+            class={overlay.origin === "estimated" ? "rt-estimate" : ""}
+            title={sourceOf(overlay)}
+          >
+            {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)} {brief(overlay)}
+          </span>
+        ))}
+      </p>
+      {asked && (
+        <div class="rt-sources">
+          {numbers.map(({ overlay, reading }) => (
+            <small key={overlay.id}>
+              {overlay.title}: {[reading.how, reading.note, sourceOf(overlay)].filter(Boolean).join("; ")}
+            </small>
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}

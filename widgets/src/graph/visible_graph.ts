@@ -1,0 +1,244 @@
+import type { Fused } from "../core/build_log";
+import type { Box, Edge, EngineView, Graph, Grouping } from "../core/contract";
+import { plural } from "../core/format";
+import type { Mapping } from "../core/mapping";
+import { grouped } from "./groups";
+
+/**
+ * A graph as a pane draws it: sync steps left out, groups folded to one box or open as a frame around their members,
+ * and only the boxes that were asked for. All positions are those of `graph.boxes`.
+ */
+export interface Drawn {
+  graph: Graph;
+  /** The position of the frame that a box stands in, or -1. A frame stands before its members. */
+  parent: Int32Array;
+  frames: ReadonlySet<number>;
+  /** Boxes that can be folded or opened: groups, and nodes with a body. */
+  foldable: ReadonlySet<number>;
+  /** Every box, hidden ones included, to the position that shows it. */
+  place: ReadonlyMap<string, number>;
+  /** The boxes of the payload that a drawn box stands for. */
+  members(id: string): readonly string[];
+}
+
+export interface Arrangement {
+  grouping: Grouping;
+  folds: ReadonlySet<string>;
+  only: ReadonlySet<string> | null;
+  fused?: readonly Fused[];
+}
+
+export const PLAIN: Arrangement = { grouping: "none", folds: new Set(), only: null };
+
+/** Applies an arrangement to a graph; `engine` tells the frames of the grouping by layers. */
+export function arrange(
+  graph: Graph,
+  arrangement: Arrangement,
+  engine: EngineView | null,
+  links: Mapping,
+): Drawn {
+  const tree = grouped(graph, arrangement.grouping, engine, links, arrangement.fused);
+  const { boxes, parent } = tree;
+  const size = boxes.length;
+  const within = children(parent);
+  const order = topDown(parent, within);
+  // What shows each box: itself, or its outermost folded ancestor.
+  const shown = new Int32Array(size);
+  for (const v of order) {
+    const p = parent[v]!;
+    shown[v] =
+      p < 0 ? v : shown[p] !== p || folded(boxes[p]!, tree.open[p]!, arrangement.folds) ? shown[p]! : v;
+  }
+  const kept = new Uint8Array(size);
+  const only = arrangement.only;
+  for (const v of order) {
+    if (shown[v] !== v) continue;
+    if (only && !leaves(v, within).some((leaf) => only.has(boxes[leaf]!.id))) continue;
+    kept[v] = 1;
+  }
+  const list = order.filter((v) => kept[v]);
+  const at = new Int32Array(size).fill(-1);
+  list.forEach((v, i) => {
+    at[v] = i;
+  });
+  const place = new Map<string, number>();
+  for (let v = 0; v < size; v++) if (at[shown[v]!]! >= 0) place.set(boxes[v]!.id, at[shown[v]!]!);
+  const frames = new Set<number>();
+  const foldable = new Set<number>();
+  list.forEach((v, i) => {
+    if (!within[v]!.length) return;
+    foldable.add(i);
+    if (within[v]!.some((child) => kept[child])) frames.add(i);
+  });
+  const edges = joined(graph.edges, shown, at, parent, size);
+  if (only) for (const edge of bridges(graph.edges, shown, at, kept, edges)) edges.push(edge);
+  const drawn = list.map((v) => boxes[v]!);
+  return {
+    graph: { ...graph, boxes: drawn, edges },
+    parent: Int32Array.from(list, (v) => (parent[v]! < 0 ? -1 : at[parent[v]!]!)),
+    frames,
+    foldable,
+    place,
+    members: membership(boxes, within),
+  };
+}
+
+const folded = (box: Box, open: number, folds: ReadonlySet<string>): boolean =>
+  Boolean(open) === folds.has(box.id);
+
+function children(parent: Int32Array): number[][] {
+  const none: number[] = [];
+  const within: number[][] = new Array(parent.length).fill(none);
+  parent.forEach((p, v) => {
+    if (p < 0) return;
+    if (within[p] === none) within[p] = [];
+    within[p]!.push(v);
+  });
+  return within;
+}
+
+/** Parents before their children, otherwise in the order of the boxes; a group counts as its first member does. */
+function topDown(parent: Int32Array, within: number[][]): number[] {
+  const first = Int32Array.from(parent, (_, v) => v);
+  // A group stands behind its members in the list, or before them as the owner of a body does.
+  for (let v = 0; v < parent.length; v++)
+    for (let [at, p] = [v, parent[v]!]; p >= 0 && first[at]! < first[p]!; [at, p] = [p, parent[p]!])
+      first[p] = first[at]!;
+  const order: number[] = [];
+  const byFirst = (a: number, b: number): number => first[a]! - first[b]! || a - b;
+  const visit = (v: number): void => {
+    order.push(v);
+    if (within[v]!.length) for (const child of within[v]!.sort(byFirst)) visit(child);
+  };
+  const roots: number[] = [];
+  for (let v = 0; v < parent.length; v++) if (parent[v]! < 0) roots.push(v);
+  for (const v of roots.sort(byFirst)) visit(v);
+  return order;
+}
+
+/** The boxes of the payload in a group, in any depth; a box without members is its own. */
+function leaves(v: number, within: number[][]): number[] {
+  const found: number[] = [];
+  const stack = [v];
+  while (stack.length) {
+    const at = stack.pop()!;
+    const inside = within[at]!;
+    if (!inside.length) found.push(at);
+    else for (let k = inside.length - 1; k >= 0; k--) stack.push(inside[k]!);
+  }
+  return found;
+}
+
+function membership(boxes: readonly Box[], within: number[][]): (id: string) => readonly string[] {
+  let index: Map<string, number> | null = null;
+  return (id) => {
+    index ??= new Map(boxes.map((box, v) => [box.id, v]));
+    const v = index.get(id);
+    if (v === undefined || boxes[v]!.kind !== "group") return [id];
+    return leaves(v, within)
+      .map((leaf) => boxes[leaf]!)
+      .filter(({ kind }) => kind === "node" || kind === "layer")
+      .map((box) => box.id);
+  };
+}
+
+/** Edges between what is shown, each tensor once between two boxes. */
+function joined(
+  edges: readonly Edge[],
+  shown: Int32Array,
+  at: Int32Array,
+  parent: Int32Array,
+  size: number,
+): Edge[] {
+  const seen = new Set<string>();
+  const list: Edge[] = [];
+  for (const edge of edges) {
+    const s = shown[edge.source]!;
+    const t = shown[edge.target]!;
+    if (at[s]! < 0 || at[t]! < 0) continue;
+    const moved = s !== edge.source || t !== edge.target;
+    if (moved) {
+      if (s === t) continue;
+      const key = `${s * size + t}:${edge.value}`;
+      if (seen.has(key)) continue;
+      seen.add(key);
+    }
+    if (s !== t && (stands(s, t, parent) || stands(t, s, parent))) continue;
+    const [source, target] = [at[s]!, at[t]!];
+    list.push(source === edge.source && target === edge.target ? edge : { ...edge, source, target });
+  }
+  return list;
+}
+
+function stands(inner: number, outer: number, parent: Int32Array): boolean {
+  for (let v = parent[inner]!; v >= 0; v = parent[v]!) if (v === outer) return true;
+  return false;
+}
+
+/** So many boxes left out are walked over from each kept one, and so many of those behind them are joined to it. */
+const FAR = 256;
+const MOST_BRIDGES = 4;
+
+/** Where paths lead from one kept box to another through boxes left out, one edge says so, to the nearest ones. */
+function bridges(
+  edges: readonly Edge[],
+  shown: Int32Array,
+  at: Int32Array,
+  kept: Uint8Array,
+  direct: readonly Edge[],
+): Edge[] {
+  const next = new Map<number, number[]>();
+  for (const { source, target } of edges) {
+    const s = shown[source]!;
+    const list = next.get(s);
+    if (list) list.push(shown[target]!);
+    else next.set(s, [shown[target]!]);
+  }
+  const known = new Set(direct.map(({ source, target }) => `${source}:${target}`));
+  const made: Edge[] = [];
+  for (let v = 0; v < kept.length; v++) {
+    if (!kept[v]) continue;
+    // The nearest first: past a residual connection nearly everything can be reached.
+    const queue = [...new Set(next.get(v))].filter((t) => !kept[t]);
+    const seen = new Set(queue);
+    const last = made.length + MOST_BRIDGES;
+    for (let k = 0; k < Math.min(queue.length, FAR) && made.length < last; k++) {
+      for (const t of next.get(queue[k]!) ?? []) {
+        if (seen.has(t)) continue;
+        seen.add(t);
+        if (!kept[t]) queue.push(t);
+        else if (t !== v && !known.has(`${at[v]}:${at[t]}`)) {
+          known.add(`${at[v]}:${at[t]}`);
+          made.push({ source: at[v]!, target: at[t]!, value: "", label: "…" });
+        }
+      }
+    }
+  }
+  return made;
+}
+
+/**
+ * Steps that keep the engine's books, such as signals and waits: they stand for no node and no tensor joins them to
+ * another. A graph without any edge has none, because there it is the file that lacks the tensors.
+ */
+export function syncSteps(graph: Graph): ReadonlySet<string> {
+  if (!graph.edges.length) return new Set();
+  const joined = new Set(graph.edges.flatMap(({ source, target }) => [source, target]));
+  const loose = (box: Box, at: number): boolean =>
+    box.kind === "layer" && !box.chips.length && !joined.has(at);
+  return new Set(graph.boxes.filter(loose).map(({ id }) => id));
+}
+
+/** The graph without its sync steps, which would stand unconnected in it; the subtitle counts them. */
+export function withoutSync(graph: Graph): Graph {
+  const sync = syncSteps(graph);
+  if (!sync.size) return graph;
+  const boxes = graph.boxes.filter(({ id }) => !sync.has(id));
+  const place = new Map(boxes.map(({ id }, i) => [id, i]));
+  const at = (old: number): number => place.get(graph.boxes[old]!.id)!;
+  const edges = graph.edges.map((edge) => ({ ...edge, source: at(edge.source), target: at(edge.target) }));
+  const layers = boxes.filter(({ kind }) => kind === "layer").length;
+  const told = graph.subtitle.replace(/\d+ (\w+?)s?$/, (_, noun: string) => plural(layers, noun));
+  const subtitle = [told, plural(sync.size, "sync step")].filter(Boolean).join(" · ");
+  return { ...graph, boxes, edges, subtitle };
+}

@@ -1,0 +1,159 @@
+import { useMemo } from "preact/hooks";
+import type { Box, EngineView, Overlay, Port } from "../core/contract";
+import { GLYPH, NONE, opsOf, plural, quantity, shorten } from "../core/format";
+import type { ExplorerState } from "../explorer/explorer_state";
+import { sourceOf } from "../graph/overlay";
+import { syncSteps } from "../graph/visible_graph";
+import { cellsOf, Export, Name } from "../ui/cells";
+import { type Column, column, Rows } from "../ui/rows";
+
+interface Line {
+  index: number;
+  box: Box;
+  nodes: number;
+  sync: boolean;
+}
+
+export default function LayerTable({ explorer }: { explorer: ExplorerState }) {
+  const engine = explorer.study.engine.value;
+  if (!engine) {
+    const when = explorer.study.preparing.value ? "are on their way" : "appear here after the first build";
+    return <p class="rt-quiet rt-pad">The layers {when}.</p>;
+  }
+  return <Lines explorer={explorer} engine={engine} />;
+}
+
+function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineView }) {
+  const { study } = explorer;
+  const links = study.mapping.value;
+  const lines = useMemo(() => {
+    const sync = syncSteps(engine.graph);
+    const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
+    return layers.map((box, i): Line => {
+      return { index: i + 1, box, nodes: links.nodesRun(box.id).length, sync: sync.has(box.id) };
+    });
+  }, [engine, links]);
+  const columns = useMemo(() => columnsOf(engine, lines), [engine, lines]);
+  const selected = new Set(study.view.value.layers);
+  return (
+    <>
+      <div class="rt-caption">
+        <span>{countedIn(lines)} in order of execution</span>
+        <Export name={`${engine.variant} layers`} cells={() => cellsOf(lines, columns)} />
+      </div>
+      <Rows
+        label="Layers"
+        rows={lines}
+        columns={columns}
+        id={({ box }) => box.id}
+        selected={({ box }) => selected.has(box.id)}
+        attributes={({ box, sync }) => ({ "data-layer": box.id, class: sync ? "rt-quiet" : "" })}
+        onPick={({ box }, add) => study.select("layer", box.id, { add, reveal: true })}
+        onPoint={(line) => study.point(line ? "layer" : undefined, line?.box.id)}
+      />
+    </>
+  );
+}
+
+/** How many lines there are of each kind, as the chip and the pane of the engine count them. */
+function countedIn(lines: readonly Line[]): string {
+  const sync = lines.filter((line) => line.sync).length;
+  return [plural(lines.length - sync, "layer"), sync && plural(sync, "sync step")]
+    .filter(Boolean)
+    .join(" and ");
+}
+
+/** The compiler's own name: what is called by its work has it among what is told of it. */
+const spelled = (box: Box): string => (box.slim ? detail(box, "layer") : "") || box.title;
+
+/** The tactic and whether it is sparse stand among what the files tell of a layer. */
+const detail = ({ details }: Box, name: string): string =>
+  details.find(({ key }) => key === name)?.value ?? "";
+
+/** Memory layouts of what a layer reads and writes; constants are laid out at build time. */
+export function formatsOf({ inputs, outputs }: Box): string {
+  const told = (ports: readonly Port[]): string =>
+    [...new Set(ports.flatMap(({ constant, format }) => (constant || !format ? [] : format)))].join(", ");
+  const [before, after] = [told(inputs), told(outputs)];
+  return before && after && before !== after ? `${before} → ${after}` : after || before;
+}
+
+/** A column of words, which is left out where no layer has any. */
+function words(lines: readonly Line[], label: string, of: (box: Box) => string): Column<Line>[] {
+  if (!lines.some(({ box }) => of(box))) return [];
+  return [
+    column(label, ({ box }) => of(box) || null, {
+      text: ({ box }) => shorten(of(box), 80),
+      hover: ({ box }) => shorten(of(box), 300),
+    }),
+  ];
+}
+
+function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
+  // Of times the first is that of the engine's own processor.
+  const overlays = ["ms", "%", "dB"].flatMap((unit) =>
+    engine.overlays.filter((overlay) => overlay.unit === unit && Object.keys(overlay.layers).length),
+  );
+  const severalTimes = overlays.filter(({ unit }) => unit === "ms").length > 1;
+  const numbers = overlays.map((overlay) =>
+    column<Line>(
+      severalTimes ? overlay.title : (SHORT[overlay.id] ?? overlay.title),
+      ({ box }) => overlay.layers[box.id]?.value ?? null,
+      {
+        key: overlay.id,
+        title: overlay.title,
+        numeric: true,
+        unit: overlay.unit,
+        cell: ({ box }) => <Cell id={box.id} overlay={overlay} />,
+      },
+    ),
+  );
+  const mapped = lines.some(({ nodes }) => nodes);
+  const streams = lines.some(({ box }) => box.stream !== lines[0]!.box.stream);
+  return [
+    column<Line>("#", ({ index }) => index, { numeric: true }),
+    column<Line>("Layer", ({ box }) => opsOf(box, 40), {
+      text: ({ box }) => opsOf(box, 8),
+      hover: ({ box }) => opsOf(box, 40),
+    }),
+    ...words(lines, "Kind", ({ op }) => op),
+    column<Line>("Compiler's name", ({ box }) => spelled(box), {
+      cell: ({ box }) => <Name text={spelled(box)} />,
+    }),
+    ...(mapped ? [column<Line>("Nodes", ({ nodes }) => nodes, { numeric: true })] : []),
+    ...numbers,
+    ...words(lines, "In", ({ reads }) => reads),
+    ...words(lines, "Out", ({ writes }) => writes),
+    ...(streams
+      ? [
+          column<Line>("Stream", ({ box }) => box.stream, {
+            numeric: true,
+            text: ({ box }) => `${box.stream}`,
+          }),
+        ]
+      : []),
+    ...words(lines, "Sparse", (box) => detail(box, "sparse")),
+    ...words(lines, "Format", formatsOf),
+    ...words(lines, "Tactic", (box) => detail(box, "tactic")),
+  ];
+}
+
+function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
+  const reading = overlay.layers[id];
+  if (!reading) return <td class="rt-num">{NONE}</td>;
+  const { value, shared } = reading;
+  const together =
+    shared > 1 ? `one ${overlay.unit === "ms" ? "time" : "number"} for ${shared} layers together` : "";
+  return (
+    <td
+      class={`rt-num ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
+      title={[together, sourceOf(overlay)].filter(Boolean).join("\n")}
+    >
+      {GLYPH[overlay.origin]} {quantity(value, overlay.unit)}
+      {shared > 1 && overlay.unit === "ms" && <span class="rt-quiet"> /{shared}</span>}
+    </td>
+  );
+}
+
+/** Headings where there is one time: whose it is stands in the cells. */
+const SHORT: Record<string, string> = { time: "Time", share: "Share" };

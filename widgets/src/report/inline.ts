@@ -1,0 +1,4 @@
+// Stands before the parts of a report, which are all in its one file.
+import { Parts } from "../core/parts";
+
+Object.assign(globalThis, { rtlabParts: new Parts() });

@@ -1,0 +1,151 @@
+import type { ExplorerTraits } from "../core/channel";
+import type { AskPanel, Command, Panel, Reply, Saved, SavedPanel, SavedVariant } from "../core/contract";
+import type { Term } from "../core/glossary";
+import { fromBase64 } from "../core/payload";
+
+type Listener = (...told: unknown[]) => void;
+
+/** Without what a kernel would answer, a panel may have nothing left to tell. */
+const told = ({ facts, rows, figures }: Panel): boolean =>
+  facts.length > 0 || rows.length > 0 || figures.length > 0;
+
+/**
+ * The widget model of a report: what the kernel would hold, from the snapshot in the file. It answers the commands
+ * that need no kernel, another variant and one to compare with; the views leave out what it cannot do.
+ */
+export class StaticModel {
+  readonly #saved: Saved;
+  readonly #plotly: Uint8Array<ArrayBuffer>;
+  readonly #state: ExplorerTraits;
+  readonly #listeners = new Map<string, Set<Listener>>();
+
+  /** `plotly` is the library of the figures, as a kernel would send it. */
+  constructor(saved: Saved, plotly: Uint8Array<ArrayBuffer>) {
+    this.#saved = saved;
+    this.#plotly = plotly;
+    this.#state = {
+      saved: Object.fromEntries(
+        saved.variants.map(({ id, panels }) => [id, panels.filter(told).map(({ name }) => name)]),
+      ),
+      source: fromBase64(saved.source),
+      engine: new Uint8Array(),
+      other: new Uint8Array(),
+      view: saved.view,
+      height: 760,
+      controls: {
+        models: [],
+        precisions: [],
+        calibrators: [],
+        targets: [],
+        compilers: [],
+        treatments: [],
+        sizes: [],
+      },
+      choice: {
+        model: saved.model,
+        precision: "",
+        calibrator: "",
+        target: "",
+        backend: "",
+        pins: [],
+        weights: "channel",
+        sparsity: [],
+        treatments: [],
+      },
+      chips: saved.chips,
+      build: { running: false, phase: "", fraction: null, elapsed: 0 },
+      status: [],
+      data: { source: "", random: false, inputs: [], chosen: 0 },
+      failure: null,
+      charts: {},
+      terms: saved.terms as unknown as readonly Term[],
+      notice: "",
+      steps: saved.steps,
+      inspection: null,
+      engine_answer: new Uint8Array(),
+      build_answer: new Uint8Array(),
+      calibration_answer: new Uint8Array(),
+      findings_answer: new Uint8Array(),
+      stamp: 0,
+    };
+    this.#answers(saved.answers);
+    this.#show(saved.view.variant);
+  }
+
+  get<K extends keyof ExplorerTraits>(name: K): ExplorerTraits[K] {
+    return this.#state[name];
+  }
+
+  set<K extends keyof ExplorerTraits>(name: K, value: ExplorerTraits[K]): void {
+    this.#state[name] = value;
+    this.#tell(`change:${name}`);
+  }
+
+  /** A report does not change: what was set lasts as long as the page. */
+  save_changes(): void {}
+
+  on(event: string, listener: Listener): void {
+    this.#listeners.set(event, (this.#listeners.get(event) ?? new Set()).add(listener));
+  }
+
+  off(event: string, listener: Listener): void {
+    this.#listeners.get(event)?.delete(listener);
+  }
+
+  send(command: Command): void {
+    if (command.type === "show") this.#show(command.variant);
+    if (command.type === "panel") this.#answer(command);
+    if (command.type === "plotly") {
+      const { buffer, byteOffset, byteLength } = this.#plotly;
+      this.#later({ type: "plotly" }, new DataView(buffer, byteOffset, byteLength));
+    }
+    if (command.type === "compare") {
+      const variant = this.#variant(command.variant);
+      this.set("other", variant ? fromBase64(variant.engine) : new Uint8Array());
+      this.set("view", { ...this.#state.view, compared: variant?.id ?? "" });
+    }
+  }
+
+  #show(id: string): void {
+    const variant = this.#variant(id);
+    if (!variant) return;
+    this.set("engine", fromBase64(variant.engine));
+    this.set("charts", variant.charts as ExplorerTraits["charts"]);
+    this.#answers(variant.answers);
+    this.set("view", { ...this.#state.view, variant: id });
+    this.set("status", variant.status);
+  }
+
+  #answers(told: Record<string, string>): void {
+    for (const [name, packed] of Object.entries(told))
+      this.set(`${name}_answer` as "engine_answer", fromBase64(packed));
+  }
+
+  #variant(id: string): SavedVariant | undefined {
+    return this.#saved.variants.find((other) => other.id === id);
+  }
+
+  #answer({ id, panel: wanted, variant, settings }: AskPanel): void {
+    const { compared } = this.#state.view;
+    const same = (other: SavedPanel): boolean =>
+      other.panel.name === wanted &&
+      other.variant === variant &&
+      other.compared === compared &&
+      Object.keys(other.settings).length === Object.keys(settings).length &&
+      Object.entries(settings).every(([key, value]) => other.settings[key] === value);
+    // What a step shows was worked out for it; all else is as at first.
+    const panel =
+      this.#saved.asked.find(same)?.panel ??
+      this.#variant(variant)?.panels.find(({ name }) => name === wanted);
+    if (panel) this.#later({ type: "answer", id, panel });
+  }
+
+  /** As the kernel's, an answer comes after the question has been put. */
+  #later(reply: Reply, ...buffers: DataView[]): void {
+    queueMicrotask(() => this.#tell("msg:custom", reply, buffers));
+  }
+
+  #tell(event: string, ...words: unknown[]): void {
+    for (const listener of [...(this.#listeners.get(event) ?? [])]) listener(...words);
+  }
+}
