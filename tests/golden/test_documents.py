@@ -130,7 +130,4 @@ def test_a_payload_takes_as_much_as_in_the_file(golden: Any) -> None:
     made = {n: encode(engine_view(study.facts_of(n), study.model), EngineView) for n in study.results}
     golden("documents/payload.json", {n: len(gzip.decompress(m)) for n, m in made.items()}, rel=2e-2)
     assert decode(encode([2**53, -1], list[int])) == [2**53, -1]
-    with pytest.raises(ValueError, match="53 bits"):
-        encode([2**53 + 1, 1], list[int])
-    with pytest.raises(ValueError, match="2 bytes"):
-        decode(gzip.compress(gzip.decompress(made["fp32"]) + b"ab"))
+    assert decode(encode([2**65], list[int])) == [2**65]
