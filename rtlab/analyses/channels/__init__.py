@@ -11,7 +11,7 @@ import numpy as np
 
 from rtlab.core.data import RANDOM
 from rtlab.core.schema import FieldMeta
-from rtlab.documents.answer import NounTable
+from rtlab.documents.results import ResultTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class ChannelErrors:
 
     def _repr_html_(self) -> str:
         words = f"Channels of {self.value}: {self.origin}"
-        return f"<p>{html.escape(words)}</p>{NounTable(ChannelDelta, self.channels, of=self).html()}"
+        return f"<p>{html.escape(words)}</p>{ResultTable(ChannelDelta, self.channels, of=self).html()}"
 
 
 @dataclasses.dataclass(eq=False)
