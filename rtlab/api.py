@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import onnx
     import plotly.graph_objects as go
 
-    from rtlab.documents.answer import Answer
+    from rtlab.documents.results import ResultView
     from rtlab.web.explorer.explorer import Explorer
     from rtlab.web.explorer.graph import LinkedGraphs
 
@@ -184,10 +184,10 @@ class Study(Session[Result]):
         return write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
 
     @boundary("answer the question")
-    def ask(self, question: str, *, variant: str, baseline: str | None = None, **settings: str) -> Answer:
-        """The answer to one question about a variant, such as "kernels": it shows itself in a notebook.
+    def ask(self, question: str, *, variant: str, baseline: str | None = None, **settings: str) -> ResultView:
+        """The result of one analysis of a variant, such as "kernels": it shows itself in a notebook.
 
-        ``frame()`` is its table for pandas, ``plain()`` all of it as JSON, ``noun`` the numbers as they are.
+        ``frame()`` is its table for pandas, ``plain()`` all of it as JSON, ``result`` the numbers as they are.
 
         Args:
             question: One of ``rtlab.analyses.panels``.

@@ -28,7 +28,7 @@ def asked(name: str) -> Ask:
         first = next(iter(study.results))
         baseline = None if variant == first else first
         return thinned(
-            refusable(lambda: study.ask(name, variant=variant, baseline=baseline).noun), _THINNED.get(name)
+            refusable(lambda: study.ask(name, variant=variant, baseline=baseline).result), _THINNED.get(name)
         )
 
     return ask

@@ -1,17 +1,14 @@
-"""A question as the page lists it, what it is asked about, and how its answer is put together."""
+"""What an analysis is about, and what its panel has beside its result."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rtlab.analyses.cards.card import name_layers
 from rtlab.analyses.fusion import map_nodes
-from rtlab.documents.answer import Answer
-from rtlab.documents.contract import Link, Panel, PanelName
 from rtlab.errors import VariantError
 from rtlab.relation.mapping import map_to_places
 
@@ -19,14 +16,16 @@ if TYPE_CHECKING:
     from rtlab.analyses.snapshot import Snapshot
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
+    from rtlab.documents.contract import Column, Fact, Figure, Link, Row, Script, Setting, Work
+    from rtlab.documents.results import ResultTable
     from rtlab.relation.mapping import Mapping as NodeMapping
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PanelContext:
-    """What a question is about: a variant of a study, beside which other one, with which settings of its own.
+    """What an analysis is about: a variant of a study, beside which other one, with which settings of its own.
 
-    ``facts`` is None where no variant is shown: some questions have an answer before one is built.
+    ``facts`` is None where no variant is shown: some analyses have a result before one is built.
     """
 
     study: Snapshot
@@ -90,97 +89,26 @@ class PanelContext:
             ) from None
 
 
-@dataclasses.dataclass(frozen=True)
-class PanelSpec:
-    """A question with a panel.
+class PanelParts(TypedDict, total=False):
+    """What a panel has: facts, columns, rows, links and notes follow from ``result``, or else are given here.
 
-    ``tab`` is where its panel stands, as ``label`` among those of the tab; ``title`` and ``lead``, a sentence or two
-    that say what is to be seen, are its head. ``noun`` gives the noun that answers, from whose fields the panel, JSON,
-    frame and text follow; ``panel_builder`` the same with a figure, or with something to choose.
-    ``concerns`` says of which models there is anything to ask. ``payload_type`` is the type of the noun where the page
-    draws it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant,
-    ``per_engine`` that its rows are of an engine each, and tell themselves what of it is predicted. ``summary`` says
-    what the panel shows where the first sentence of ``lead`` does not.
+    ``table`` stands in place of the result's own, ``units`` are those of its columns, as ``ResultTable`` takes them.
+    ``links`` are added to those of the rows, the other fields are those of ``Panel``.
     """
 
-    name: str
-    tab: str
-    label: str
+    result: Any
+    table: ResultTable
+    units: Mapping[str, tuple[str, float]]
     title: str
     lead: str
-    noun: Callable[[PanelContext], Any]
-    panel_builder: Callable[[PanelContext], Panel] | None = None
-    payload_type: type | None = None
-    shared: bool = False
-    per_engine: bool = False
-    concerns: Callable[[Model], bool] = lambda _: True
-    summary: str = ""
-
-    @property
-    def shows(self) -> str:
-        """What the panel shows, in a sentence."""
-        return self.summary or re.split(r"(?<=[.?]) ", self.lead)[0]
-
-    def ask(self, context: PanelContext) -> Answer:
-        """The answer as a noun."""
-        return self.answer(context, self.noun(context))
-
-    def answer(self, context: PanelContext, noun: Any, title: str = "") -> Answer:
-        """The answer by its noun, with what the layers in it are called and which nodes they run."""
-        if context.facts is None:
-            return Answer(title or self.title, noun)
-        predicts = context.facts.engine.maker.predicts and not self.per_engine
-        return Answer(title or self.title, noun, context.layer_names, context.nodes, predicts)
-
-    def show(self, context: PanelContext) -> Panel:
-        """The panel: the one that the question draws, or the one that follows from its noun."""
-        return (
-            self.panel(context, **self.ask(context).parts())
-            if self.panel_builder is None
-            else self.panel_builder(context)
-        )
-
-    def panel(
-        self,
-        context: PanelContext,
-        noun: Any = None,
-        *,
-        units: Mapping[str, tuple[str, float]] | None = None,
-        links: Mapping[str, Link] | None = None,
-        **parts: Any,
-    ) -> Panel:
-        """A panel of this question.
-
-        Args:
-            context: What it is about.
-            noun: What facts, columns, rows and links follow from; its layers bear their names already.
-            units: Those of its columns, as ``NounTable`` takes them.
-            links: What points of the figures stand for, beside the rows.
-            parts: Other fields of ``Panel``, or those in place of what follows; what is not given is empty.
-        """
-        answer_parts = {} if noun is None else Answer("", noun, {}, context.nodes).parts(units)
-        panel_fields: dict[str, Any] = {
-            "name": PanelName(self.name),
-            "variant": context.result.name,
-            "title": self.title,
-            "lead": self.lead,
-            **{
-                k: [] for k in ("settings", "work", "facts", "scripts", "figures", "columns", "rows", "notes")
-            },
-            "links": {},
-            "problem": "",
-            "quoted": "",
-            **answer_parts,
-            **parts,
-        }
-        panel_fields["links"] |= links or {}
-        if context.result.engine.maker.predicts and not self.per_engine:
-            panel_fields |= {
-                k: [_mark_predicted(part) for part in panel_fields[k]] for k in ("facts", "columns")
-            }
-        return cast("Panel", panel_fields)
-
-
-def _mark_predicted(part: dict[str, Any]) -> dict[str, Any]:
-    """A fact or a column of an engine that no compiler made: what a compiler would report, rules predict."""
-    return part | {"origin": "predicted"} if part["origin"] == "reported" else part
+    settings: list[Setting]
+    work: list[Work]
+    facts: list[Fact]
+    scripts: list[Script]
+    figures: list[Figure]
+    columns: list[Column]
+    rows: list[Row]
+    links: dict[str, Link]
+    notes: list[str]
+    problem: str
+    quoted: str

@@ -32,8 +32,8 @@ def print_variant(result: Result, study: Study) -> None:
     from rtlab.analyses.cards.card import name_layers
     from rtlab.analyses.titles import get_variant_titles
     from rtlab.core.data import RANDOM
-    from rtlab.documents.answer import align_columns
     from rtlab.documents.numbers import get_layer_noun
+    from rtlab.documents.results import align_columns
     from rtlab.web.page.chrome import random_words
     from rtlab.web.page.table import count_nodes
 
@@ -188,11 +188,11 @@ def _estimates_by_layer(result: Result) -> Mapping[str, Point]:
 def print_assessment(result: Result) -> None:
     """Where the time of an engine goes, what the builder did, and what is worth changing."""
     from rtlab.analyses.engine.breakdown import Slice
-    from rtlab.documents.answer import NounTable
+    from rtlab.documents.results import ResultTable
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
         print(f"\nlayers by {title}")
-        print(NounTable(Slice, slices, placeholder="not told").text())
+        print(ResultTable(Slice, slices, placeholder="not told").text())
     if (log := result.log) and log.attempts:
         counts = " → ".join(map(str, log.attempts[log.chosen].counts))
         print(f"\nlayers after each pass ({result.engine.origin}): {counts}")
@@ -209,12 +209,12 @@ def print_fusion(answer: Verdict | FusedLayer) -> None:
     """Why nodes are one step or not, and the experiments that show it."""
     from rtlab.analyses.why import FusionTrial, Verdict
     from rtlab.analyses.why.fused_layer import SplitTrial
-    from rtlab.documents.answer import NounTable
+    from rtlab.documents.results import ResultTable
 
     kind = FusionTrial if isinstance(answer, Verdict) else SplitTrial
     print(f"{answer.verdict}: {answer.text}" if isinstance(answer, Verdict) else answer.text)
     if answer.experiments:
-        print(f"\n{NounTable(kind, answer.experiments).text()}\n")
+        print(f"\n{ResultTable(kind, answer.experiments).text()}\n")
     taken = f"{answer.builds} builds in {answer.seconds:.2g} s (measured here); " if answer.builds else ""
     print(f"{taken}holds for {answer.compiler}, {answer.shapes}")
     if isinstance(answer, Verdict) and answer.elsewhere:
@@ -226,7 +226,7 @@ def print_fusion(answer: Verdict | FusedLayer) -> None:
 def print_advice(fusion_advice: Advice) -> None:
     """Why fusions do not happen, cause by cause, and what remedies come to on the whole model."""
     from rtlab.analyses.why.advice import Cause, Remedy
-    from rtlab.documents.answer import NounTable
+    from rtlab.documents.results import ResultTable
 
     explained_count = sum(c.count for c in fusion_advice.causes)
     print(
@@ -235,10 +235,10 @@ def print_advice(fusion_advice: Advice) -> None:
         f"{fusion_advice.compiler}"
     )
     if fusion_advice.causes:
-        print(f"\n{NounTable(Cause, fusion_advice.causes).text()}")
+        print(f"\n{ResultTable(Cause, fusion_advice.causes).text()}")
     remedies = [c.remedy for c in fusion_advice.causes if c.remedy is not None]
     if remedies:
-        print(f"\nremedies on the whole model\n{NounTable(Remedy, remedies).text()}")
+        print(f"\nremedies on the whole model\n{ResultTable(Remedy, remedies).text()}")
     if fusion_advice.every is not None:
         print(f"\ntogether: {', '.join(fusion_advice.every.rewrites)}")
 
@@ -246,11 +246,11 @@ def print_advice(fusion_advice: Advice) -> None:
 def print_difference(engine_difference: Difference, study: Study, how: str = "") -> None:
     """What two engines take, and what their groups of nodes cost, those that differ most first."""
     from rtlab.analyses.difference.answer import summarize_difference
-    from rtlab.analyses.difference.panel import DIFFERENCE
     from rtlab.analyses.panel_context import PanelContext
+    from rtlab.analyses.panels import view_result
 
     context = PanelContext(study.snapshot(), study.facts_of(engine_difference.second.name))
-    noun = summarize_difference(
+    difference = summarize_difference(
         engine_difference,
         engine_difference.largest(len(engine_difference.groups)) or engine_difference.groups,
         context,
@@ -261,4 +261,5 @@ def print_difference(engine_difference: Difference, study: Study, how: str = "")
     basis = how or (
         "no times of both" if engine_difference.totals is None else f"{engine_difference.origin} on {places}"
     )
-    print(DIFFERENCE.answer(context, noun, f"From {noun.before} to {noun.after}: {basis}"))
+    title = f"From {difference.before} to {difference.after}: {basis}"
+    print(view_result("difference", context, difference, title))

@@ -32,6 +32,11 @@ class FieldEncoding:
     convert: Callable[[Any], Any] | None = None
 
 
+def get_converter(kind: Any) -> Callable[[Any], Any] | None:
+    """What makes values of a type plain; None where they are."""
+    return _encode_type(kind).convert
+
+
 def is_object(kind: Any) -> bool:
     """Whether values of a type cross as an object with fields."""
     return typing.is_typeddict(kind) or schema.is_noun(kind) or _is_message(kind)
@@ -96,9 +101,9 @@ def _encode_type(hint: Any, *, infinite: bool = False) -> FieldEncoding:
         if key.convert or inner_type.convert:
             return FieldEncoding(dict[str, inner_type.type], to_builtins)  # type: ignore[name-defined]
         return FieldEncoding(dict[str, inner_type.type])  # type: ignore[name-defined]
-    if hint in _PLAIN or hint is Any or origin is typing.Literal or is_object(hint):
-        return FieldEncoding(hint)
-    if isinstance(hint, typing.NewType):
+    if is_object(hint):
+        return FieldEncoding(hint, _get_object_converter(hint))
+    if hint in _PLAIN or hint is Any or origin is typing.Literal or isinstance(hint, typing.NewType):
         return FieldEncoding(hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return FieldEncoding(Literal[tuple(m.value for m in hint)], str)
@@ -106,6 +111,20 @@ def _encode_type(hint: Any, *, infinite: bool = False) -> FieldEncoding:
         # Such as a precision or a calibrator, which is known by its text.
         return FieldEncoding(str, str)
     raise TypeError(f"Cannot send {hint!r}: nothing plain stands for it. Declare a noun, or keep the field.")
+
+
+@functools.cache
+def _get_object_converter(kind: Any) -> Callable[[Any], Any] | None:
+    encodings = members(kind)
+    if not typing.is_typeddict(kind):
+        return lambda value: {
+            name: e.convert(getattr(value, name)) if e.convert else getattr(value, name)
+            for name, e in encodings.items()
+        }
+    converts = {name: e.convert for name, e in encodings.items() if e.convert}
+    if not converts:
+        return None
+    return lambda value: {**value, **{name: convert(value[name]) for name, convert in converts.items()}}
 
 
 def _finite(value: float | None) -> float | None:

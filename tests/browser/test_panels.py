@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from explorer import EXPLORER, Explorer, show
-from rtlab.analyses.panels import QUESTIONS
+from rtlab.analyses.panels import ANALYSES
 from rtlab.documents.tabs import TABS
 
 DIGITS = """import rtlab
@@ -104,9 +104,9 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
     page, lab = shown.page, shown.lab
     known = offered(shown)
     answered = {tab.name for tab in TABS if tab.part == "analysis"}
-    assert {q.name for q in QUESTIONS if q.tab in answered} - {"recurrence"} == set(known)
+    assert {q.name for q in ANALYSES if q.tab in answered} - {"recurrence"} == set(known)
     # A notebook has a chart of the errors.
-    for tab, panel in ((q.tab, q.name) for q in QUESTIONS if q.name in {*known} - {"accuracy"}):
+    for tab, panel in ((q.tab, q.name) for q in ANALYSES if q.name in {*known} - {"accuracy"}):
         where = show(shown, tab, panel)
         if panel in DRAWN:
             drawn = figure(shown, where)

@@ -45,7 +45,7 @@ def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
     page, lab = shown.page, shown.lab
     where = show(shown, "fusion", "why")
     rows = page.locator(f"{where} [data-row]")
-    missed = lab.python("[(m.first, m.second) for m in study.ask('why', variant='fp32').noun.pairs]")
+    missed = lab.python("[(m.first, m.second) for m in study.ask('why', variant='fp32').result.pairs]")
     assert ["conv2", "bn2"] in missed
     assert len(missed) == rows.count()
     # A row selects both of its nodes.
@@ -91,8 +91,8 @@ def test_a_wire_and_a_layer_are_asked_about_where_they_are_drawn(opened) -> None
         "where => document.querySelector(where + ' .rt-lead').innerText.includes('are never written to memory')",
         arg=where,
     )
-    lab.wait_python(f"bool(study.ask('why', variant='fp32', pair='layer {layer}').noun.experiments)")
-    joined = lab.python(f"list(study.ask('why', variant='fp32', pair='layer {layer}').noun.nodes)")
+    lab.wait_python(f"bool(study.ask('why', variant='fp32', pair='layer {layer}').result.experiments)")
+    joined = lab.python(f"list(study.ask('why', variant='fp32', pair='layer {layer}').result.nodes)")
     assert {"conv0", "bn0", "relu0"} == {*joined}
     page.wait_for_selector(f'{where} button:has-text("Ask again")')
     assert [] == lab.console_errors

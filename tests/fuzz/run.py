@@ -133,13 +133,13 @@ def corpus(kind: str) -> list[bytes]:
 
 
 def command(rng: random.Random) -> dict[str, object]:
-    from rtlab.analyses.panels import QUESTIONS
+    from rtlab.analyses.panels import ANALYSES
     from rtlab.documents import commands
 
     known: dict[str, tuple[str, ...]] = {
         "variant": ("fp32",), "model": ("digits_inception",), "precision": ("fp32", "fp16", "int8"), "nodes": NODES,
         "calibrator": ("auto", "minmax", ""), "target": ("cpu", "sm86"), "backend": ("onnxruntime", "classic"),
-        "weights": ("channel", "tensor"), "node": NODES, "panel": tuple(q.name for q in QUESTIONS), "pattern": ("*",),
+        "weights": ("channel", "tensor"), "node": NODES, "panel": tuple(q.name for q in ANALYSES), "pattern": ("*",),
         "path": ("digits_inception", "digits_gru"), "settings": ("targets", "8", "batch"), "name": ("figures",),
         "values": ("nodes", "what", "targets", "8", "budget_s", *NODES), "shapes": ("image", "N"),
     }  # fmt: skip

@@ -52,7 +52,7 @@ def test_errors_are_those_of_the_values(subject: str, precision: str) -> None:
 def test_a_score_and_what_flipped_are_those_of_the_outputs(subject: str) -> None:
     """Hits are counted of the arrays, and SciPy tells Wilson's interval and the test of a drop."""
     study = scenes.study(subject)
-    score = study.ask("score", variant="int8", baseline="fp32").noun
+    score = study.ask("score", variant="int8", baseline="fp32").result
     batch = [dict(study.task.data.arrays)]
     hits = []
     for name in ("fp32", "int8"):
@@ -170,7 +170,7 @@ def test_a_check_breaks_where_the_drop_is_over_the_limit() -> None:
 @pytest.mark.xdist_group("two_outputs")
 def test_a_recipe_makes_the_same_variant_again() -> None:
     sample = scenes.study("digits_gru")
-    told = sample.ask("recipe", variant="int8").noun.python.replace("study.run()", "")
+    told = sample.ask("recipe", variant="int8").result.python.replace("study.run()", "")
     made: dict[str, Any] = {}
     exec(told, made)  # noqa: S102 - it is rtlab's own answer
     assert sample.variants["int8"] == made["study"].variants["int8"]

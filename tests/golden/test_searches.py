@@ -109,7 +109,7 @@ def channels(value: str) -> Search:
 
 def ask(search: Search, question: str, variant: str = "int8", baseline: str = "fp32") -> Search:
     def both(made: rtlab.Study) -> Any:
-        found, answer = search(made), made.ask(question, variant=variant, baseline=baseline).noun
+        found, answer = search(made), made.ask(question, variant=variant, baseline=baseline).result
         context = PanelContext(made.snapshot(), made.facts_of(variant), made.facts_of(baseline), {})
         told = {"answer": answer, "panel": panels.render_panel(question, context)}
         return told if found is answer else {"made": found, **told}

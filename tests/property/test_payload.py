@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import enum
 import gzip
 import math
@@ -14,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtlab.core.schema import fields, is_noun
-from rtlab.documents.payload import PRECISION, decode, encode
+from rtlab.documents.payload import decode, encode
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.from_regex(
     r"\A/layer[0-9]{1,12}(/[a-z][0-9]{0,3}){0,3}\Z"
@@ -66,20 +65,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     return plain[kind]
 
 
-def near(sent: Any, got: Any) -> bool:
-    """Equal, but for the precision of floats."""
-    if isinstance(sent, float):
-        return abs(sent - got) <= PRECISION * abs(sent)
-    if isinstance(sent, dict):
-        return sent.keys() == got.keys() and all(near(v, got[k]) for k, v in sent.items())
-    if isinstance(sent, list):
-        return len(sent) == len(got) and all(near(a, b) for a, b in zip(sent, got, strict=True))
-    return type(sent) is type(got) and bool(sent == got)
-
-
 @given(st.lists(values(Everything), max_size=12))
 def test_what_is_decoded_is_what_was_encoded(payload):
-    assert near(payload, decode(encode(payload, list[Everything])))
+    assert payload == decode(encode(payload, list[Everything]))
 
 
 @given(st.lists(values(Everything), max_size=6), st.data())
@@ -91,17 +79,9 @@ def test_cut_bytes_are_an_error_and_never_half_a_view(payload, data):
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_numbers_that_are_none_are_refused(bad):
-    with pytest.raises(ValueError, match="NaN or infinity"):
-        encode([1.0, bad], list[float])
+def test_numbers_that_json_does_not_have_are_none(bad):
+    assert [1.0, None] == decode(encode([1.0, bad], list[float]))
 
 
-@given(
-    st.lists(values(Everything), min_size=1, max_size=4),
-    st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=4),
-)
-def test_one_object_in_several_places_crosses_as_its_copies_do(objects, places):
-    payload = [[objects[i % len(objects)] for i in row] for row in places]
-    copies = [[copy.deepcopy(item) for item in row] for row in payload]
-    assert near(payload, decode(encode(payload, list[list[Everything]])))
-    assert encode(copies, list[list[Everything]]) == encode(payload, list[list[Everything]])
+def test_a_lone_surrogate_becomes_a_question_mark():
+    assert ["a?"] == decode(encode(["a\udc80"], list[str]))

@@ -34,7 +34,7 @@ def test_it_is_marked_wherever_it_stands_and_never_timed(study: rtlab.Study) -> 
     assert {"predicted"} == {s["origin"] for s in told if "Predicted TensorRT" in s["text"]}
     assert "◌ predicted" in study_html(snapshot)
     build = study.ask("build", variant="classic")
-    assert "predicted" == build.noun.origin
+    assert "predicted" == build.result.origin
     written = document.document(result.facts, study.model)
     assert "predicted" == written["engine"]["origin"] == written["build"]["origin"]
     engine = study.ask("engine", variant="classic")._repr_html_()

@@ -74,7 +74,7 @@ def test_all_samples_come_back_as_they_were(study) -> None:
 
 def test_samples_that_were_picked_conclude_nothing(study) -> None:
     study.only(FEW)
-    found = study.ask("score", variant="int8", baseline="fp32").noun
+    found = study.ask("score", variant="int8", baseline="fp32").result
     assert (None, None, None, "") == (found.interval, found.difference_interval, found.p, found.verdict)
     assert {f.sample for f in found.flipped} <= {*FEW}, "by the numbers that they have among all"
 

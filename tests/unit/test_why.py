@@ -311,7 +311,7 @@ def test_of_an_engine_from_files_the_verdict_is_what_they_report() -> None:
     assert ("unknown", "reported", (), "") == (apart.verdict, apart.basis, apart.experiments, apart.edit)
     readers = {f"/inception1/branch{k}/reduce/conv/Conv" for k in ("3x3", "5x5")}
     assert readers <= {*apart.nodes}
-    assert apart is study.ask("why", variant="there", pair=f"{apart.first} | {apart.second}").noun
+    assert apart is study.ask("why", variant="there", pair=f"{apart.first} | {apart.second}").result
     for place in ("/stem/conv/Conv", "/flatten/Flatten"):
         with pytest.raises(VariantError):
             study.why(place, variant="there")

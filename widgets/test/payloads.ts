@@ -156,13 +156,8 @@ export function overlay(part: Partial<Overlay>): Overlay {
 
 export const reading = (value: number, shared = 1) => ({ value, spread: null, shared, note: "" });
 
-/** The kernel's form of a payload, in which everything stands in the header. */
+/** The kernel's form of a payload. */
 export async function packed(value: unknown): Promise<Uint8Array<ArrayBuffer>> {
-  const none = [0, 0, 0];
-  const header = { tree: ["value", value], strings: none, floats: none, templates: [] };
-  const text = new TextEncoder().encode(JSON.stringify(header));
-  const stream = new Blob([new Uint32Array([text.length]), text])
-    .stream()
-    .pipeThrough(new CompressionStream("gzip"));
+  const stream = new Blob([JSON.stringify(value)]).stream().pipeThrough(new CompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from rtlab.analyses.batches.sweeps import Sweep
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
-from rtlab.documents.contract import Panel
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import choose_time_unit
 from rtlab.documents.panel import button
 from rtlab.errors import RunError
 
-_LEAD = (
-    "A larger batch keeps more of the processor busy. The rate rises until it is busy enough; from then on only the "
-    "latency does."
-)
 _BEFORE = (
     "Nothing was measured yet. The button above runs this variant with 1, 2, 4 … 64 samples at a time; small models "
     "take seconds, large ones minutes. Then a figure shows samples per second and latency for each batch size."
@@ -35,7 +30,7 @@ def get_sweep(context: PanelContext) -> Sweep:
     return sweep
 
 
-def build_batch_panel(context: PanelContext) -> Panel:
+def build_batch_panel(context: PanelContext) -> PanelParts:
     """The sweep of the variant shown, with the button that measures it."""
     result = context.result
     model = result.prepared.model
@@ -53,7 +48,7 @@ def build_batch_panel(context: PanelContext) -> Panel:
             if reason
             else ""
         )
-        return BATCHES.panel(context, work=work, problem=problem, notes=[] if problem else [_BEFORE])
+        return PanelParts(work=work, problem=problem, notes=[] if problem else [_BEFORE])
     sizes = [r.batch for r in sweep.rows]
     unit, factor = choose_time_unit(max(r.median for r in sweep.rows))
     at = {"x": [str(b) for b in sizes], "mode": "lines+markers"}
@@ -83,9 +78,8 @@ def build_batch_panel(context: PanelContext) -> Panel:
         },
         "hovertemplate": f"batch %{{x}}: %{{y:.4~g}} {unit}<extra>measured</extra>",
     }
-    return BATCHES.panel(
-        context,
-        sweep,
+    return PanelParts(
+        result=sweep,
         work=work,
         figures=[
             figure(
@@ -99,15 +93,3 @@ def build_batch_panel(context: PanelContext) -> Panel:
         ],
         notes=[n for n in (f"{sweep.source}, {sweep.device}, {sweep.taken:%Y-%m-%d}.", sweep.note) if n],
     )
-
-
-BATCHES = PanelSpec(
-    "batches",
-    tab="timing",
-    label="Batch sizes",
-    title="Batch sizes",
-    lead=_LEAD,
-    summary="How rate and latency follow the size of the batch.",
-    noun=get_sweep,
-    panel_builder=build_batch_panel,
-)

@@ -19,7 +19,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
-from rtlab.documents.answer import NounTable
+from rtlab.documents.results import ResultTable
 from rtlab.relation.mapping import Mapping
 
 #: Milliseconds below which a difference is that of rounding.
@@ -116,11 +116,14 @@ class Bisection:
         return f"asked on {self.asked[:16].replace('T', ' ')} UTC{', 0 builds now' if self.recalled else ''}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self.text)}</p>{NounTable(ChangedGroup, self.changes, placeholder='', of=self).html()}"
+        table = ResultTable(ChangedGroup, self.changes, placeholder="", of=self)
+        return f"<p>{html.escape(self.text)}</p>{table.html()}"
 
     def to_text(self) -> str:
         """The answer, and a table of what changed."""
-        table = NounTable(ChangedGroup, self.changes, placeholder="", of=self).text() if self.changes else ""
+        table = (
+            ResultTable(ChangedGroup, self.changes, placeholder="", of=self).text() if self.changes else ""
+        )
         cost_text = (
             f"{pluralize(self.builds, 'build')} in {self.seconds:.2g} s (measured here), {self.date_text}"
         )

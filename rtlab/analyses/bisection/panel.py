@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from rtlab.analyses.bisection import Bisection, ChangedGroup
 from rtlab.analyses.bisection.report import READ_AS, format_report
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.titles import get_variant_titles
-from rtlab.documents.answer import NounTable
-from rtlab.documents.contract import Panel
 from rtlab.documents.numbers import format_number
 from rtlab.documents.panel import button, fact, make_select
+from rtlab.documents.results import ResultTable
 from rtlab.errors import VariantError
 
-_LEAD = (
-    "Which nodes share their layers otherwise than in the other variant, and the smallest part of the model that still "
-    "shows it: both compilers build parts of it until they differ."
-)
 #: Seconds that it may take, by what the setting says, and how many parts may be built.
 _BUDGETS = {"10": "10 s", "60": "60 s", "300": "5 min"}
 _NOW = "It was found before, and nothing was built now. Look again to ask the compilers."
@@ -38,7 +33,7 @@ def get_bisection(context: PanelContext) -> Bisection:
     return bisection
 
 
-def build_bisection_panel(context: PanelContext) -> Panel:
+def build_bisection_panel(context: PanelContext) -> PanelParts:
     """What changed, as far as it was looked for, and what looks for it.
 
     Raises:
@@ -67,9 +62,9 @@ def build_bisection_panel(context: PanelContext) -> Panel:
         note = (
             f"Nobody looked yet. Both build {budget_text}. It can be stopped: what was found by then is kept."
         )
-        return BISECTION.panel(context, title=title, settings=settings, work=work, notes=[note])
+        return PanelParts(title=title, settings=settings, work=work, notes=[note])
     work.append(button("bugreport", "Save the files", **{"from": other}))
-    table = NounTable(ChangedGroup, bisection.changes, placeholder="", of=bisection)
+    table = ResultTable(ChangedGroup, bisection.changes, placeholder="", of=bisection)
     panel_facts = [fact("Groups", str(len(bisection.changes)))]
     if sum(c.places for c in bisection.changes) > len(bisection.changes):
         panel_facts.append(fact("Places", str(sum(c.places for c in bisection.changes))))
@@ -88,8 +83,7 @@ def build_bisection_panel(context: PanelContext) -> Panel:
                 _NOW if bisection.recalled else "",
             ),
         ]
-    return BISECTION.panel(
-        context,
+    return PanelParts(
         title=title,
         lead=bisection.text,
         settings=settings,
@@ -117,16 +111,3 @@ def _choose_other_variant(context: PanelContext) -> str:
             "precision or with another release for example, or read an engine from files."
         )
     return other
-
-
-BISECTION = PanelSpec(
-    "bisection",
-    tab="compare",
-    label="What changed",
-    title="What changed, and the smallest part that shows it",
-    lead=_LEAD,
-    summary="Which nodes share their layers otherwise, and the smallest part that shows it.",
-    noun=get_bisection,
-    panel_builder=build_bisection_panel,
-    per_engine=True,
-)

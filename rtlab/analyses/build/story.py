@@ -6,13 +6,16 @@ import dataclasses
 import itertools
 from typing import Annotated
 
+from rtlab.analyses.build import get_build_log
 from rtlab.analyses.build.replay import ReplayedStep, replay
 from rtlab.analyses.build.tactics import Contest, find_contests
 from rtlab.analyses.cards.picture import Detail
+from rtlab.analyses.panel_context import PanelContext
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.schema import FieldMeta, Origin
+from rtlab.errors import ReadError
 from rtlab.relation.mapping import Mapping
 
 _TOTALS = {
@@ -134,3 +137,18 @@ def _list_notes(log: BuildLog, matched_steps: int, steps: int, *, nodes: int) ->
     if log.seconds is not None:
         notes.append(f"The build took {log.seconds:.4g} s.")
     return notes
+
+
+def analyze_build(context: PanelContext) -> BuildStory:
+    """How an engine was built.
+
+    Raises:
+        ReadError: no log tells.
+    """
+    result = context.result
+    if (log := get_build_log(result)) is None:
+        raise ReadError(
+            f'Cannot tell how "{result.name}" was built: there is no verbose log of it. Read the engine together with '
+            "the log of trtexec --verbose (log=)."
+        )
+    return build_story(log, context.model, result.engine, context.mapping)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
+from rtlab.analyses.panel_context import PanelContext
 from rtlab.core.facts import Ranked
 from rtlab.core.ranges import Ranges
 from rtlab.core.schema import FieldMeta, Origin
 from rtlab.core.value import shape_text
 from rtlab.core.variant import CALIBRATORS, Calibrator
+from rtlab.errors import CalibrationError
 from rtlab.quantize import display, thresholds
 from rtlab.quantize.placement import plan
 from rtlab.quantize.ranges import choose_stride
@@ -123,3 +125,18 @@ def _build_value(
         counts=tuple(counts.tolist()),
         thresholds=(*calibration.values[name], *(thresholds(value_range, others) if others else ())),
     )
+
+
+def analyze_calibration(context: PanelContext) -> Calibrated:
+    """What calibration has seen.
+
+    Raises:
+        CalibrationError: nothing was observed.
+    """
+    study = context.study
+    if study.calibration is None:
+        raise CalibrationError(
+            f'Cannot tell the ranges of "{study.model.name}": nothing was observed. Run study.observe() first.'
+        )
+    used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]
+    return summarize_calibration(study.model, study.task, study.calibration, used)

@@ -12,7 +12,7 @@ import numpy as np
 from rtlab.core.data import RANDOM
 from rtlab.core.precision import compute_amax, compute_sqnr
 from rtlab.core.schema import FieldMeta
-from rtlab.documents.answer import NounTable
+from rtlab.documents.results import ResultTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +74,7 @@ class ChannelErrors:
 
     def _repr_html_(self) -> str:
         words = f"Channels of {self.value}: {self.origin}"
-        return f"<p>{html.escape(words)}</p>{NounTable(ChannelDelta, self.channels, of=self).html()}"
+        return f"<p>{html.escape(words)}</p>{ResultTable(ChannelDelta, self.channels, of=self).html()}"
 
 
 @dataclasses.dataclass(eq=False)

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.channels import ChannelDelta, ChannelErrors
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.core.data import RANDOM
-from rtlab.documents.answer import NounTable
 from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, legend, make_horizontal_line
 from rtlab.documents.panel import button, make_select
+from rtlab.documents.results import ResultTable
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
-    from rtlab.documents.contract import Figure, Panel
+    from rtlab.documents.contract import Figure
 
-_LEAD = "Which channels of a value lose what the whole of it loses. The values that lose most stand first."
 #: Values that are offered, those with the lowest own SQNR first.
 _OFFERED = 60
 
@@ -53,7 +52,7 @@ def _choose_value(context: PanelContext) -> str:
     return value_name if value_name in model.producers else ""
 
 
-def build_channel_panel(context: PanelContext) -> Panel:
+def build_channel_panel(context: PanelContext) -> PanelParts:
     """The channels of the chosen value, or what measures them."""
     facts, channel_errors = context.result, _find_channel_errors(context)
     errors = compute_accuracy(facts)
@@ -65,7 +64,7 @@ def build_channel_panel(context: PanelContext) -> Panel:
         else "None of its values was compared"
     )
     if reason or errors is None:
-        return CHANNELS.panel(context, problem=f"{reason}.")
+        return PanelParts(problem=f"{reason}.")
     first = [*errors.guilty(_OFFERED), *errors.worst(_OFFERED)]
     value_labels = {v.value: f"{context.model.by_id[v.node].title} · {v.value}" for v in first}
     value_name = (
@@ -81,16 +80,15 @@ def build_channel_panel(context: PanelContext) -> Panel:
     ]
     if channel_errors is None:
         notes = ["Nobody measured the channels of this value yet."]
-        return CHANNELS.panel(context, settings=settings, work=work, notes=notes)
-    table = NounTable(ChannelDelta, channel_errors.channels, of=channel_errors)
+        return PanelParts(settings=settings, work=work, notes=notes)
+    table = ResultTable(ChannelDelta, channel_errors.channels, of=channel_errors)
     provenance = (
         f"Measured on {channel_errors.samples} samples: "
         f"{channel_errors.source}{f', {RANDOM}' if channel_errors.synthetic else ''}."
     )
     one = ["It has no axis of channels: all of it is one."] if channel_errors.axis is None else []
-    return CHANNELS.panel(
-        context,
-        channel_errors,
+    return PanelParts(
+        result=channel_errors,
         settings=settings,
         work=work,
         facts=[],
@@ -134,14 +132,3 @@ def _draw_channels(channel_errors: ChannelErrors) -> Figure:
         yaxis=axis("in the value's own unit", type="log"),
         shapes=lines,
     )
-
-
-CHANNELS = PanelSpec(
-    "channels",
-    tab="accuracy",
-    label="Channels",
-    title="Errors of each channel",
-    lead=_LEAD,
-    noun=get_channel_errors,
-    panel_builder=build_channel_panel,
-)

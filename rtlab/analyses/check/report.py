@@ -8,7 +8,7 @@ from xml.etree import ElementTree as Tree
 from rtlab.analyses.check import CheckResult
 from rtlab.analyses.check.row import CheckRow
 from rtlab.core.phrases import pluralize
-from rtlab.documents.answer import align_columns
+from rtlab.documents.results import align_columns
 
 #: Changes that are named one by one.
 _MOST = 10

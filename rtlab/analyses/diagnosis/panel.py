@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from rtlab.analyses.diagnosis import AccuracyDiagnosis
 from rtlab.analyses.diagnosis.causes import CALIBRATED
 from rtlab.analyses.diagnosis.remedies import propose_cure
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.score import compute_score_difference, reference
 from rtlab.analyses.score.words import TASKLESS
 from rtlab.analyses.titles import get_variant_titles
@@ -17,17 +17,16 @@ from rtlab.analyses.variants.variations import VARIATIONS
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Precision
-from rtlab.documents.answer import NounTable
 from rtlab.documents.panel import button, link, make_select
+from rtlab.documents.results import ResultTable
 from rtlab.errors import RunError
 from rtlab.quantize.existing_qdq import find_quantized_nodes
 
 if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
     from rtlab.core.finding import Finding
-    from rtlab.documents.contract import Panel, Work
+    from rtlab.documents.contract import Work
 
-_LEAD = "Choose a cause: it is told in full here, and a button builds the variant that is rid of it."
 _ALL = "all"
 _PAIRS = VARIATIONS["pairs"]
 
@@ -60,7 +59,7 @@ def get_diagnosis(context: PanelContext) -> AccuracyDiagnosis:
     return diagnosis
 
 
-def build_diagnosis_panel(context: PanelContext) -> Panel:
+def build_diagnosis_panel(context: PanelContext) -> PanelParts:
     """The causes, or what is in the way of looking for them."""
     facts = context.result
     diagnosis = context.study.diagnoses.get(facts.name)
@@ -73,19 +72,18 @@ def build_diagnosis_panel(context: PanelContext) -> Panel:
     )
     if diagnosis is None:
         problem = f"{reason}." if reason else ""
-        return DIAGNOSIS.panel(
-            context, work=[ask, *bare], problem=problem, notes=[] if problem else [_describe_loss(context)]
+        return PanelParts(
+            work=[ask, *bare], problem=problem, notes=[] if problem else [_describe_loss(context)]
         )
     labels = {_ALL: f"all ({len(diagnosis.findings)})"} | {f.id: f.title for f in diagnosis.findings}
     cause_id = context.settings.get("cause", _ALL)
     cause_id = cause_id if cause_id in labels else _ALL
-    table = NounTable(Reason, [_build_reason(context, f) for f in diagnosis.findings])
-    lead = next((f"{f.title} {f.evidence} {f.fix}" for f in diagnosis.findings if f.id == cause_id), _LEAD)
+    table = ResultTable(Reason, [_build_reason(context, f) for f in diagnosis.findings])
+    lead = next((f"{f.title} {f.evidence} {f.fix}" for f in diagnosis.findings if f.id == cause_id), "")
     if not diagnosis.findings:
         lead = "About the places that cost most nothing is unusual: so few bits alone are what they lose by."
-    return DIAGNOSIS.panel(
-        context,
-        diagnosis,
+    return PanelParts(
+        result=diagnosis,
         lead=lead,
         facts=[],
         settings=[
@@ -201,15 +199,3 @@ def _build_reason(context: PanelContext, finding: Finding) -> Reason:
         ", ".join(map(str, finding.channels)) or None,
         finding.cost or None,
     )
-
-
-DIAGNOSIS = PanelSpec(
-    "diagnosis",
-    tab="accuracy",
-    label="Why",
-    title="Where did the accuracy go?",
-    lead=_LEAD,
-    summary="The causes that accuracy was lost to, with their evidence and a repair.",
-    noun=get_diagnosis,
-    panel_builder=build_diagnosis_panel,
-)

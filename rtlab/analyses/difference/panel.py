@@ -15,13 +15,13 @@ from rtlab.analyses.difference.answer import (
     use_minus_sign,
 )
 from rtlab.analyses.difference.diff import BASES, Difference, Group
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import apply_titles, get_variant_titles
 from rtlab.core.peaks import TABLE, resolve_peaks
 from rtlab.core.schema import Origin
-from rtlab.documents.contract import Figure, Panel, Setting
+from rtlab.documents.contract import Figure, Setting
 from rtlab.documents.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
 from rtlab.documents.numbers import format_number
 from rtlab.documents.panel import make_select
@@ -37,8 +37,6 @@ _LONG = 24
 #: Where times come from: a setting's value.
 _MEASURED, _TARGET = "measured", "target"
 _ORDERS = {"size": "largest first", "time": "as executed"}
-_TITLE = "Where the time went"
-_LEAD = "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."
 #: Numbers above bars, all of one size.
 _TEXTS = {"textposition": "outside", "constraintext": "none", "textangle": 0, "textfont": {"size": 10}}
 
@@ -53,7 +51,7 @@ def analyze_difference(context: PanelContext) -> TimeDifference:
     return summarize_difference(*_compute_difference(context, _build_settings(context)), context)
 
 
-def build_difference_panel(context: PanelContext) -> Panel:
+def build_difference_panel(context: PanelContext) -> PanelParts:
     """The same as a waterfall and a table.
 
     Raises:
@@ -64,7 +62,7 @@ def build_difference_panel(context: PanelContext) -> Panel:
         difference, groups = _compute_difference(context, settings)
     except RtlabError as error:
         # Other times may be had: the choice stays at hand.
-        return DIFFERENCE.panel(context, settings=settings, problem=str(error))
+        return PanelParts(settings=settings, problem=str(error))
     noun, unit, problem = (
         summarize_difference(difference, groups, context),
         choose_unit(difference),
@@ -72,9 +70,8 @@ def build_difference_panel(context: PanelContext) -> Panel:
     )
     keys = {id(g): f"row {i}" for i, g in enumerate(groups)}
     titled_difference = apply_titles(difference, get_variant_titles(context.study))
-    return DIFFERENCE.panel(
-        context,
-        noun,
+    return PanelParts(
+        result=noun,
         units={"ms": unit},
         title=f"From {noun.before} to {noun.after}",
         settings=settings,
@@ -343,14 +340,3 @@ def _format_hover(group: Group, model: Model, unit: _Unit) -> str:
         else ""
     )
     return f"{format_group_title(group, model)}<br>{group.cause}{times}<br>{BASES[group.basis]}"
-
-
-DIFFERENCE = PanelSpec(
-    "difference",
-    tab="compare",
-    label="Difference",
-    title=_TITLE,
-    lead=_LEAD,
-    noun=analyze_difference,
-    panel_builder=build_difference_panel,
-)

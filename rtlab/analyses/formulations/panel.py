@@ -11,9 +11,9 @@ from rtlab.analyses.formulations import tactic_table as contested
 from rtlab.analyses.formulations import tuning_figures as tuned
 from rtlab.analyses.formulations.tactic_table import BuilderTuning
 from rtlab.analyses.formulations.tuning_figures import OrtTuning
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.core.validation import validate_integer
-from rtlab.documents.contract import Panel, Setting, Work
+from rtlab.documents.contract import Setting, Work
 from rtlab.documents.panel import button, make_select, make_slider
 from rtlab.errors import ReadError, RunError, VariantError
 
@@ -27,13 +27,6 @@ _USUAL = 60
 #: A day: nobody waits longer.
 _LONGEST = 86_400
 _HERE, _BUILDER = "here", "builder"
-_TITLE = "Auto-tuning"
-_LEAD = (
-    "A convolution can be computed in many ways that give the same but for rounding: directly, as one large product of "
-    "matrices (im2col), by Winograd's algorithm, by spectra. Which is fastest depends on its shape and on the "
-    "processor, so a compiler tries them and keeps the fastest. Do the same here: every way is built as an ONNX graph, "
-    "checked, timed."
-)
 
 
 def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
@@ -59,7 +52,7 @@ def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
     return tuned.tuning(context.study.tuned, titles, context.mapping, layer)
 
 
-def formulations(context: PanelContext) -> Panel:
+def build_tuning_panel(context: PanelContext) -> PanelParts:
     """The same as figures and a table.
 
     Raises:
@@ -67,9 +60,7 @@ def formulations(context: PanelContext) -> Panel:
     """
     sources = _sources(context)
     if not sources:
-        return FORMULATIONS.panel(
-            context, work=[_work(context, None)], problem=_explain_missing_tuning(context)
-        )
+        return PanelParts(work=[_work(context, None)], problem=_explain_missing_tuning(context))
     chosen = _source(context, sources)
     settings = (
         [make_select("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)]
@@ -79,7 +70,7 @@ def formulations(context: PanelContext) -> Panel:
     return (_build_builder_panel if chosen == _BUILDER else _build_cpu_panel)(context, settings)
 
 
-def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> Panel:
+def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> PanelParts:
     budget, cpu_tuning = (
         make_slider(
             "budget",
@@ -92,11 +83,10 @@ def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> Panel:
     )
     work = [_work(context, cpu_tuning)]
     if cpu_tuning is None:
-        return FORMULATIONS.panel(context, settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
+        return PanelParts(settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
     layer, titles = _node(context, cpu_tuning)
-    return FORMULATIONS.panel(
-        context,
-        analyze_tuning(context),
+    return PanelParts(
+        result=analyze_tuning(context),
         lead=tuned.ONE_LEAD if layer else tuned.LEAD,
         settings=[
             *settings,
@@ -114,12 +104,11 @@ def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> Panel:
     )
 
 
-def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> Panel:
+def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> PanelParts:
     layer_contests = _contests(context)
     layer, names = _layer(context, layer_contests)
-    return FORMULATIONS.panel(
-        context,
-        analyze_tuning(context),
+    return PanelParts(
+        result=analyze_tuning(context),
         lead=contested.ONE_LEAD if layer else contested.LEAD,
         settings=[
             *settings,
@@ -205,15 +194,3 @@ def _explain_missing_tuning(context: PanelContext) -> str:
         "and no ONNX model is there to be tuned here. Give the log of trtexec --verbose as log=..., "
         "or the model as model=..."
     )
-
-
-FORMULATIONS = PanelSpec(
-    "formulations",
-    tab="tuning",
-    label="Formulations",
-    title=_TITLE,
-    lead=_LEAD,
-    summary="Every way to compute a layer, and how long each takes.",
-    noun=analyze_tuning,
-    panel_builder=formulations,
-)

@@ -14,6 +14,7 @@ from rtlab.analyses.build.tactics import (
     sum_fastest_times,
     sum_runner_up_losses,
 )
+from rtlab.analyses.panel_context import PanelParts
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.contract import Figure
 from rtlab.documents.figure import (
@@ -177,7 +178,7 @@ def _notes(contests: Sequence[Contest]) -> tuple[str, ...]:
 
 def draw_figures(
     contests: Sequence[Contest], layer: str, nodes: Callable[[str], Iterable[str]]
-) -> dict[str, Any]:
+) -> PanelParts:
     """The figure of all layers, or of one, and what its points stand for beside the rows."""
     if layer:
         return {"figures": [_draw_tactics(next(c for c in contests if c.layer == layer))]}

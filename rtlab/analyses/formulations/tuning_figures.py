@@ -7,6 +7,7 @@ import html
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rtlab.analyses.panel_context import PanelParts
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.contract import Figure
@@ -258,7 +259,7 @@ def _verdict(cpu_tuning: TunedModel) -> str:
 
 def draw_figures(
     cpu_tuning: TunedModel, titles: Mapping[str, str], mapping: NodeMapping, layer: str
-) -> dict[str, Any]:
+) -> PanelParts:
     """The figures of all layers, or of one, with their unit, and what points stand for beside the rows."""
     if layer:
         one = next(y for y in cpu_tuning.layers if y.node == layer)

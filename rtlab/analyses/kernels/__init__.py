@@ -7,7 +7,6 @@ from typing import Annotated
 
 from rtlab.analyses import timing
 from rtlab.analyses.engine.breakdown import Slice, by_tactic
-from rtlab.analyses.panel_context import PanelSpec
 from rtlab.core.facts import VariantResult
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import ReadError
@@ -70,14 +69,3 @@ def _half(kernels: tuple[KernelShare, ...]) -> int | None:
     if not sum(times):
         return None
     return next(count for count in range(1, len(times) + 1) if 2 * sum(times[:count]) >= sum(times))
-
-
-KERNELS = PanelSpec(
-    "kernels",
-    tab="timing",
-    label="Kernels",
-    title="Kernels",
-    lead="One kernel may compute many layers. Those at the top are worth another tactic, precision or shape.",
-    summary="Which kernels run how many layers, and what they take together.",
-    noun=lambda context: list_kernels(context.result),
-)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.memory.answer import MemoryUse, memory_use, pick_largest_mention
 from rtlab.analyses.memory.plan import RESERVATION, MemoryPlan, plan
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.core.value import shape_text
-from rtlab.documents.contract import Figure, Panel, Setting
+from rtlab.documents.contract import Figure, Setting
 from rtlab.documents.figure import MAIN, OTHER, axis, figure, legend
 from rtlab.documents.numbers import choose_byte_unit, format_bytes, shorten_name
 from rtlab.documents.panel import link, make_batch_slider, make_text_field
@@ -39,7 +39,7 @@ def analyze_memory(context: PanelContext) -> MemoryUse:
     return memory_use(*_plans(context), context.result.engine, _steps(context))
 
 
-def memory(context: PanelContext) -> Panel:
+def build_memory_panel(context: PanelContext) -> PanelParts:
     """The same as a figure and a table.
 
     Raises:
@@ -50,12 +50,11 @@ def memory(context: PanelContext) -> Panel:
     try:
         memory_plan, one = _plans(context)
     except RtlabError as error:
-        return MEMORY.panel(context, settings=_settings(context, None, batch), problem=str(error))
+        return PanelParts(settings=_settings(context, None, batch), problem=str(error))
     unit, scale = choose_byte_unit(memory_plan.peak)
     steps = _steps(context)
-    return MEMORY.panel(
-        context,
-        memory_use(memory_plan, one, engine, steps),
+    return PanelParts(
+        result=memory_use(memory_plan, one, engine, steps),
         units={"B": (unit, 1 / scale)},
         links={y.id: link(context.nodes(y.id), [y.id]) for y in engine.layers},
         lead=_lead(memory_plan, list(context.layer_names.values())),
@@ -276,15 +275,3 @@ def _level(name: str, at: float, ends: list[float], unit: str, line: dict[str, A
         "line": line,
         "hovertemplate": f"{name}: %{{y:.4~g}} {unit}<extra>estimated</extra>",
     }
-
-
-MEMORY = PanelSpec(
-    "memory",
-    tab="memory",
-    label="Memory",
-    title="Memory",
-    lead="",
-    summary="When each tensor lives, and how the engine places them in the same bytes.",
-    noun=analyze_memory,
-    panel_builder=memory,
-)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.recurrence import find_fused_recurrences
 from rtlab.analyses.recurrence.answer import RecurrentNode, stretches, summarize_recurrence, words
 from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, Piece, Recurrence
-from rtlab.documents.contract import Figure, Panel
+from rtlab.documents.contract import Figure
 from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import choose_time_unit
 from rtlab.documents.panel import button, link, make_select
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.relation.rnn_steps import Part
 
-TITLE = "Time fusion"
-LEAD = (
-    "Above, every product and every pointwise operation that the definition asks for, step by step. Below, what the "
-    "engine runs for them. Look for gates that became one product, for an input product that serves all steps, and "
-    "for kernels that end one step and begin the next: a number is a layer, the same number the same layer."
-)
 #: Operators that carry a state from step to step.
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 #: Rows of the lower part, by role, and their colours; the row tells what the colour does.
@@ -56,7 +50,7 @@ def analyze_recurrence(context: PanelContext) -> RecurrentNode:
     return summarize_recurrence(at, context.result.engine.title, context.model.where(at.before.node))
 
 
-def recurrence(context: PanelContext) -> Panel:
+def build_recurrence_panel(context: PanelContext) -> PanelParts:
     """The same step by step, before and after this variant's compiler.
 
     Raises:
@@ -92,14 +86,13 @@ def recurrence(context: PanelContext) -> Panel:
     if times:
         figures.append(_draw_forms(times))
     before = [f"before#{i}" for i in range((2 * len(at.before.gates) + 1) * at.before.steps)]
-    return RECURRENCE.panel(
-        context,
-        summarize_recurrence(at, compiler, places),
+    return PanelParts(
+        result=summarize_recurrence(at, compiler, places),
         links={
             **{key: link(places, [piece.layer]) for key, piece, *_ in bars},
             **({key: link(places) for key in before} if at.before.steps <= _FEW else {}),
         },
-        title=f"{TITLE}: {names[at.before.node]}",
+        title=f"Time fusion: {names[at.before.node]}",
         settings=settings,
         work=[button("tune", f"Time three forms of it {again}", recurrence=at.before.node)],
         figures=figures,
@@ -290,16 +283,3 @@ def _notes(fused_node: FusedRecurrence, compiler: str) -> list[str]:
 def has_recurrent_nodes(model: Model) -> bool:
     """Whether a model has a recurrent node."""
     return any(n.op in _RECURRENT for n in model.nodes)
-
-
-RECURRENCE = PanelSpec(
-    "recurrence",
-    tab="recurrence",
-    label="Recurrence",
-    title=TITLE,
-    lead=LEAD,
-    summary="The products and steps of a recurrence, and the kernels that run them.",
-    noun=analyze_recurrence,
-    panel_builder=recurrence,
-    concerns=has_recurrent_nodes,
-)

@@ -10,7 +10,7 @@ from rtlab.analyses import difference, roofline
 from rtlab.analyses.snapshot import Snapshot
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
-from rtlab.documents.answer import NounTable
+from rtlab.documents.results import ResultTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Releases:
         """The table in aligned columns, and below it in full what was refused."""
         short = [dataclasses.replace(r, refused="yes" if r.refused else "") for r in self.releases]
         refusals = [f"{r.variant}: {r.refused}" for r in self.releases if r.refused]
-        return "\n\n".join([NounTable(Release, short, placeholder="").text(), *refusals])
+        return "\n\n".join([ResultTable(Release, short, placeholder="").text(), *refusals])
 
     def _repr_html_(self) -> str:
-        return NounTable(Release, self.releases, placeholder="").html()
+        return ResultTable(Release, self.releases, placeholder="").html()
 
 
 def compare_releases(study: Snapshot, names: Sequence[str]) -> Releases:

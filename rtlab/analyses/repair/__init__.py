@@ -13,7 +13,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.core.task import Task
 from rtlab.core.variant import Variant
-from rtlab.documents.answer import NounTable
+from rtlab.documents.results import ResultTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ class AccuracyRepair:
 
     def text(self) -> str:
         """For a terminal."""
-        table = NounTable(RepairPoint, self.points, of=self).text()
+        table = ResultTable(RepairPoint, self.points, of=self).text()
         runs = pluralize(self.runs, "run")
         basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {runs}"
         tried = f"Tried, on the {self.chosen} samples that it was chosen on:"

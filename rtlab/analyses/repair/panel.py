@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.repair import AccuracyRepair, RepairPoint
 from rtlab.analyses.score.words import TASKLESS
-from rtlab.documents.answer import NounTable
 from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, make_horizontal_line
 from rtlab.documents.panel import button, fact
+from rtlab.documents.results import ResultTable
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
-    from rtlab.documents.contract import Figure, Panel
-
-_LEAD = (
-    "Other scales are tried first, which cost no time, then a higher precision for as few nodes as will do. The choice "
-    "is made on every second sample, and the scores are those of the others."
-)
+    from rtlab.documents.contract import Figure
 
 
 def get_repair(context: PanelContext) -> AccuracyRepair:
@@ -36,7 +31,7 @@ def get_repair(context: PanelContext) -> AccuracyRepair:
     return repair
 
 
-def build_repair_panel(context: PanelContext) -> Panel:
+def build_repair_panel(context: PanelContext) -> PanelParts:
     """The points that were tried, or what is in the way of trying."""
     facts, repair = context.result, context.study.repairs.get(context.result.name)
     reason = (
@@ -51,15 +46,14 @@ def build_repair_panel(context: PanelContext) -> Panel:
     work = [button("repair", "Look again" if repair else "Repair all", reason)]
     if repair is None:
         notes = [] if reason else ["Nobody looked yet. What is found becomes a variant of its own."]
-        return REPAIR.panel(context, work=work, problem=f"{reason}." if reason else "", notes=notes)
-    table = NounTable(RepairPoint, repair.points, of=repair)
+        return PanelParts(work=work, problem=f"{reason}." if reason else "", notes=notes)
+    table = ResultTable(RepairPoint, repair.points, of=repair)
     basis = (
         f"Chosen on {repair.chosen} samples, reported on {repair.reported} others."
         if repair.reported
         else f"Measured on {repair.chosen} samples; the search was stopped before the others were asked."
     )
-    return REPAIR.panel(
-        context,
+    return PanelParts(
         lead=repair.words,
         work=work,
         facts=[
@@ -106,15 +100,3 @@ def _curve(repair: AccuracyRepair) -> list[Figure]:
             shapes=[make_horizontal_line(level, color=FAINT, dash="dot")],
         )
     ]
-
-
-REPAIR = PanelSpec(
-    "repair",
-    tab="accuracy",
-    label="Repair",
-    title="What gives the accuracy back?",
-    lead=_LEAD,
-    summary="What brings the score back, and what it costs in time.",
-    noun=get_repair,
-    panel_builder=build_repair_panel,
-)

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses.cards.card import format_exact_names
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.answer import RoofedEngine, format_si, summarize_roofline
 from rtlab.analyses.roofline.estimate_error import RECORDED, describe_estimate_error, pick_default_gpu
 from rtlab.analyses.roofline.roofs import Bound, Point, Roofline, efficiency_of
 from rtlab.analyses.roofline.roofs import roofline as under_roofs
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times
 from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
-from rtlab.documents.contract import Figure, Panel, Setting
+from rtlab.documents.contract import Figure, Setting
 from rtlab.documents.figure import MAIN, OTHER, axis, figure, legend
 from rtlab.documents.numbers import format_bytes
 from rtlab.documents.panel import button, make_batch_slider, make_select
@@ -54,7 +54,7 @@ def analyze_roofline(context: PanelContext) -> RoofedEngine:
     )
 
 
-def roofline(context: PanelContext) -> Panel:
+def build_roofline_panel(context: PanelContext) -> PanelParts:
     """The same as a figure and a table.
 
     Raises:
@@ -67,10 +67,9 @@ def roofline(context: PanelContext) -> Panel:
         estimate, why = _estimate_roofline(context, roofs)
     except RtlabError as error:
         settings = _settings(processors, roofs, batch or engine_batch, engine_batch)
-        return ROOFLINE.panel(context, settings=settings, work=_WORK, problem=str(error))
-    return ROOFLINE.panel(
-        context,
-        summarize_roofline(estimate, engine, {i: _short(n) for i, n in context.layer_names.items()}),
+        return PanelParts(settings=settings, work=_WORK, problem=str(error))
+    return PanelParts(
+        result=summarize_roofline(estimate, engine, {i: _short(n) for i, n in context.layer_names.items()}),
         units={"FLOP": ("MFLOP", 1e-6), "ms": ("µs", 1e3)},
         lead=_lead(estimate),
         settings=_settings(processors, roofs, estimate.batch, engine_batch),
@@ -307,15 +306,3 @@ def _explain_fast_layers(roofs: Peaks) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONG else f"{name[: _LONG - 1]}…"
-
-
-ROOFLINE = PanelSpec(
-    "roofline",
-    tab="timing",
-    label="Roofline",
-    title="Roofline",
-    lead="",
-    summary="How near each layer comes to what the processor's arithmetic and its memory allow.",
-    noun=analyze_roofline,
-    panel_builder=roofline,
-)

@@ -7,17 +7,15 @@ from typing import Annotated
 
 import numpy as np
 
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.samples.spread import WORDS, Outlier, Spread, spread
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.schema import UNSENT, FieldMeta
-from rtlab.documents.contract import Panel
 from rtlab.documents.figure import FAINT, MAIN, WORSE, axis, figure, make_horizontal_line, make_log_ticks
 from rtlab.documents.numbers import choose_time_unit
 from rtlab.errors import RunError
 
-_LEAD = "One number hides how times scatter. Each point is one whole inference; diamonds stand apart from the others."
 #: Points that the page draws one by one; of more every n-th is shown, and all that stand apart.
 _MOST = 4_000
 #: From this ratio of the most to the median on, times are shown on a logarithmic scale.
@@ -120,7 +118,7 @@ def analyze_samples(context: PanelContext) -> Inferences:
     return inferences(*_get_spread(context))
 
 
-def samples(context: PanelContext) -> Panel:
+def build_samples_panel(context: PanelContext) -> PanelParts:
     """Times of whole inferences in their order and as a histogram.
 
     Raises:
@@ -167,9 +165,8 @@ def samples(context: PanelContext) -> Panel:
         "hovertemplate": f"%{{x}} inferences around %{{y:.4~g}} {unit}<extra>measured</extra>",
     }
     middle = distribution.median * factor
-    return SAMPLES.panel(
-        context,
-        inferences(distribution, times),
+    return PanelParts(
+        result=inferences(distribution, times),
         # Of one unit with the figure, however long what stands apart took.
         units={"ms": (unit, factor)},
         figures=[
@@ -193,15 +190,3 @@ def samples(context: PanelContext) -> Panel:
             )
         ],
     )
-
-
-SAMPLES = PanelSpec(
-    "samples",
-    tab="timing",
-    label="Inferences",
-    title="Whole inferences",
-    lead=_LEAD,
-    summary="The time of every inference, and which of them stand apart.",
-    noun=analyze_samples,
-    panel_builder=samples,
-)

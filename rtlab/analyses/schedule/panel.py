@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.fusion import map_nodes, relate_engine
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.estimate_error import pick_default_gpu
 from rtlab.analyses.roofline.roofs import estimates
 from rtlab.analyses.schedule.answer import StreamedEngine, summarize_streams
@@ -26,7 +26,7 @@ from rtlab.backends.capabilities import list_capable
 from rtlab.backends.selection import default_target
 from rtlab.core.peaks import TABLE
 from rtlab.core.schema import Origin
-from rtlab.documents.contract import Figure, Panel, Setting, Work
+from rtlab.documents.contract import Figure, Setting, Work
 from rtlab.documents.figure import MAIN, OTHER, SIGNS, axis, figure
 from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
 from rtlab.documents.panel import button, make_select, make_slider
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
     from rtlab.core.variant import Variant
 
-_TITLE = "Streams"
 #: Auxiliary streams that the slider offers; builders use no more on branching networks than there are branches.
 _AUX = range(8)
 #: Variants beside each other.
@@ -65,7 +64,7 @@ def analyze_streams(context: PanelContext) -> StreamedEngine:
     return _summarize_plan(context, chosen, *_plans(context, chosen, durations))
 
 
-def schedule(context: PanelContext) -> Panel:
+def build_schedule_panel(context: PanelContext) -> PanelParts:
     """The same as figures and a table.
 
     Raises:
@@ -77,10 +76,9 @@ def schedule(context: PanelContext) -> Panel:
     try:
         plan, siblings = _plans(context, chosen, durations)
     except RtlabError as error:
-        return SCHEDULE.panel(context, settings=settings, problem=str(error))
-    return SCHEDULE.panel(
-        context,
-        _summarize_plan(context, chosen, plan, siblings),
+        return PanelParts(settings=settings, problem=str(error))
+    return PanelParts(
+        result=_summarize_plan(context, chosen, plan, siblings),
         units={"ms": choose_time_unit(plan.makespan)},
         lead=_lead(plan),
         settings=settings,
@@ -361,15 +359,3 @@ def _draw_comparison(
         ),
         yaxis=axis(type="category", automargin=True),
     )  # fmt: skip
-
-
-SCHEDULE = PanelSpec(
-    "schedule",
-    tab="streams",
-    label="Streams",
-    title=_TITLE,
-    lead="",
-    summary="What runs when on each stream, and what waits for what.",
-    noun=analyze_streams,
-    panel_builder=schedule,
-)

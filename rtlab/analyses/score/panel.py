@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.score import compare_scores, format_score, reference
 from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples
 from rtlab.analyses.score.pictures import parse_sample_numbers, pictures
@@ -17,7 +17,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
 from rtlab.core.stage import Stage
 from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
-from rtlab.documents.contract import Panel, Work
+from rtlab.documents.contract import Work
 from rtlab.documents.panel import button, make_select, make_text_field
 from rtlab.errors import RunError, VariantError
 
@@ -193,7 +193,7 @@ def _filter_flipped(
     )
 
 
-def build_score_panel(context: PanelContext) -> Panel:
+def build_score_panel(context: PanelContext) -> PanelParts:
     """The score, pictures of the samples that flipped, and buttons that show them alone in every panel."""
     task_score, chosen = analyze_score(context), context.study.chosen
     settings = []
@@ -218,9 +218,8 @@ def build_score_panel(context: PanelContext) -> Panel:
                 "numbers, such as 3, 17-20",
             )
         )
-    return SCORE.panel(
-        context,
-        task_score,
+    return PanelParts(
+        result=task_score,
         settings=settings,
         work=[_button(context, task_score)],
         figures=pictures(context, task_score.flipped, task_score.baseline, task_score.variant),
@@ -241,15 +240,3 @@ def _button(context: PanelContext, task_score: TaskScore) -> Work:
     return button(
         "only", title if numbers else "Show only these samples", why, samples=",".join(map(str, numbers))
     )
-
-
-SCORE = PanelSpec(
-    "score",
-    tab="accuracy",
-    label="Task",
-    title="Score on the task",
-    lead="How far the score may lie from that of all such samples, and which samples are right in one variant alone.",
-    summary="The score with its interval, and the samples that are right in one variant alone.",
-    noun=analyze_score,
-    panel_builder=build_score_panel,
-)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import numpy as np
 
 from rtlab.core.schema import UNSENT, FieldMeta
-from rtlab.documents.answer import NounTable
+from rtlab.documents.results import ResultTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -196,7 +196,7 @@ class Sensitivity:
 
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{html.escape(n)}</p>" for n in (self.title, *self.notes))
-        return f"{words}{NounTable(SensitivityRow, self.ranking, placeholder='').html()}"
+        return f"{words}{ResultTable(SensitivityRow, self.ranking, placeholder='').html()}"
 
     @property
     def title(self) -> str:
@@ -210,7 +210,7 @@ class Sensitivity:
         tail = (
             f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)\ntook {self.seconds:.2g} s{cost}"
         )
-        table = NounTable(SensitivityRow, self.ranking[:rows], placeholder="").text()
+        table = ResultTable(SensitivityRow, self.ranking[:rows], placeholder="").text()
         return "\n\n".join((self.title, table, "\n".join((tail, *self.notes))))
 
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.sensitivity import ASKS, LOSSES, Asks, By, LossName, Sensitivity
-from rtlab.documents.answer import list_facts
-from rtlab.documents.contract import Panel
 from rtlab.documents.panel import button, make_select
+from rtlab.documents.results import list_facts
 from rtlab.errors import RunError
 
-_LEAD = (
-    "What each node, or each place that rounds, does to the outputs, alone or left out alone. A large error of a value "
-    "may come from far before it; these are the places that make it."
-)
 _SETTINGS: Mapping[str, tuple[str, str, Mapping[Any, str]]] = {
     "asks": (
         "Alone",
@@ -59,7 +54,7 @@ def _read_settings(context: PanelContext) -> tuple[Asks, By, LossName]:
     return asks, by, loss
 
 
-def sensitivity(context: PanelContext) -> Panel:
+def build_sensitivity_panel(context: PanelContext) -> PanelParts:
     """The ranking that is chosen, and what looks for it."""
     choice = _read_settings(context)
     result = context.result
@@ -81,13 +76,10 @@ def sensitivity(context: PanelContext) -> Panel:
     if ranking is None:
         problem = f"{reason}." if reason else ""
         before = f"Nobody looked yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {LOSSES[choice[2]]}."
-        return SENSITIVITY.panel(
-            context, settings=settings, work=work, problem=problem, notes=[] if problem else [before]
-        )
+        return PanelParts(settings=settings, work=work, problem=problem, notes=[] if problem else [before])
     rests = f"{ranking.question[:1].upper()}{ranking.question[1:]}; effects are differences of the {ranking.loss}."
-    return SENSITIVITY.panel(
-        context,
-        ranking,
+    return PanelParts(
+        result=ranking,
         settings=settings,
         work=work,
         facts=[f for f in list_facts(ranking) if f["key"] not in _IN_WORDS],
@@ -97,15 +89,3 @@ def sensitivity(context: PanelContext) -> Panel:
 
 #: What stands in sentences below the table, or in the settings: a card of it would leave no room for numbers.
 _IN_WORDS = frozenset({"Question", "Loss", "Source"})
-
-
-SENSITIVITY = PanelSpec(
-    "sensitivity",
-    tab="accuracy",
-    label="Who is guilty",
-    title="Who is guilty",
-    lead=_LEAD,
-    summary="Which nodes, or places that round, change the outputs most.",
-    noun=get_sensitivity,
-    panel_builder=sensitivity,
-)

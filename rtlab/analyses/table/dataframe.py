@@ -11,7 +11,7 @@ from rtlab.analyses.reformats.reasons import layout
 from rtlab.analyses.timing import compute_timing, get_layer_times
 from rtlab.core.engine import Layer
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
-from rtlab.documents.answer import NounTable
+from rtlab.documents.results import ResultTable
 from rtlab.relation.footprint import SIZE_LIMIT, nbytes, of_layers
 from rtlab.relation.roles import words
 
@@ -55,6 +55,13 @@ class LayerRow:
     output_bytes: Annotated[int | None, FieldMeta("Output", "B", "{self.origin}")]
     weight_bytes: Annotated[int | None, FieldMeta("Weights", "B")]
     origin: Annotated[Origin, UNSENT]
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTable:
+    """All layers of an engine, in order of execution."""
+
+    layers: tuple[LayerRow, ...]
 
 
 def layer_rows(result: VariantResult, model: Model | None = None) -> tuple[LayerRow, ...]:
@@ -136,7 +143,7 @@ def layers_frame(result: VariantResult, model: Model | None = None) -> pd.DataFr
         model: The source model that is shown; by default the one that the engine was built from.
     """
     rows, timing = layer_rows(result, model), compute_timing(result)
-    frame: pd.DataFrame = NounTable(LayerRow, rows).frame().set_index("id")
+    frame: pd.DataFrame = ResultTable(LayerRow, rows).frame().set_index("id")
     frame.attrs = {
         "engine": result.engine.title,
         "times": timing.origin if timing and any(r.time_ms is not None for r in rows) else "",

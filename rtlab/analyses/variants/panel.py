@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.score import compute_score_difference, format_score, reference
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.analyses.variants.variations import list_variations
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
-from rtlab.documents.contract import Figure, Panel
+from rtlab.documents.contract import Figure
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import choose_byte_unit, format_number, get_layer_heading, get_layer_noun
 from rtlab.documents.panel import button
@@ -19,11 +19,6 @@ from rtlab.quantize.existing_qdq import find_quantized_nodes
 
 if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
-
-_LEAD = (
-    "One choice at a time: build the same model for another GPU, with other options or sparse weights, and see what "
-    "became of its layers."
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +76,11 @@ def analyze_variants(context: PanelContext) -> BuiltVariants:
     )
 
 
-def variants(context: PanelContext) -> Panel:
+def build_variants_panel(context: PanelContext) -> PanelParts:
     """One row per variant that is built, and buttons that build those which differ in one choice."""
     here, several = context.result, len(context.study.facts) > 1
-    return VARIANTS.panel(
-        context,
-        analyze_variants(context),
+    return PanelParts(
+        result=analyze_variants(context),
         work=[
             button("rebuild", label, reason, what=what)
             for what, (label, reason) in list_variations(
@@ -237,16 +231,3 @@ def _notes(results: list[VariantResult]) -> list[str]:
         if r.measured and (t := compute_timing(r)) and t.processor == "CPU"
     )
     return notes
-
-
-VARIANTS = PanelSpec(
-    "variants",
-    tab="compare",
-    label="Variants",
-    title="Variants side by side",
-    lead=_LEAD,
-    summary="All variants in one table, and others to build from this one.",
-    noun=analyze_variants,
-    panel_builder=variants,
-    per_engine=True,
-)

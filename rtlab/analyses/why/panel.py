@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.why import FusionTrial, Verdict
 from rtlab.analyses.why.advice import Advice
 from rtlab.analyses.why.fused_layer import FusedLayer, SplitTrial
 from rtlab.analyses.why.missed_fusions import ListedPair, MissedFusions, MissedPair, find_missed_fusions
 from rtlab.core.variant import Rewrite
-from rtlab.documents.answer import NounTable
-from rtlab.documents.contract import Panel, Setting, Work
+from rtlab.documents.contract import Setting, Work
 from rtlab.documents.numbers import format_number
 from rtlab.documents.panel import button, fact, link, make_select
+from rtlab.documents.results import ResultTable
 from rtlab.errors import VariantError
 
 if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
     from rtlab.core.node import Node
 
-_TITLE = "Why is it not fused?"
 _STEP_TITLE = "Why is it one step?"
-_LEAD = (
-    "Each row is a pair of neighbours that are not one step. Choose one and ask: rtlab builds parts of the model with "
-    "one thing changed, and the compiler itself shows what keeps the two apart."
-)
 _CAUSES = "One row for each cause, with all pairs that it keeps apart. A remedy was built on the whole model."
 #: Pairs in the list to choose from; those with less at stake are found through the graph.
 _LISTED = 200
@@ -37,15 +32,15 @@ _UNMOVED = (
 )
 
 
-def why(context: PanelContext) -> Panel:
+def build_why_panel(context: PanelContext) -> PanelParts:
     """The missed fusions, or the experiments on the pair or the step that is chosen."""
     facts = context.result
     pairs = {_key(m): m for m in find_missed_fusions(facts)}
     chosen = context.settings.get("pair") or _ALL
     layer, one = _layer(facts, chosen), pairs.get(chosen) or _pair(context, chosen)
     if not pairs and layer is None and one is None:
-        return WHY.panel(
-            context, problem="Every two neighbours whose layers are known are one step: nothing is missed."
+        return PanelParts(
+            problem="Every two neighbours whose layers are known are one step: nothing is missed."
         )
     verdicts = context.study.verdicts.get(facts.name, {})
     labels = {_ALL: f"All {len(pairs)} missed fusions"} | {
@@ -72,25 +67,23 @@ def why(context: PanelContext) -> Panel:
         noun = _of_all(context)
         causes = noun.causes if isinstance(noun, Advice) else ()
         links = {f"row {i}": link(_places(context, *c.apart)) for i, c in enumerate(causes)}
-        lead = _CAUSES if isinstance(noun, Advice) else _LEAD
-        return WHY.panel(context, noun, lead=lead, settings=settings, work=work, links=links)
+        lead = _CAUSES if isinstance(noun, Advice) else ""
+        return PanelParts(result=noun, lead=lead, settings=settings, work=work, links=links)
     places = _places(context, one.first, one.second)
     if verdict is None:
-        return WHY.panel(
-            context,
+        return PanelParts(
             lead=f"{_label(context, one)}: not asked yet. An answer takes about a second.",
             settings=settings,
             work=work,
             links={"pair": link(places)},
         )
-    table = NounTable(FusionTrial, verdict.experiments)
+    table = ResultTable(FusionTrial, verdict.experiments)
     by = f"by {verdict.compiler}, at {verdict.shapes}"
     tried = [
         fact("Builds", str(verdict.builds)),
         fact("Took", format_number(verdict.seconds, "s"), "measured"),
     ]
-    return WHY.panel(
-        context,
+    return PanelParts(
         lead=verdict.text,
         settings=settings,
         work=work,
@@ -110,7 +103,7 @@ def why(context: PanelContext) -> Panel:
     )
 
 
-def _step(context: PanelContext, layer: str, settings: list[Setting]) -> Panel:
+def _step(context: PanelContext, layer: str, settings: list[Setting]) -> PanelParts:
     """Why the nodes of one step are one."""
     fused_layer = context.study.fusion_explanations.get(context.result.name, {}).get(layer)
     reason = _explain_unavailable(context.result)
@@ -120,17 +113,16 @@ def _step(context: PanelContext, layer: str, settings: list[Setting]) -> Panel:
     if fused_layer is None:
         layer_title = context.layer_names.get(layer, layer)
         lead = f"{layer_title}: not asked yet why it is one step. An answer takes about a second."
-        return WHY.panel(
-            context, title=_STEP_TITLE, lead=lead, settings=settings, work=[work], links={"pair": layer_link}
+        return PanelParts(
+            title=_STEP_TITLE, lead=lead, settings=settings, work=[work], links={"pair": layer_link}
         )
-    table = NounTable(SplitTrial, fused_layer.experiments)
+    table = ResultTable(SplitTrial, fused_layer.experiments)
     moved = (
         []
         if fused_layer.saved is None
         else [fact("Not moved", format_number(fused_layer.saved, "ms"), "estimated", _UNMOVED)]
     )
-    return WHY.panel(
-        context,
+    return PanelParts(
         title=_STEP_TITLE,
         lead=fused_layer.text,
         settings=settings,
@@ -237,7 +229,7 @@ def _label(context: PanelContext, one: MissedPair) -> str:
     return f"{ops} ({one.stake * 1e3:.3g} µs at stake, estimated)" if one.stake is not None else ops
 
 
-def answer(context: PanelContext) -> Verdict | FusedLayer | Advice | MissedFusions:
+def explain_fusion(context: PanelContext) -> Verdict | FusedLayer | Advice | MissedFusions:
     """What is known: of the pair or the step that is asked about, else of all pairs, else which fusions are missed."""
     name, pair = context.result.name, context.settings.get("pair", "")
     layer = _layer(context.result, pair)
@@ -276,6 +268,3 @@ def _of_all(context: PanelContext) -> Advice | MissedFusions:
             ListedPair(m.first, m.second, one, other, m.stake, *outcome, _places(context, m.first, m.second))
         )
     return MissedFusions(len(rows), tuple(rows))
-
-
-WHY = PanelSpec("why", tab="fusion", label="Why", title=_TITLE, lead=_LEAD, noun=answer, panel_builder=why)

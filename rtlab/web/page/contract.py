@@ -16,7 +16,7 @@ from typing import Any, Literal, TypedDict
 from rtlab.analyses.calibration.pairs import PairUse, Verdict
 from rtlab.analyses.cards.picture import BoxKind, Family, Graph, Overlay, Told
 from rtlab.analyses.inspection.tensors import Inspection, TensorKind
-from rtlab.analyses.panels import PANELS, QUESTIONS
+from rtlab.analyses.panels import ANALYSES, PANELS
 from rtlab.core.buildlog import Action
 from rtlab.core.schema import Origin
 from rtlab.core.stage import Stage, StageStatus, State
@@ -154,7 +154,7 @@ class Saved(TypedDict):
 
 #: What crosses by itself; what it is made of crosses with it.
 ROOTS: tuple[Any, ...] = (
-    Graph, EngineView, Later, *(q.payload_type for q in QUESTIONS if q.payload_type), Inspection, Panel,
+    Graph, EngineView, Later, *(q.payload_type for q in ANALYSES if q.payload_type), Inspection, Panel,
     contract.Controls, Choice, Chip, contract.BuildState, contract.DataState, ViewState, Status, Saved,
     Step,
 )  # fmt: skip
@@ -201,12 +201,12 @@ def _tabs() -> str:
             **dataclasses.asdict(tab),
             "panels": [
                 *tab.panels,
-                *(q.name for q in QUESTIONS if q.tab == tab.name and tab.part == "analysis"),
+                *(q.name for q in ANALYSES if q.tab == tab.name and tab.part == "analysis"),
             ],
         }
         for tab in TABS
     ]
-    labels = json.dumps({q.name: [q.label, q.shows] for q in QUESTIONS}, ensure_ascii=False)
+    labels = json.dumps({q.name: [q.label, q.shows] for q in ANALYSES}, ensure_ascii=False)
     lines = [
         "/** The tabs at the bottom of the Explorer, in their order. */",
         "export const TABS = [",

@@ -24,7 +24,7 @@ _CHARTS = {
 }
 #: The first panel of each tab.
 _FIRST = {
-    str(tab.name): next(iter((*tab.panels, *(q.name for q in panels.QUESTIONS if q.tab == tab.name))))
+    str(tab.name): next(iter((*tab.panels, *(q.name for q in panels.ANALYSES if q.tab == tab.name))))
     for tab in TABS
 }
 

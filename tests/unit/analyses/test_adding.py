@@ -1,4 +1,4 @@
-"""A question of one's own: a noun, a function and a line are all that the page and the command line need of it."""
+"""An analysis of one's own: a function, its dataclass and an entry are all that page and command line need of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from rtlab import CalibrationData, Study, samples
 from rtlab.analyses import panels
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.payload import decode, encode
 from rtlab.documents.typescript import render_typescript
@@ -47,7 +47,7 @@ def fans(context: PanelContext) -> Fans:
     return Fans(max(counts), 0.25, 0.125, None, tuple(layers))
 
 
-FANS = PanelSpec("fans", tab="memory", label="Fans", title="What layers read", lead="Many.", noun=fans)
+FANS = panels.Analysis("fans", "memory", "Fans", "What layers read", "Many.", compute=fans)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def asked(study, monkeypatch):
 def test_its_panel_has_facts_columns_rows_and_links(study, asked) -> None:
     context = PanelContext(study.snapshot(), study["fp32"].facts)
     panel = panels.render_panel("fans", context)
-    told = asked.noun
+    told = asked.result
     assert "fans" in panels.list_panels(study.model)
     assert ("What layers read", "Many.", "") == (panel["title"], panel["lead"], panel["problem"])
     assert [
@@ -85,7 +85,7 @@ def test_its_panel_has_facts_columns_rows_and_links(study, asked) -> None:
 
 
 def test_its_json_its_frame_its_text_and_its_html_say_the_same(asked) -> None:
-    told = asked.noun
+    told = asked.result
     plain = asked.plain()
     assert dataclasses.asdict(told) | {"fans": list(map(dataclasses.asdict, told.fans))} == plain
     assert plain == json.loads(json.dumps(plain, allow_nan=False))
@@ -108,18 +108,18 @@ def test_its_type_in_typescript_and_its_bytes_follow_too(asked) -> None:
     written = render_typescript([Fans], {}, {}, head="Generated.")
     assert "  nbytes: number | null;" in written
     assert written.index("interface Fan ") < written.index("interface Fans ")
-    assert asked.plain() == decode(encode(asked.noun, Fans))
+    assert asked.plain() == decode(encode(asked.result, Fans))
 
 
 def test_findings_are_those_of_the_engine_and_then_of_the_model() -> None:
     made = Study(samples.load("digits_qat_misplaced").model)
-    alone = panels.ask("findings", PanelContext(made.snapshot())).noun
+    alone = panels.ask("findings", PanelContext(made.snapshot())).result
     assert made.findings() == alone.items
     assert alone.items
     assert "" == alone.note
     made.add("int8", target="sm89", backend="tensorrt-rtx")
     made.run(compare=False)
-    both = made.ask("findings", variant="int8").noun.items
+    both = made.ask("findings", variant="int8").result.items
     assert (*made["int8"].findings, *made.findings()) == both
 
 

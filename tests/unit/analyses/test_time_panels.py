@@ -230,7 +230,7 @@ def test_a_difference_answers_in_words_and_numbers(study) -> None:
     """What its groups differ by, and what lies outside, is what the variants differ by: 0.6 less 0.4 ms."""
     made = compared(study, {"fp32": (0.4, 0.3), "int8": (0.6, 0.45)})
     told = made.ask("difference", variant="int8", baseline="fp32")
-    noun, frame = told.noun, told.frame()
+    noun, frame = told.result, told.frame()
     assert [0.3, 0.45] == pytest.approx([frame.before.sum(), frame.after.sum()])
     assert 0.2 == pytest.approx(frame.difference.sum() + noun.outside)
     assert frame.difference.abs().is_monotonic_decreasing
@@ -246,9 +246,9 @@ def test_a_difference_answers_in_words_and_numbers(study) -> None:
         assert [len(known.first.layers), len(known.second.layers)] == row["cells"][1:3]
         assert [known.cause, known.basis] == row["cells"][-2:]
     # The other way round it has the other sign; without a choice the first of the others is taken.
-    back = made.ask("difference", variant="fp32").noun
+    back = made.ask("difference", variant="fp32").result
     assert -noun.outside == pytest.approx(back.outside)
-    ran = made.ask("difference", variant="int8", order="time").noun.groups
+    ran = made.ask("difference", variant="int8", order="time").result.groups
     assert ran != noun.groups
     assert {*ran} == {*noun.groups}
 
@@ -256,7 +256,7 @@ def test_a_difference_answers_in_words_and_numbers(study) -> None:
 def test_a_difference_that_layers_do_not_explain_says_so_in_words(study) -> None:
     made = compared(study, {"fp32": (0.4, 0.68), "int8": (0.6, 1.86)})
     told = made.ask("difference", variant="int8")
-    assert {None} == {g.difference for g in told.noun.groups}
+    assert {None} == {g.difference for g in told.result.groups}
     alone = rtlab.Study(study.model)
     alone._adopt(study["fp32"].facts)
     with pytest.raises(VariantError, match="the only variant"):
@@ -265,18 +265,18 @@ def test_a_difference_that_layers_do_not_explain_says_so_in_words(study) -> None
 
 def test_the_samples_answer_in_words_and_numbers(study) -> None:
     told, times = study.ask("samples", variant="fp32"), study["fp32"].timing
-    assert np.percentile(times.samples, [0, 25, 50, 75, 100]).tolist() == list(told.noun.milliseconds)
-    assert [len(times.samples), times.warmup] == [told.noun.count, told.noun.warmup]
+    assert np.percentile(times.samples, [0, 25, 50, 75, 100]).tolist() == list(told.result.milliseconds)
+    assert [len(times.samples), times.warmup] == [told.result.count, told.result.warmup]
     factor, unit = (1e3, "µs") if times.total < 1 else (1, "ms")
     for percent in (90, 95, 99):
         # One that no sample lies beyond says nothing.
         known = len(times.samples) * (100 - percent) >= 100
         words = f"{np.percentile(times.samples, percent) * factor:.4g} {unit}" if known else None
-        assert words == getattr(told.noun, f"p{percent}")
+        assert words == getattr(told.result, f"p{percent}")
     frame = told.frame()
     assert [times.samples[i - 1] for i in frame.number] == frame.took.tolist()
-    assert len(frame) == told.noun.apart
-    assert {"measured"} == {f["origin"] for f in told.parts()["facts"]} - {""}
+    assert len(frame) == told.result.apart
+    assert {"measured"} == {f["origin"] for f in told.facts} - {""}
 
 
 def test_the_variants_answer_in_words_and_say_who_timed_the_build(study) -> None:

@@ -77,10 +77,10 @@ def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:
 
 
 def test_every_panel_stands_in_one_tab() -> None:
-    assert [tab.name for tab in TABS] == list(dict.fromkeys(q.tab for q in panels.QUESTIONS))
+    assert [tab.name for tab in TABS] == list(dict.fromkeys(q.tab for q in panels.ANALYSES))
     answered = {tab.name for tab in TABS if tab.part == "analysis"}
     lines = [line for line in typescript().splitlines() if line.startswith('  {"name"')]
-    for question in (q for q in panels.QUESTIONS if q.tab in answered):
+    for question in (q for q in panels.ANALYSES if q.tab in answered):
         (line,) = (line for line in lines if f'"{question.name}"' in line.partition('"panels"')[2])
         assert f'"name": "{question.tab}"' in line
 

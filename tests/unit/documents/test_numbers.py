@@ -15,8 +15,7 @@ import pytest
 
 from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Precision
-from rtlab.documents import answer, figure, serialization
-from rtlab.documents.answer import Answer, NounTable
+from rtlab.documents import figure, results, serialization
 from rtlab.documents.numbers import (
     choose_byte_unit,
     choose_time_unit,
@@ -26,6 +25,7 @@ from rtlab.documents.numbers import (
     get_layer_noun,
     shorten_name,
 )
+from rtlab.documents.results import ResultTable, ResultView
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_what_nothing_plain_stands_for_does_not_cross(hint) -> None:
     ],
 )  # fmt: skip
 def test_a_value_is_text_with_its_unit(value, unit, text) -> None:
-    assert text == answer._format_value(value, unit)
+    assert text == results._format_value(value, unit)
 
 
 def whole(count: int = 2, **more: Any) -> Whole:
@@ -166,21 +166,21 @@ def whole(count: int = 2, **more: Any) -> Whole:
 
 
 def test_an_answer_has_its_first_table_and_those_with_a_title() -> None:
-    told = Answer("A title", whole(hidden=(Part("h"),), notes=("a note",)))
+    told = ResultView("A title", whole(hidden=(Part("h"),), notes=("a note",)))
     assert told.table is not None
-    assert ["p0", "p1"] == [n.name for n in told.table.nouns]
+    assert ["p0", "p1"] == [n.name for n in told.table.items]
     lines = repr(told).splitlines()
     assert ["A title", "Total: 500 µs (measured)", ""] == lines[:3]
     assert "Others" in lines
     assert ["", "a note"] == lines[-2:]
     assert not any(y.startswith("h ") for y in lines)
-    assert "" not in repr(Answer("A title", whole())).splitlines()[-1:]
+    assert "" not in repr(ResultView("A title", whole())).splitlines()[-1:]
     assert not any(
-        "Total" in y for y in repr(Answer("", dataclasses.replace(whole(), total=None))).splitlines()
+        "Total" in y for y in repr(ResultView("", dataclasses.replace(whole(), total=None))).splitlines()
     )
-    assert {"facts", "notes", "columns", "rows", "links"} == set(told.parts())
-    assert [1.0] * 2 == [r["cells"][1] for r in told.parts()["rows"]]
-    assert [1024.0] * 2 == [r["cells"][1] for r in told.parts({"B": ("bytes", 1.0)})["rows"]]
+    assert [1.0] * 2 == [r["cells"][1] for r in told.table.rows()]
+    in_bytes = dataclasses.replace(told.table, units={"B": ("bytes", 1.0)})
+    assert [1024.0] * 2 == [r["cells"][1] for r in in_bytes.rows()]
     assert ["Int64", "boolean"] == [str(told.frame().dtypes[n]) for n in ("size", "flag")]
     assert ({"size": "B"}, {"size": "estimated"}) == (
         told.frame().attrs["units"],
@@ -190,13 +190,13 @@ def test_an_answer_has_its_first_table_and_those_with_a_title() -> None:
 
 @pytest.mark.parametrize(("count", "shown"), [(25, 25), (26, 15)])
 def test_a_long_table_ends_after_its_first_rows_in_a_notebook(count: int, shown: int) -> None:
-    text = NounTable(Part, whole(count).parts).html("; REST")
+    text = ResultTable(Part, whole(count).parts).html("; REST")
     assert shown == text.count("<td>p")
     assert (f"The first 15 of {count} rows; REST" in text) == (shown < count)
 
 
 def test_what_may_be_unknown_says_no_and_columns_with_one_origin_name_it() -> None:
-    table = NounTable(Part, (Part("a", 2048, flag=False), Part("b", flag=True), Part("c")))
+    table = ResultTable(Part, (Part("a", 2048, flag=False), Part("b", flag=True), Part("c")))
     assert [["a", 2.0, "no"], ["b", None, "yes"], ["c", None, None]] == [r["cells"] for r in table.rows()]
     assert ["name", "size, estimated", "flag"] == table.cells()[0]
     assert ["row 0", "row 1", "row 2"] == table.keys()
@@ -205,7 +205,7 @@ def test_what_may_be_unknown_says_no_and_columns_with_one_origin_name_it() -> No
 
 @pytest.mark.parametrize(("width", "shown"), [(60, "a" * 60), (61, "a" * 59 + "…")])
 def test_columns_are_aligned_and_a_long_cell_is_cut(width: int, shown: str) -> None:
-    head, first, second = answer.align_columns(("one", "x"), [("a" * width, "b"), ("c", "")]).splitlines()
+    head, first, second = results.align_columns(("one", "x"), [("a" * width, "b"), ("c", "")]).splitlines()
     assert f"{shown}  b" == first
     assert f"one{' ' * 59}x" == head
     assert "c" == second
@@ -219,7 +219,7 @@ def test_a_fact_names_what_are_few(letters: int, text: str) -> None:
 
         names: Annotated[tuple[str, ...], FieldMeta("Names", links="nodes")]
 
-    assert text == answer.list_facts(Few(("a" * letters,)))[0]["value"]
+    assert text == results.list_facts(Few(("a" * letters,)))[0]["value"]
 
 
 @pytest.mark.parametrize(

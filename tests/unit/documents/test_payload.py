@@ -40,7 +40,7 @@ class Both(TypedDict):
 
 
 def sample() -> Both:
-    """Every type of column; its floats are exact in 15 bits, so that both sides read the same."""
+    """Every type of field."""
     boxes = [
         Box(
             id=f"{i}:{title}", kind="layer", parent=i - 1, body="", op="kgen", family="shape", title=title,
@@ -122,16 +122,6 @@ def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
     assert to_builtins(sample()) == kept["payload"] == decode(data)
     # Compressors differ in their bytes, so what is compared is what they compressed.
     assert gzip.decompress(encode(sample(), Both)) == gzip.decompress(data)
-
-
-def test_a_number_beyond_float32_stays_exact() -> None:
-    values = {"a": 1e300, "b": -1e-300, "c": 0.1}
-    assert values == decode(encode(values, dict[str, float]))
-
-
-def test_a_name_of_many_digits_stands_once_in_a_template() -> None:
-    names = [f"/layers.{i}/attention/MatMul_output_0" for i in range(10_000)]
-    assert len(encode(names, list[str])) < 500
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ def test_an_answer_is_compared_with_the_variant_that_is_named() -> None:
     """80 or 57.6 microseconds became 70.4."""
     study = written()
     for baseline, before in (("fp32", 80.0), ("fp16", 57.6)):
-        noun = study.ask("difference", variant="int8", baseline=baseline).noun
+        noun = study.ask("difference", variant="int8", baseline=baseline).result
         assert noun.milliseconds == pytest.approx((before / 1e3, 70.4 / 1e3))
         assert (noun.before, noun.after) == (baseline, "int8")
     with pytest.raises(VariantError):

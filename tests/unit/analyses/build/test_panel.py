@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, LayerMemory
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target
-from rtlab.documents.payload import PRECISION, decode, encode
+from rtlab.documents.payload import decode, encode
 from rtlab.documents.serialization import to_builtins
 from rtlab.testing import tiny_model
 
@@ -25,17 +24,11 @@ def told(path: Path) -> BuildStory:
     return build_story(parsed.log, tiny_model(), engine)
 
 
-def times(sent: dict[str, Any]) -> list[float]:
-    candidates = [y for c in sent["contests"] for y in c["candidates"]]
-    return [c["margin"] or 0 for c in sent["contests"]] + [y["tactic"]["milliseconds"] for y in candidates]
-
-
 @pytest.mark.parametrize("path", sorted(LOGS.iterdir()), ids=lambda p: p.stem)
 def test_the_story_of_a_build_survives_the_way_to_the_browser(path: Path) -> None:
     found = told(path)
     ours, theirs = to_builtins(found), decode(encode(found, BuildStory))
-    assert times(ours) == pytest.approx(times(theirs), rel=PRECISION)
-    assert ours | {"contests": ()} == theirs | {"contests": ()}
+    assert ours == theirs
 
 
 def test_passes_point_at_their_steps() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 import rtlab
 from rtlab.analyses.diagnosis import AccuracyDiagnosis
-from rtlab.analyses.diagnosis.panel import DIAGNOSIS
 from rtlab.analyses.panel_context import PanelContext
+from rtlab.analyses.panels import render_panel
 from rtlab.core.data import CalibrationData
 from rtlab.core.finding import Finding
 from rtlab.core.task import Task
@@ -35,7 +35,7 @@ def shown(study: rtlab.Study, *found: Finding, task: Task | None = None, **setti
     node = study.model.top[0].id
     known = AccuracyDiagnosis("int8", found, (node,), (), 8, "a CPU")
     snapshot = dataclasses.replace(study.snapshot(), diagnoses={"int8": known}, task=task)
-    return DIAGNOSIS.show(PanelContext(snapshot, study["int8"].facts, settings=settings))
+    return render_panel("diagnosis", PanelContext(snapshot, study["int8"].facts, settings=settings))
 
 
 def test_the_chosen_cause_is_told_in_full_with_its_samples_and_channels(study) -> None:

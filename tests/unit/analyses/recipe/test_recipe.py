@@ -159,7 +159,7 @@ def test_it_tells_the_digest_of_the_file_and_of_the_files_beside_it(tmp_path) ->
     study = Study(file_of(tmp_path))
     study.add("fp32", target="cpu")
     study.run(compare=False)
-    found = study.ask("recipe", variant="fp32").noun
+    found = study.ask("recipe", variant="fp32").result
     content = (tmp_path / "a model's.onnx").read_bytes()
     assert (hashlib.sha256(content).hexdigest(), len(content)) == (found.sha256, found.size)
     assert found.weights_sha256 is None
@@ -182,11 +182,11 @@ def test_versions_name_all_that_had_a_part_and_nobody(tmp_path) -> None:
     study.add("fp32", target="cpu")
     study.run()
     answer = study.ask("recipe", variant="fp32")
-    found = {v.part: v.version for v in answer.noun.versions}
+    found = {v.part: v.version for v in answer.result.versions}
     assert platform.python_version() == found["Python"]
     assert onnx.__version__ == found["ONNX"]
     assert study["fp32"].engine.title == found["Engine, built here"]
-    told = repr(answer) + answer.noun.python + "".join(answer.noun.commands)
+    told = repr(answer) + answer.result.python + "".join(answer.result.commands)
     for name in (str(tmp_path), str(Path.home()), platform.node(), f"/{getpass.getuser()}"):
         assert name not in told
     assert not re.search(r"(?<![\w.])/\w+/", told)
@@ -194,7 +194,7 @@ def test_versions_name_all_that_had_a_part_and_nobody(tmp_path) -> None:
 
 def test_an_engine_of_another_machine_says_where_it_is_from() -> None:
     study = rtlab.read(**engines.files("written-fp16"))
-    found = study.ask("recipe", variant="engine").noun
+    found = study.ask("recipe", variant="engine").result
     compile(found.python, "lines", "exec")
     assert () == found.commands
     told = {v.part: v.version for v in found.versions}

@@ -127,5 +127,5 @@ def test_it_answers_in_words_what_its_panel_tells() -> None:
     told, panel = made.ask("recurrence", variant="fp32"), shown(made)
     (found,) = made["fp32"].recurrences()
     assert [p.layer for p in found.pieces] == told.frame().layer.tolist()
-    assert found.launches == told.noun.launches
-    assert facts(panel) == facts(told.parts())
+    assert found.launches == told.result.launches
+    assert facts(panel) == facts({"facts": told.facts})

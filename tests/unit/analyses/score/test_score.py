@@ -10,9 +10,10 @@ import pytest
 
 import rtlab
 from rtlab.analyses.panel_context import PanelContext
+from rtlab.analyses.panels import render_panel
 from rtlab.analyses.score import reference
-from rtlab.analyses.score.panel import SCORE, analyze_score
-from rtlab.analyses.variants.panel import VARIANTS
+from rtlab.analyses.score.panel import analyze_score
+from rtlab.analyses.variants.panel import analyze_variants
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score
 from rtlab.core.task import Predictions, Task
@@ -80,7 +81,7 @@ def test_a_drop_is_told_in_words_everywhere(built) -> None:
     whole = f"{told}, 900 samples; 26.9 points below fp32, 23.9 to 29.7, McNemar p < 1e-9"
     assert (whole, True) == (chip["score_told"], chip["score_worse"])
     assert told in study_html(one.study)
-    (row,) = [r for r in VARIANTS.ask(one).noun.variants if r.name == "int8"]
+    (row,) = [r for r in analyze_variants(one).variants if r.name == "int8"]
     assert (told, "26.9 points below fp32, 23.9 to 29.7") == (row.score, row.drop)
     crossed = document(dataclasses.replace(one.result, errors=None), one.model)
     low, high = (pytest.approx(v, abs=0.01) for v in (69.10, 74.94))
@@ -126,7 +127,7 @@ def test_chosen_samples_keep_their_numbers(built) -> None:
     given = Task(CalibrationData({"x": pictures}), np.zeros(4, int), picked=True)
     one = context(built, given, answers(0, 0, 0, 0), answers(0, 1, 0, 0))
     one = dataclasses.replace(one, study=dataclasses.replace(one.study, chosen=(7, 30, 31, 44)))
-    panel = SCORE.show(one)
+    panel = render_panel("score", one)
     assert 30 == panel["rows"][0]["cells"][0]
     assert np.tri(5).tolist() == panel["figures"][0]["data"][0]["z"]
     assert ["All samples again"] == [w["label"] for w in panel["work"]]
@@ -201,7 +202,7 @@ def test_samples_are_pictures_where_the_model_sees_any(built) -> None:
     grey, colours = "heatmap", "image"
     for shape, kind in (((1, 6, 6), grey), ((3, 6, 6), colours), ((6, 6, 3), colours), ((6, 6), grey)):
         data = CalibrationData({"x": np.random.default_rng(0).normal(size=(20, *shape))})
-        panel = SCORE.show(context(built, Task(data, labels), before, after))
+        panel = render_panel("score", context(built, Task(data, labels), before, after))
         (sheet,) = panel["figures"]
         assert [kind] * 16 == [t["type"] for t in sheet["data"][:-1]]
         assert ["0 → 1"] * 16 == [a["text"] for a in sheet["layout"]["annotations"]]
@@ -217,7 +218,9 @@ def test_samples_that_are_no_pictures_are_told_in_words(built) -> None:
         (np.tile(np.array([[0.5, -2.0]]), (8, 1)), "0.5, −2"),
         (np.tile(np.linspace(-1, 3, 64), (8, 1)), "64 numbers, −1 to 3"),
     ):
-        panel = SCORE.show(context(built, Task(CalibrationData({"x": inputs}), labels), before, after))
+        panel = render_panel(
+            "score", context(built, Task(CalibrationData({"x": inputs}), labels), before, after)
+        )
         assert told == panel["rows"][0]["cells"][1]
         assert [] == panel["figures"]
 
@@ -230,8 +233,8 @@ def test_the_list_can_be_narrowed_and_samples_be_written(built) -> None:
         ({"show": "won"}, "Show only this sample", "3"),
         ({"samples": "0, 5-7"}, "Show only these 4 samples", "0,5,6,7"),
     ):
-        (work,) = SCORE.show(dataclasses.replace(one, settings=settings))["work"]
+        (work,) = render_panel("score", dataclasses.replace(one, settings=settings))["work"]
         assert (label, samples, "") == (work["label"], work["values"]["samples"], work["reason"])
     for samples in ("5-x", "7-5"):
-        (work,) = SCORE.show(dataclasses.replace(one, settings={"samples": samples}))["work"]
+        (work,) = render_panel("score", dataclasses.replace(one, settings={"samples": samples}))["work"]
         assert "Write " in work["reason"]

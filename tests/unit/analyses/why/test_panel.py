@@ -71,7 +71,7 @@ def test_a_pair_is_asked_about_and_its_experiments_are_shown(study) -> None:
     assert len(verdict.experiments) == len(told["rows"])
     shown = {f["key"]: f["value"] for f in told["facts"]}
     assert ("never", str(verdict.builds)) == (shown["Verdict"], shown["Builds"])
-    assert verdict is study.ask("why", variant="fp32", pair=pair).noun
+    assert verdict is study.ask("why", variant="fp32", pair=pair).result
     assert "never" in {r["cells"][3] for r in panel(study)["rows"]}
 
 
@@ -87,7 +87,7 @@ def test_advice_is_a_row_for_each_cause(study) -> None:
         assert {n for pair in cause.pairs for n in pair} == {*told["links"][row["key"]]["nodes"]}
     shown = {f["key"]: f["value"] for f in told["facts"]}
     assert [f"{found.missed}", f"{found.asked}"] == [shown[k] for k in ("Missed fusions", "Asked about")]
-    assert found is study.ask("why", variant="fp32").noun
+    assert found is study.ask("why", variant="fp32").result
 
 
 def test_a_remedy_becomes_a_variant_of_its_own(study) -> None:
@@ -123,7 +123,7 @@ def test_a_step_is_chosen_by_its_layer_and_its_experiments_are_shown(study) -> N
     assert found.text == told["lead"]
     assert {"no"} == {r["cells"][4] for r in told["rows"]}, "by the rules nothing holds once a value is seen"
     assert [layer] == told["links"]["pair"]["layers"]
-    assert found is study.ask("why", variant="fp32", pair=f"layer {layer}").noun
+    assert found is study.ask("why", variant="fp32", pair=f"layer {layer}").result
     # By hand: two values of 8×8×8 numbers of four bytes, each written and read once.
     bandwidth = study["fp32"].estimate.peaks.bandwidth
     assert pytest.approx(2 * 2 * 8 * 8 * 8 * 4 / bandwidth * 1e3) == found.saved

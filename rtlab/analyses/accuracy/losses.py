@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.accuracy.errors import ValueDelta
-from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.score import reference, words
 from rtlab.core.data import RANDOM
 from rtlab.core.schema import FieldMeta
@@ -55,13 +55,3 @@ def analyze_accuracy(context: PanelContext) -> Losses:
         f"{score.name} {words(result, baseline)}" if score else None,
         errors.worst(len(errors.values)),
     )
-
-
-ACCURACY = PanelSpec(
-    "accuracy",
-    tab="accuracy",
-    label="Accuracy",
-    title="Errors of each value",
-    lead="How far each value lies from that of fp32, the lowest signal to noise first.",
-    noun=analyze_accuracy,
-)

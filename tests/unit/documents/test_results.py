@@ -9,8 +9,8 @@ from typing import Annotated
 import pytest
 
 from rtlab.core.schema import FieldMeta
-from rtlab.documents.answer import Answer, NounTable, align_columns
 from rtlab.documents.figure import make_log_ticks
+from rtlab.documents.results import ResultTable, ResultView, align_columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ MOVES = (
     Move("0:a", ("n", "m"), 0.5, 0.25, math.inf, last=False, why="", beside=("9:z",)),
     Move("1:b", (), None, None, -3.0, last=True, why="x\x1b[2Jy"),
 )
-TABLE = NounTable(Move, MOVES, {"0:a": "Conv", "1:b": "Pool"}, lambda layer: [f"of {layer}"], "none")
+TABLE = ResultTable(Move, MOVES, {"0:a": "Conv", "1:b": "Pool"}, lambda layer: [f"of {layer}"], "none")
 
 
 def test_cells_are_in_the_unit_of_their_column() -> None:
@@ -40,7 +40,7 @@ def test_cells_are_in_the_unit_of_their_column() -> None:
     assert ["Conv", 2, 500.0, 25.0, None, "", ""] == first["cells"]
     assert ["Pool", 0, None, None, -3.0, "yes", "x\x1b[2Jy"] == second["cells"]
     assert (["0:a", "1:b"], "") == ([first["key"], second["key"]], first["note"])
-    long = NounTable(Move, (dataclasses.replace(MOVES[0], milliseconds=1.5),))
+    long = ResultTable(Move, (dataclasses.replace(MOVES[0], milliseconds=1.5),))
     assert ("ms", 1.5) == (long.columns()[2]["unit"], long.rows()[0]["cells"][2])
 
 
@@ -48,7 +48,7 @@ def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
     head, rows = TABLE.cells()
     assert ["layer", "nodes", "time, reported", "share, estimated", "sqnr", "last", "why"] == head
     # Of the second nobody knows a time: a heading would claim one.
-    assert ["time", "share"] == NounTable(Move, MOVES[1:]).cells()[0][2:4]
+    assert ["time", "share"] == ResultTable(Move, MOVES[1:]).cells()[0][2:4]
     assert ["Conv", "2", "500 µs", "25 %", "—", "no", "none"] == rows[0]
     assert ["layer", "Pool"] == [TABLE.text().splitlines()[i].split()[0] for i in (0, 2)]
     assert "\x1b" not in TABLE.text()
@@ -66,25 +66,24 @@ class Held:
 
 
 def test_times_of_a_row_share_a_unit_and_sizes_have_that_of_their_column() -> None:
-    table = NounTable(Held, (Held(3 << 20, 2 << 10, 2.0, 0.5), Held(1 << 10, 1 << 10, 1.0, 0.5)))
+    table = ResultTable(Held, (Held(3 << 20, 2 << 10, 2.0, 0.5), Held(1 << 10, 1 << 10, 1.0, 0.5)))
     assert ["MiB", "KiB", "ms", "ms"] == [c["unit"] for c in table.columns()]
     assert [3.0, 2.0, 2.0, 0.5] == table.rows()[0]["cells"]
 
 
 def test_an_answer_without_rows_is_facts() -> None:
-    told = Answer("One", MOVES[0])
+    told = ResultView("One", MOVES[0])
     assert told.table is None
-    assert ["facts", "notes"] == list(told.parts())
     assert "Time: 500 µs (reported)" in repr(told).splitlines()
     # What are few are named; many are counted, and none are.
     assert "Nodes: n, m" in repr(told).splitlines()
     many = dataclasses.replace(MOVES[0], nodes=tuple(f"a node {i}" for i in range(30)))
-    assert "Nodes: 30" in repr(Answer("One", many)).splitlines()
-    assert "Nodes: 0" in repr(Answer("One", MOVES[1])).splitlines()
+    assert "Nodes: 30" in repr(ResultView("One", many)).splitlines()
+    assert "Nodes: 0" in repr(ResultView("One", MOVES[1])).splitlines()
     assert 1 == len(told.frame())
-    assert "&lt;b&gt;" in Answer("<b>", MOVES[0])._repr_html_()
+    assert "&lt;b&gt;" in ResultView("<b>", MOVES[0])._repr_html_()
     with pytest.raises(TypeError, match="it is no noun"):
-        repr(Answer("None", 3))
+        repr(ResultView("None", 3))
 
 
 @pytest.mark.parametrize(

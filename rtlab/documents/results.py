@@ -1,4 +1,4 @@
-"""An answer as people read it: facts, a table, a frame, text and HTML, all from what the fields of its noun declare."""
+"""A result as people read it: facts, a table, a frame, text and HTML, from what the fields of its dataclass declare."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _LONG, _FIRST = 25, 15
 
 
 @dataclasses.dataclass(frozen=True)
-class NounTable:
-    """Nouns of one kind, a row each: the fields that declare a title are its columns, a field ``note`` is its hover.
+class ResultTable:
+    """Dataclasses of one type, a row each: fields with a title are the columns, a field ``note`` is the hover.
 
     ``titles`` are the titles of ids that link, ``nodes`` gives those of a layer; ``placeholder`` stands for an empty
     text. Times, bytes and shares stand in the unit that reads best; ``units`` are others, by that of the declaration:
-    their name, and by what values are multiplied. ``of`` is the noun that the nouns are of, which headings may name.
+    their name, and by what values are multiplied. ``of`` is the result that the rows are of, which headings may name.
     """
 
     kind: type
-    nouns: Sequence[Any]
+    items: Sequence[Any]
     titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
     placeholder: str = "—"
@@ -48,7 +48,7 @@ class NounTable:
         return tuple(
             f
             for f in titled
-            if not f.meaning.omit or any(getattr(n, f.name) not in (None, "") for n in self.nouns)
+            if not f.meaning.omit or any(getattr(n, f.name) not in (None, "") for n in self.items)
         )
 
     def columns(self) -> list[Column]:
@@ -75,18 +75,18 @@ class NounTable:
                 ],
                 note=getattr(noun, "note", ""),
             )
-            for key, noun in zip(self.keys(), self.nouns, strict=True)
+            for key, noun in zip(self.keys(), self.items, strict=True)
         ]
 
     def keys(self) -> list[str]:
         """What rows are known by: the layer, node or variant of each where they differ by it, else their number."""
         one = next((f.name for f in fields(self.kind) if f.meaning.links and f.type is str), "")
-        named = [str(getattr(noun, one)) for noun in self.nouns] if one else []
-        return named if len({*named}) == len(self.nouns) else [f"row {i}" for i in range(len(self.nouns))]
+        named = [str(getattr(noun, one)) for noun in self.items] if one else []
+        return named if len({*named}) == len(self.items) else [f"row {i}" for i in range(len(self.items))]
 
     def links(self) -> dict[str, Link]:
         """What the rows stand for, by key, of those that stand for something."""
-        pairs = zip(self.keys(), map(self._link, self.nouns), strict=True)
+        pairs = zip(self.keys(), map(self._link, self.items), strict=True)
         return {key: row_link for key, row_link in pairs if any(row_link.values())}
 
     def frame(self) -> pd.DataFrame:
@@ -96,7 +96,7 @@ class NounTable:
         frame_fields = [f for f in fields(self.kind) if not _get_row_type(f) and not is_noun(f.type)]
         frame: pd.DataFrame = pd.DataFrame(
             {
-                f.name: pd.Series([_value(getattr(noun, f.name)) for noun in self.nouns], dtype=_dtype(f))
+                f.name: pd.Series([_value(getattr(noun, f.name)) for noun in self.items], dtype=_dtype(f))
                 for f in frame_fields
             }
         )
@@ -116,7 +116,7 @@ class NounTable:
         small = (format_text(f.meaning.title.lower(), of=self.of) for f in self.fields)
         head = [_format_heading(title, c["origin"]) for title, c in zip(small, self.columns(), strict=True)]
         cell_formats = [(f, format_text(f.meaning.unit, of=self.of), self._origins(f)) for f in self.fields]
-        return head, [[self._text(noun, *one) for one in cell_formats] for noun in self.nouns]
+        return head, [[self._text(noun, *one) for one in cell_formats] for noun in self.items]
 
     def text(self) -> str:
         """In aligned columns, for a terminal."""
@@ -135,7 +135,7 @@ class NounTable:
 
     def _origins(self, field: Field) -> set[Origin | None]:
         """Where the numbers of a column are from; what is not known is from nowhere."""
-        origins = (field.origin(n, self.of) for n in self.nouns if getattr(n, field.name) is not None)
+        origins = (field.origin(n, self.of) for n in self.items if getattr(n, field.name) is not None)
         return {o and _resolve_origin(o, self.predicted) for o in origins}
 
     def _origin(self, field: Field) -> Origin | None:
@@ -155,7 +155,7 @@ class NounTable:
         # Times are compared along a row, sizes down a column.
         same = [f.name for f in self.fields if f is field or f.meaning.unit == field.meaning.unit != "B"]
         most = max(
-            (abs(v) for n in self.nouns for name in same if (v := getattr(n, name)) is not None), default=0
+            (abs(v) for n in self.items for name in same if (v := getattr(n, name)) is not None), default=0
         )
         if unit == "ms":
             return choose_time_unit(most)
@@ -223,85 +223,75 @@ def list_facts(noun: Any, *, predicted: bool = False) -> list[Fact]:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Answer:
-    """The answer to a question by its noun; ``titles`` and ``nodes`` are those of ``NounTable``.
+class ResultView:
+    """The result of an analysis to read; ``titles``, ``nodes`` and ``predicted`` are those of ``ResultTable``.
 
-    The fields of the noun are facts, and its fields of several nouns are tables: the first one is that of a panel, and
-    others that have a title follow it in text; below stand the sentences of its field ``notes``. In a notebook it shows
-    itself; ``frame()`` is the first table for pandas, ``plain()`` all of it as JSON, ``noun`` has the numbers as they
-    are.
+    Fields of the result are facts, and fields of several rows are tables: the first one is that of a panel, and others
+    that have a title follow it in text; below stand the sentences of its field ``notes``. In a notebook it shows
+    itself; ``frame()`` is the first table for pandas, ``plain()`` all of it as JSON.
     """
 
     title: str
-    noun: Any
+    result: Any
     titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
     predicted: bool = False
 
     @property
-    def table(self) -> NounTable | None:
-        """Of the first nouns in it; None where there are none."""
+    def table(self) -> ResultTable | None:
+        """The first one; None where there is none."""
         return next(iter(self._tables.values()), None)
 
     @property
-    def _tables(self) -> dict[str, NounTable]:
+    def _tables(self) -> dict[str, ResultTable]:
         """Those that are shown, by their titles: the first one, and what has a title."""
-        inner = [(f, kind) for f in fields(type(self.noun)) if (kind := _get_row_type(f)) is not None]
-        visible_fields = [(f, kind) for f, kind in inner if f.meaning.title or f is inner[0][0]]
+        inner = [(f, kind) for f in fields(type(self.result)) if (kind := _get_row_type(f)) is not None]
         return {
-            f.meaning.title: NounTable(
+            f.meaning.title: ResultTable(
                 kind,
-                getattr(self.noun, f.name),
+                getattr(self.result, f.name),
                 self.titles,
                 self.nodes,
-                of=self.noun,
+                of=self.result,
                 predicted=self.predicted,
             )
-            for f, kind in visible_fields
+            for f, kind in inner
+            if f.meaning.title or f is inner[0][0]
         }
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Those of a panel."""
+        return list_facts(self.result, predicted=self.predicted)
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentences below the table."""
+        return list(getattr(self.result, "notes", ()))
 
     def frame(self) -> pd.DataFrame:
         """The table for pandas: numbers as they are, ``attrs`` tells units and origins; one row without a table."""
-        return (self.table or NounTable(type(self.noun), (self.noun,), predicted=self.predicted)).frame()
+        return (
+            self.table or ResultTable(type(self.result), (self.result,), predicted=self.predicted)
+        ).frame()
 
     def plain(self) -> Any:
         """As builtins, for JSON."""
-        return to_builtins(self.noun)
-
-    def parts(self, units: Mapping[str, tuple[str, float]] | None = None) -> dict[str, Any]:
-        """Facts, notes, columns, rows and links of a panel; ``units`` are those of ``NounTable``."""
-        panel_parts: dict[str, Any] = {
-            "facts": list_facts(self.noun, predicted=self.predicted),
-            "notes": self._notes,
-        }
-        if self.table is None:
-            return panel_parts
-        table = dataclasses.replace(self.table, units=units or {})
-        return {**panel_parts, "columns": table.columns(), "rows": table.rows(), "links": table.links()}
-
-    @property
-    def _notes(self) -> list[str]:
-        return list(getattr(self.noun, "notes", ()))
+        return to_builtins(self.result)
 
     def __repr__(self) -> str:
-        lines = [
-            self.title,
-            *(f"{f['key']}: {_format_fact(f)}" for f in list_facts(self.noun, predicted=self.predicted)),
-        ]
+        lines = [self.title, *(f"{f['key']}: {_format_fact(f)}" for f in self.facts)]
         for title, table in self._tables.items():
             lines += ["", *filter(None, [title]), table.text()]
-        return "\n".join([*lines, *([""] if self._notes else []), *self._notes])
+        return "\n".join([*lines, *([""] if self.notes else []), *self.notes])
 
     def _repr_html_(self) -> str:
-        fact_lines = "<br>".join(
-            html.escape(f"{f['key']}: {_format_fact(f)}")
-            for f in list_facts(self.noun, predicted=self.predicted)
-        )
+        fact_lines = "<br>".join(html.escape(f"{f['key']}: {_format_fact(f)}") for f in self.facts)
         tables = "".join(
             f"{f'<br><b>{html.escape(title)}</b>' if title else ''}{table.html('; print the answer for all')}"
             for title, table in self._tables.items()
         )
-        notes = "".join(f"<br>{html.escape(n)}" for n in self._notes)
+        notes = "".join(f"<br>{html.escape(n)}" for n in self.notes)
         return f"<b>{html.escape(self.title)}</b><br>{fact_lines}{tables}{notes}"
 
 
