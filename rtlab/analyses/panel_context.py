@@ -169,7 +169,6 @@ class PanelSpec:
             },
             "links": {},
             "problem": "",
-            "quoted": "",
             **answer_parts,
             **parts,
         }

@@ -30,9 +30,9 @@ _HERE, _BUILDER = "here", "builder"
 _TITLE = "Auto-tuning"
 _LEAD = (
     "A convolution can be computed in many ways that give the same but for rounding: directly, as one large product of "
-    "matrices (im2col), by Winograd's algorithm, by spectra. Which is fastest depends on its shape and on the "
-    "processor, so a compiler tries them and keeps the fastest. Do the same here: every way is built as an ONNX graph, "
-    "checked, timed."
+    "matrices (im2col), by Winograd's algorithm, with one thread or several. Which is fastest depends on its "
+    "shape and on the processor, so a compiler tries them and keeps the fastest. Do the same here: every way is built "
+    "as an ONNX graph, checked, timed."
 )
 
 
