@@ -140,12 +140,12 @@ ANALYSES: tuple[Analysis, ...] = (
         "bisection",
         tab="compare",
         label="What changed",
-        title="What changed, and the smallest part that shows it",
+        title="What changed, and the fewest nodes that show it",
         lead=(
-            "Which nodes share their layers otherwise than in the other variant, and the smallest part of "
-            "the model that still shows it: both compilers build parts of it until they differ."
+            "Which nodes share their layers otherwise than in the other variant, and the fewest nodes "
+            "that still show it: both compilers build parts of the model until they differ."
         ),
-        summary="Which nodes share their layers otherwise, and the smallest part that shows it.",
+        summary="Which nodes share their layers otherwise, and the fewest that show it.",
         compute=get_bisection,
         draw=build_bisection_panel,
         per_engine=True,
@@ -203,7 +203,7 @@ ANALYSES: tuple[Analysis, ...] = (
         title="Auto-tuning",
         lead=(
             "A convolution can be computed in many ways that give the same but for rounding: directly, as "
-            "one large product of matrices (im2col), by Winograd's algorithm, by spectra. Which is fastest "
+            "one large product of matrices (im2col), by Winograd's algorithm, with one thread or several. Which is fastest "
             "depends on its shape and on the processor, so a compiler tries them and keeps the fastest. Do "
             "the same here: every way is built as an ONNX graph, checked, timed."
         ),

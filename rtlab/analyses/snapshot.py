@@ -22,7 +22,6 @@ from rtlab.core.peaks import Peaks
 from rtlab.core.task import Task
 from rtlab.core.variant import Variant
 from rtlab.errors import RtlabError
-from rtlab.formulations.recurrent import FormTiming
 from rtlab.formulations.trial import TunedModel
 
 
@@ -47,7 +46,6 @@ class Snapshot:
     facts: Mapping[str, VariantResult]
     failures: Mapping[str, RtlabError]
     sweeps: Mapping[str, Sweep]
-    forms: Mapping[str, tuple[FormTiming, ...]]
     tuned: TunedModel | None = None
     processors: tuple[Peaks, ...] = ()
     calibration: Calibration | None = None

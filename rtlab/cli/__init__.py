@@ -279,13 +279,11 @@ def _bisect(args: argparse.Namespace) -> int:
             treatments=args.treat,
             compiler=release,
         )
-    bisection = study.bisect(*args.compiler, folder=args.output, builds=args.builds, seconds=args.seconds)
+    bisection = study.bisect(*args.compiler, builds=args.builds, seconds=args.seconds)
     if args.json:
         printing.print_json(bisection)
         return 0
     print(bisection.to_text())
-    if args.output:
-        print(f"wrote {Path(args.output) / 'report.md'}")
     return 0
 
 

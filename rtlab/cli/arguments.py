@@ -309,7 +309,7 @@ def _check_arguments(commands: Any) -> None:
 def _bisect_arguments(commands: Any) -> None:
     bisect_parser = commands.add_parser(
         "bisect",
-        help="find what changed from one release of the compiler to another, and the smallest parts that show it",
+        help="find what changed from one release of the compiler to another, and the fewest nodes that show it",
     )
     bisect_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
     bisect_parser.add_argument(
@@ -319,13 +319,6 @@ def _bisect_arguments(commands: Any) -> None:
         required=True,
         metavar="RELEASE",
         help="the two, such as 1.6 1.7",
-    )
-    bisect_parser.add_argument(
-        "-o",
-        "--output",
-        default=None,
-        metavar="FOLDER",
-        help="a text for a bug report, parts and logs go here",
     )
     _allowance_arguments(bisect_parser, builds=200)
 

@@ -28,7 +28,6 @@ WorkName = Literal[
     "treat",
     "repair",
     "bisect",
-    "bugreport",
 ]
 #: What each kind of work does, in a sentence.
 WORKS: collections.abc.Mapping[WorkName, str] = {
@@ -46,7 +45,6 @@ WORKS: collections.abc.Mapping[WorkName, str] = {
     "treat": "Builds the variant with this treatment, beside the one on screen.",
     "repair": "Tries scales, then a higher precision for few nodes, until the score is back.",
     "bisect": "Both compilers build smaller and smaller parts of the model, as long as they differ.",
-    "bugreport": "Writes the smallest part, its input and how to build it into a file.",
 }
 
 

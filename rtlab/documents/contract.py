@@ -114,8 +114,8 @@ class Panel(TypedDict):
     """One analysis of one variant: the kernel's answer to the command ``panel``.
 
     ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what
-    is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is
-    a text to take along, as Markdown; empty where there is none. ``scripts`` are shown in the place of figures.
+    is missing and what to do, where there is nothing to show; settings that would help stand beside it.
+    ``scripts`` are shown in the place of figures.
     """
 
     name: PanelName
@@ -132,7 +132,6 @@ class Panel(TypedDict):
     links: dict[str, Link]
     notes: list[str]
     problem: str
-    quoted: str
 
 
 class Dimension(TypedDict):

@@ -27,10 +27,10 @@ from rtlab.formulations import (
     Formulation,
     WeightedNode,
     compose_model,
+    create_weighted_node,
     find_tunable_nodes,
     list_formulations,
 )
-from rtlab.formulations import create_weighted_node as formulated
 from rtlab.formulations.cache import read_timing_cache
 from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel, is_clearly_faster
 
@@ -107,7 +107,7 @@ def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[st
         )
     if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
         raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
-    formulation_names = dict.fromkeys(f.name for formulations in FORMULATIONS.values() for f in formulations)
+    formulation_names = [f.name for f in FORMULATIONS["Conv"]]
     unknown = [
         c
         for c in (() if candidates is None else candidates)
@@ -246,7 +246,7 @@ class _TuningState:
         inputs = (
             self._context.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
         )
-        node_layers = [(n, formulated(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
+        node_layers = [(n, create_weighted_node(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
         layers = [layer for _, layer in node_layers if layer is not None]
         if not layers:
             raise ModelError(

@@ -1,4 +1,4 @@
-"""Convolutions and products in other words: ONNX in, ONNX out, with the same result up to rounding."""
+"""Convolutions in other words: ONNX in, ONNX out, with the same result up to rounding."""
 
 from rtlab.formulations.assemble import build_layer_model, compose_model
 from rtlab.formulations.layer import WeightedNode, create_weighted_node, find_tunable_nodes

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from onnx import helper, numpy_helper
 
 
 class Fragment:
     """Collects nodes and constants; names begin with ``prefix``, so that they meet no other of the model.
 
-    Methods named like operators add one node each and return the name of what it writes. All are of operator sets
-    that any model from version 11 on has.
+    All nodes are of operator sets that any model from version 11 on has.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -24,29 +23,24 @@ class Fragment:
         self._prefix = prefix
 
     def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node."""
+        """Add a node; returns the name of what it writes."""
         name = f"{self._prefix}/{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         return name
 
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        """Add a constant."""
-        array: NDArray[Any] = np.ascontiguousarray(value, dtype)
+    def constant(self, value: ArrayLike, dtype: type[np.generic] = np.float32) -> str:
+        """Add a constant; returns its name."""
         name = f"{self._prefix}/constant_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(array, name))
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value, dtype), name))
         return name
+
+    def shape(self, sizes: Sequence[int]) -> str:
+        """Add a constant of whole numbers; returns its name."""
+        return self.constant(sizes, np.int64)
 
     def reshape(self, value: str, shape: Sequence[int]) -> str:
         """The same elements in another shape."""
-        return self.node("Reshape", value, self.constant(shape, np.int64))
-
-    def transpose(self, value: str, order: Sequence[int]) -> str:
-        """Axes in another order."""
-        return self.node("Transpose", value, perm=list(order))
-
-    def pad(self, value: str, pads: Sequence[int]) -> str:
-        """Zeros around, as many as ``pads`` says: all beginnings, then all ends; itself where there are none."""
-        return self.node("Pad", value, self.constant(pads, np.int64)) if any(pads) else value
+        return self.node("Reshape", value, self.shape(shape))
 
     def cut(
         self,
@@ -54,8 +48,7 @@ class Fragment:
         axes: Sequence[int],
         starts: Sequence[int],
         ends: Sequence[int],
-        steps: Sequence[int] = (),
+        steps: Sequence[int] = (1, 1),
     ) -> str:
-        """A part of some axes."""
-        arguments = [self.constant(part, np.int64) for part in (starts, ends, axes, steps or [1] * len(axes))]
-        return self.node("Slice", value, *arguments)
+        """A part of two axes."""
+        return self.node("Slice", value, *map(self.shape, (starts, ends, axes, steps)))

@@ -78,11 +78,6 @@ class WeightedNode:
         )
 
     @property
-    def matrix(self) -> NDArray[np.float32]:
-        """The weights of a product, one column for each output."""
-        return self.weight.T if self.attributes.get("transB") else self.weight
-
-    @property
     def flops(self) -> int:
         """Operations of the direct formulation, a multiplication and an addition counted as two."""
         if self.op == "Conv":

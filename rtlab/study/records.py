@@ -1,6 +1,6 @@
 """Answers that were found before, one file each in the user's cache: the same question is answered at once.
 
-They are verdicts on two nodes, why nodes are one step, and what changed between two engines.
+They are verdicts on two nodes, and why nodes are one step.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ import os
 from pathlib import Path
 from typing import overload
 
-from rtlab.analyses.bisection import Bisection
-from rtlab.analyses.bisection import record as changes
-from rtlab.analyses.bisection.record import BisectionRecord, RecordedSide
 from rtlab.analyses.why import Verdict
 from rtlab.analyses.why.fused_layer import FusedLayer
 from rtlab.analyses.why.record import StepRecord, VerdictRecord, read
 from rtlab.core.facts import VariantResult
 from rtlab.core.files import write
 from rtlab.errors import RtlabError
-from rtlab.experiments.bisecting import BisectionSide
 
 
 def folder() -> Path:
@@ -110,63 +106,3 @@ def _key(record: VerdictRecord | StepRecord) -> tuple[str, ...]:
 def _path(record: VerdictRecord | StepRecord) -> Path:
     name = hashlib.sha256("\0".join(_key(record)).encode()).hexdigest()
     return folder() / f"{name[:32]}.json"
-
-
-#: Bytes from which on a record is not kept: its parts hold most of a large model.
-_MOST = 64 << 20
-
-
-def create_bisection_record(
-    model: str, one: BisectionSide, two: BisectionSide, answer: Bisection
-) -> BisectionRecord:
-    """What changed, with all that it holds for; ``model`` is the name of the source model.
-
-    Raises:
-        ModelError: a model is too large to be told by its bytes, or its weights cannot be read any more.
-    """
-    first, second = (
-        RecordedSide(
-            s.variant.name,
-            "" if s.variant.options is None else str(s.variant.options),
-            s.model.digest,
-            s.facts.engine.backend if s.facts is not None else s.variant.backend or "",
-            s.release,
-            str(s.facts.engine.target if s.facts is not None else s.variant.target),
-        )
-        for s in (one, two)
-    )
-    return BisectionRecord.of(model, first, second, answer)
-
-
-def load_bisection(model: str, one: BisectionSide, two: BisectionSide) -> Bisection | None:
-    """What was found before of these very models with these compilers; None where one cannot be asked any more."""
-    if one.builder is None or two.builder is None:
-        return None
-    with contextlib.suppress(OSError, RtlabError, ValueError):
-        # What the two are called stands in the answer.
-        query = create_bisection_record(model, one, two, Bisection(one.title, two.title, (), ""))
-        cached_record = changes.read(_bisection_path(query).read_text("utf-8"))
-        if (cached_record.first, cached_record.second) == (query.first, query.second):
-            return cached_record.full_bisection
-    return None
-
-
-def save_bisection(model: str, one: BisectionSide, two: BisectionSide, answer: Bisection) -> None:
-    """Keep what changed for the next time, where all was looked for; where that cannot be written, nothing is kept."""
-    if answer.left or answer.recalled or not answer.builds:
-        return
-    with contextlib.suppress(OSError, RtlabError):
-        record = create_bisection_record(model, one, two, answer)
-        content = record.text().encode()
-        if len(content) > _MOST:
-            return
-        path = _bisection_path(record)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, content, what="what changed")
-
-
-def _bisection_path(record: BisectionRecord) -> Path:
-    identity = (*dataclasses.astuple(record.first), *dataclasses.astuple(record.second))
-    identity = (*identity, record.bisection.first, record.bisection.second)
-    name = hashlib.sha256("\0".join(identity).encode()).hexdigest()
-    return folder() / f"changes-{name[:32]}.json"

@@ -23,7 +23,6 @@ from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, Rewr
 from rtlab.errors import VariantError, boundary
 from rtlab.experiments.benchmark import BenchmarkRunner
 from rtlab.experiments.experiment import Experiment, SearchBudget, SearchContext, run_experiment
-from rtlab.experiments.forms import RecurrentForms
 from rtlab.experiments.peaks import CpuPeaks
 from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
@@ -41,7 +40,6 @@ from rtlab.experiments.why import (
 )
 from rtlab.experiments.why.advising import AdviceSearch, AdviceTools
 from rtlab.experiments.why.oracle import forget
-from rtlab.formulations.recurrent import FormTiming, read_recurrent
 from rtlab.formulations.trial import TunedModel
 from rtlab.quantize.rewrites import iter_possible_rewrites
 from rtlab.study import forced_tactics, records
@@ -421,26 +419,3 @@ class Searches(Observations[R]):
 
     def _keep_peaks(self, peaks: Peaks) -> None:
         self.processors = [peaks, *(p for p in self.processors if p.name != peaks.name)]
-
-    def time_forms(self, node: str, *, progress: Progress | None = None) -> tuple[FormTiming, ...]:
-        """Time the forms of a recurrent node on this CPU: step by step, with its gates merged, with its input hoisted.
-
-        Stopped before the end, it gives what was timed until then.
-
-        Args:
-            node: The recurrent node.
-            progress: Where to report; the host's reporter by default.
-
-        Raises:
-            ModelError: the node is no recurrence that can be written out, or there is none of this name.
-            BackendError: ONNX Runtime does not work here.
-            Cancelled: stopped before each form was timed once.
-        """
-        forms = RecurrentForms(read_recurrent(self.model, node))
-
-        def keep(timed_forms: tuple[FormTiming, ...]) -> None:
-            self._update_state(lambda state: state.with_timed_forms(node, timed_forms))
-
-        with report_progress(progress) as reporter:
-            rig: SearchContext[BenchmarkRunner] = SearchContext(OrtBench(reporter), reporter)
-            return self._search(forms, rig, keep)

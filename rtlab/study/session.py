@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from rtlab.analyses.bisection import Bisection
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.findings.analysis import add_comparative_findings
 from rtlab.analyses.releases import Releases, compare_releases
@@ -26,7 +25,6 @@ from rtlab.core import files
 from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
-from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Calibrator
 from rtlab.errors import BackendError, VariantError, boundary
@@ -78,7 +76,7 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
         """The study as it is now, for whoever reads several things of it while others add, run or remove variants."""
         state = self._state
         return Snapshot(
-            self.model, state.variants, state.facts, state.failures, state.sweeps, state.forms,
+            self.model, state.variants, state.facts, state.failures, state.sweeps,
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, user_data=self.given,
             data=self._data,
             task=self._selected_task, chosen=self.chosen, verdicts=state.verdicts,
@@ -112,33 +110,21 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
         return compare_releases(self.snapshot(), ordered_names)
 
     @boundary("write a record")
-    def record(
-        self, found: Verdict | FusedLayer | Bisection, path: str | Path, *, variant: str | Sequence[str]
-    ) -> Path:
-        """Write a verdict, why a step is one, or what changed between two variants, as JSON; gives the path.
+    def record(self, found: Verdict | FusedLayer, path: str | Path, *, variant: str) -> Path:
+        """Write a verdict, or why a step is one, as JSON; gives the path.
 
         With it goes all that it holds for.
 
         Args:
-            found: What ``why`` or ``bisect`` gave.
+            found: What ``why`` gave.
             path: Where the record goes.
-            variant: The variant that was asked about, or both of them.
+            variant: The variant that was asked about.
 
         Raises:
-            VariantError: the variant is not built, or there are not as many as the answer is about.
+            VariantError: the variant is not built.
             RtlabError: the file cannot be written there.
         """
-        names = (variant,) if isinstance(variant, str) else tuple(variant)
-        count = 2 if isinstance(found, Bisection) else 1
-        if len(names) != count:
-            raise VariantError(
-                f"Cannot write a record: the answer is about {pluralize(count, 'variant')}, and {len(names)} were "
-                f"named. Name {'it' if count == 1 else 'both, as variant=(first, second)'}."
-            )
-        if isinstance(found, Bisection):
-            text = self.bisected(names[0], names[1], found).text()
-        else:
-            text = records.create_record(self.facts_of(names[0]), found).text()
+        text = records.create_record(self.facts_of(variant), found).text()
         return files.write(path, text.encode(), what="the record", model=self.model)
 
     @boundary("export the variant")

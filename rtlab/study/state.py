@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from rtlab.core.variant import Variant
     from rtlab.errors import RtlabError
     from rtlab.experiments.tactics import LayerTactics
-    from rtlab.formulations.recurrent import FormTiming
     from rtlab.study.job import Job
 
 K = TypeVar("K")
@@ -64,7 +63,6 @@ class StudyState:
     failures: Mapping[str, RtlabError] = dataclasses.field(default_factory=_empty_mapping)
     scales: Mapping[str, Mapping[str, Scale]] = dataclasses.field(default_factory=_empty_mapping)
     sweeps: Mapping[str, Sweep] = dataclasses.field(default_factory=_empty_mapping)
-    forms: Mapping[str, tuple[FormTiming, ...]] = dataclasses.field(default_factory=_empty_mapping)
     tactics: Mapping[str, tuple[LayerTactics, ...]] = dataclasses.field(default_factory=_empty_mapping)
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(
         default_factory=_empty_mapping
@@ -143,10 +141,6 @@ class StudyState:
     def with_tactics(self, name: str, tactics: tuple[LayerTactics, ...]) -> StudyState:
         """With the tactics of a variant."""
         return dataclasses.replace(self, tactics=_with(self.tactics, name, tactics))
-
-    def with_timed_forms(self, node: str, forms: tuple[FormTiming, ...]) -> StudyState:
-        """With the forms of a recurrent node."""
-        return dataclasses.replace(self, forms=_with(self.forms, node, forms))
 
     def with_verdict(self, name: str, verdict: Verdict) -> StudyState:
         """With why two nodes are, or are not, one step of a variant's engine."""

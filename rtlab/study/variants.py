@@ -26,7 +26,6 @@ from rtlab.errors import (
     VariantError,
 )
 from rtlab.experiments.tactics import LayerTactics
-from rtlab.formulations.recurrent import FormTiming
 from rtlab.formulations.trial import TunedModel
 from rtlab.quantize import existing_qdq
 from rtlab.study.planning import Scales, resolve
@@ -85,11 +84,6 @@ class Variants(Generic[R]):
     def sweeps(self) -> Mapping[str, Sweep]:
         """What was timed at several batch sizes, by variant, at this moment."""
         return self._state.sweeps
-
-    @property
-    def forms(self) -> Mapping[str, tuple[FormTiming, ...]]:
-        """The forms of recurrent nodes that were timed here, by node, at this moment."""
-        return self._state.forms
 
     @property
     def listed(self) -> Mapping[str, tuple[LayerTactics, ...]]:

@@ -8,6 +8,7 @@ import releases
 import rtlab
 from rtlab import samples
 from rtlab.errors import BuildError, VariantError
+from rtlab.experiments.why import cutting
 from rtlab.testing import tiny_model
 
 #: Layers by sample, precision and release, counted in logs of each release alone; None where it refuses.
@@ -67,7 +68,7 @@ def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
 
 
 @pytest.mark.slow
-def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) -> None:
+def test_what_changed_is_found_with_the_fewest_nodes_that_show_it() -> None:
     """RTX 1.7 averages where it brings the tensor into order, which took 1.6 two steps: 21 layers against 20."""
     needs(releases.QUICK)
     own = next(c for c in rtlab.compilers.known() if c.own).version
@@ -77,14 +78,14 @@ def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) ->
     for version in (releases.QUICK, own):
         study.add(version, precision="fp16", compiler=version, target="sm86")
 
-    found = study.bisect(releases.QUICK, own, folder=tmp_path)
+    found = study.bisect(releases.QUICK, own)
 
     (change,) = found.changes
     assert {"/pool3/GlobalAveragePool", "/classifier/Gemm"} == {*change.nodes}
     assert "__myl_Tran" in change.first
     assert "__myl_TranMean" in change.second
-    part = rtlab.load(tmp_path / "1" / "part.onnx")
-    assert change.part == len(part.top) <= 6
+    assert 0 < len(change.smallest) <= 6
+    part = cutting.cut_nodes(study[own].facts.prepared.model, change.smallest)
     again = rtlab.Study(part)
     for version in (releases.QUICK, own):
         again.add(version, precision="fp32", compiler=version, target="sm86")
@@ -94,16 +95,16 @@ def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) ->
 
 
 @pytest.mark.slow
-def test_what_an_earlier_release_refuses_is_one_convolution(tmp_path) -> None:
+def test_what_an_earlier_release_refuses_is_one_convolution() -> None:
     needs(releases.QUICK)
     given = samples.load("digits_inception")
     study = rtlab.Study(given.model, data=given.calibration)
     for version in (releases.QUICK, "1.7"):
         study.add(version, precision="int8", compiler=version, target="sm86")
-    found = study.bisect(releases.QUICK, "1.7", folder=tmp_path)
+    found = study.bisect(releases.QUICK, "1.7")
     assert "first" == found.refused
     assert ["Conv"] == [study.model.by_id[n].op for n in found.changes[0].nodes]
-    part = rtlab.load(tmp_path / "1" / "part.onnx")
+    part = cutting.cut_nodes(study["1.7"].facts.prepared.model, found.changes[0].smallest)
     assert {"Conv", "QuantizeLinear", "DequantizeLinear", "MaxPool"} == {n.op for n in part.top}
     again = rtlab.Study(part)
     again.add("old", compiler=releases.QUICK, target="sm86")

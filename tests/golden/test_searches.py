@@ -134,7 +134,7 @@ def why(*nodes: str, variant: str = "newer") -> Search:
 
 
 def bisect(made: rtlab.Study) -> Any:
-    return made.bisect("older", "newer", seconds=600, again=True)
+    return made.bisect("older", "newer", seconds=600)
 
 
 def varied(made: rtlab.Study) -> Any:
@@ -175,7 +175,6 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
         "digits_gru": {
             "only quantizer": sensitivity(by="quantizer"),
             "check": checked,
-            "forms": ask(lambda made: made.time_forms("/rnn/GRU"), "recurrence"),
             "sweep": ask(lambda made: made.sweep("fp32", (1, 4)), "batches", "fp32"),
         },
         "rtx": {

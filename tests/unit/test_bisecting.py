@@ -13,6 +13,7 @@ from rtlab.core.engine import Engine, Tensor
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Capabilities, Progress
 from rtlab.core.variant import Precision
+from rtlab.experiments.why import cutting
 from ruled import Ruled
 
 
@@ -51,21 +52,21 @@ def study(model: rtlab.Model, one: Ruled, two: Ruled, **choice: str) -> rtlab.St
     return made
 
 
-def test_what_one_compiler_joins_and_the_other_does_not_is_found_with_the_fewest_nodes(tmp_path) -> None:
+def test_what_one_compiler_joins_and_the_other_does_not_is_found_with_the_fewest_nodes() -> None:
     ops = ("Sigmoid", "Relu", "Sigmoid", "Relu", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Exp", "Tanh")
-    found = study(chain(*ops), Older(), Newer()).bisect("old", "new", folder=tmp_path / "bug")
+    model = chain(*ops)
+    found = study(model, Older(), Newer()).bisect("old", "new")
 
     (change,) = found.changes
     assert {"Exp4", "Add5", "Relu6"} == {*change.nodes}
     assert "one step now: Exp4 and Add5" in change.cause
     # The sum and what writes one of its operands: with less there is nothing to join.
-    part = rtlab.load(tmp_path / "bug" / "1" / "part.onnx")
-    assert ["Exp", "Add"] == [n.op for n in part.nodes if n.id in change.nodes]
+    assert (("Exp4", "Add5"), "Exp, Add") == (change.smallest, change.operators)
+    part = cutting.cut_nodes(model, change.smallest)
     built = [c.build(BuildRequest(part, rtlab.Variant()), Silent()) for c in (Older(), Newer())]
     layers = [[s for y in b.layers if (s := {*y.origins} & {"Exp4", "Add5"})] for b in built]
     assert [[{"Exp4"}, {"Add5"}], [{"Exp4", "Add5"}]] == layers
-    assert "1 change" in (tmp_path / "bug" / "report.md").read_text()
-    assert {"part.onnx", "first.log", "second.log"} == {p.name for p in (tmp_path / "bug" / "1").iterdir()}
+    assert 0 < found.builds < 2 * len(ops)
 
 
 @pytest.mark.parametrize("refusing", ["first", "second"])
@@ -83,7 +84,7 @@ def test_places_that_changed_alike_are_one_group_with_one_part() -> None:
     assert (2, "Exp6") == (change.places, change.title)
     assert ("Exp1", "Add2", "Relu3", "Exp6", "Add7") == change.nodes
     assert ("Exp; Add", "Exp + Add") == (change.first, change.second)
-    assert ["Exp", "Add"] == [n.op for n in change.shown.models[0].top if n.op in ops]
+    assert "Exp, Add" == change.operators
 
 
 class Narrow(Newer):
@@ -111,5 +112,4 @@ def test_between_precisions_a_group_is_a_place_where_nodes_share_a_step_with_oth
     assert ("Exp2", "Add3") == change.nodes
     assert "3 nodes keep their grouping" in found.text
     # In the part the types differ as everywhere: with one node less nobody shares a step in one engine alone.
-    part = change.shown.models[0]
-    assert ["Exp2", "Add3"] == [n.id for n in part.top if n.op in {"Sigmoid", "Relu", "Exp", "Add", "Tanh"}]
+    assert ("Exp2", "Add3") == change.smallest

@@ -64,7 +64,7 @@ def test_nobody_gets_one_unasked() -> None:
 @pytest.mark.parametrize(("name", "other"), [("classic", "cpu"), ("cpu", "classic")])
 def test_beside_a_reported_engine_each_side_tells_its_own_origin(study, name: str, other: str) -> None:
     told = {"classic": "predicted", "cpu": "reported"}
-    study.bisect(other, name, builds=1, again=True)
+    study.bisect(other, name, builds=1)
     kept = study.snapshot()
     panel = panels.render_panel(
         "bisection", PanelContext(kept, kept.facts[name], kept.facts[other], {"from": other})

@@ -22,9 +22,8 @@ from rtlab.experiments.benchmark import FEWEST, LEAST, Benchmark, difference
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations import Formulation, create_weighted_node, find_tunable_nodes, list_formulations
-from rtlab.formulations.convolutions import check_3x3_kernel
-from rtlab.formulations.tiles import tile_convolution, winograd
 from rtlab.formulations.trial import TunedModel
+from rtlab.formulations.winograd import compute_transforms
 from stopping import Stopping
 
 Times = Callable[[str, int], float]
@@ -86,33 +85,33 @@ BATCH = {"x": normal(9, 1, 4, 8, 8)}
 
 
 def even(name: str, threads: int) -> float:
-    return {"direct": 1.0, "Winograd 2×2": 0.5, "weights first": 0.4}.get(name, 2.0) / threads
+    return {"direct": 1.0, "Winograd 2×2": 0.5, "GEMM": 0.4}.get(name, 2.0) / threads
 
 
 def test_the_fastest_formulation_with_any_number_of_threads_wins() -> None:
     bench = Scripted(even)
     found = tune(network(), BATCH, bench=bench)
     assert ["one", "two", "three", "four"] == [y.node for y in found.layers]
-    assert [("Winograd 2×2", 2), ("Winograd 2×2", 2), ("direct", 2), ("weights first", 2)] == [
+    assert [("Winograd 2×2", 2), ("Winograd 2×2", 2), ("GEMM", 2), ("direct", 2)] == [
         (y.winner.formulation, y.winner.threads) for y in found.layers
     ]
     assert ["", "one", "", ""] == [y.like for y in found.layers]
     one, two, three, four = found.layers
-    assert [2.0, 2.0, 1.0, 2.5] == pytest.approx([y.gain for y in found.layers])
-    assert [2.0, 2.0, 2.0, 2.5] == pytest.approx([y.margin for y in found.layers])
-    assert [True, True, False, True] == [y.is_clear for y in found.layers]
+    assert [2.0, 2.0, 2.5, 1.0] == pytest.approx([y.gain for y in found.layers])
+    assert [2.0, 2.0, 2.5, None] == [y.margin and pytest.approx(y.margin) for y in found.layers]
+    assert [True, True, True, False] == [y.is_clear for y in found.layers]
     # With other weights it was computed anew, not timed.
     assert one.winner.error != two.winner.error
     assert 0 < two.winner.error < two.winner.tolerance
-    assert ("direct", 2) == (three.default.formulation, three.default.threads)
+    assert ("direct", 2) == (four.default.formulation, four.default.threads)
     assert all(LEAST <= t.runs for y in found.layers for t in y.trials if t.ok and not t.note)
     assert (True, "a device") == (found.complete, found.device)
-    assert four.best(1).median == pytest.approx(0.4)
+    assert three.best(1).median == pytest.approx(0.4)
 
 
 def test_the_whole_model_is_compared_with_the_winners_in_it() -> None:
     found = tune(network(), BATCH, bench=Scripted(even))
-    assert [(1, ("one", "two", "four")), (2, ("one", "two", "four"))] == [
+    assert [(1, ("one", "two", "three")), (2, ("one", "two", "three"))] == [
         (w.threads, w.changed) for w in found.model_trials
     ]
     # One time for each kind of formulation that is in it, as the script counts.
@@ -146,19 +145,21 @@ def test_the_hopeless_are_not_timed_further() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.01, np.nan, np.inf])
-def test_a_wrong_winograd_matrix_is_refused(scale: float) -> None:
+def test_a_wrong_winograd_matrix_is_refused(scale: float, monkeypatch) -> None:
     """One number of the matrices off by a hundredth: fast and wrong."""
+    before, *rest = compute_transforms(2)
+    before = before.copy()
+    before[5, 5] *= scale
 
     def build(of, graph) -> str:
-        right = winograd(2, (3, 3))
-        before = right.before.copy()
-        before[5, 5] *= scale
-        return tile_convolution(of, graph, dataclasses.replace(right, before=before))
+        with monkeypatch.context() as patch:
+            patch.setattr("rtlab.formulations.winograd.compute_transforms", lambda _: (before, *rest))
+            return right.build(of, graph)
 
     model = network()
     first = create_weighted_node(model, find_tunable_nodes(model)[0], (1, 4, 8, 8))
-    wrong = Formulation("wrong", "", 2e-4, check_3x3_kernel, build)
     right = next(f for f in list_formulations(first) if f.name == "Winograd 2×2")
+    wrong = Formulation("wrong", "", 2e-4, right.fits, build)
     race = Benchmark(SearchContext(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0)), (1,))
     trials = {
         t.formulation: t
@@ -221,7 +222,7 @@ def test_a_timing_cache_saves_the_timing_and_not_the_check(tmp_path: Path) -> No
     first = tune(network(), BATCH, bench=Scripted(even), cache=path)
     bench = Scripted(even)
     second = tune(network(), BATCH, bench=bench, cache=path)
-    assert {("direct",), ("Winograd 2×2", "weights first")} == {names[:-1] for names in bench.asked}
+    assert {("direct",), ("GEMM", "Winograd 2×2")} == {names[:-1] for names in bench.asked}
     for before, after in zip(first.layers, second.layers, strict=True):
         assert before.winner == dataclasses.replace(after.winner, cached=False)
         assert after.winner.cached

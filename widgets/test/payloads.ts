@@ -68,7 +68,6 @@ export function panel(part: Partial<Panel>): Panel {
     links: {},
     notes: [],
     problem: "",
-    quoted: "",
     scripts: [],
     ...part,
   };

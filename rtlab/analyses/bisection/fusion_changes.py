@@ -1,4 +1,4 @@
-"""Where nodes share their layers with other nodes in one engine than in the other.
+"""Where nodes run in other layers in one engine than in the other.
 
 In another precision every layer is another one, and nothing is learned from that. What the compiler decides otherwise
 is which nodes run together: a pair of Q and DQ, a cast or a layout that a layer makes for a node belongs to that node,
@@ -8,28 +8,31 @@ and makes no group.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from rtlab.analyses.why.missed_fusions import BETWEEN, find_readers
-from rtlab.core.engine import Engine
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.roles import SERVING
 
-#: Of two engines: which nodes share a step with a node, itself included, of each that both run.
-LayerPeers: TypeAlias = Mapping[str, tuple[frozenset[str], frozenset[str]]]
-#: What a place has in common with those that changed alike: the operators of neighbours, and whether they share a step
-#: now; of nodes that no value joins, their operators.
+#: What places that changed alike have in common: the operators of neighbours, and whether they share a layer now; of
+#: nodes that no value joins, their operators.
 Kind: TypeAlias = frozenset[tuple[str, ...]]
+#: By node the layers that work for it, by their id.
+NodeLayers: TypeAlias = Mapping[str, Mapping[str, Layer]]
+#: What is left of a layer's name without the number of its program and its place in it.
+_PLACE = re.compile(r"_myl\d+_\d+$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Regrouping:
-    """Nodes that share their steps otherwise than before, in the order of the model.
+    """Nodes that share their layers otherwise than before, in the order of the model.
 
-    ``merged_pairs`` and ``split_pairs`` are the neighbours among them that share a step now, and no more.
+    ``merged_pairs`` and ``split_pairs`` are the neighbours among them that share a layer now, and no more.
     """
 
     nodes: tuple[str, ...]
@@ -43,35 +46,15 @@ class Regrouping:
         return frozenset(turns) or frozenset((model.by_id[n].op,) for n in self.nodes)
 
 
-def find_layer_peers(
-    relations: Sequence[NodeMapping], engines: Sequence[Engine], nodes: Iterable[str]
-) -> LayerPeers:
-    """Who of some nodes shares a step with whom; those that one of two engines has no step for are left out."""
-    node_ids = frozenset(nodes)
-    peers_by_engine = [_find_engine_peers(r, e, node_ids) for r, e in zip(relations, engines, strict=True)]
-    common_nodes = peers_by_engine[0].keys() & peers_by_engine[1].keys()
-    # Nodes of one step have one set: each is looked at once.
-    common_peers: dict[frozenset[str], frozenset[str]] = {}
-    for side in peers_by_engine:
-        for company in {id(c): c for c in side.values()}.values():
-            common_peers[company] = company & common_nodes
-    return {
-        n: (common_peers[peers_by_engine[0][n]], common_peers[peers_by_engine[1][n]]) for n in common_nodes
-    }
-
-
-def find_regrouped_nodes(peers: LayerPeers) -> frozenset[str]:
-    """The nodes that share a step with others than before."""
-    return frozenset(n for n, (old_peers, new_peers) in peers.items() if old_peers != new_peers)
-
-
 def find_regroupings(
     model: Model,
     relations: Sequence[NodeMapping],
     engines: Sequence[Engine],
     among: Collection[str] | None = None,
 ) -> list[Regrouping]:
-    """Where nodes share their steps otherwise: each with all others that this concerns, apart from the rest.
+    """Where nodes share their layers otherwise: each with all others that this concerns, apart from the rest.
+
+    Nodes that one of the engines has no layer for are left out.
 
     Args:
         model: Whose nodes they are.
@@ -80,42 +63,76 @@ def find_regroupings(
         among: The nodes that are looked at; by default all that compute.
     """
     node_ids = [n.id for n in model.nodes if n.op not in BETWEEN and (among is None or n.id in among)]
-    peers = find_layer_peers(relations, engines, node_ids)
-    regrouped_nodes = find_regrouped_nodes(peers)
-    parents = {n: n for n in regrouped_nodes}
+    one, two = (_find_peers(r, e, frozenset(node_ids)) for r, e in zip(relations, engines, strict=True))
+    common = one.keys() & two.keys()
+    differences = {n: mates for n in node_ids if n in common and (mates := (one[n] ^ two[n]) & common)}
+    regroupings = []
+    for nodes in join_components(list(differences), differences):
+        merged: list[tuple[str, str]] = []
+        split: list[tuple[str, str]] = []
+        for node in nodes:
+            readers = dict.fromkeys(r for v in model.by_id[node].outputs for r in find_readers(model, v))
+            for reader in readers:
+                if reader in differences[node]:
+                    (merged if reader in two[node] else split).append((node, reader))
+        regroupings.append(Regrouping(tuple(nodes), tuple(merged), tuple(split)))
+    return regroupings
 
-    def root(node: str) -> str:
-        while parents[node] != node:
-            parents[node] = parents[parents[node]]
-            node = parents[node]
-        return node
 
-    for node in regrouped_nodes:
-        old_peers, new_peers = peers[node]
-        for mate in old_peers ^ new_peers:
-            parents[root(mate)] = root(node)
-    parts: defaultdict[str, list[str]] = defaultdict(list)
-    for model_node in model.nodes:
-        if model_node.id in regrouped_nodes:
-            parts[root(model_node.id)].append(model_node.id)
-    return [_build_regrouping(model, peers, nodes) for nodes in parts.values()]
+def join_components(nodes: Sequence[str], mates: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Nodes that belong together, through others too; in the order of ``nodes``, as the nodes of each are."""
+    home: dict[str, int] = {}
+    for start in nodes:
+        todo = [start]
+        while todo:
+            node = todo.pop()
+            if node not in home:
+                home[node] = len(home) if node == start else home[start]
+                todo += mates.get(node, ())
+    components: defaultdict[int, list[str]] = defaultdict(list)
+    for node in nodes:
+        components[home[node]].append(node)
+    return list(components.values())
+
+
+def collect_node_layers(relation: NodeMapping, engine: Engine) -> NodeLayers:
+    """The layers that work for each node, and those that bring its inputs into a layout and name no node."""
+    unnamed: defaultdict[str, list[Layer]] = defaultdict(list)
+    for layer in engine.layers:
+        if not relation.nodes(layer.id):
+            for tensor in layer.outputs:
+                unnamed[tensor.name].append(layer)
+    layers: defaultdict[str, dict[str, Layer]] = defaultdict(dict)
+    for layer in engine.layers:
+        for node in relation.nodes(layer.id):
+            layers[node][layer.id] = layer
+            layers[node] |= {y.id: y for tensor in layer.inputs for y in unnamed[tensor.name]}
+    return layers
+
+
+def count_kernels(layers: NodeLayers, nodes: Iterable[str]) -> Counter[tuple[str, str, str]]:
+    """Kind, type and name of the layers that work for some nodes; the name without its place, which others move."""
+    distinct = {i: y for n in nodes for i, y in layers.get(n, {}).items()}
+    return Counter((y.kind, y.precision, _PLACE.sub("", y.name)) for y in distinct.values())
 
 
 def describe_layers(model: Model, relation: NodeMapping, engine: Engine, nodes: Collection[str]) -> str:
-    """The steps that run some nodes, in words: operators, and what the step does besides for nodes around it."""
+    """The layers that run some nodes, in words: operators, and what a layer does besides for nodes around it."""
     counts: Counter[str] = Counter()
     for layer in engine.layers:
         run_nodes = [n for n in relation.run(layer.id) if n in nodes]
         if run_nodes:
-            ops = list(
-                dict.fromkeys(
-                    model.by_id[n].op for n in sorted(run_nodes, key=lambda n: model.by_id[n].index)
-                )
-            )
+            run_nodes.sort(key=lambda n: model.by_id[n].index)
+            ops = dict.fromkeys(model.by_id[n].op for n in run_nodes)
             serves = dict.fromkeys(p.role for p in relation.of(layer.id) if p.role in SERVING - {"control"})
             besides = f" with {', '.join(serves)}" if serves else ""
             counts[f"{' + '.join(ops)}{besides}"] += 1
-    return "; ".join(f"{count} x {step}" if count > 1 else step for step, count in counts.items())
+    return format_counts(counts)
+
+
+def format_counts(counts: Counter[str]) -> str:
+    """Layers in words, as "2 x Conv; Relu"."""
+    return "; ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items())
 
 
 def describe_cause(model: Model, alike: Sequence[Regrouping]) -> str:
@@ -134,25 +151,12 @@ def describe_cause(model: Model, alike: Sequence[Regrouping]) -> str:
     return "; ".join(descriptions)
 
 
-def _find_engine_peers(
-    relation: NodeMapping, engine: Engine, node_ids: frozenset[str]
-) -> dict[str, frozenset[str]]:
+def _find_peers(relation: NodeMapping, engine: Engine, node_ids: Iterable[str]) -> dict[str, frozenset[str]]:
+    """By node those that share a layer with it, itself included."""
     peers: dict[str, frozenset[str]] = {}
     for layer in engine.layers:
-        run_nodes = node_ids.intersection(relation.run(layer.id))
+        run_nodes = frozenset(node_ids).intersection(relation.run(layer.id))
         for node in run_nodes:
             previous = peers.get(node)
             peers[node] = run_nodes if previous is None or previous == run_nodes else previous | run_nodes
     return peers
-
-
-def _build_regrouping(model: Model, peers: LayerPeers, nodes: Sequence[str]) -> Regrouping:
-    inside = frozenset(nodes)
-    merged_pairs: list[tuple[str, str]] = []
-    split_pairs: list[tuple[str, str]] = []
-    for node in nodes:
-        old_peers, new_peers = peers[node]
-        for reader in dict.fromkeys(r for v in model.by_id[node].outputs for r in find_readers(model, v)):
-            if reader in inside and (reader in old_peers) != (reader in new_peers):
-                (merged_pairs if reader in new_peers else split_pairs).append((node, reader))
-    return Regrouping(tuple(nodes), tuple(merged_pairs), tuple(split_pairs))

@@ -1,9 +1,8 @@
-"""What changed between two variants, with the button that finds it and the text and files for a bug report."""
+"""What changed between two variants, with the button that finds it."""
 
 from __future__ import annotations
 
 from rtlab.analyses.bisection import Bisection, ChangedGroup
-from rtlab.analyses.bisection.report import READ_AS, format_report
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.documents.numbers import format_number
@@ -13,7 +12,10 @@ from rtlab.errors import VariantError
 
 #: Seconds that it may take, by what the setting says, and how many parts may be built.
 _BUDGETS = {"10": "10 s", "60": "60 s", "300": "5 min"}
-_NOW = "It was found before, and nothing was built now. Look again to ask the compilers."
+_READ_AS = (
+    "Semicolons part layers, and a plus joins what one layer runs; with Q it quantizes for a neighbour too, and with "
+    "DQ it reads what was quantized."
+)
 _USUAL, BUILDS = "60", 200
 
 
@@ -54,8 +56,8 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
             "seconds", "Budget", "How long both compilers may build parts of the model.", _BUDGETS, seconds
         ),
     ]
-    values = {"from": other, "seconds": seconds, "again": "yes" if bisection else ""}
-    work = [button("bisect", "Look again" if bisection else "Find what changed", **values)]
+    label = "Look again" if bisection else "Find what changed"
+    work = [button("bisect", label, **{"from": other, "seconds": seconds})]
     title = f"From {variant_titles[other]} to {variant_titles[name]}"
     if bisection is None:
         budget_text = f"at most {BUILDS} parts, in at most {_BUDGETS[seconds]}"
@@ -63,7 +65,6 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
             f"Nobody looked yet. Both build {budget_text}. It can be stopped: what was found by then is kept."
         )
         return PanelParts(title=title, settings=settings, work=work, notes=[note])
-    work.append(button("bugreport", "Save the files", **{"from": other}))
     table = ResultTable(ChangedGroup, bisection.changes, placeholder="", of=bisection)
     panel_facts = [fact("Groups", str(len(bisection.changes)))]
     if sum(c.places for c in bisection.changes) > len(bisection.changes):
@@ -74,14 +75,8 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
         )
     if bisection.builds:
         panel_facts += [
-            fact("Builds", str(bisection.builds), None, f"Of {bisection.budget}."),
-            fact("Took", format_number(bisection.seconds, "s"), "measured", f"Of {bisection.budget}."),
-            fact(
-                "Asked on",
-                f"{bisection.asked[:16].replace('T', ' ')} UTC",
-                None,
-                _NOW if bisection.recalled else "",
-            ),
+            fact("Builds", str(bisection.builds)),
+            fact("Took", format_number(bisection.seconds, "s"), "measured"),
         ]
     return PanelParts(
         title=title,
@@ -93,10 +88,9 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
         rows=table.rows(),
         links=table.links(),
         notes=[
-            *([READ_AS] if any(c.kind for c in bisection.changes) else []),
+            *([_READ_AS] if any(c.kind for c in bisection.changes) else []),
             *([bisection.said] if bisection.said else []),
         ],
-        quoted=format_report(bisection, context.model),
     )
 
 

@@ -51,13 +51,8 @@ ONE_LEAD = (
 #: Told apart by shape as well; readable on light and dark.
 _LOOKS = (
     ("#6a3d9a", "circle"), ("#e69f00", "square"), ("#56b4e9", "diamond"), ("#009e73", "triangle-up"),
-    ("#cc79a7", "triangle-down"), ("#d55e00", "star"), ("#0072b2", "cross"), ("#b8a800", "x"),
-    ("#8c6bb1", "pentagon"), ("#31a3a3", "hexagon"),
+    ("#cc79a7", "triangle-down"),
 )  # fmt: skip
-
-
-#: Of what is there for comparison only.
-_GREY = "rgba(128,128,128,0.5)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,12 +200,12 @@ def _order_trials(layer: TunedLayer) -> tuple[Trial, ...]:
 
 def _form(trial: Trial, layer: TunedLayer, mapping: NodeMapping) -> TriedForm:
     lower, upper = trial.quartiles or (None, None)
-    hows = {f.name: f.how for formulations in FORMULATIONS.values() for f in formulations}
+    hows = {f.name: f.how for f in FORMULATIONS["Conv"]}
     default = layer.default.median
     return TriedForm(
         trial.formulation, trial.threads, trial.median, lower, upper,
         trial.median / default if trial.median and default else None, trial.error, trial.tolerance, trial.runs,
-        trial.note, (layer.node,), tuple(mapping.layers(layer.node)), hows.get(trial.formulation, ""),
+        trial.note, (layer.node,), tuple(mapping.layers(layer.node)), hows[trial.formulation],
     )  # fmt: skip
 
 
@@ -279,11 +274,8 @@ def _key(layer: TunedLayer, trial: Trial) -> str:
 
 
 def _draw_layers(cpu_tuning: TunedModel, titles: Mapping[str, str]) -> Figure:
-    """One trace for each formulation; the fastest of each layer in a trace above them.
-
-    Formulations that are nowhere the fastest are grey and share an entry of the legend: fifteen would fill the figure.
-    """
-    looks = {name: look for names in _families() for name, look in zip(names, _LOOKS, strict=False)}
+    """One trace for each formulation; the fastest of each layer in a trace above them."""
+    looks = dict(zip((f.name for f in FORMULATIONS["Conv"]), _LOOKS, strict=True))
     points: dict[str, list[tuple[int, TunedLayer, Trial, float]]] = {}
     best: list[tuple[int, TunedLayer, Trial, float]] = []
     for position, layer in enumerate(cpu_tuning.layers, 1):
@@ -299,28 +291,20 @@ def _draw_layers(cpu_tuning: TunedModel, titles: Mapping[str, str]) -> Figure:
     heads = {y.node: _head(y, titles) for y in cpu_tuning.layers}
     most = max((t.threads for y in cpu_tuning.layers for t in y.trials), default=1)
     kind = "scattergl" if sum(map(len, points.values())) > 2000 else "scatter"
-    legend_names = {y.default.formulation for y in cpu_tuning.layers} | {t.formulation for _, _, t, _ in best}
     data: list[Any] = []
-    if not legend_names.issuperset(points):
-        grey = {"color": _GREY, "size": 7, "symbol": "circle"}
-        data.append({
-            "type": "scatter", "mode": "markers", "name": "never the fastest", "x": [None], "y": [None], "ids": [""],
-            "marker": grey, "hoverinfo": "skip",
-        })  # fmt: skip
-    for name, rows in sorted(points.items(), key=lambda point: point[0] in legend_names):
-        colour, symbol = looks.get(name, _LOOKS[0])
+    for name, rows in points.items():
+        colour, symbol = looks[name]
         data.append(
             {
                 "type": kind,
                 "mode": "markers",
                 "name": name,
-                "showlegend": name in legend_names,
                 "x": [p for p, *_ in rows],
                 "y": [ratio for *_, ratio in rows],
                 # Points of one id are one point to Plotly, and each number of threads has a point.
                 "ids": [_key(y, t) for _, y, t, _ in rows],
                 "marker": {
-                    "color": colour if name in legend_names else _GREY,
+                    "color": colour,
                     "size": 7,
                     "symbol": [symbol if t.threads == most else f"{symbol}-open" for _, _, t, _ in rows],
                 },
@@ -346,15 +330,11 @@ def _draw_layers(cpu_tuning: TunedModel, titles: Mapping[str, str]) -> Figure:
         data,
         height=320,
         xaxis=axis("layer, by its number in the table"),
-        yaxis=axis("times the default", **_ratios(y for t in data for y in t["y"] if y is not None)),
+        yaxis=axis("times the default", **_ratios(y for t in data for y in t["y"])),
         showlegend=True,
         legend=legend(),
         shapes=[make_horizontal_line(1, color=OTHER, width=1)],
     )
-
-
-def _families() -> list[list[str]]:
-    return [[f.name for f in formulations] for formulations in FORMULATIONS.values()]
 
 
 def _hover(head: str, trial: Trial) -> str:

@@ -11,10 +11,8 @@ from rtlab.analyses.recurrence.answer import RecurrentNode, stretches, summarize
 from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, Piece, Recurrence
 from rtlab.documents.contract import Figure
 from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
-from rtlab.documents.numbers import choose_time_unit
-from rtlab.documents.panel import button, link, make_select
+from rtlab.documents.panel import link, make_select
 from rtlab.errors import ModelError
-from rtlab.formulations.recurrent import FORMS, FormTiming
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -78,13 +76,8 @@ def build_recurrence_panel(context: PanelContext) -> PanelParts:
             )
         )
     backward = at.before.direction == "reverse" or direction == "backward"
-    times: Sequence[FormTiming] = context.study.forms.get(at.before.node, ())
     places = list(model.where(at.before.node))
     bars = list(_bars(at))
-    again = "again" if times else "here"
-    figures = [_grid(at, bars, backward=backward)]
-    if times:
-        figures.append(_draw_forms(times))
     before = [f"before#{i}" for i in range((2 * len(at.before.gates) + 1) * at.before.steps)]
     return PanelParts(
         result=summarize_recurrence(at, compiler, places),
@@ -94,8 +87,7 @@ def build_recurrence_panel(context: PanelContext) -> PanelParts:
         },
         title=f"Time fusion: {names[at.before.node]}",
         settings=settings,
-        work=[button("tune", f"Time three forms of it {again}", recurrence=at.before.node)],
-        figures=figures,
+        figures=[_grid(at, bars, backward=backward)],
         notes=_notes(at, compiler),
     )
 
@@ -227,45 +219,6 @@ def _hover(piece: Piece, part: Part) -> str:
     steps = words(part.steps) or "all steps"
     gates = f", {part.gates} gates" if part.gates else ""
     return f"{name if len(name) < 70 else name[:67] + '...'}<br>{part.role}{gates}, {steps}<br>inferred"
-
-
-def _draw_forms(times: Sequence[FormTiming]) -> Figure:
-    """The forms of the recurrence, as they ran here."""
-    names = [FORMS[t.name] for t in times]
-    unit, factor = choose_time_unit(max(t.median for t in times))
-    data = {
-        "type": "bar",
-        "orientation": "h",
-        "y": names,
-        "x": [t.median * factor for t in times],
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "color": "#8c8c8c",
-            "array": [(t.high - t.median) * factor for t in times],
-            "arrayminus": [(t.median - t.low) * factor for t in times],
-        },
-        "marker": {"color": MAIN},
-        "text": [_form(t, unit, factor) for t in times],
-        "textposition": "none",
-        "hovertemplate": "%{text}<extra>measured</extra>",
-    }
-    return figure(
-        "Forms of the recurrence, timed on this processor with ONNX Runtime: median and quartiles.",
-        [data],
-        height=190,
-        xaxis=axis(f"{unit}, measured here with ONNX Runtime", rangemode="tozero"),
-        yaxis=axis("", categoryorder="array", categoryarray=names[::-1], showgrid=False),
-    )
-
-
-def _form(timed: FormTiming, unit: str, factor: float) -> str:
-    low, median, high = (f"{t * factor:.3g}" for t in (timed.low, timed.median, timed.high))
-    products = f"{timed.products} products, {timed.nodes} nodes" if timed.products else "one node"
-    return (
-        f"{FORMS[timed.name]}: {median} {unit}, quartiles {low} to {high}, {timed.runs} runs"
-        f"<br>{products}; greatest difference from the node {timed.error:.1e}"
-    )
 
 
 def _notes(fused_node: FusedRecurrence, compiler: str) -> list[str]:

@@ -57,13 +57,18 @@ def cut_neighbourhood(model: Model, nodes: Iterable[str], hops: int, *, still_op
     the rest of the model reads is read by its readers, whose results are the part's outputs, so that no layout changes
     because a value in the middle became an output.
     """
+    return cut(model, find_neighbourhood(model, nodes, hops), still_open=still_open)
+
+
+def find_neighbourhood(model: Model, nodes: Iterable[str], hops: int) -> dict[str, None]:
+    """Some nodes, and those within some hops of them over nodes that compute."""
     node_ids = dict.fromkeys(nodes)
     edge = list(node_ids)
     for _ in range(hops):
         fresh = [n for at in edge for n in _iter_neighbours(model, at) if n not in node_ids]
         node_ids.update(dict.fromkeys(fresh))
         edge = fresh
-    return cut(model, node_ids, still_open=still_open)
+    return node_ids
 
 
 def cut_pair(model: Model, nodes: Sequence[str], *, still_open: bool = False) -> Model:

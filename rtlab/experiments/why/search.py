@@ -15,6 +15,7 @@ from rtlab.core.model import Model
 from rtlab.core.protocols import Backend, Builder
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ModelError, VariantError
+from rtlab.experiments.delta_debugging import minimize
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
@@ -38,8 +39,7 @@ class FusionBlockerSearch:
     """Why two neighbours of a built model are not one step of its engine.
 
     The compiler is asked by building: first the two alone, then a neighbourhood that shows the miss, then that with one
-    change after the other, and at last with several, of which those are dropped that are not needed (delta debugging:
-    A. Zeller, R. Hildebrandt, Simplifying and Isolating Failure-Inducing Input, IEEE TSE 28(2), 2002).
+    change after the other, and at last with several, of which those are dropped that are not needed.
 
     Attributes:
         model: What the engine was built from.
@@ -133,7 +133,7 @@ class _Search:
         for stage in stages:
             edge = self._collect_tiers(stage, pair)[0]
             if len(edge) > 1 and self._fuses(stage, edge, pair):
-                return stage, self._minimize_changes(stage, edge, pair)
+                return stage, self._minimize(stage, edge, pair)
         for stage in stages:
             few = yield from self._try_around(stage, pair)
             if few:
@@ -212,7 +212,7 @@ class _Search:
             # The least first: with all that lies nearer changed too, one of the two may be gone.
             for several in (tier, [*near, *tier], every) if tier else ():
                 if len(several) > 1 and self._fuses(stage, several, pair):
-                    return self._minimize_changes(stage, several, pair)
+                    return self._minimize(stage, several, pair)
         return []
 
     def _make_engine_verdict(self, *, in_same_layer: bool | None) -> Verdict:
@@ -352,25 +352,9 @@ class _Search:
             if fuses:
                 return
 
-    def _minimize_changes(
-        self, stage: _Stage, every: Sequence[Change], pair: tuple[str, str]
-    ) -> list[Change]:
-        """The fewest of some changes that do, by delta debugging."""
-        remaining, size = list(every), 2
-        while len(remaining) >= 2:
-            width = max(1, len(remaining) // size)
-            blocks = [remaining[i : i + width] for i in range(0, len(remaining), width)]
-            rest = (
-                [c for c in remaining if c not in block] for block in self.context.iterate(blocks, ACTIVITY)
-            )
-            smaller = next((r for r in rest if r and self._fuses(stage, r, pair)), None)
-            if smaller is not None:
-                remaining, size = smaller, max(size - 1, 2)
-            elif size >= len(remaining):
-                break
-            else:
-                size = min(len(remaining), 2 * size)
-        return remaining
+    def _minimize(self, stage: _Stage, every: Sequence[Change], pair: tuple[str, str]) -> list[Change]:
+        """The fewest of some changes that do."""
+        return minimize(every, lambda some: self._fuses(stage, some, pair), self.context, ACTIVITY)
 
     def _fuses(self, stage: _Stage, chosen_changes: Sequence[Change], pair: tuple[str, str]) -> bool:
         part = stage.model

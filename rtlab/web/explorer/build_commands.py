@@ -5,11 +5,9 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rtlab.analyses.bisection import report
 from rtlab.analyses.score.pictures import parse_sample_numbers
 from rtlab.backends import compilers
 from rtlab.backends.selection import get_additional_backend
@@ -18,7 +16,6 @@ from rtlab.core.ptq_transform import PtqTransform
 from rtlab.core.stage import BUDGET_S, parse_budget
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.commands import Pin, StartWork, WorkName
-from rtlab.documents.contract import FileSent
 from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.web.explorer.view_sync import Showing
 from rtlab.web.page import controls as offer
@@ -43,7 +40,6 @@ _WORKS: dict[WorkName, str] = {
     "treat": "build the change",
     "repair": "look for a repair",
     "bisect": "look for what changed",
-    "bugreport": "save the files of what changed",
 }
 
 
@@ -278,12 +274,9 @@ class Choosing(Showing):
             raise first_error
 
     def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
-        if node := values.get("recurrence"):
-            self.study.time_forms(node, progress=progress)
-        else:
-            budget_text = values.get("budget_s")
-            options: dict[str, Any] = {"budget_s": parse_budget(budget_text)} if budget_text else {}
-            self.study.tune(progress=progress, **options)
+        budget_text = values.get("budget_s")
+        options: dict[str, Any] = {"budget_s": parse_budget(budget_text)} if budget_text else {}
+        self.study.tune(progress=progress, **options)
 
     def _ask_why(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
         pair = (values.get("first", ""), values.get("second", ""))
@@ -315,19 +308,8 @@ class Choosing(Showing):
             self._build_variants([repair.repaired], progress, compare=True)
 
     def _bisect(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
-        seconds, again = parse_budget(values.get("seconds") or BUDGET_S), bool(values.get("again"))
-        self.study.bisect(values.get("from", ""), variant, seconds=seconds, again=again, progress=progress)
-
-    def _report_changes(self, other: str, variant: str) -> None:
-        """Send the text for a bug report, the parts and their logs."""
-        study = self.study.snapshot()
-        bisection = study.bisections.get((other, variant))
-        if bisection is None:
-            raise VariantError(
-                f'Nobody looked for what changed from "{other}" to "{variant}" yet. Look first.'
-            )
-        name = re.sub(r"[^\w.+-]+", "-", f"{study.model.name}-{other}-{variant}").strip("-")
-        self._tell(FileSent(f"{name}-changes.zip"), report.zip_report(bisection, study.model))
+        seconds = parse_budget(values.get("seconds") or BUDGET_S)
+        self.study.bisect(values.get("from", ""), variant, seconds=seconds, progress=progress)
 
     def _start_panel_work(self, command: StartWork) -> None:
         self._require_variant(command.variant)
@@ -343,7 +325,6 @@ class Choosing(Showing):
             "advise": lambda progress: self.study.advise(variant, progress=progress),
             "sensitivity": lambda progress: self._rank_sensitivity(values, variant, progress),
             "bisect": lambda progress: self._bisect(values, variant, progress),
-            "bugreport": lambda _: self._report_changes(values.get("from", ""), variant),
             "remedy": lambda progress: self._build_variants(
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
             ),

@@ -6,16 +6,13 @@ Each test changes one thing after the other and asks for a key of its own; what 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from nets import graph, passing
-from rtlab.analyses.bisection import Bisection
 from rtlab.analyses.why import Verdict
 from rtlab.analyses.why.fused_layer import FusedLayer
 from rtlab.backends import recorded
@@ -28,7 +25,6 @@ from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Precision, PtqTransform, Rewrite, Target, Variant
-from rtlab.experiments.bisecting import BisectionSide
 from rtlab.experiments.why.oracle import build_cached, forget
 from rtlab.quantize import apply_transforms
 from rtlab.study import records
@@ -182,23 +178,6 @@ def test_records_are_told_by_all_that_an_answer_holds_for() -> None:
     # Layers are numbered anew by each build, and what was found is no part of the question.
     assert records._path(records.create_record(others[0], FusedLayer("z", ("a", "b"), None, ""))) == paths[3]
     assert records._path(records.create_record(others[0], Verdict("a", "b", "alone"))) == paths[0]
-
-
-def test_what_changed_is_told_by_both_sides() -> None:
-    def side(model: Model | None = None, release: str = "1", title: str = "t", **choice: Any) -> Any:
-        return BisectionSide(title, model or product(), Variant.of(**choice), None, None, release=release)
-
-    others = [
-        side(), side(product(2.0)), side(release="2"), side(target="sm89"), side(precision="fp16"), side(backend="b"),
-        side(options=BuildOptions(flags=("FP16",))), side(title="u"),
-    ]  # fmt: skip
-
-    def path(one: BisectionSide, two: BisectionSide) -> Path:
-        return records._bisection_path(
-            records.create_bisection_record("m", one, two, Bisection(one.title, two.title, (), ""))
-        )
-
-    assert apart([path(a, b) for a, b in itertools.product(others, repeat=2)])
 
 
 def test_a_models_digest_is_of_its_numbers_and_sizes_and_its_structure_of_its_sizes_alone() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 import pytest
 from scipy import stats
 
@@ -17,8 +16,6 @@ from rtlab.analyses.timing.times import _reduce_samples, _spread
 from rtlab.core.metrics import Tally
 from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference, compare_paired, interval
 from rtlab.experiments.benchmark import _compute_quartiles
-from rtlab.experiments.forms import _summarize_times
-from rtlab.formulations.recurrent import Form
 
 #: The normal quantile of 95 %, two-sided.
 Z = stats.norm.ppf(0.975)
@@ -150,8 +147,6 @@ def test_quartiles_are_numpys_and_their_order_is_low_median_high() -> None:
     times = [4.0, 1.0, 10.0, 2.0]
     low, median, high = 1.75, 3.0, 5.5
     assert _compute_quartiles(times) == (low, median, high)
-    made = _summarize_times(Form("operator", onnx.ModelProto(), 1), times, 0.5)
-    assert (made.low, made.median, made.high, made.runs) == (low, median, high, 4)
     reduced = _reduce_samples({"a": np.array(times), "b": np.array([2.0])})
     assert reduced == {"a": (median, (low, high)), "b": (2.0, None)}
     assert _spread(np.array(times)) == (high - low) / 2

@@ -25,7 +25,8 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
-from rtlab.experiments import bisecting, peaks, ranking, sizing, sweep, tactics
+from rtlab.experiments import peaks, ranking, sizing, sweep, tactics
+from rtlab.experiments.delta_debugging import minimize
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.samples.writer import Writer
 from rtlab.study import checking, job, recorded, records, sensitivities
@@ -243,24 +244,15 @@ def test_a_value_of_unknown_size_counts_as_the_largest(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "builds", "text"),
-    [(math.inf, math.inf, "no bound"), (60, math.inf, "at most 60 s"), (math.inf, 1, "at most 1 build"),
-     (1.5, 7, "at most 1.5 s and 7 builds")],
-)  # fmt: skip
-def test_a_budget_in_words(seconds, builds, text) -> None:
-    assert bisecting._format_budget(SearchBudget(seconds, builds=builds)) == text
-
-
-@pytest.mark.parametrize(
     ("needed", "budget", "size"),
     [({3}, 99, 1), ({2, 5}, 99, 2), ({0, 1, 6, 7}, 99, 4), (set(range(8)), 99, 8), ({3}, 0, 8)],
 )
 def test_the_fewest_nodes_are_found_by_halves(needed, budget, size) -> None:
     units = [f"n{i}" for i in range(8)]
-    search = BOX(context=SearchContext(None, budget=SearchBudget(builds=budget)))
-    search.context.has_record = True
+    context = SearchContext(None, budget=SearchBudget(builds=budget))
+    context.has_record = True
     holds = lambda part: needed <= {int(n[1:]) for n in part}  # noqa: E731
-    found = bisecting._BisectionState._minimize_nodes(search, units, holds)
+    found = minimize(units, holds, context, "")
     assert len(found) == size
     assert holds(found)
 

@@ -15,7 +15,7 @@ export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
 export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table" | "recipe";
-export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect" | "bugreport";
+export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
 export interface OpChip { op: string; family: Family; node: string; role: Role; title: string; }
@@ -203,11 +203,11 @@ export interface Row { key: string; cells: (string | number | null)[]; note: str
 /** What a point of a figure or a row of a table stands for: nodes, layers of ``variant``, layers of ``compared``. */
 export interface Link { nodes: string[]; layers: string[]; others: string[]; }
 
-/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is a text to take along, as Markdown; empty where there is none. ``scripts`` are shown in the place of figures. */
+/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``scripts`` are shown in the place of figures. */
 export interface Panel {
   name: PanelName; variant: string; title: string; lead: string; settings: Setting[]; work: Work[]; facts: Fact[];
   scripts: Script[]; figures: Figure[]; columns: Column[]; rows: Row[]; links: Record<string, Link>; notes: string[];
-  problem: string; quoted: string;
+  problem: string;
 }
 
 /** One dimension of an input: its size, or the one to begin with where it is ``open`` and nobody named one. Dimensions of one ``symbol`` have one size; it is empty where the model gives none. */

@@ -56,13 +56,7 @@ export default function Analysis({ explorer, name, choice }: Props) {
 }
 
 function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
-  const { facts, figures, rows, notes, problem, name, quoted, scripts } = panel;
-  const [reading, setReading] = useState(false);
-  const extra = quoted && (
-    <button type="button" class="rt-field" data-control="text" onClick={() => setReading(true)}>
-      Text for a bug report
-    </button>
-  );
+  const { facts, figures, rows, notes, problem, name, scripts } = panel;
   const joint = useJoint(explorer, panel);
   const told = rows.length > 0 || notes.length > 0;
   return (
@@ -98,15 +92,8 @@ function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
           )}
           {told && (
             <section>
-              {quoted && reading ? (
-                <Text text={quoted} onClose={() => setReading(false)} />
-              ) : (
-                <>
-                  {rows.length > 0 && <Table explorer={explorer} panel={panel} joint={joint} extra={extra} />}
-                  {rows.length === 0 && extra && <div class="rt-caption">{extra}</div>}
-                  {notes.length > 0 && <Notes explorer={explorer} notes={notes} alone={!rows.length} />}
-                </>
-              )}
+              {rows.length > 0 && <Table explorer={explorer} panel={panel} joint={joint} />}
+              {notes.length > 0 && <Notes explorer={explorer} notes={notes} alone={!rows.length} />}
             </section>
           )}
         </div>
@@ -242,29 +229,13 @@ const Lines = ({ label, text }: { label: string; text: string }) => (
   </>
 );
 
-function Text({ text, onClose }: { text: string; onClose(): void }) {
-  return (
-    <>
-      <div class="rt-caption">
-        <span>Text for a bug report</span>
-        <Copy title="As Markdown" text={() => text} />
-        <button type="button" class="rt-field" data-control="text-close" onClick={onClose}>
-          Back to the groups
-        </button>
-      </div>
-      <pre class="rt-text">{text}</pre>
-    </>
-  );
-}
-
 interface TableProps {
   explorer: ExplorerState;
   panel: Panel;
   joint: Joint;
-  extra: ComponentChildren;
 }
 
-function Table({ explorer, panel, joint, extra }: TableProps) {
+function Table({ explorer, panel, joint }: TableProps) {
   const { rows, columns, links, title, variant, name } = panel;
   const [picked, setPicked] = useState("");
   const shown = useMemo(() => columnsOf(panel), [columns]);
@@ -288,7 +259,6 @@ function Table({ explorer, panel, joint, extra }: TableProps) {
     <>
       <div class="rt-caption">
         <span>{plural(rows.length, "row")}</span>
-        {extra}
         <Export name={`${variant} ${title}`} cells={cells} />
       </div>
       <Rows

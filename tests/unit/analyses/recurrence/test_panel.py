@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 from collections import Counter
@@ -15,13 +14,8 @@ from recurrent import recurrent_model
 from rtlab import backends
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import render_panel
-from rtlab.formulations.recurrent import FormTiming
 
 needs_rtx = pytest.mark.skipif(not backends.get("tensorrt-rtx").availability().ok, reason="not installed")
-TIMES = (
-    FormTiming("naive", 64, 221, 0.3, 0.2, 0.5, 9, 1e-7),
-    FormTiming("operator", 0, 2, 0.1, 0.1, 0.1, 9, 0.0),
-)
 
 
 @functools.cache
@@ -107,19 +101,6 @@ def test_onnx_runtime_shows_one_layer_that_does_not_tell():
     (bar,) = panel["figures"][0]["data"][1]["y"]
     assert "one layer" == bar
     assert {"64 → ?", "not told", "one layer"} <= set(facts(panel).values())
-
-
-def test_times_of_forms_are_a_figure_once_they_are_known():
-    made = study(backend="onnxruntime")
-    assert 1 == len(shown(made)["figures"])
-    assert {"recurrence": "/rnn0"} == shown(made)["work"][0]["values"]
-    made = copy.copy(made)
-    made._update_state(lambda kept: kept.with_timed_forms("/rnn0", TIMES))
-    panel = shown(made)
-    check(panel, made)
-    bars = panel["figures"][1]["data"][0]
-    assert [300, 100] == pytest.approx(bars["x"])
-    assert [200, 0] == pytest.approx(bars["error_x"]["array"])
 
 
 def test_it_answers_in_words_what_its_panel_tells() -> None:
