@@ -203,8 +203,8 @@ ANALYSES: tuple[Analysis, ...] = (
         title="Auto-tuning",
         lead=(
             "A convolution can be computed in many ways that give the same but for rounding: directly, as "
-            "one large product of matrices (im2col), by Winograd's algorithm, with one thread or several. Which is fastest "
-            "depends on its shape and on the processor, so a compiler tries them and keeps the fastest. Do "
+            "one large product of matrices (im2col), by Winograd's algorithm, with one thread or several. Which is "
+            "fastest depends on its shape and on the processor, so a compiler tries them and keeps the fastest. Do "
             "the same here: every way is built as an ONNX graph, checked, timed."
         ),
         summary="Every way to compute a layer, and how long each takes.",
