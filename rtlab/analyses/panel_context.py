@@ -16,7 +16,7 @@ from rtlab.errors import VariantError
 from rtlab.relation.mapping import map_to_places
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
     from rtlab.relation.mapping import Mapping as NodeMapping
@@ -29,7 +29,7 @@ class PanelContext:
     ``facts`` is None where no variant is shown: some questions have an answer before one is built.
     """
 
-    study: Snapshot
+    study: StudyState
     facts: VariantResult | None = None
     baseline: VariantResult | None = None
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)

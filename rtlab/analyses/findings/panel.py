@@ -11,6 +11,6 @@ FINDINGS = PanelSpec(
     label="Findings",
     title="What is worth changing",
     lead="What to change about the engine and about the model's own quantization, and why.",
-    noun=lambda context: findings(context.model, context.facts, context.study.facts.values()),
+    noun=lambda context: findings(context.model, context.facts, context.study.results.values()),
     payload_type=Findings,
 )

@@ -33,7 +33,7 @@ def study(op="LSTM", steps=8, backend="tensorrt-rtx", **more):
 
 
 def shown(made, **given):
-    return render_panel("recurrence", PanelContext(made.snapshot(), made["fp32"].facts, settings=given))
+    return render_panel("recurrence", PanelContext(made.state, made["fp32"].facts, settings=given))
 
 
 def facts(panel) -> dict[str, str]:
@@ -114,7 +114,7 @@ def test_times_of_forms_are_a_figure_once_they_are_known():
     assert 1 == len(shown(made)["figures"])
     assert {"recurrence": "/rnn0"} == shown(made)["work"][0]["values"]
     made = copy.copy(made)
-    made._update_state(lambda kept: kept.with_timed_forms("/rnn0", TIMES))
+    made._holder.update(lambda state: state.with_entries(forms={"/rnn0": TIMES}))
     panel = shown(made)
     check(panel, made)
     bars = panel["figures"][1]["data"][0]

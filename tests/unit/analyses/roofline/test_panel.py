@@ -136,7 +136,7 @@ def test_names_are_text_in_the_hover(study: Study) -> None:
     result = study["fp32"]
     layers = tuple(dataclasses.replace(y, name=f"<b>& {y.index}") for y in result.engine.layers)
     engine = dataclasses.replace(result.engine, layers=layers)
-    shown = roofline(PanelContext(study.snapshot(), dataclasses.replace(result.facts, engine=engine)))
+    shown = roofline(PanelContext(study.state, dataclasses.replace(result.facts, engine=engine)))
     texts = [text for t in shown["figures"][0]["data"] if t.get("ids") for text in t["text"]]
     assert texts
     assert all("&lt;b&gt;&amp; " in text for text in texts)
