@@ -1,47 +1,30 @@
-"""What a notebook holds: ``Study`` and ``Result``, each method a line or two that asks the session or a question."""
+"""What a notebook uses: ``Study`` and the functions beside it."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rtlab import backends
-from rtlab.analyses import panels
-from rtlab.analyses.calibration import pairs as _pairs
 from rtlab.analyses.calibration.observed_ranges import Calibration
-from rtlab.analyses.calibration.pairs import PairUse
-from rtlab.analyses.difference import compare_variants
-from rtlab.analyses.difference.diff import Difference
-from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.fusion.words import explain
-from rtlab.analyses.panel_context import PanelContext
-from rtlab.analyses.variants.variations import list_variations
-from rtlab.backends.capabilities import suggest_backends
-from rtlab.backends.files import build, recognise
+from rtlab.backends.files import recognise
 from rtlab.core.facts import Ranked, Score
-from rtlab.core.files import write
 from rtlab.core.model import Model, load, make_empty_model
-from rtlab.core.peaks import Peaks
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
-from rtlab.errors import ReadError, RunError, VariantError, boundary, guard_methods
-from rtlab.quantize.existing_qdq import find_quantized_nodes
+from rtlab.errors import ReadError, RtlabError, boundary, guard_methods
 from rtlab.study.recorded import collect_files, save_pasted_text
 from rtlab.study.recorded import source as recorded_source
-from rtlab.study.result import Result, make_result
+from rtlab.study.result import Result
 from rtlab.study.session import Session
 from rtlab.web import report
-from rtlab.web.page.layers import layers_json
 from rtlab.web.page.table import study_html
 
 if TYPE_CHECKING:
     import onnx
     import plotly.graph_objects as go
 
-    from rtlab.documents.results import ResultView
     from rtlab.web.explorer.explorer import Explorer
     from rtlab.web.explorer.graph import LinkedGraphs
 
@@ -60,8 +43,11 @@ __all__ = [
 
 
 @guard_methods
-class Study(Session[Result]):
-    """One model, several variants.
+class Study(Session):
+    """One model, several variants: a mapping from the names of those that were built or read to their results.
+
+    What else it holds is in ``state``. ``accuracy``, ``fusion``, ``tuning`` and ``calibration`` are namespaces for what
+    is found out about variants.
 
     Args:
         model: A loaded model, or what ``rtlab.load`` accepts.
@@ -73,134 +59,8 @@ class Study(Session[Result]):
             longer. The least and the largest value are exact whatever it is.
     """
 
-    _handle = staticmethod(make_result)
-
-    def __repr__(self) -> str:
-        state = self._state
-        return f"<Study {self.model.name}: {len(state.facts)} of {len(state.variants)} variants built>"
-
     def _repr_html_(self) -> str:
-        return study_html(self.snapshot())
-
-    def __getitem__(self, name: str) -> Result:
-        return self._handle(self.facts_of(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.variants)
-
-    def __len__(self) -> int:
-        return len(self.variants)
-
-    @property
-    def results(self) -> Mapping[str, Result]:
-        """What was built or read, by name, at this moment."""
-        return MappingProxyType({name: self._handle(facts) for name, facts in self.facts.items()})
-
-    def save_engine(self, name: str, path: str | Path) -> Path:
-        """Write a variant's serialized engine, for ``open`` and for any TensorRT of its release on its GPU.
-
-        Raises:
-            VariantError: the variant is not built.
-            RunError: its backend kept no serialized engine, or the file cannot be written.
-        """
-        engine = self.facts_of(name).engine
-        if engine.plan is None:
-            raise RunError(
-                f'Cannot save the engine of "{name}": backend "{engine.backend}" kept no serialized engine. '
-                f"Build it where a GPU is, with {suggest_backends(lambda c: c.opens)}."
-            )
-        return write(path, engine.plan, what="the engine", model=self.model)
-
-    def save_build(self, name: str, path: str | Path) -> Path:
-        """Write the build of a variant as one file of JSON, for ``read`` on a machine that has no builder.
-
-        It holds the layers, what else the compiler told, times that were measured of this engine, and the structure of
-        the model, so that it opens alone. No weights go along: names, shapes, single numbers, and integers that decide
-        about shapes do.
-
-        Raises:
-            VariantError: the variant is not built.
-            RtlabError: the file cannot be written, or is the one that the model was read from.
-        """
-        facts = self.facts_of(name)
-        content = build.encode(
-            facts.engine,
-            words=facts.variant.id,
-            source=self.model if self.model.nodes else None,
-            graph=facts.prepared.model,
-            # Where the engine cannot run here, the times are another one's.
-            profile=facts.profile if facts.measured is facts.engine else None,
-        )
-        return write(path, content, what="the build", model=self.model)
-
-    def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
-        """Where the time went from one variant to another, by groups of ONNX nodes.
-
-        Args:
-            first: The variant before.
-            second: The variant after.
-            gpu: In place of what was measured, times of both engines are estimated for this GPU; ``"target"`` takes
-                for each one of the GPUs that it was built for.
-
-        Raises:
-            VariantError: one of them is not built, or the GPU is not known.
-            ModelError: a dimension has no size.
-        """
-        return compare_variants(self.facts_of(first), self.facts_of(second), gpu=gpu)
-
-    def varied(self, name: str) -> dict[str, tuple[str, str]]:
-        """What ``vary`` can do with a variant: by choice the label of a button, and why it cannot be had.
-
-        Raises:
-            VariantError: there is no such variant.
-        """
-        return list_variations(
-            name, self._require_variant(name, "vary"), self.facts.get(name), find_quantized_nodes(self.model)
-        )
-
-    def pairs(self, name: str) -> tuple[PairUse, ...]:
-        """Where each Q/DQ pair that the model brought along went in a variant's engine: absorbed, or a step of its own.
-
-        Raises:
-            VariantError: the variant is not built.
-        """
-        facts = self.facts_of(name)
-        return _pairs.trace_pairs(self.model, map_nodes(facts), facts.engine)
-
-    def export_layers(self, name: str, path: str | Path) -> Path:
-        """Write the layers of a built variant as TensorRT 11's inspector would, for ``read`` elsewhere.
-
-        Raises:
-            VariantError: the variant is not built, or its files list no layers.
-            RtlabError: the file cannot be written, or is the one that the model was read from.
-        """
-        engine = self.facts_of(name).engine
-        if not engine.layers:
-            raise VariantError(
-                f'Cannot export the layers of "{name}": its files list none. Read it with a layer file, from trtexec '
-                "--exportLayerInfo."
-            )
-        text = json.dumps(layers_json(engine), indent=1, ensure_ascii=False)
-        return write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
-
-    @boundary("answer the question")
-    def ask(self, question: str, *, variant: str, baseline: str | None = None, **settings: str) -> ResultView:
-        """The result of one analysis of a variant, such as "kernels": it shows itself in a notebook.
-
-        ``frame()`` is its table for pandas, ``plain()`` all of it as JSON, ``result`` the numbers as they are.
-
-        Args:
-            question: One of ``rtlab.analyses.panels``.
-            variant: Its name.
-            baseline: The variant that it is compared with, where that is asked.
-            settings: Those of the question, as its panel has them.
-
-        Raises:
-            VariantError: there is no such variant or question.
-            RtlabError: what it needs of the variant is not known.
-        """
-        other = None if baseline is None else self.facts_of(baseline)
-        return panels.ask(question, PanelContext(self.snapshot(), self.facts_of(variant), other, settings))
+        return study_html(self.state)
 
     @boundary("show the Explorer")
     def explore(
@@ -243,63 +103,42 @@ class Study(Session[Result]):
         """
         from rtlab.web.report.figure import plotly_figure
 
-        other = None if baseline is None else self.facts_of(baseline)
-        return plotly_figure(
-            question, PanelContext(self.snapshot(), self.facts_of(variant), other, settings), index=index
-        )
+        return plotly_figure(question, self._panel_context(variant, baseline, settings), index=index)
 
     @boundary("write the report")
-    def to_html(
-        self,
-        path: str | Path,
-        *,
-        steps: Iterable[Mapping[str, Any]] = (),
-        baseline: str | None = None,
+    def report(
+        self, path: str | Path, *, steps: Iterable[Mapping[str, Any]] = (), baseline: str | None = None
     ) -> Path:
-        """Write the Explorer on all built variants as one HTML file, which needs no kernel and no network.
+        """Write all built variants to a file: HTML, Markdown or JSON, by its suffix.
+
+        ``.html`` is the Explorer, which needs no kernel and no network; ``.md`` what matters, for an issue or a pull
+        request; ``.json`` all that is known, for programs: see ``rtlab.web.report.whole``.
 
         Args:
             path: The file.
-            steps: A presentation, which the report plays as a slide show: ``explorer.steps``.
+            steps: A presentation, which the HTML plays as a slide show: ``explorer.steps``.
             baseline: The variant that others are compared with; the first in fp32 by default.
 
         Raises:
             VariantError: no variant is built, or ``baseline`` is not.
-            RtlabError: the file cannot be written there, or one of ``steps`` is none.
+            RtlabError: the file cannot be written there, its suffix is none of these, or one of ``steps`` is none.
         """
-        return report.write(self.snapshot(), path, steps=steps, baseline=baseline)
-
-    @boundary("write the report")
-    def to_markdown(self, path: str | Path, *, baseline: str | None = None) -> Path:
-        """Write what matters of all built variants as Markdown, for an issue or a pull request.
-
-        Raises:
-            VariantError: no variant is built, or ``baseline`` is not.
-            RtlabError: the file cannot be written there.
-        """
-        return report.write_markdown(self.snapshot(), path, baseline=baseline)
-
-    @boundary("write the report")
-    def to_json(self, path: str | Path, *, baseline: str | None = None) -> Path:
-        """Write all that is known of all built variants as one JSON object: see ``rtlab.web.report.whole``.
-
-        Raises:
-            VariantError: no variant is built, or ``baseline`` is not.
-            RtlabError: the file cannot be written there.
-        """
-        return report.write_json(self.snapshot(), path, baseline=baseline)
+        match Path(path).suffix.lower():
+            case ".html" | ".htm":
+                return report.write(self.state, path, steps=steps, baseline=baseline)
+            case ".md" | ".markdown":
+                return report.write_markdown(self.state, path, baseline=baseline)
+            case ".json":
+                return report.write_json(self.state, path, baseline=baseline)
+        raise RtlabError(
+            f'Cannot write the report to "{path}": its suffix tells no kind of report. Choose .html, .md or .json.'
+        )
 
     def graph(self, name: str, other: str | None = None, *, height: int = 480) -> LinkedGraphs:
         """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
         from rtlab.web.explorer.graph import LinkedGraphs
 
-        return LinkedGraphs(
-            self.snapshot(), self.facts_of(name), self.facts_of(other) if other else None, height=height
-        )
-
-    def explain(self, node: str, *, variant: str) -> str:
-        """In words: which layers a node became and how we know, or why it has none."""
-        return explain(self.facts_of(variant), self.model, node)
+        return LinkedGraphs(self.state, self[name].facts, self[other].facts if other else None, height=height)
 
 
 def explore(

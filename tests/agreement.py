@@ -80,7 +80,7 @@ def asked(folders: Iterable[Path]) -> Iterator[Asked]:
         layers = engines.files(folder).get("layers")
         if layers is None or folder.name in engines.NAMES_ONLY or folder.name.startswith("cookbook"):
             continue
-        theirs = rtlab.read(layers=layers).results
+        theirs = rtlab.read(layers=layers)
         (result,) = theirs.values()
         half = any(y.precision == "fp16" for y in result.engine.layers)
         floats = "fp16" if half else "fp32"

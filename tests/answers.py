@@ -25,7 +25,7 @@ _THINNED = {"table": 4, "recurrence": 4}
 def asked(name: str) -> Ask:
 
     def ask(study: Any, variant: str) -> Any:
-        first = next(iter(study.results))
+        first = next(iter(study))
         baseline = None if variant == first else first
         return thinned(
             refusable(lambda: study.ask(name, variant=variant, baseline=baseline).result), _THINNED.get(name)
@@ -95,9 +95,7 @@ def work(study: Any, variant: str) -> Any:
 
 
 def node_work(study: Any, variant: str) -> Any:
-    return (
-        {n: _work(w) for n, w in works(study.model).items()} if variant == next(iter(study.results)) else {}
-    )
+    return {n: _work(w) for n, w in works(study.model).items()} if variant == next(iter(study)) else {}
 
 
 def _work(found: Any) -> dict[str, Any]:

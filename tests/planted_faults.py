@@ -210,7 +210,7 @@ def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
 def quantized(model: Model, data: CalibrationData) -> tuple[Any, Mapping[str, float]]:
     """A network with its quantization in the graph, as a stranger's file has it, and the magnitudes of its values."""
     study = rtlab.Study(model, data=data)
-    ready = study.prepare("int8", precision="int8", calibrator="minmax", backend="onnxruntime")
+    ready = study.calibration.prepare("int8", precision="int8", calibrator="minmax", backend="onnxruntime")
     written = answers.values(model, [o for n in model.proto().graph.node for o in n.output], [data.arrays])
     proto = ready.model.proto()
     # What made it leaves no word of it.

@@ -156,7 +156,7 @@ def study(subject: str) -> rtlab.Study:
         made = rtlab.Study(rtlab.samples.load(subject.partition("-")[0], samples=1).model)
         made.read("engine", CORPUS / "builds" / f"{subject}.log")
     with timeless():
-        return made.run(budget_s=120) if not made.facts else made
+        return made.run(budget_s=120) if not made.state.results else made
 
 
 @functools.cache
@@ -182,7 +182,7 @@ def head(facts: Any) -> str:
 
 def sections(subject: str, question: Callable[[rtlab.Study, str], Any]) -> dict[str, Any]:
     made = study(subject)
-    return {head(made[name].facts): question(made, name) for name in made.results}
+    return {head(made[name].facts): question(made, name) for name in made}
 
 
 @functools.cache

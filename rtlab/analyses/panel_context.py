@@ -13,7 +13,7 @@ from rtlab.errors import VariantError
 from rtlab.relation.mapping import map_to_places
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
     from rtlab.documents.contract import Column, Fact, Figure, Link, Row, Script, Setting, Work
@@ -28,7 +28,7 @@ class PanelContext:
     ``facts`` is None where no variant is shown: some analyses have a result before one is built.
     """
 
-    study: Snapshot
+    study: StudyState
     facts: VariantResult | None = None
     baseline: VariantResult | None = None
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -111,4 +111,3 @@ class PanelParts(TypedDict, total=False):
     links: dict[str, Link]
     notes: list[str]
     problem: str
-    quoted: str

@@ -333,7 +333,7 @@ ANALYSES: tuple[Analysis, ...] = (
         label="Findings",
         title="What is worth changing",
         lead="What to change about the engine and about the model's own quantization, and why.",
-        compute=lambda context: findings(context.model, context.facts, context.study.facts.values()),
+        compute=lambda context: findings(context.model, context.facts, context.study.results.values()),
         payload_type=Findings,
     ),
     Analysis(
@@ -392,7 +392,6 @@ def render_panel(name: str, context: PanelContext) -> Panel:
         "rows": table.rows() if table else [],
         "notes": view.notes if view else [],
         "problem": "",
-        "quoted": "",
         **{k: v for k, v in parts.items() if k not in {"result", "table", "units"}},
         "lead": parts.get("lead") or analysis.lead,
         "links": {**(table.links() if table else {}), **parts.get("links", {})},

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rtlab.analyses.difference.diff import Difference
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.variant import Variant
 
 
-def get_variant_titles(study: Snapshot) -> Mapping[str, str]:
+def get_variant_titles(study: StudyState) -> Mapping[str, str]:
     """The title of each variant, by its name in the study; no two are equal.
 
     A name that the user chose stays. One that only repeats the choice, such as ``int8`` or ``int8·entropy2@sm86``, is
     written as ``int8·entropy2``, with the target where such variants differ by it, and
     with the release of the compiler.
     """
-    variants, results = study.variants, study.facts
+    variants, results = study.variants, study.results
     recorded_names = {n for n, r in results.items() if r.recorded}
     plain = {n: v for n, v in variants.items() if _repeats(n, v) and n not in recorded_names}
     targets = {v.target for v in plain.values()}

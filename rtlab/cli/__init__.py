@@ -114,6 +114,7 @@ def _inspect(args: argparse.Namespace) -> int:
 
 def _read(args: argparse.Namespace) -> int:
     from rtlab.api import read
+    from rtlab.web import report
 
     files_by_kind = {kind: path for kind in FILES if (path := getattr(args, kind)) is not None}
     if "-" in args.files and sys.stdin is None:
@@ -128,7 +129,7 @@ def _read(args: argparse.Namespace) -> int:
         **files_by_kind,
     )
     if args.output_html:
-        study.to_html(args.output_html)
+        report.write(study.state, args.output_html)
     if not _print_answer(args, study, "engine"):
         printing.print_variant(study["engine"], study)
         printing.print_assessment(study["engine"])
@@ -148,9 +149,9 @@ def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
         else:
             print(answer)
     elif args.json:
-        facts, snapshot = study[name].facts, study.snapshot()
+        facts, state = study[name].facts, study.state
         variant_document = document(
-            facts, study.model, get_variant_titles(snapshot), baseline=score.reference(snapshot, facts)
+            facts, study.model, get_variant_titles(state), baseline=score.reference(state, facts)
         )
         printing.print_json(variant_document)
     return bool(args.ask or args.json)
@@ -167,7 +168,7 @@ def _compare(args: argparse.Namespace) -> int:
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
     target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
     if args.json:
-        titles_by_name = get_variant_titles(study.snapshot())
+        titles_by_name = get_variant_titles(study.state)
         comparison = difference_document(engine_difference, study.model, titles_by_name)
         comparison["estimate"] = (
             None if target is None else difference_document(target, study.model, titles_by_name)
@@ -183,7 +184,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _releases(args: argparse.Namespace) -> int:
     study, name = opening.plan_first_engine(args)
-    return _print_json_or_text(args, study.releases(name), lambda releases: print(releases.told()))
+    return _print_json_or_text(args, study.fusion.releases(name), lambda releases: print(releases.told()))
 
 
 def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T], None]) -> int:
@@ -197,7 +198,7 @@ def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T]
 
 def _why(args: argparse.Namespace) -> int:
     study = opening.build_study(args, [args.precision])
-    answer = study.why(
+    answer = study.fusion.why(
         args.node,
         args.other,
         variant=args.precision,
@@ -206,13 +207,13 @@ def _why(args: argparse.Namespace) -> int:
         again=args.again,
     )
     if args.output is not None:
-        study.record(answer, args.output, variant=args.precision)
+        study.fusion.record(answer, args.output, variant=args.precision)
     return _print_json_or_text(args, answer, printing.print_fusion)
 
 
 def _advise(args: argparse.Namespace) -> int:
     study = opening.build_study(args, [args.precision])
-    advice = study.advise(args.precision, seconds=args.seconds)
+    advice = study.fusion.advise(args.precision, seconds=args.seconds)
     return _print_json_or_text(args, advice, printing.print_advice)
 
 
@@ -221,7 +222,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
     if args.data is not None:
         # A sample's own task has other samples.
         study.task = None
-    sensitivity = study.sensitivity(
+    sensitivity = study.accuracy.sensitivity(
         args.precision,
         asks=args.asks,
         by=args.by,
@@ -229,7 +230,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
         verify=None if args.measure else args.verify,
         budget_s=args.seconds,
     )
-    sensitivity = study.diagnose(args.precision).add_causes(sensitivity)
+    sensitivity = study.accuracy.diagnose(args.precision).add_causes(sensitivity)
     return _print_json_or_text(args, sensitivity, lambda one: print(one.told()))
 
 
@@ -244,7 +245,7 @@ def _repair(args: argparse.Namespace) -> int:
         study.task = Task(study.data, metric=args.metric)
         if args.labels is not None:
             study.task = Task(study.data, opening.labels(args.labels), args.metric)
-    repair = study.repair(args.precision, args.max_drop, budget_s=args.seconds)
+    repair = study.accuracy.repair(args.precision, args.max_drop, budget_s=args.seconds)
     name = repair.repaired if repair.changes else args.precision
     exported_files = None if args.output is None else study.export(name, args.output)
     if args.json:
@@ -279,7 +280,7 @@ def _bisect(args: argparse.Namespace) -> int:
             treatments=args.treat,
             compiler=release,
         )
-    bisection = study.bisect(*args.compiler, builds=args.builds, seconds=args.seconds)
+    bisection = study.fusion.bisect(*args.compiler, builds=args.builds, seconds=args.seconds)
     if args.json:
         printing.print_json(bisection)
         return 0
@@ -308,7 +309,7 @@ def _prepare(args: argparse.Namespace) -> int:
     from rtlab.quantize.export import VERSION
 
     study, name = opening.open_study(args), args.precision
-    prepared_variant = study.prepare(
+    prepared_variant = study.calibration.prepare(
         name,
         precision={"*": args.precision, **opening.pins(args.pin)},
         calibrator=args.calibrator,
@@ -321,7 +322,7 @@ def _prepare(args: argparse.Namespace) -> int:
     )
     exported_files = study.export(name, args.output, cache=args.cache, version=args.cache_version or VERSION)
     notes = prepared_variant.notes
-    if study.variants[name].calibrator is not None:
+    if study.state.variants[name].calibrator is not None:
         calibration_note = f"calibrated on {len(study.data)} samples of {study.data.source}"
         real = args.data is not None or study.task is not None
         notes = (
@@ -332,7 +333,7 @@ def _prepare(args: argparse.Namespace) -> int:
         files = {kind: getattr(exported_files, kind) for kind in ("model", "scales", "cache")}
         printing.print_json({"files": files, "commands": exported_files.commands, "notes": notes})
         return 0
-    title = get_variant_titles(study.snapshot())[name]
+    title = get_variant_titles(study.state)[name]
     print(f"{study.model.name} · {title}: {len(study.model.top)} nodes → {len(prepared_variant.model.top)}")
     for path in filter(None, (exported_files.model, exported_files.scales, exported_files.cache)):
         print(f"wrote {path}")

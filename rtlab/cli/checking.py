@@ -1,4 +1,4 @@
-"""``rtlab check``: exit codes, files and words for pipelines, around ``Study.check``."""
+"""``rtlab check``: exit codes, files and words for pipelines, around ``Study.accuracy.check``."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _open_study(args: argparse.Namespace) -> tuple[Study, str]:
 
 
 def _run_check(args: argparse.Namespace, study: Study, name: str) -> CheckResult:
-    return study.check(
+    return study.accuracy.check(
         name,
         max_drop=args.max_drop,
         max_latency_regression=args.max_latency_regression,

@@ -40,13 +40,13 @@ def run(study: Study, args: argparse.Namespace) -> Study:
     Raises:
         RtlabError: nothing is.
     """
-    seconds = budget.share_budget(args, len(study.variants))
+    seconds = budget.share_budget(args, len(study.state.variants))
     try:
         study.run(compare=not args.no_run, budget_s=seconds, progress=args.deadline)
     except Cancelled:
-        if args.deadline is None or not args.deadline.is_over or not study.facts:
+        if args.deadline is None or not args.deadline.is_over or not study.state.results:
             raise
-        if missing := [name for name in study.variants if name not in study.facts]:
+        if missing := [name for name in study.state.variants if name not in study.state.results]:
             print(f"rtlab: not built in {float(args.budget):g} s: {', '.join(missing)}", file=sys.stderr)
     return study
 

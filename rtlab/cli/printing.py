@@ -41,9 +41,7 @@ def print_variant(result: Result, study: Study) -> None:
     # A file of names only tells no types, a log that was cut off no layers.
     has_types = not result.recorded or any(y.precision for y in engine.layers)
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
-    variant_title = (
-        result.variant.name if result.recorded else get_variant_titles(study.snapshot())[result.name]
-    )
+    variant_title = result.variant.name if result.recorded else get_variant_titles(study.state)[result.name]
     types = variant_title if has_types else "types not told"
     print(f"{study.model.name} · {types}: {count_nodes(result.prepared.model)} nodes → "
           f"{len(engine.layers) - engine.sync} {get_layer_noun(engine)}s"
@@ -63,7 +61,7 @@ def print_variant(result: Result, study: Study) -> None:
     if result.score:
         from rtlab.analyses.score import reference, words
 
-        score = words(result.facts, reference(study.snapshot(), result.facts))
+        score = words(result.facts, reference(study.state, result.facts))
         print(f"{result.score.name}: {score} (measured on held-out samples, {result.score.source})")
     for stage_status in result.missing:
         # Whoever asked for no more than the build knows it.
@@ -108,7 +106,7 @@ def _find_faults(result: Result, study: Study) -> tuple[str, ...]:
 
     facts = result.facts
     plain = facts if {*facts.variant.precisions} == {Precision.FP32} else None
-    return tuple(find_faults(facts, reference(study.snapshot(), facts) or plain))
+    return tuple(find_faults(facts, reference(study.state, facts) or plain))
 
 
 def _print_times(result: Result) -> None:
@@ -249,7 +247,7 @@ def print_difference(engine_difference: Difference, study: Study, how: str = "")
     from rtlab.analyses.panel_context import PanelContext
     from rtlab.analyses.panels import view_result
 
-    context = PanelContext(study.snapshot(), study.facts_of(engine_difference.second.name))
+    context = PanelContext(study.state, study[engine_difference.second.name].facts)
     difference = summarize_difference(
         engine_difference,
         engine_difference.largest(len(engine_difference.groups)) or engine_difference.groups,

@@ -26,12 +26,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build the variants and write them; prints the paths, a line each."""
+    from rtlab.web import report
+
     # What is wrong with the steps is said before the work.
     steps = opening.steps(args.steps) if args.steps else []
     study = opening.build_study(args, args.precision or ["fp32"])
-    print(study.to_html(args.output, steps=steps))
+    print(report.write(study.state, args.output, steps=steps))
     if args.markdown is not None:
-        print(study.to_markdown(args.markdown))
+        print(report.write_markdown(study.state, args.markdown))
     if args.whole is not None:
-        print(study.to_json(args.whole))
+        print(report.write_json(study.state, args.whole))
     return 0

@@ -51,14 +51,14 @@ class NpyFile:
         except OSError as error:
             raise CalibrationError(
                 f"{error_prefix}: {error.strerror or error}. Put the file back, and give it to the study again, "
-                "study.use(path).",
+                "study.accuracy.use_samples(data=path).",
                 details=repr(error),
             ) from error
         # It may have been written in the middle of being read.
         if fingerprint_file(self._path) != self._loaded or samples.size != len(rows) * count:
             raise CalibrationError(
                 f"{error_prefix}: it was written since it was opened, and samples of both would mix. Give it to the "
-                "study again, study.use(path)."
+                "study again, study.accuracy.use_samples(data=path)."
             )
         return samples.reshape(len(rows), *self.shape[1:])
 

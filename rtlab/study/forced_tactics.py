@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rtlab import backends
+from rtlab.analyses.build.tactics import LayerTactics
 from rtlab.backends.capabilities import list_capable, require_capability, suggest_backends
 from rtlab.core.buildlog import Entry, TacticTime
 from rtlab.core.facts import VariantResult
@@ -20,7 +21,7 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.protocols import Capabilities, Progress, Tuner
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.experiments.tactics import LayerTactics, TacticListing
+from rtlab.experiments.tactics import TacticListing
 
 #: Candidates that a message names.
 _NAMED = 6
@@ -66,7 +67,7 @@ def check(result: VariantResult, tactics: Mapping[str, str | int]) -> None:
         raise VariantError(f"{prefix}: {reason} {_advice()}.")
     if not tactics:
         raise VariantError(
-            f"{prefix}: none is named. Choose among those of study.tactics({result.name!r}), as "
+            f"{prefix}: none is named. Choose among those of study.tuning.tactics({result.name!r}), as "
             f'{{"layer": "0x665ded9abbf88"}}.'
         )
 
@@ -104,7 +105,7 @@ def force(
     if all(cached_tactics[key] == entry.tactic for key, entry in entries.items()):
         raise VariantError(
             f"{prefix}: its timing cache holds these already, so nothing would differ. Choose others of "
-            f"study.tactics({result.name!r})."
+            f"study.tuning.tactics({result.name!r})."
         )
     options = result.variant.options or BuildOptions()
     assert options.timing_cache is not None  # noqa: S101 - such a variant has no tactics that can be forced
@@ -159,7 +160,7 @@ def _check_backend(prefix: str, result: VariantResult) -> None:
     if not result.recorded and not backends.get(engine.backend).capabilities().forces:
         raise VariantError(
             f'{prefix}: backend "{engine.backend}" times no tactics while it builds. Choose '
-            f"{suggest_backends(_edits_timing_cache)}, or study.tune() for formulations on this CPU."
+            f"{suggest_backends(_edits_timing_cache)}, or study.tuning.tune() for formulations on this CPU."
         )
 
 

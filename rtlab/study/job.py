@@ -71,8 +71,8 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
     if job.ranges is not None and job.ranges.samples < job.requested_samples:
         note = (
             f"calibrated on {job.ranges.samples} of {job.requested_samples} samples, in the time that the budget left: "
-            f'study.calibrate("{job.name}") goes on with the others and builds it again (in the Explorer: More in the '
-            "Calibration tab, then Build again; on the command line: a larger --budget)"
+            f'study.calibration.recalibrate("{job.name}") goes on with the others and builds it again (in the '
+            "Explorer: More in the Calibration tab, then Build again; on the command line: a larger --budget)"
         )
         ready = dataclasses.replace(ready, notes=(note, *ready.notes))
     engine = _open_engine(job) if job.plan else _build_engine(job, ready, progress)

@@ -83,6 +83,29 @@ def observe_peaks(
     return peaks
 
 
+def observe_part_inputs(
+    model: Model, part: Model, data: CalibrationData, progress: Progress
+) -> CalibrationData:
+    """The values that enter a part of a model, one whole tensor for each of the samples that fit into an inference.
+
+    Raises:
+        Cancelled: the user asked to stop.
+    """
+    runner, names = get_evaluator(), tuple(part.inputs)
+    arrays: dict[str, list[NDArray[Any]]] = {n: [] for n in names}
+    progress.phase("Computing what enters the part", data.count)
+    with runner.reading(model, names, progress=progress) as fetch:
+        for batch in data.batches(model, 1):
+            check(progress, "computing what enters the part")
+            values = {**batch, **fetch(batch)}
+            for name in names:
+                arrays[name].append(np.asarray(values[name]))
+            progress.advance(data.samples_in(model, batch))
+    return CalibrationData(
+        {n: np.stack(a) for n, a in arrays.items()}, f"values of {data.source}", synthetic=data.synthetic
+    )
+
+
 def _observe(
     model: Model,
     data: CalibrationData,

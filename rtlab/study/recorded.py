@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
@@ -11,26 +12,33 @@ from pathlib import Path
 
 import numpy as np
 
+from rtlab import backends
 from rtlab.analyses.accuracy.errors import Comparison
 from rtlab.analyses.build.layers_from_log import rebuild_layers
 from rtlab.analyses.build.replay import replay
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.timing import times as _timing
 from rtlab.analyses.timing.times import Timing
+from rtlab.backends.capabilities import suggest_backends
 from rtlab.backends.files import build, recognise
-from rtlab.backends.reference import build_reference, get_evaluator
-from rtlab.backends.selection import reader_for
+from rtlab.backends.files.inspector import layers_json
+from rtlab.backends.reference import build_reference, get_evaluator, get_stand_in
+from rtlab.backends.selection import opener_for, reader_for
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, VariantResult
 from rtlab.core.model import Model, load
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Backend
+from rtlab.core.protocols import Backend, Progress
+from rtlab.core.stage import BUDGET_S, Budget
 from rtlab.core.trace import Outputs, Recording
-from rtlab.core.variant import Precision, Variant
-from rtlab.errors import ReadError
+from rtlab.core.variant import Precision, Target, Variant
+from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 from rtlab.quantize.cache import CalibrationCache
+from rtlab.study.job import Job, compile_variant
+from rtlab.study.measuring import measure_all_stages
+from rtlab.study.state_holder import StateHolder, check_variant_name
 
 #: Share of the layers below which one must ask whether the model is the right one.
 _FEW = 0.1
@@ -292,3 +300,89 @@ def narrowest(engine: Engine) -> Precision:
         Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16,
     )  # fmt: skip
     return next((p for p in order if p.value in precisions), Precision.FP32)
+
+
+def open_plan(
+    holder: StateHolder, name: str, plan: str | Path, backend: str | Backend | None, progress: Progress
+) -> VariantResult:
+    """Open a serialized engine on the GPU that it was built for, time it and compare its values.
+
+    None takes the backend that opens engines here, which is that of TensorRT where there is one.
+
+    Raises:
+        Unavailable: backend, driver or GPU are missing, or version or GPU are not the engine's.
+        ReadError: the file is no engine.
+        RunError: it cannot be run.
+    """
+    check_variant_name(name)
+    state, opener_name = holder.state, opener_for(backend)
+    opener = backends.get(opener_name)
+    if not (here := opener.availability()).ok:
+        raise Unavailable(
+            f'Cannot open "{plan}": backend "{opener_name}" does not work here: {here.reason} Elsewhere, export the '
+            "layers where the engine's GPU is, with trtexec --loadEngine=... --exportLayerInfo=layers.json, and "
+            "read them with study.read."
+        )
+    targets = opener.capabilities().targets
+    variant = Variant(target=targets[0] if targets else Target("unknown"), backend=opener_name)
+    job = Job(
+        name, variant, state.model, holder.data, state.task, None, None, state.limits, opener_name, get_stand_in(),
+        plan=str(plan),
+    )  # fmt: skip
+    result = measure_all_stages(job, compile_variant(job, progress), Budget(BUDGET_S), progress)
+    precise = dataclasses.replace(variant, precision=narrowest(result.engine))
+    return dataclasses.replace(result, variant=precise, recorded=True)
+
+
+def adopt(holder: StateHolder, result: VariantResult) -> None:
+    """Keep what was read, in the place of any variant of its name."""
+    holder.update(
+        lambda state: (
+            state.without_variant(result.name)
+            .with_variant(result.name, result.variant, None)
+            .with_result(result)
+        )
+    )
+    holder.notify()
+
+
+def get_plan(result: VariantResult) -> bytes:
+    """The serialized engine of a variant.
+
+    Raises:
+        RunError: its backend kept none.
+    """
+    engine = result.engine
+    if engine.plan is None:
+        raise RunError(
+            f'Cannot save the engine of "{result.name}": backend "{engine.backend}" kept no serialized engine. '
+            f"Build it where a GPU is, with {suggest_backends(lambda c: c.opens)}."
+        )
+    return engine.plan
+
+
+def format_layers(result: VariantResult) -> bytes:
+    """The layers of a variant as TensorRT 11's inspector would write them.
+
+    Raises:
+        VariantError: its files list no layers.
+    """
+    if not result.engine.layers:
+        raise VariantError(
+            f'Cannot export the layers of "{result.name}": its files list none. Read it with a layer file, from '
+            "trtexec --exportLayerInfo."
+        )
+    text = json.dumps(layers_json(result.engine), indent=1, ensure_ascii=False)
+    return text.encode("utf-8", "replace")
+
+
+def encode_build(result: VariantResult, model: Model) -> bytes:
+    """The build of a variant, without weights."""
+    return build.encode(
+        result.engine,
+        words=result.variant.id,
+        source=model if model.nodes else None,
+        graph=result.prepared.model,
+        # Where the engine cannot run here, the times are another one's.
+        profile=result.profile if result.measured is result.engine else None,
+    )

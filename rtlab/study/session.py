@@ -1,4 +1,4 @@
-"""Plans, jobs and what came of them: the one thing that changes. ``Study`` is its handle in a notebook.
+"""A study without its views: models, data, variants and what is found out about them. ``rtlab.Study`` adds the views.
 
 A variant's layers come from the best builder, its times and tensors from what can run here. They are joined by
 ONNX node, never by layer, and every number keeps the name of the engine and device that it came from.
@@ -6,126 +6,455 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterable
+import weakref
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
+from rtlab.analyses import panels
+from rtlab.analyses.difference import compare_variants
+from rtlab.analyses.difference.diff import Difference
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.findings.analysis import add_comparative_findings
-from rtlab.analyses.releases import Releases, compare_releases
-from rtlab.analyses.snapshot import Snapshot
-from rtlab.analyses.titles import get_variant_titles
-from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.fused_layer import FusedLayer
-from rtlab.backends import compilers
-from rtlab.backends.reference import get_evaluator
-from rtlab.core import files
-from rtlab.core.facts import VariantResult
+from rtlab.analyses.fusion.words import explain
+from rtlab.analyses.panel_context import PanelContext
+from rtlab.analyses.study_state import StudyState
+from rtlab.core.arrays import Batch
+from rtlab.core.data import CalibrationData
+from rtlab.core.files import write
 from rtlab.core.finding import Finding
-from rtlab.core.model import Model
-from rtlab.core.protocols import Progress
-from rtlab.core.variant import Calibrator
-from rtlab.errors import BackendError, VariantError, boundary
-from rtlab.experiments.experiment import SearchContext
-from rtlab.experiments.placement import LOSS, repair_placement
-from rtlab.quantize import export, findings, scales
-from rtlab.quantize import sparsity as _sparsity
+from rtlab.core.model import Model, load
+from rtlab.core.options import BuildOptions
+from rtlab.core.peaks import Peaks
+from rtlab.core.protocols import Backend, Limits, Progress, View
+from rtlab.core.ptq_transform import PtqTransform
+from rtlab.core.stage import BUDGET_S
+from rtlab.core.task import Task
+from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
+from rtlab.errors import boundary
+from rtlab.quantize import export
 from rtlab.quantize.export import Exported
-from rtlab.quantize.sparsity import SparseWeight
-from rtlab.study import records
-from rtlab.study.bisecting import Bisections
-from rtlab.study.checking import Checks
-from rtlab.study.diagnosing import Diagnoses
-from rtlab.study.observer import observe_values
+from rtlab.quantize.findings import check as check_placement
+from rtlab.quantize.ranges import STRIDE
+from rtlab.study.accuracy import StudyAccuracy
+from rtlab.study.calibration import StudyCalibration
+from rtlab.study.fusion import StudyFusion
+from rtlab.study.observations import Observations
+from rtlab.study.observer import observe_part_inputs
+from rtlab.study.planning import Scales, add_variant, vary
 from rtlab.study.progress import report_progress
-from rtlab.study.recordings import Recordings
-from rtlab.study.sample_selection import Selecting
+from rtlab.study.recorded import (
+    adopt,
+    collect_files,
+    encode_build,
+    format_layers,
+    get_plan,
+    open_plan,
+    read_recording,
+    save_pasted_text,
+)
+from rtlab.study.result import Result, make_result
+from rtlab.study.runner import StudyRunner
+from rtlab.study.state_holder import StateHolder, check_variant_name
+from rtlab.study.tuning import StudyTuning
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    import onnx
+    from pandas import DataFrame
+    from typing_extensions import Self
+
+    from rtlab.documents.results import ResultView
+
+T = TypeVar("T")
 
 
-class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R]):
-    """One model, several variants. ``R`` is how it hands out what is known of one: ``rtlab.Result`` in a notebook.
+class Session:
+    """One model, several variants: all of ``rtlab.Study`` but what shows it.
 
-    Args:
-        model: A loaded model, or what ``rtlab.load`` accepts.
-        data: Samples for calibration and comparison, whatever ``CalibrationData.of`` takes; 64 random ones by
-            default.
-        task: Held-out samples with labels, for the task's accuracy.
-        limits: Bounds of each build.
-        stride: Of large activation maps every how many elements enter a histogram; 1 counts all of them, and takes
-            longer. The least and the largest value are exact whatever it is.
+    As a mapping it has the results of the variants that were built or read, by name; ``state`` has all else.
     """
 
-    def facts_of(self, name: str) -> VariantResult:
-        """What is known of a variant, by its name or, where none has that name, by its title, as a chip shows it.
+    def __init__(
+        self,
+        model: Model | str | Path | bytes | onnx.ModelProto,
+        *,
+        data: Any = None,
+        task: Task | None = None,
+        limits: Limits | None = None,
+        stride: int = STRIDE,
+    ) -> None:
+        loaded_model = model if isinstance(model, Model) else load(model)
+        if task is not None:
+            task.data.check(loaded_model)
+        samples = None if data is None else CalibrationData.of(data, model=loaded_model)
+        if samples is not None:
+            samples.check(loaded_model)
+        self._holder = StateHolder(StudyState(loaded_model, samples, task, limits or Limits()))
+        self._runner = StudyRunner(self._holder, Observations(self._holder, stride))
+        #: How much accuracy variants lose, where, why, and how to get it back.
+        self.accuracy = StudyAccuracy(self._runner)
+        #: Why nodes are one layer or not, and what would change that.
+        self.fusion = StudyFusion(self._runner)
+        #: What makes variants faster.
+        self.tuning = StudyTuning(self._runner)
+        #: From activations to scales, and the Q/DQ pairs that express them.
+        self.calibration = StudyCalibration(self._runner)
+
+    def __repr__(self) -> str:
+        state = self.state
+        return f"<Study {state.model.name}: {len(state.results)} of {len(state.variants)} variants built>"
+
+    @property
+    def state(self) -> StudyState:
+        """All that the study holds at this moment: what changes it later does not change this value."""
+        return self._holder.state
+
+    @property
+    def views(self) -> weakref.WeakSet[View]:
+        """Views that hear of new results; one that is gone drops out."""
+        return self._holder.views
+
+    @property
+    def model(self) -> Model:
+        """The model."""
+        return self.state.model
+
+    @property
+    def data(self) -> CalibrationData:
+        """Samples for calibration and comparison; where none were given, random ones, made when they are needed.
 
         Raises:
-            VariantError: it is not built; or what it failed with.
+            ModelError: none were given, and a dimension of an input has no size.
         """
-        state = self._state
-        if isinstance(name, str) and name not in state.facts and name not in state.variants:
-            name = next(
-                (n for n, title in get_variant_titles(self.snapshot()).items() if title == name), name
-            )
-        return super().facts_of(name)
+        return self._holder.data
 
-    def snapshot(self) -> Snapshot:
-        """The study as it is now, for whoever reads several things of it while others add, run or remove variants."""
-        state = self._state
-        return Snapshot(
-            self.model, state.variants, state.facts, state.failures, state.sweeps,
-            tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, user_data=self.given,
-            data=self._data,
-            task=self._selected_task, chosen=self.chosen, verdicts=state.verdicts,
-            fusion_explanations=state.fusion_explanations, advice=state.advice, sensitivities=state.sensitivities,
-            diagnoses=state.diagnoses, repairs=state.repairs, channels=state.channels, bisections=state.bisections,
-        )  # fmt: skip
+    @property
+    def task(self) -> Task | None:
+        """Held-out samples with labels, for the task's accuracy."""
+        return self.state.task
 
-    @boundary("build with every release")
-    def releases(self, name: str, *, progress: Progress | None = None) -> Releases:
-        """Build a variant with every release of its compiler that is here, and set them side by side.
+    @task.setter
+    def task(self, task: Task | None) -> None:
+        self._holder.update(lambda state: dataclasses.replace(state, task=task))
 
-        A release that refuses is an answer of its own: a row with its words. What was built before a cancel is kept.
+    def __getitem__(self, name: str) -> Result:
+        return make_result(self._holder.result(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.state.results)
+
+    def __len__(self) -> int:
+        return len(self.state.results)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.state.results
+
+    def keys(self) -> KeysView[str]:
+        """The names of the variants that were built or read."""
+        return self.state.results.keys()
+
+    def values(self) -> ValuesView[Result]:
+        """The results of the variants that were built or read."""
+        return self._results().values()
+
+    def items(self) -> ItemsView[str, Result]:
+        """Names and results of the variants that were built or read."""
+        return self._results().items()
+
+    @overload
+    def get(self, name: str) -> Result | None: ...
+
+    @overload
+    def get(self, name: str, default: T) -> Result | T: ...
+
+    def get(self, name: str, default: T | None = None) -> Result | T | None:
+        """The result of a variant, or a default where it was neither built nor read."""
+        return make_result(self.state.results[name]) if name in self.state.results else default
+
+    def _results(self) -> dict[str, Result]:
+        return {name: make_result(result) for name, result in self.state.results.items()}
+
+    def add(
+        self,
+        name: str,
+        *,
+        precision: str | Precision | Mapping[str, str | Precision] | None = None,
+        calibrator: str | Calibrator | None = None,
+        target: str | Target | None = None,
+        backend: str | Backend | None = None,
+        weights: str = "channel",
+        sparsity: bool | str | Sequence[str] = False,
+        scales: Scales = None,
+        options: BuildOptions | Mapping[str, Any] | None = None,
+        rewrites: Sequence[str | Rewrite] = (),
+        calibrators: Mapping[str, str | Calibrator] | None = None,
+        treatments: str | PtqTransform | Sequence[str | PtqTransform] = (),
+        compiler: str | None = None,
+    ) -> Variant:
+        """Plan a variant; nothing is built yet.
+
+        Args:
+            name: What the variant is called; one of this name is replaced.
+            precision: A precision, or patterns with theirs: ``{"*": "int8", "/head/*": "fp16"}`` (an id or a name
+                with ``*``, or ``op:Conv``; the last that fits counts). Defaults to ``name`` when that is a
+                precision, otherwise to fp32.
+            calibrator: How activations get their scales, such as ``percentile(99.9)``; auto for int8, minmax
+                for fp8 by default.
+            target: ``cpu`` or a compute capability; None takes the builder's default.
+            backend: The builder by its name, or one of your own: any object that follows ``rtlab.core.protocols``.
+                None takes the best one available.
+            weights: One scale per output ``channel``, or per ``tensor``.
+            sparsity: Prune weights to 2:4, all that can be (True) or those of the nodes that a pattern fits, and
+                tell the compiler to look for sparse weights.
+            scales: In place of a calibrator: a TensorRT calibration cache or its path, or amax by value.
+            options: What a TensorRT builder is told beyond the model, by TensorRT's own names, as
+                ``rtlab.BuildOptions.of`` takes them: ``{"builder_optimization_level": 5}``.
+            rewrites: Nodes in another form that computes the same, such as ``"fold /stem/norm/BatchNormalization"``:
+                what ``study.fusion.why`` offers as a remedy.
+            calibrators: Single values with a calibrator of their own, by patterns of their names, or of the nodes that
+                read them: ``{"/layer1/*": "percentile(99.99)"}``; the last that fits counts.
+            treatments: What is done so that rounding costs less accuracy, to all nodes that it suits or those of a
+                pattern behind a space: ``equalize`` and ``smooth(0.5)`` even out channels, ``reconstruct`` rounds
+                weights so that outputs stay, ``correct`` puts mean errors into biases.
+            compiler: A release of the compiler that is kept here, such as ``1.5``: see ``rtlab.compilers``.
+
+        Raises:
+            VariantError: the combination cannot exist.
+            Unavailable: the backend, or the release, is not installed.
+            ReadError: the cache is damaged.
+        """
+        return add_variant(
+            self._holder,
+            name,
+            precision=precision,
+            calibrator=calibrator,
+            target=target,
+            backend=backend,
+            weights=weights,
+            sparsity=sparsity,
+            scales=scales,
+            options=options,
+            rewrites=rewrites,
+            calibrators=calibrators,
+            treatments=treatments,
+            compiler=compiler,
+        )
+
+    def vary(self, name: str, what: str) -> tuple[str, ...]:
+        """Plan the variants that differ from one in a single choice; returns their names, for ``run``.
 
         Args:
             name: A variant.
+            what: ``targets``, ``streams``, ``levels``, ``tf32``, ``sparsity``, ``compilers`` (each other release that
+                is here: see ``rtlab.compilers``) or ``pairs`` (the model without its own Q/DQ, in FP32); or an option
+                of TensorRT's builder with its value, such as ``max_aux_streams=2`` or ``build_route=...``.
+
+        Raises:
+            VariantError: there is no such choice, or nothing of it would differ.
+            Unavailable: the builder is not installed.
+        """
+        return vary(self._holder, name, what)
+
+    def remove(self, name: str) -> None:
+        """Forget a variant and its results."""
+        check_variant_name(name)
+        self._holder.update(lambda state: state.without_variant(name))
+        self._holder.notify()
+
+    @boundary("run the study")
+    def run(
+        self,
+        names: Sequence[str] | None = None,
+        *,
+        executor: Executor | None = None,
+        progress: Progress | None = None,
+        compare: bool = True,
+        budget_s: float = BUDGET_S,
+        again: bool = False,
+    ) -> Self:
+        """Build, time, compare and score what is not built yet, or rests on random input although data came since.
+
+        What was cancelled before goes on. Results come in stages (``Result.stages``): what is compiled is there, and
+        views show it, while the rest is measured. A cancel or an error leaves the stages before it standing.
+
+        Args:
+            names: Variants to run; all that were added by default.
+            executor: Any ``concurrent.futures.Executor``; one variant at a time here by default.
+            progress: Where to report; the host's reporter by default.
+            compare: Whether to run the variants for times, errors and score, or only to build them.
+            budget_s: Seconds that each variant may take on this machine beyond compiling: calibration, times, errors
+                and score rest on fewer samples and runs where they would take longer, and say so; ``measure`` goes on
+                from there. 0 only builds; ``math.inf`` measures all there is.
+            again: Build what is built once more. Until the new engine is there, and where none comes, the old one
+                stands.
+
+        Raises:
+            VariantError: there is no variant of a name, or the budget is no number of seconds; or one that was read
+                from files is to be built again.
+            RtlabError: the first failure, after the others were tried. Finished variants stay.
+            Cancelled: the work was stopped. Finished variants and stages stay.
+        """
+        self._runner.run(
+            names, executor=executor, progress=progress, compare=compare, budget_s=budget_s, again=again
+        )
+        return self
+
+    @boundary("measure the variant")
+    def measure(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
+        """Go on measuring a built variant where it stopped: more runs, more samples, and what failed, once more.
+
+        Values are compared on all samples then, where a first answer takes 32.
+
+        Args:
+            name: A variant that ``run`` built.
+            budget_s: Seconds that it may take; ``math.inf`` for all there is.
             progress: Where to report; the host's reporter by default.
 
         Raises:
-            VariantError: there is no such variant, or no other release of its compiler: see ``rtlab.compilers``.
-            Cancelled: the work was stopped.
+            VariantError: the variant is not built here, or the budget is no number of seconds.
+            Cancelled: the work was stopped; what was measured is kept.
         """
-        others = self.vary(name, "compilers")
-        order = [c.backend for c in compilers.known()]
-        ordered_names = sorted(
-            (name, *others), key=lambda n: order.index(self.variants[n].backend or order[-1])
-        )
-        with report_progress(progress) as reporter:
-            for one in ordered_names:
-                with contextlib.suppress(BackendError, VariantError):
-                    self.run([one], progress=reporter, compare=False)
-        return compare_releases(self.snapshot(), ordered_names)
+        return make_result(self._runner.measure(name, budget_s=budget_s, progress=progress))
 
-    @boundary("write a record")
-    def record(self, found: Verdict | FusedLayer, path: str | Path, *, variant: str) -> Path:
-        """Write a verdict, or why a step is one, as JSON; gives the path.
-
-        With it goes all that it holds for.
+    @boundary("read the files")
+    def read(
+        self,
+        name: str,
+        *files: str | Path,
+        text: str | bytes | None = None,
+        layers: str | Path | None = None,
+        profile: str | Path | None = None,
+        times: str | Path | None = None,
+        log: str | Path | None = None,
+        output: str | Path | None = None,
+        metadata: str | Path | None = None,
+        cache: str | Path | None = None,
+        model: str | Path | None = None,
+        plan: str | Path | None = None,
+        inputs: Batch | str | Path | None = None,
+        optimization_profile: int | None = None,
+        backend: str | Backend | None = None,
+        progress: Progress | None = None,
+        **more: str | Path,
+    ) -> Result:
+        """Read an engine of this model that another machine built, as a variant beside the others.
 
         Args:
-            found: What ``why`` gave.
-            path: Where the record goes.
-            variant: The variant that was asked about.
+            name: What the variant is called here; one of this name is replaced.
+            files: Files whose kind is found by what is in them: any below, and NVIDIA trex's archives, profiles and
+                optimized models of ONNX Runtime, results that Polygraphy saved.
+            text: What you have in place of a file: lines of a log, a table of times, a piece of JSON, copied from an
+                issue, a terminal or a mail. Quote marks, fences, colours and indentation are taken off.
+            layers: ``trtexec --exportLayerInfo``.
+            profile: ``trtexec --exportProfile``: GPU times of the layers, joined by name.
+            times: ``trtexec --exportTimes``: GPU times of whole inferences.
+            log: A verbose build log: fusion pass by pass, tactics, memory.
+            output: ``trtexec --exportOutput``.
+            metadata: JSON with ``device_information``, as NVIDIA's trex writes it: the GPU's name.
+            cache: A TensorRT calibration cache that the engine was built with.
+            model: The ONNX file that the engine was built from, where that is not the study's own: one that
+                ``export`` wrote, for example.
+            plan: A serialized engine in place of all these, which is opened on the GPU that it was built for, timed and
+                compared. Elsewhere nothing can open it: export its layers there, and read them.
+            inputs: What ``output`` was computed from, arrays by input or an ``.npz``, so that errors can be told.
+            optimization_profile: Which of several optimization profiles to show; the first by default.
+            backend: What reads or opens them, by its name or an object that follows ``rtlab.core.protocols``; by
+                default rtlab's own reader, or the backend that opens engines here.
+            progress: Where to report; the host's reporter by default.
+            more: Files by another kind that ``rtlab.backends.files.recognise`` tells, such as ``archive``.
+
+        Raises:
+            ReadError: a file is damaged, or files belong to different engines.
+            ModelError: the model cannot be loaded.
+            CalibrationError: the inputs do not fit the model.
+            Unavailable: backend, driver or GPU to open a plan are missing, or version or GPU are not the engine's.
+        """
+        if plan is not None:
+            with report_progress(progress) as reporter:
+                result = open_plan(self._holder, name, plan, backend, reporter)
+            adopt(self._holder, result)
+            return make_result(result)
+        with save_pasted_text(text) as pasted_files:
+            files_by_kind = collect_files(
+                (*files, *pasted_files),
+                {
+                    "layers": layers, "profile": profile, "times": times, "log": log, "output": output,
+                    "metadata": metadata, "cache": cache, "model": model, **more,
+                },
+            )  # fmt: skip
+            data = None if inputs is None else CalibrationData.of(inputs, model=self.model)
+            if data is not None:
+                data.check(self.model)
+            batch = None if data is None else next(data.batches(self.model, len(data)))
+            facts = read_recording(
+                self.model, name, files_by_kind, inputs=batch, profile=optimization_profile, backend=backend
+            )
+        adopt(self._holder, facts)
+        return make_result(facts)
+
+    def findings(self, name: str | None = None) -> tuple[Finding, ...]:
+        """What is worth changing about a variant, harm by a transform first, then the most costly; or about the model.
+
+        Without a name: where the quantization that the model already has is placed badly, which
+        ``study.calibration.fix_qdq`` repairs; empty for a model without any.
 
         Raises:
             VariantError: the variant is not built.
-            RtlabError: the file cannot be written there.
         """
-        text = records.create_record(self.facts_of(variant), found).text()
-        return files.write(path, text.encode(), what="the record", model=self.model)
+        if name is None:
+            return check_placement(self.model, calibrated=True)
+        facts = self._holder.result(name)
+        return add_comparative_findings(list_findings(facts), facts, self.state.results.values())
+
+    def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
+        """Where the time went from one variant to another, by groups of ONNX nodes.
+
+        Args:
+            first: The variant before.
+            second: The variant after.
+            gpu: In place of what was measured, times of both engines are estimated for this GPU; ``"target"`` takes
+                for each one of the GPUs that it was built for.
+
+        Raises:
+            VariantError: one of them is not built, or the GPU is not known.
+            ModelError: a dimension has no size.
+        """
+        return compare_variants(self._holder.result(first), self._holder.result(second), gpu=gpu)
+
+    @boundary("answer the question")
+    def ask(self, question: str, *, variant: str, baseline: str | None = None, **settings: str) -> ResultView:
+        """The answer to one question about a variant, such as "kernels": it shows itself in a notebook.
+
+        ``frame`` gives its table for pandas, ``plain()`` all of it as JSON, ``noun`` the numbers as they are.
+
+        Args:
+            question: One of ``rtlab.analyses.panels``.
+            variant: Its name.
+            baseline: The variant that it is compared with, where that is asked.
+            settings: Those of the question, as its panel has them.
+
+        Raises:
+            VariantError: there is no such variant or question.
+            RtlabError: what it needs of the variant is not known.
+        """
+        return panels.ask(question, self._panel_context(variant, baseline, settings))
+
+    def frame(
+        self, question: str, *, variant: str, baseline: str | None = None, **settings: str
+    ) -> DataFrame:
+        """The table of an answer as a ``pandas.DataFrame``; the arguments are those of ``ask``.
+
+        Raises:
+            VariantError: there is no such variant or question.
+            RtlabError: what it needs of the variant is not known.
+        """
+        return self.ask(question, variant=variant, baseline=baseline, **settings).frame()
+
+    def explain(self, node: str, *, variant: str) -> str:
+        """In words: which layers a node became and how we know, or why it has none."""
+        return explain(self._holder.result(variant), self.model, node)
 
     @boundary("export the variant")
     def export(
@@ -143,63 +472,56 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             VariantError: there is no such variant, or it has no INT8 activations for a cache.
             RtlabError: a file cannot be written, or is the one that the model was read from.
         """
-        variant = self._require_variant(name, "export")
-        ready = self.prepare(name)
+        variant = self._holder.variant(name, "export")
+        ready = self._runner.prepare(name)
         return export.export(self.model, variant, ready, path, cache=cache, version=version)
 
-    def sparse_weights(self) -> tuple[SparseWeight, ...]:
-        """Weights that could be 2:4 sparse, how sparse they are, and which cannot be pruned and why."""
-        return _sparsity.find(self.model)
+    def save_build(
+        self, name: str, path: str | Path, *, kind: Literal["build", "engine", "layers"] = "build"
+    ) -> Path:
+        """Write the build of a variant as one file of JSON, for ``read`` on a machine that has no builder.
 
-    def findings(self, name: str | None = None) -> tuple[Finding, ...]:
-        """What is worth changing about a variant, harm by a treatment first, then the most costly; or about the model.
+        It holds the layers, what else the compiler told, times that were measured of this engine, and the structure of
+        the model, so that it opens alone. No weights go along: names, shapes, single numbers, and integers that decide
+        about shapes do.
 
-        Without a name: where the quantization that the model already has is placed badly, which ``repaired`` can
-        repair; empty for a model without any.
+        Args:
+            name: The variant.
+            path: The file.
+            kind: In place of the whole ``build`` the serialized ``engine``, for ``read`` with ``plan=`` and for any
+                TensorRT of its release on its GPU; or the ``layers`` as TensorRT 11's inspector would write them.
 
         Raises:
-            VariantError: the variant is not built.
+            VariantError: the variant is not built, or its files list no layers.
+            RunError: its backend kept no serialized engine.
+            RtlabError: the file cannot be written, or is the one that the model was read from.
         """
-        if name is None:
-            return findings.check(self.model, calibrated=True)
-        facts = self.facts_of(name)
-        return add_comparative_findings(list_findings(facts), facts, self.snapshot().facts.values())
+        result, model = self._holder.result(name), self.model
+        if kind == "engine":
+            return write(path, get_plan(result), what="the engine", model=model)
+        if kind == "layers":
+            return write(path, format_layers(result), what="the layers", model=model)
+        return write(path, encode_build(result, model), what="the build", model=model)
 
-    def repaired(
-        self,
-        chosen: Iterable[Finding | str] | None = None,
-        *,
-        max_loss: float = LOSS,
-        progress: Progress | None = None,
-    ) -> Model:
-        """The model with findings repaired, all that can be by default.
+    @boundary("cut the model")
+    def cut(self, nodes: Iterable[str], *, samples: int = 16, progress: Progress | None = None) -> Self:
+        """A study of part of the model, on what this study's samples give the part to read.
 
-        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``auto``. Every
-        repair is run on the data, on random samples where there is none, and undone where a part of an output loses
-        more than ``max_loss`` decibels: the notes of the model, and the finding, say so.
+        Args:
+            nodes: Nodes by id; one of a body or of a function stands for the node of the main graph that it runs in.
+            samples: On how many samples the values that enter the part are computed.
+            progress: Where to report; the host's reporter by default.
 
         Raises:
-            VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
+            ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
+            Unavailable: nothing here can run the model.
             Cancelled: the work was stopped.
         """
-        scales_by_value: dict[str, float] = {}
-
-        def scale_of(value: str) -> float:
-            if value not in scales_by_value:
-                names = dict.fromkeys((*findings.missing(self.model), value))
-                value_names = [n for n in names if n in self.model.values]
-                ranges = observe_values(self.model, value_names, self.data, reporter)
-                scales_by_value.update({n: s.scale for n, s in scales(ranges, Calibrator.AUTO).items()})
-            if value not in scales_by_value:
-                raise VariantError(
-                    f'Cannot calibrate "{value}": the model computes no such value before it is repaired. '
-                    "Repair the other findings first, and this one in the repaired model."
-                )
-            return scales_by_value[value]
-
+        part = self.model.extract(nodes)
         with report_progress(progress) as reporter:
-            rig = SearchContext(get_evaluator(), reporter)
-            repair = repair_placement(self.model, chosen, scale_of, lambda: self.data, rig, max_loss=max_loss)
-        self.model.declined.update(repair.declined)
-        notes = (*repair.model.notes, *repair.notes)
-        return dataclasses.replace(repair.model, notes=notes, declined=dict(repair.declined))
+            data = observe_part_inputs(self.model, part, self.data.take(samples), reporter)
+        return type(self)(part, data=data, limits=self.state.limits)
+
+    def _panel_context(self, variant: str, baseline: str | None, settings: Mapping[str, str]) -> PanelContext:
+        other = None if baseline is None else self._holder.result(baseline)
+        return PanelContext(self.state, self._holder.result(variant), other, settings)

@@ -28,7 +28,7 @@ def test_merged_siblings_build_and_compute_the_same() -> None:
     study.add("apart", precision="fp32", target="sm86")
     study.add("merged", precision="fp32", target="sm86", rewrites=[str(r) for r in merges])
     study.run(budget_s=0)
-    assert not study.failures
+    assert not study.state.failures
     before, after = (sum(n.op == "Conv" for n in study[v].prepared.model.top) for v in ("apart", "merged"))
     products = {
         v: sum(y.kind in {"correlation", "runtime_fusion"} for y in study[v].engine.layers) for v in study

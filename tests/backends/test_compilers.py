@@ -55,7 +55,7 @@ def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
     study = rtlab.Study(given.model, data=given.calibration)
     study.add("int8", target="sm86")
 
-    found = study.releases("int8")
+    found = study.fusion.releases("int8")
 
     rows = {r.compiler.split()[-3] if r.layers else r.compiler: r for r in found.releases}
     own = next(c for c in rtlab.compilers.known() if c.own)
@@ -63,8 +63,8 @@ def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
     assert 25 == rows[own.version].layers
     assert "" == rows[own.version].refused
     assert "the builder refused the network" in rows[f"tensorrt-rtx:{releases.QUICK}"].refused
-    assert {"int8", *study.vary("int8", "compilers")} == set(study.variants)
-    assert set(study.failures) == {r for r in study.variants if r not in study.facts}
+    assert {"int8", *study.vary("int8", "compilers")} == set(study.state.variants)
+    assert set(study.state.failures) == {r for r in study.state.variants if r not in study.state.results}
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_what_changed_is_found_with_the_fewest_nodes_that_show_it() -> None:
     for version in (releases.QUICK, own):
         study.add(version, precision="fp16", compiler=version, target="sm86")
 
-    found = study.bisect(releases.QUICK, own)
+    found = study.fusion.bisect(releases.QUICK, own)
 
     (change,) = found.changes
     assert {"/pool3/GlobalAveragePool", "/classifier/Gemm"} == {*change.nodes}
@@ -101,7 +101,7 @@ def test_what_an_earlier_release_refuses_is_one_convolution() -> None:
     study = rtlab.Study(given.model, data=given.calibration)
     for version in (releases.QUICK, "1.7"):
         study.add(version, precision="int8", compiler=version, target="sm86")
-    found = study.bisect(releases.QUICK, "1.7")
+    found = study.fusion.bisect(releases.QUICK, "1.7")
     assert "first" == found.refused
     assert ["Conv"] == [study.model.by_id[n].op for n in found.changes[0].nodes]
     part = cutting.cut_nodes(study["1.7"].facts.prepared.model, found.changes[0].smallest)
@@ -111,7 +111,7 @@ def test_what_an_earlier_release_refuses_is_one_convolution() -> None:
     again.add("new", compiler="1.7", target="sm86")
     with pytest.raises(BuildError, match="the builder refused"):
         again.run(compare=False)
-    assert ["new"] == [*again.facts]
+    assert ["new"] == [*again]
 
 
 @pytest.mark.slow
@@ -122,6 +122,6 @@ def test_a_build_route_is_chosen_where_a_release_offers_it_and_else_refused_in_w
     study = rtlab.Study(tiny_model(batch=1))
     study.add("fp32", target="sm86", backend="tensorrt-rtx")
     (name,) = study.vary("fp32", "build_route=fuse=0")
-    assert (("build_route", "fuse=0"),) == study.variants[name].options.config
+    assert (("build_route", "fuse=0"),) == study.state.variants[name].options.config
     with pytest.raises(VariantError, match=r"does not take build_route='fuse=0': it keeps ''"):
         study.run([name], compare=False)

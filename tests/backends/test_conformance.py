@@ -38,7 +38,7 @@ def files(tmp: Path) -> dict[str, Path]:
     study = rtlab.Study(tiny_model())
     study.add("fp32", target="cpu", backend="onnxruntime")
     study.run(compare=False, budget_s=0)
-    return {"layers": study.export_layers("fp32", tmp / "layers.json")}
+    return {"layers": study.save_build("fp32", tmp / "layers.json", kind="layers")}
 
 
 def named(backend: Any, **more: Any) -> list[Any]:

@@ -31,15 +31,15 @@ study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
 for precision in ("fp32", "int8"):
     study.add(precision)
 study.run(budget_s=2)
-assert all(result.timing and result.engine.layers for result in study.results.values())
-study.to_html("report.html")
+assert all(result.timing and result.engine.layers for result in study.values())
+study.report("report.html")
 """
 EXPLORER = """
 import urllib.request
 import rtlab
 explorer = rtlab.explore(rtlab.samples.load("digits_inception").model)
 explorer.run(precision="fp16").wait(300)
-assert explorer.study.results
+assert explorer.study
 # The page that Netron is asked for on this machine.
 assert b"Netron" in urllib.request.urlopen(explorer.open_in_netron()).read()
 """

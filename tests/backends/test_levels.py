@@ -66,8 +66,7 @@ def test_what_is_exported_in_fp8_is_built_as_what_was_prepared(tmp_path, name) -
     other.add("own", target="sm89")
     other.run(compare=False)
     layers = [
-        [(y.kind, y.precision) for y in s.facts_of(n).engine.layers]
-        for s, n in ((study, "fp8"), (other, "own"))
+        [(y.kind, y.precision) for y in s[n].facts.engine.layers] for s, n in ((study, "fp8"), (other, "own"))
     ]
     assert layers[0] == layers[1]
 

@@ -41,7 +41,7 @@ def requested(name: str, precision: str, target: str) -> tuple[rtlab.Study, Buil
     sample = samples.load(name, samples=8)
     study = rtlab.Study(sample.model, data=sample.calibration)
     variant = study.add("v", precision=precision, target=target, backend="tensorrt-rtx")
-    return study, BuildRequest(study.prepare("v").model, variant)
+    return study, BuildRequest(study.calibration.prepare("v").model, variant)
 
 
 def told(layer: rtlab.Layer) -> tuple[object, ...]:
@@ -135,7 +135,9 @@ def test_every_precision_of_every_sample_is_there(name):
     ):
         if Target(target).refusal(precision) is None:
             variant = study.add("v", precision=precision, target=target, backend="tensorrt-rtx")
-            key = recorded.compute_key(BuildRequest(study.prepare("v").model, variant), here.version)
+            key = recorded.compute_key(
+                BuildRequest(study.calibration.prepare("v").model, variant), here.version
+            )
             assert key in recorded.index().builds, f"{precision} {target}"
 
 

@@ -97,7 +97,7 @@ def test_its_own_times_and_values_are_those_on_screen(kind, way, monkeypatch) ->
     study.add("theirs", precision="fp32", backend=backend if way == "handed over" else kind.name)
     study.run()
     result = study["theirs"]
-    assert {} == dict(study.failures)
+    assert {} == dict(study.state.failures)
     assert "Abacus 7 · cpu" == result.engine.title
     assert ("Abacus 7", "a frame of wood") == (result.timing.source, result.timing.device)
     assert (1.5, 30) == (result.timing.total, result.timing.runs)
@@ -185,11 +185,11 @@ def test_its_engines_are_opened_read_and_counted(tmp_path) -> None:
     (tmp_path / "engine.beads").write_bytes(b"beads")
     (tmp_path / "beads.txt").write_text("one by one")
     study, shop = rtlab.Study(tiny_model()), Shop()
-    opened = study.open("opened", tmp_path / "engine.beads", backend=shop)
+    opened = study.read("opened", plan=tmp_path / "engine.beads", backend=shop)
     assert ("Abacus 7 · cpu", "Abacus 7") == (opened.engine.title, opened.timing.source)
-    assert tmp_path / "copy" == study.save_engine("opened", tmp_path / "copy")
+    assert tmp_path / "copy" == study.save_build("opened", tmp_path / "copy", kind="engine")
     assert b"beads" == (tmp_path / "copy").read_bytes()
-    assert (35.0, "Abacus 7") == ((found := study.throughput("opened")).rate, found.source)
+    assert (35.0, "Abacus 7") == ((found := study.tuning.throughput("opened")).rate, found.source)
     read = study.read("read", beads=tmp_path / "beads.txt", backend="shop")
     assert (True, ["all"]) == (read.recorded, [layer.name for layer in read.engine.layers])
     with pytest.raises(

@@ -75,7 +75,7 @@ def test_a_global_average_takes_the_sum_of_the_last_block_and_folding_gives_it_b
     apart = [p for p in pairs if same_layer(relation, *p) is False]
     assert 53 == len(pairs)
     assert [("/layer4.2/conv3/conv/Conv", "/layer4.2/conv3/norm/BatchNormalization")] == apart
-    verdict = made.why(*apart[0], variant="fp32")
+    verdict = made.fusion.why(*apart[0], variant="fp32")
     assert (("competitor",), ("/pool/GlobalAveragePool",)) == (verdict.causes, verdict.nodes)
     assert verdict.remedy
     assert ("fold /layer4.2/conv3/norm/BatchNormalization",) == verdict.rewrites
@@ -98,7 +98,7 @@ def test_an_output_takes_the_epilogue_before_it_for_its_layout() -> None:
         at = f"r{i}"
     x, y = ([(n, TensorProto.FLOAT, [1, 8, 16, 16])] for n in ("x", "r2"))
     made = study(graph(nodes, x, y, weights))
-    verdict = made.why("conv2", "bn2", variant="fp32")
+    verdict = made.fusion.why("conv2", "bn2", variant="fp32")
     assert ("blocked", ("output",), ("relu2",)) == (verdict.verdict, verdict.causes, verdict.nodes)
     assert 'do not mark "r2" as an output' in verdict.text
     assert ("fold bn2",) == verdict.rewrites
@@ -115,7 +115,7 @@ def test_in_int8_a_convolution_keeps_to_itself_whatever_is_changed_around_it() -
     """20 builds by hand said so of release 1.7: with and without bias, at every size and target."""
     sample = rtlab.samples.load("digits_inception")
     made = study(sample.model, "int8", sample.calibration)
-    verdict = made.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="int8")
+    verdict = made.fusion.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="int8")
     assert ("never", ("quantization",)) == (verdict.verdict, verdict.causes)
 
 
@@ -156,8 +156,8 @@ def test_a_step_is_asked_why_it_is_one(inception) -> None:
 def test_a_record_that_was_damaged_is_no_answer() -> None:
     made = study(tiny_model())
     pair = next((m.first, m.second) for m in find_missed_fusions(made["fp32"].facts))
-    asked = made.why(*pair, variant="fp32")
+    asked = made.fusion.why(*pair, variant="fp32")
     assert "unknown" != asked.verdict
     (file,) = records.folder().iterdir()
     file.write_text(file.read_text("utf-8")[:-9], "utf-8")
-    assert not made.why(*pair, variant="fp32").recalled
+    assert not made.fusion.why(*pair, variant="fp32").recalled

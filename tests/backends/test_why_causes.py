@@ -133,12 +133,12 @@ def _ends(name: str) -> tuple[str, str]:
 def test_a_transposition_between_is_a_layout_with_a_remedy_that_keeps_the_outputs(name) -> None:
     model = CASES[name].model
     made = study(model)
-    found = made.why("c", "y", variant="asked")
+    found = made.fusion.why("c", "y", variant="asked")
     assert ("blocked", ("layout",), ("t",), True) == told(found)
     assert ("lift y",) == found.rewrites
-    better = made.remedy("asked", found.rewrites)
+    better = made.fusion.suggest_edit("asked", found.rewrites)
     made.run([better])
-    assert "fused" == made.why("c", "y", variant=better).verdict
+    assert "fused" == made.fusion.why("c", "y", variant=better).verdict
     assert made[better].accuracy.values[-1].sqnr > 100
 
 

@@ -121,8 +121,8 @@ def test_a_variant_whose_build_kills_its_worker_is_a_failure_and_can_be_built_ag
     with pytest.raises(RtlabError, match=WORDS) as told:
         study.run(["int8"], executor=Deadly(executor, compile_variant, tmp_path, 99))
     assert "KilledWorker" in told.value.details
-    assert str(told.value) == str(study.failures["int8"])
-    assert ["fp32"] == list(study.results)
+    assert str(told.value) == str(study.state.failures["int8"])
+    assert ["fp32"] == list(study)
     study.run(executor=executor)
     assert ["done"] * 4 == states(study, "int8")
 
@@ -138,7 +138,7 @@ def test_a_pool_whose_worker_dies_is_words_and_what_was_built_before_stays(tmp_p
         # The pool is broken, and says so to whoever asks next.
         with pytest.raises(RtlabError, match=WORDS):
             study.run(executor=executor)
-    assert ["fp32"] == list(study.results)
+    assert ["fp32"] == list(study)
     with pool() as executor:
         study.run(executor=executor)
     assert ["done"] * 4 == states(study, "int8")

@@ -109,14 +109,14 @@ def test_a_build_that_nobody_recorded_is_told_as_such_and_the_others_stay():
     with pytest.raises(Unavailable, match="none of those recorded"):
         study.run(compare=False, budget_s=0)
 
-    assert ["fp32"] == list(study.results)
+    assert ["fp32"] == list(study)
 
 
 def test_experiments_answer_from_what_was_recorded_and_say_where_that_ends():
     study = studied("digits_inception")
     study.add("int8", target="sm86")
     study.run(compare=False, budget_s=0)
-    verdict = study.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="int8")
+    verdict = study.fusion.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="int8")
     assert "never" == verdict.verdict
     assert "recorded" in verdict.compiler
 
@@ -171,4 +171,6 @@ def test_a_recording_that_is_dropped_opens_on_its_own_model(tmp_path):
 
     assert explorer.failure is None
     assert "digits_lstm" == explorer.study.model.name
-    assert backends.get("tensorrt-rtx").name == next(iter(explorer.study.facts.values())).engine.backend
+    assert (
+        backends.get("tensorrt-rtx").name == next(iter(explorer.study.state.results.values())).engine.backend
+    )

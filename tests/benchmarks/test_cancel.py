@@ -138,7 +138,7 @@ def test_thirty_cancels_at_random_times(benchmark, care) -> None:
 
     page = shown()
     for _ in range(care.size(30, 10)):
-        if page.study.model.name != "digits_inception" or "int8" not in page.study.facts:
+        if page.study.model.name != "digits_inception" or "int8" not in page.study.state.results:
             page = shown()
         name = list(WORKS)[len(took) % len(WORKS)]
         page._receive(page, WORKS[name], [])

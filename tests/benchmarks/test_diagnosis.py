@@ -25,12 +25,12 @@ def _diagnosed(fault: Fault):
     study = rtlab.Study(fault.model, data=fault.data, task=Task(data, fault.labels))
     choice = dict(fault.choice)
     if fault.amax:
-        ready = study.prepare("observed", **fault.choice)
+        ready = study.calibration.prepare("observed", **fault.choice)
         scales = {value: scale.amax * fault.amax.get(value, 1) for value, scale in ready.scales.items()}
         choice = {"precision": "int8", "scales": scales}
         study.remove("observed")
     study.add("v", backend="onnxruntime", **choice)
-    return study.diagnose("v")
+    return study.accuracy.diagnose("v")
 
 
 @pytest.mark.timeout(1200)
@@ -74,7 +74,7 @@ def test_a_treatment_that_makes_a_score_worse_says_so() -> None:
         study.add(name, precision="int8", calibrator="minmax", treatments=treatments, backend="onnxruntime")
     study.run(budget_s=60)
     right = []
-    for name in study.variants:
+    for name in study.state.variants:
         session = onnxruntime.InferenceSession(study[name].prepared.emulation.proto().SerializeToString())
         (logits,) = session.run(None, dict(sample.task.data.arrays))
         right.append(logits.argmax(axis=1) == sample.task.labels)

@@ -70,7 +70,7 @@ def judged(
 ) -> Judged:
     study = rtlab.Study(model, data=mine)
     study.add("v", backend="onnxruntime", **choice)
-    emulation = study.prepare("v").emulation
+    emulation = study.calibration.prepare("v").emulation
     truth, given = true(model, emulation, others, asks), looked(model, emulation, mine, asks)
     effects = {g.node: g.best_effect for g in truth.ranking}
     rank = {g.node: -g.rank for g in given.ranking}

@@ -54,7 +54,7 @@ def streams(layers: int, folder: Path) -> PanelContext:
     study.read("engine", folder / "layers.json", folder / "profile.json")
     engine = spread(study["engine"].engine)
     return PanelContext(
-        study.snapshot(), dataclasses.replace(study["engine"].facts, engine=engine, measured=engine)
+        study.state, dataclasses.replace(study["engine"].facts, engine=engine, measured=engine)
     )
 
 

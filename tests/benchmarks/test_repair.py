@@ -49,7 +49,7 @@ def test_what_is_lost_comes_back_within_half_a_point_or_what_the_samples_can_tel
         study = rtlab.Study(model, data=sample.calibration, task=sample.task)
         study.add("v", precision=precision, backend="onnxruntime", calibrator=calibrator or None)
         study.run(["v"], compare=False)
-        found = study.repair("v", MAX_DROP, runs=RUNS)
+        found = study.accuracy.repair("v", MAX_DROP, runs=RUNS)
         assert found.enough, (name, precision, calibrator)
         assert found.runs <= RUNS
         assert not found.kept_high or name == "fp16_overflow"

@@ -33,7 +33,7 @@ def report(care, tmp_path_factory) -> Path:
     study.add("fp32")
     study.add("fp16")
     study.add("int8", calibrator="minmax")
-    return study.run().to_html(tmp_path_factory.mktemp("report") / "report.html")
+    return study.run().report(tmp_path_factory.mktemp("report") / "report.html")
 
 
 def test_a_report_of_three_variants_is_small(care, report) -> None:

@@ -50,7 +50,7 @@ def test_all_places_are_estimated_in_a_few_plain_inferences(name: str, bound: fl
     study = Study(sample.model, data=sample.calibration)
     study.add("int8", calibrator="minmax", backend="onnxruntime")
     names = list_float_outputs(sample.model)
-    graph = build_estimator(sample.model, study.prepare("int8").emulation, names, 1, "only")
+    graph = build_estimator(sample.model, study.calibration.prepare("int8").emulation, names, 1, "only")
     assert graph is not None
     assert {} == dict(graph.stopped)
     batch = next(sample.calibration.batches(sample.model, 1))
@@ -72,7 +72,7 @@ def test_the_first_list_comes_soon(name: str, seconds: float, care) -> None:
     get_evaluator()
     began = time.monotonic()
     study.add("int8", calibrator="minmax", backend="onnxruntime")
-    found = study.sensitivity("int8", budget_s=seconds / 2)
+    found = study.accuracy.sensitivity("int8", budget_s=seconds / 2)
     assert found.ranking
     assert any(g.verified is not None for g in found.ranking)
     assert time.monotonic() - began <= care.most(seconds)

@@ -92,7 +92,7 @@ def test_advice_covers_a_network_in_a_minute(care, record_property, name) -> Non
     study = rtlab.Study(sample.model, data=sample.calibration)
     study.add("fp32", precision="fp32", target="sm86", backend="tensorrt-rtx")
     study.run(compare=False)
-    found = study.advise("fp32", seconds=care.most(60.0))
+    found = study.fusion.advise("fp32", seconds=care.most(60.0))
     record_property(
         "missed, asked, builds, seconds", (found.missed, found.asked, found.builds, found.seconds)
     )

@@ -42,7 +42,7 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     assert word in page.inner_text(f"{PANEL} table")
     # A row selects the place in the graph, and is the cause that the panel tells of in full.
     page.click(f"{PANEL} [data-row] >> nth=0")
-    first = f"study.snapshot().diagnoses[{worse!r}].findings[0]"
+    first = f"study.state.diagnoses[{worse!r}].findings[0]"
     # Nothing is selected until the page has said so.
     lab.wait_python(f"explorer.state.selection[:1] == ({first}.nodes[0],)")
     # The guilty are seen at a glance: what nodes do to the outputs colours them from now on.
@@ -57,10 +57,10 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
         page.click(f'{PANEL} [data-work="channels"]')
         channels = f'{EXPLORER} [data-panel="channels"]'
         page.wait_for_selector(f"{channels} [data-row]", timeout=60_000)
-        assert lab.python(f"[{first}.value] == [*study.snapshot().channels[{worse!r}]]")
+        assert lab.python(f"[{first}.value] == [*study.state.channels[{worse!r}]]")
         show(shown, "accuracy", "diagnosis")
     page.click(f'{PANEL} [data-work="treat"]:has-text("{label}") >> nth=0')
-    lab.wait_python(f"explorer.state.variant != {worse!r} and explorer.state.variant in study.results")
+    lab.wait_python(f"explorer.state.variant != {worse!r} and explorer.state.variant in study")
     lab.wait_python(f"(s := study[explorer.state.variant].score) is not None and s.value > {good}")
     assert [] == lab.console_errors
 
@@ -84,5 +84,5 @@ def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> N
     lab.wait_python("not explorer.build['running']")
     page.click(f'{mark} [data-control="all-samples"]')
     page.wait_for_selector(mark, state="detached")
-    lab.wait_python(f"study['int8'].score.samples == {whole} and not study.chosen")
+    lab.wait_python(f"study['int8'].score.samples == {whole} and not study.state.selected_samples")
     assert [] == lab.console_errors

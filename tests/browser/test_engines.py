@@ -92,7 +92,7 @@ def test_files_chosen_or_dropped_together_become_one_engine(opened) -> None:
     page, lab = shown.page, shown.lab
     files = [engines.RESIDUAL / f"engine.{kind}.json" for kind in ("graph", "profile", "timing")]
     choose_files(shown, *files)
-    lab.wait_python("len(study.results) == 2 and not explorer.build['running']")
+    lab.wait_python("len(study) == 2 and not explorer.build['running']")
     assert lab.python("explorer.failure is None")
     rows = json.loads(files[1].read_text(encoding="utf-8"))[1:]
     name = lab.python("explorer.state.variant")
@@ -102,7 +102,7 @@ def test_files_chosen_or_dropped_together_become_one_engine(opened) -> None:
     lab.wait_python("explorer.failure is not None and not explorer.build['running']")
     assert "ReadError" == lab.python("explorer.failure['kind']")
     page.wait_for_selector(f'{EXPLORER} [data-control="failure"]')
-    assert 2 == lab.python("len(study.results)")
+    assert 2 == lab.python("len(study)")
     page.click(f'{EXPLORER} [data-control="dismiss"]')
 
     # The same from the file manager, dropped anywhere on the Explorer.
@@ -116,8 +116,6 @@ def test_files_chosen_or_dropped_together_become_one_engine(opened) -> None:
         }""",
         {p.name: p.read_text(encoding="utf-8") for p in files[:2]},
     )
-    lab.wait_python(
-        "len(study.results) == 3 and not explorer.build['running'] or explorer.failure is not None"
-    )
+    lab.wait_python("len(study) == 3 and not explorer.build['running'] or explorer.failure is not None")
     assert lab.python("explorer.failure") is None
     assert lab.python("study[explorer.state.variant].recorded")

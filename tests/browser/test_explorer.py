@@ -107,7 +107,7 @@ def test_cancel_ends_a_build_and_keeps_the_picture(explorer, lab_page) -> None:
     lab_page.page.click(f'{EXPLORER} [data-control="cancel"]')
     lab_page.wait_python("not explorer.build['running']")
     assert lab_page.python("explorer.failure") is None
-    assert [] == lab_page.python("list(explorer.study.results)")
+    assert [] == lab_page.python("list(explorer.study)")
     assert [] == lab_page.console_errors
 
 

@@ -34,7 +34,7 @@ def test_from_nothing_observed_to_the_calibrator_that_the_task_wants(opened) -> 
     assert "898 samples" in page.inner_text(f"{EXPLORER} .rt-calibration")
 
     # A row selects the nodes that read the tensor, in the browser and in the kernel; its histogram has every threshold.
-    value = lab.python("list(study.calibration.ranges.values)")[2]
+    value = lab.python("list(study.state.calibration.ranges.values)")[2]
     page.click(f'{EXPLORER} [data-row="{value}"]')
     readers = lab.python(
         "sorted(n.id for n in sample.model.top if "
@@ -46,10 +46,10 @@ def test_from_nothing_observed_to_the_calibrator_that_the_task_wants(opened) -> 
 
     # Ranked on the task, with minmax last by far on this sample.
     page.click(f'{EXPLORER} [data-control="rank"]')
-    lab.wait_python("bool(study.calibration.ranking)")
+    lab.wait_python("bool(study.state.calibration.ranking)")
     idle(shown)
-    best = lab.python("str(study.calibration.ranking[0].calibrator)")
-    assert "minmax" == lab.python("str(study.calibration.ranking[-1].calibrator)")
+    best = lab.python("str(study.state.calibration.ranking[0].calibrator)")
+    assert "minmax" == lab.python("str(study.state.calibration.ranking[-1].calibrator)")
     row = f'{EXPLORER} [data-rank="{best}"]'
     page.wait_for_selector(row)
 
@@ -111,7 +111,7 @@ def test_findings_lead_to_nodes_and_are_repaired(opened) -> None:
     # One fix alone; what is left stays in view.
     page.check(f'{EXPLORER} [data-finding="{first[0]}"] input')
     page.click(f'{EXPLORER} [data-control="repair"]')
-    lab.wait_python("explorer.study is not study and bool(explorer.study.results)")
+    lab.wait_python("explorer.study is not study and bool(explorer.study)")
     idle(shown)
     left = lab.python("[f.id for f in explorer.study.findings()]")
     assert count - 1 == len(left)
@@ -119,8 +119,8 @@ def test_findings_lead_to_nodes_and_are_repaired(opened) -> None:
     lab.python("explorer.__dict__.__setitem__('once', explorer.study)")
     layers = lab.python("len(study['fp32'].engine.layers)")
     page.click(f'{EXPLORER} [data-control="repair-all"]')
-    lab.wait_python("explorer.study is not explorer.once and bool(explorer.study.results)")
+    lab.wait_python("explorer.study is not explorer.once and bool(explorer.study)")
     idle(shown)
     assert lab.python("[f.id for f in explorer.study.findings() if f.fixable]") == []
-    assert lab.python("len(next(iter(explorer.study.results.values())).engine.layers)") <= layers
+    assert lab.python("len(next(iter(explorer.study.values())).engine.layers)") <= layers
     assert count == lab.python("len(study.findings())")

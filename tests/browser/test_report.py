@@ -62,7 +62,7 @@ def study() -> Study:
 
 @pytest.fixture(scope="module")
 def path(study, tmp_path_factory) -> Path:
-    return study.to_html(tmp_path_factory.mktemp("a folder with spaces") / "report é #1.html")
+    return study.report(tmp_path_factory.mktemp("a folder with spaces") / "report é #1.html")
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_picture_says_which_rows_of_a_long_table_it_has(opened, tmp_path) -> N
     (tmp_path / "layers.json").write_text(json.dumps({"Layers": layers, "Bindings": []}))
     study = Study(load(tiny_model().bytes(), name="tiny"))
     study.read("x", layers=tmp_path / "layers.json")
-    page = opened(study.to_html(tmp_path / "report.html")).page
+    page = opened(study.report(tmp_path / "report.html")).page
     page.click(f'{REPORT} [data-tab="table"]')
     page.wait_for_selector(f"{REPORT} [data-layer]")
     _, said = saved_svg(page, tmp_path)
@@ -230,7 +230,7 @@ STEPS = [
 
 @pytest.mark.slow
 def test_a_presentation_is_played_from_the_file(opened, study, tmp_path) -> None:
-    page = opened(study.to_html(tmp_path / "report.html", steps=STEPS)).page
+    page = opened(study.report(tmp_path / "report.html", steps=STEPS)).page
     words = f'{REPORT} [data-control="words"]'
     page.click(f'{REPORT} [data-control="contents"]')
     page.click(f'{REPORT} [data-step="1"] button')

@@ -56,13 +56,13 @@ def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
     page.wait_for_selector(f'{where} button:has-text("Ask the compiler")')
     page.click(f'{where} [data-work="why"]')
     page.wait_for_selector(f'{where} button:has-text("Ask again")')
-    told = lab.python("study.why('conv2', 'bn2', variant='fp32').text")
+    told = lab.python("study.fusion.why('conv2', 'bn2', variant='fp32').text")
     assert "a graph output" in told
     assert "a graph output" in page.inner_text(f"{where} .rt-lead")
     assert "do not mark" in page.inner_text(f"{where} table")
     page.click(f'{where} [data-work="remedy"]')
-    lab.wait_python("'fp32 rewritten' in study.results and explorer.state.variant == 'fp32 rewritten'")
-    assert ["fold bn2"] == lab.python("[str(r) for r in study.variants['fp32 rewritten'].rewrites]")
+    lab.wait_python("'fp32 rewritten' in study and explorer.state.variant == 'fp32 rewritten'")
+    assert ["fold bn2"] == lab.python("[str(r) for r in study.state.variants['fp32 rewritten'].rewrites]")
     assert [] == lab.console_errors
 
 

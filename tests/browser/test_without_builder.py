@@ -48,7 +48,7 @@ def test_an_own_model_shows_onnx_runtime_and_what_would_bring_more(shown, tmp_pa
     """What is missing and how to get it; a sample has its recorded builds; a recording opens on its own model."""
     lab, page = shown.lab, shown.page
     assert lab.python("explorer.failure") is None
-    assert "ONNX Runtime" in lab.python("next(iter(explorer.study.facts.values())).engine.title")
+    assert "ONNX Runtime" in lab.python("next(iter(explorer.study.state.results.values())).engine.title")
     assert "drop the file here" in notice(shown)
 
     lab.python("explorer.load('digits_inception') and 0")
@@ -75,4 +75,4 @@ def test_an_own_model_shows_onnx_runtime_and_what_would_bring_more(shown, tmp_pa
     lab.wait_python("explorer.study.model.name == 'digits_lstm' and not explorer.build['running']")
     shown.ready()
     assert lab.python("explorer.failure") is None
-    assert lab.python("next(iter(explorer.study.facts.values())).recorded")
+    assert lab.python("next(iter(explorer.study.state.results.values())).recorded")

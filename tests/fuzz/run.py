@@ -178,7 +178,11 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     shown: list[typing.Any] = []
 
     def explorer() -> typing.Any:
-        if not shown or "fp32" not in shown[-1].study.facts or shown[-1].study.model.name != sample.name:
+        if (
+            not shown
+            or "fp32" not in shown[-1].study.state.results
+            or shown[-1].study.model.name != sample.name
+        ):
             study = rtlab.Study(sample)
             study.add("fp32", target="cpu", backend="onnxruntime")
             shown[:] = [study.run(budget_s=0).explore(files=[folder])]
@@ -203,7 +207,7 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
             study.findings()
 
     def read(data: bytes, name: str) -> None:
-        for result in rtlab.read(written(data, name)).results.values():
+        for result in rtlab.read(written(data, name)).values():
             _ = result.findings, result.coverage, result.table()
 
     def samples(data: bytes) -> None:

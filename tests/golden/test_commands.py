@@ -292,11 +292,13 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
 def test_a_repair_is_scored_on_data(changes: Any, labels: Any, capsys: Any, monkeypatch: Any) -> None:
     """Without labels the answers of fp32 count; what needs no repair is written as it is."""
     study = mock.Mock(data=rtlab.CalibrationData.of({"x": np.zeros((6, 3), np.float32)}))
-    study.repair.return_value = mock.Mock(changes=changes, repaired="int8 repaired", text=lambda: "all of it")
+    study.accuracy.repair.return_value = mock.Mock(
+        changes=changes, repaired="int8 repaired", text=lambda: "all of it"
+    )
     monkeypatch.setattr(opening, "build_study", lambda *_: study)
     command = ["repair", "M", "-o", "out", "--data", "d.npz", *labels, "--max-drop", "3", "--metric", "top-2"]
     assert main([*command, "--seconds", "7"]) == 0
-    study.repair.assert_called_once_with("int8", 3.0, budget_s=7.0)
+    study.accuracy.repair.assert_called_once_with("int8", 3.0, budget_s=7.0)
     study.export.assert_called_once_with("int8 repaired" if changes else "int8", "out")
     assert (np.array_equal(study.task.labels, np.arange(6)), study.task.metric) == (bool(labels), "top-2")
     assert capsys.readouterr().out.startswith("all of it\nwrote ")

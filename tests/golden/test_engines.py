@@ -382,7 +382,7 @@ def check_layers(result: Any, model: Any, found: Mapping[str, Any], done: Mappin
 def test_layers_are_where_their_labels_and_cards_say(subject: str) -> None:
     """In INT8 a kernel that quantizes bears the label of the convolution; the layer that convolves alone says Conv."""
     study = scenes.study(subject)
-    for result in study.results.values():
+    for result in study.values():
         check_labels(result)
         if study.model.nodes:
             check_reasons(result, study.model)
@@ -395,7 +395,7 @@ def test_layers_are_where_their_labels_and_cards_say(subject: str) -> None:
 
 @scenes.subjects
 def test_nothing_overlaps_in_memory_and_no_step_begins_too_early(subject: str) -> None:
-    for result in scenes.study(subject).results.values():
+    for result in scenes.study(subject).values():
         try:
             check_plan(result.engine, result.memory())
         except VariantError:
@@ -406,7 +406,7 @@ def test_nothing_overlaps_in_memory_and_no_step_begins_too_early(subject: str) -
 @scenes.subjects
 def test_findings_quote_layers_and_differences_hold_each_once(subject: str) -> None:
     study = scenes.study(subject)
-    first, *rest = study.results.values()
+    first, *rest = study.values()
     for result in (first, *rest):
         check_findings(result, study.model)
     for result in rest:
@@ -419,14 +419,14 @@ def test_work_is_what_sizes_say(subject: str) -> None:
     found = works(study.model)
     countable = [n for n in study.model.top if n.op not in {"Constant", "If"}]
     assert check_nodes(subject, found) >= 0.8 * len(countable)
-    for result in study.results.values():
+    for result in study.values():
         check_layers(result, study.model, found, layer_works(result.engine, result.mapping, study.model))
 
 
 @scenes.subjects
 def test_the_higher_of_two_roofs_bounds_a_layer(subject: str) -> None:
     """Bytes by the bandwidth or operations by the rate, whichever takes longer; starting it takes all the same."""
-    for result in scenes.study(subject).results.values():
+    for result in scenes.study(subject).values():
         if (found := result.estimate) is None:
             continue
         starts = set()

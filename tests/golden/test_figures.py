@@ -15,9 +15,9 @@ from rtlab.web.report import _simplify_trace
 @scenes.of(("cpu", "written"))
 def test_every_chart_of_a_panel_is_a_plotly_figure_with_the_data_of_the_page(subject) -> None:
     study = scenes.study(subject)
-    first, *others = study.results
+    first, *others = study
     last = others[-1] if others else first
-    context = PanelContext(study.snapshot(), study.facts_of(last), study.facts_of(first) if others else None)
+    context = PanelContext(study.state, study[last].facts, study[first].facts if others else None)
     for name in panels.PANELS:
         figures = panels.render_panel(name, context)["figures"]
         for i, figure in enumerate(figures):

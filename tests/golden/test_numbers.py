@@ -74,7 +74,7 @@ def test_thresholds_are_those_of_the_values(subject: str) -> None:
     """A scale that is wrong by a factor of two costs an INT8 model a bit everywhere."""
     study = scenes.study(subject)
     quantized = study["int8"].prepared.scales
-    ranges = study.ranges()
+    ranges = study.calibration.observe().ranges
     batches = list(study.data.batches(study.model))
     made = values(study.model, [v for v in quantized if v not in study.model.inputs], batches)
     made |= {v: np.concatenate([b[v] for b in batches]) for v in quantized if v in study.model.inputs}
@@ -100,7 +100,7 @@ def test_thresholds_are_those_of_the_values(subject: str) -> None:
 def test_the_guilty_are_those_whose_rounding_alone_changes_the_outputs() -> None:
     """Q and DQ by hand where one node reads: energy of error by that of the output, the mean of samples and outputs."""
     study = scenes.sample("two_outputs")
-    ready = study.prepare("int8", precision="int8", calibrator="minmax")
+    ready = study.calibration.prepare("int8", precision="int8", calibrator="minmax")
     search = SensitivitySearch(
         "int8", study.model, ready.emulation, study.data, by="quantizer", verify=None, reach=2
     )
@@ -146,7 +146,7 @@ def rounded_at(node: str, position: int, scale: float) -> onnx.ModelProto:
 def test_channels_lose_what_numpy_says() -> None:
     study = scenes.on_cpu("digits_outlier")
     value = "/blocks/3/pointwise/Relu_output_0"
-    found = study.channels("int8", value)
+    found = study.accuracy.channels("int8", value)
     batches = list(study.task.data.batches(study.model))
     ready = study["int8"].prepared
     right, got = (values(m, [value], batches)[value] for m in (study.model, ready.emulation))
@@ -163,7 +163,7 @@ def test_a_check_breaks_where_the_drop_is_over_the_limit() -> None:
     with scenes.timeless():
         drop = study["fp32"].score.value - study["int8"].score.value
         for limit, broken in ((drop + 0.5, False), (drop - 0.5, drop > 0.5)):
-            found = study.check("int8", max_drop=max(limit, 0.0))
+            found = study.accuracy.check("int8", max_drop=max(limit, 0.0))
             assert broken == ("accuracy" in found.broken)
 
 
@@ -173,5 +173,5 @@ def test_a_recipe_makes_the_same_variant_again() -> None:
     told = sample.ask("recipe", variant="int8").result.python.replace("study.run()", "")
     made: dict[str, Any] = {}
     exec(told, made)  # noqa: S102 - it is rtlab's own answer
-    assert sample.variants["int8"] == made["study"].variants["int8"]
+    assert sample.state.variants["int8"] == made["study"].state.variants["int8"]
     assert sample.data.count == made["study"].data.count

@@ -32,7 +32,7 @@ shown = scenes.of(SHOWN)
 
 def context(subject: str, settings: Mapping[str, str]) -> PanelContext:
     study = scenes.study(subject)
-    return PanelContext(study.snapshot(), study.facts_of(SHOWN[subject][0]), study.facts_of("fp32"), settings)
+    return PanelContext(study.state, study[SHOWN[subject][0]].facts, study["fp32"].facts, settings)
 
 
 @shown
@@ -67,7 +67,7 @@ def test_panels_are_those_of_the_file(subject: str, question: str, golden: Any) 
 
 @scenes.of(("written", "digits_outlier", "cpu"))
 def test_reports_in_markdown_are_those_of_the_file(subject: str, golden: Any, tmp_path: Any) -> None:
-    text = scenes.study(subject).to_markdown(tmp_path / "report.md").read_text(encoding="utf-8")
+    text = scenes.study(subject).report(tmp_path / "report.md").read_text(encoding="utf-8")
     head = next(iter(scenes.sections(subject, lambda *_: None)))
     golden(f"page/{subject}.md.json", {head: anonymous(text, tmp_path).splitlines()})
 

@@ -41,7 +41,7 @@ OF_SAMPLES = ("int8-auto", "int8-tensor", "int8-all", "int8-sparse", "mixed", "f
 
 def prepared(study: Any, name: str) -> Any:
     choice = CHOICES[name]
-    return study.prepare(name, **{"target": "sm89", **choice})
+    return study.calibration.prepare(name, **{"target": "sm89", **choice})
 
 
 @pytest.mark.xdist_group("two_outputs")
@@ -94,16 +94,17 @@ def test_what_is_written_for_other_builders_is_what_the_file_says(golden: Any, t
     prepared(study, "int8")
     done = study.export("int8", tmp_path / "model.onnx", cache=tmp_path / "scales.cache")
     files = {p.name: p.read_text() for p in (done.scales, done.cache)}
-    again = study.prepare("again", precision="int8", scales=str(done.cache), target="sm89")
+    again = study.calibration.prepare("again", precision="int8", scales=str(done.cache), target="sm89")
     commands = [c.replace(str(tmp_path), "FOLDER") for c in done.commands]
-    sparse = study.sparse_weights()
+    sparse = study.calibration.sparse_weights()
     nodes = {
-        n.id: {"weights": study.weights(n.id), "values": study.activations(n.id)} for n in study.model.top[:6]
+        n.id: {"weights": study.calibration.weights(n.id), "values": study.calibration.activations(n.id)}
+        for n in study.model.top[:6]
     }
     golden(
         "prepared/files.json",
         {"files": files, "commands": commands, "again": again.scales, "sparse": sparse, "nodes": nodes,
-         "rewrites": [str(r) for r in study.rewrites()]},
+         "rewrites": [str(r) for r in study.fusion.rewrites()]},
         rel=1e-4,
     )  # fmt: skip
 
@@ -114,7 +115,7 @@ def test_rewritten_models_are_those_of_the_file(name: str, golden: Any) -> None:
     study = scenes.sample(name)
     forms: dict[str, Any] = {}
     for kind in ("fold", "pool", "drop", "merge", "mend", "release"):
-        found = study.rewrites(kind)
-        ready = study.prepare(kind, precision="fp32", target="sm89", rewrites=found)
+        found = study.fusion.rewrites(kind)
+        ready = study.calibration.prepare(kind, precision="fp32", target="sm89", rewrites=found)
         forms[kind] = {"forms": [str(r) for r in found], "sums": summed(study, ready)}
     golden(f"prepared/{name}-rewritten.json", forms, rel=1e-3)

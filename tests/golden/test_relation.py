@@ -45,7 +45,7 @@ def groups(found: Difference) -> dict[str, Any]:
 @scenes.of(COMPARED)
 def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str, golden: Any) -> None:
     study = scenes.study(subject)
-    first, *_, last = study.results
+    first, *_, last = study
     one, two = study[first].engine, study[last].engine
     sections = {
         "known": compared(study, one, two),

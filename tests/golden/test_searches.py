@@ -20,9 +20,11 @@ from answers import refusable, without
 from nets import fp32_proto
 from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
+from rtlab.analyses.variants.variations import list_variations
 from rtlab.backends.bench import OrtBench
 from rtlab.core.engine import Engine
 from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.quantize.existing_qdq import find_quantized_nodes
 from rtlab.testing import tiny_model
 from ruled import Ruled
 from snapshots import plain
@@ -100,17 +102,17 @@ def timeless() -> Iterator[None]:
 
 
 def sensitivity(**how: Any) -> Search:
-    return lambda made: made.sensitivity("int8", budget_s=600, **how)
+    return lambda made: made.accuracy.sensitivity("int8", budget_s=600, **how)
 
 
 def channels(value: str) -> Search:
-    return lambda made: made.channels("int8", value)
+    return lambda made: made.accuracy.channels("int8", value)
 
 
 def ask(search: Search, question: str, variant: str = "int8", baseline: str = "fp32") -> Search:
     def both(made: rtlab.Study) -> Any:
         found, answer = search(made), made.ask(question, variant=variant, baseline=baseline).result
-        context = PanelContext(made.snapshot(), made.facts_of(variant), made.facts_of(baseline), {})
+        context = PanelContext(made.state, made[variant].facts, made[baseline].facts, {})
         told = {"answer": answer, "panel": panels.render_panel(question, context)}
         return told if found is answer else {"made": found, **told}
 
@@ -118,37 +120,41 @@ def ask(search: Search, question: str, variant: str = "int8", baseline: str = "f
 
 
 def checked(made: rtlab.Study) -> Any:
-    first = made.check("fp32")
+    first = made.accuracy.check("fp32")
     every = ("fusion", "precision", "findings")
     limits = {"max_drop": 0.1, "max_latency_regression": 5.0, "fail_on": every}
     return {
         "first": first,
         "record": json.loads(first.record.text()),
-        "same": made.check("fp32", against=first.record, **limits),
-        "other": made.check("int8", against=first.record, **limits, sure=True),
+        "same": made.accuracy.check("fp32", against=first.record, **limits),
+        "other": made.accuracy.check("int8", against=first.record, **limits, sure=True),
     }
 
 
 def why(*nodes: str, variant: str = "newer") -> Search:
-    return lambda made: made.why(*nodes, variant=variant, seconds=600, builds=30, again=True)
+    return lambda made: made.fusion.why(*nodes, variant=variant, seconds=600, builds=30, again=True)
 
 
 def bisect(made: rtlab.Study) -> Any:
-    return made.bisect("older", "newer", seconds=600)
+    return made.fusion.bisect("older", "newer", seconds=600)
 
 
 def varied(made: rtlab.Study) -> Any:
-    return {name: made.varied(name) for name in made.variants}
+    state, nodes = made.state, find_quantized_nodes(made.model)
+    return {n: list_variations(n, v, state.results.get(n), nodes) for n, v in state.variants.items()}
 
 
 def repair(made: rtlab.Study) -> Any:
-    return {f"{drop}": made.repair("int8", drop, runs=12, budget_s=600, again=True) for drop in (0.5, 40.0)}
+    return {
+        f"{drop}": made.accuracy.repair("int8", drop, runs=12, budget_s=600, again=True)
+        for drop in (0.5, 40.0)
+    }
 
 
 def treated(made: rtlab.Study) -> Any:
-    made.diagnose("int8")
-    name = made.treat("int8", as_="treated")
-    return {"name": name, "variant": str(made.variants[name])}
+    made.accuracy.diagnose("int8")
+    name = made.calibration.transform("int8", as_="treated")
+    return {"name": name, "variant": str(made.state.variants[name])}
 
 
 SEARCHES: Mapping[str, tuple[str, Search]] = {
@@ -159,23 +165,24 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
             "only quantizer": sensitivity(by="quantizer", verify=None),
             "released node": sensitivity(asks="released", verify=0),
             "released quantizer": sensitivity(asks="released", by="quantizer"),
-            "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
+            "diagnosis": ask(lambda made: made.accuracy.diagnose("int8"), "diagnosis"),
             "channels": ask(channels("relu"), "channels"),
-            "rank": lambda made: made.rank(("minmax", "entropy", "percentile(99)")),
-            "sweep": ask(lambda made: made.sweep("int8", (1, 2, 8)), "batches"),
-            "tune": lambda made: made.tune(budget_s=60, threads=(1, 2)),
+            "rank": lambda made: made.calibration.rank(("minmax", "entropy", "percentile(99)")),
+            "sweep": ask(lambda made: made.tuning.batch_sizes("int8", (1, 2, 8)), "batches"),
+            "tune": lambda made: made.tuning.tune(budget_s=60, threads=(1, 2)),
             "varied": varied,
             "check": checked,
         },
         "digits_outlier": {
-            "labels": sensitivity(loss="labels"), "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
+            "labels": sensitivity(loss="labels"),
+            "diagnosis": ask(lambda made: made.accuracy.diagnose("int8"), "diagnosis"),
             "channels": ask(channels("/blocks/3/pointwise/Relu"), "channels"), "repair": ask(repair, "repair"),
-            "treated": treated, "rank": lambda made: made.rank(("minmax", "percentile", "mse")),
+            "treated": treated, "rank": lambda made: made.calibration.rank(("minmax", "percentile", "mse")),
         },
         "digits_gru": {
             "only quantizer": sensitivity(by="quantizer"),
             "check": checked,
-            "sweep": ask(lambda made: made.sweep("fp32", (1, 4)), "batches", "fp32"),
+            "sweep": ask(lambda made: made.tuning.batch_sizes("fp32", (1, 4)), "batches", "fp32"),
         },
         "rtx": {
             "why apart": why("right/Conv", "join/Concat", variant="fp32"),
@@ -186,7 +193,7 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
             "why reader": why("Add3", "Relu4"),
             "why never": why("Relu1", "Exp2"),
             "why step": why("Relu7"),
-            "advise": ask(lambda made: made.advise("newer", seconds=600), "why", "newer", "older"),
+            "advise": ask(lambda made: made.fusion.advise("newer", seconds=600), "why", "newer", "older"),
             "bisect": ask(bisect, "bisection", "newer", "older"),
         },
     }.items()

@@ -11,13 +11,14 @@ import pytest
 import rtlab
 import scenes
 from answers import refusable, without
+from rtlab.analyses.study_state import SampleSelection
+from rtlab.backends.files.inspector import layers_json
 from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, RtlabError
 from rtlab.web.page import charts, chrome, controls, table
 from rtlab.web.page.document import document
 from rtlab.web.page.graph import engine_view, source_graph
-from rtlab.web.page.layers import layers_json
 from rtlab.web.page.steps import parse_steps
 from snapshots import plain
 
@@ -63,8 +64,8 @@ def drawn(study: Any, facts: Any, built: bool) -> dict[str, Any]:
 @scenes.subjects
 def test_graphs_and_their_numbers_are_those_of_the_file(subject: str, golden: Any) -> None:
     study, built = scenes.study(subject), subject in {*scenes.SAMPLES, "cpu", "two_outputs"}
-    *_, name = study.results
-    facts = study.facts_of(name)
+    *_, name = study
+    facts = study[name].facts
     compiler = scenes.head(facts).partition(" · ")[2]
     told = without(
         plain(document(facts, study.model, {name: "a title"})), LEFT_OUT | (RUN_TOLD if built else set())
@@ -98,10 +99,10 @@ def around(study: Any, name: str, building: str = "") -> dict[str, Any]:
 @pytest.mark.xdist_group("written")
 def test_what_stands_around_the_graphs_is_what_the_file_says(golden: Any) -> None:
     """Of a study whose variants failed, are being built, or nobody has built; and of profiles that lack something."""
-    study = scenes.study("written").snapshot()
-    facts = study.facts["fp16"]
+    study = scenes.study("written").state
+    facts = study.results["fp16"]
     profile, error = facts.profile, BuildError("Cannot build: <b>. Try again.", details="a trace")
-    missing = {k: v for k, v in study.facts.items() if k == "fp32"}
+    missing = {k: v for k, v in study.results.items() if k == "fp32"}
     profiles = {
         "some layers": {"samples": dict([*profile.samples.items()][1:3])},
         "no layers": {"samples": {}},
@@ -113,12 +114,13 @@ def test_what_stands_around_the_graphs_is_what_the_file_says(golden: Any) -> Non
     assert len(table.failure(BuildError("", details="x" * 20_010))["details"]) == 20_000
     sections = {"as it is": around(study, "int8")}
     sections["failed"] = around(
-        dataclasses.replace(study, facts=missing, failures={"int8": error}), "int8", "fp16"
+        dataclasses.replace(study, results=missing, failures={"int8": error}), "int8", "fp16"
     )
-    sections["chosen"] = around(dataclasses.replace(study, chosen=(1, 2)), "fp32")
+    selection = SampleSelection((1, 2), study.data, study.task)
+    sections["chosen"] = around(dataclasses.replace(study, selection=selection), "fp32")
     for name, fields in profiles.items():
         odd = dataclasses.replace(facts, profile=dataclasses.replace(profile, **fields))
-        told = around(dataclasses.replace(study, facts={**study.facts, "fp16": odd}), "fp16")
+        told = around(dataclasses.replace(study, results={**study.results, "fp16": odd}), "fp16")
         view = engine_view(odd, study.model)
         told |= {
             "overlays": [numbers(o) for o in view["overlays"]],

@@ -149,7 +149,7 @@ importlib.util.find_spec = lambda name, *rest: None if name.startswith("tensorrt
 import rtlab
 assert not rtlab.available()["tensorrt-rtx"].ok
 study = rtlab.Study(rtlab.testing.tiny_model())
-study.prepare("elsewhere", precision="fp4", target="sm120")
+study.calibration.prepare("elsewhere", precision="fp4", target="sm120")
 print(study.export("elsewhere", {str(tmp_path / "out.onnx")!r}).model)
 """
     assert str(tmp_path / "out.onnx") == python(code).strip()

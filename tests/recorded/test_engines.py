@@ -421,8 +421,8 @@ def list_steps(engine: Engine) -> Iterator[tuple[object, ...]]:
 def test_a_shipped_build_has_every_figure_of_its_recording(name: str) -> None:
     folder = HOME / RECORDINGS[name]
     kinds = {"layers": "engine.graph.json", "profile": "engine.profile.json", "times": "engine.timing.json"}
-    theirs = rtlab.read(**{k: folder / file for k, file in kinds.items()}).facts_of("engine")
-    ours = rtlab.read(*rtlab.samples.engine(name)).facts_of("engine")
+    theirs = rtlab.read(**{k: folder / file for k, file in kinds.items()})["engine"].facts
+    ours = rtlab.read(*rtlab.samples.engine(name))["engine"].facts
     assert list(list_steps(theirs.engine)) == list(list_steps(ours.engine))
     times = [[f.profile.samples[y.id][0] for y in f.engine.layers] for f in (theirs, ours)]
     np.testing.assert_allclose(*times, atol=1e-6)

@@ -154,5 +154,5 @@ def test_a_log_without_the_flag_lists_tactics_without_keys() -> None:
     assert ("node_conv2d", "node_relu") in {o.nodes for o in found}
     study = Study(make_empty_model())
     study.read("theirs", log=log)
-    pool = next(t for t in study.tactics("theirs") if t.layer == "node_max_pool2d")
+    pool = next(t for t in study.tuning.tactics("theirs") if t.layer == "node_max_pool2d")
     assert all(a.milliseconds <= b.milliseconds for a, b in zip(pool.timed, pool.timed[1:], strict=False))

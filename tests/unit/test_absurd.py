@@ -94,7 +94,7 @@ TOLD = {
     ),
     **{
         name: lambda r, s, n=name: json.dumps(
-            render_panel(n, PanelContext(s.snapshot(), r.facts)), allow_nan=False
+            render_panel(n, PanelContext(s.state, r.facts)), allow_nan=False
         )
         for name in PANELS
     },

@@ -73,14 +73,14 @@ def test_what_one_compiler_joins_and_the_other_does_not_is_found_with_the_fewest
 def test_what_is_refused_is_found(refusing: str) -> None:
     ops = ("Sigmoid", "Relu", "Sigmoid", "Relu", "Exp", "Relu", "Sigmoid", "Tanh", "Relu", "Exp", "Relu")
     pair = [Newer(refused={"Tanh"}), Ruled()]
-    found = study(chain(*ops), *(pair if refusing == "first" else reversed(pair))).bisect("old", "new")
+    found = study(chain(*ops), *(pair if refusing == "first" else reversed(pair))).fusion.bisect("old", "new")
     assert (refusing, ("Tanh7",)) == (found.refused, found.changes[0].nodes)
     assert "it refuses Tanh" in found.said
 
 
 def test_places_that_changed_alike_are_one_group_with_one_part() -> None:
     ops = ("Sigmoid", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Exp", "Add", "Tanh")
-    (change,) = study(chain(*ops), Older(), Newer()).bisect("old", "new").changes
+    (change,) = study(chain(*ops), Older(), Newer()).fusion.bisect("old", "new").changes
     assert (2, "Exp6") == (change.places, change.title)
     assert ("Exp1", "Add2", "Relu3", "Exp6", "Add7") == change.nodes
     assert ("Exp; Add", "Exp + Add") == (change.first, change.second)
@@ -107,7 +107,7 @@ class Narrow(Newer):
 
 def test_between_precisions_a_group_is_a_place_where_nodes_share_a_step_with_others() -> None:
     net = chain("Sigmoid", "Relu", "Exp", "Add", "Tanh")
-    found = study(net, Older(), Narrow(), precision="fp16").bisect("old", "new")
+    found = study(net, Older(), Narrow(), precision="fp16").fusion.bisect("old", "new")
     (change,) = found.changes
     assert ("Exp2", "Add3") == change.nodes
     assert "3 nodes keep their grouping" in found.text

@@ -12,7 +12,7 @@ import pytest
 
 from rtlab import cli
 from rtlab.core.progress import check
-from rtlab.study import measuring, runs
+from rtlab.study import measuring, runner
 from rtlab.testing import tiny_model
 
 CPU = ["--target", "cpu", "--backend", "onnxruntime"]
@@ -33,7 +33,7 @@ def endless(progress) -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "report", "check"])
 def test_a_build_that_is_too_long_ends_with_the_budget(model, tmp_path, monkeypatch, capsys, command) -> None:
-    monkeypatch.setattr(runs, "compile_variant", lambda _, progress: endless(progress))
+    monkeypatch.setattr(runner, "compile_variant", lambda _, progress: endless(progress))
     monkeypatch.chdir(tmp_path)
     began = time.monotonic()
     assert cli.main([command, model, *CPU, "--budget", "0.3"]) == 1
@@ -53,9 +53,9 @@ def test_a_stage_that_is_too_long_leaves_what_was_built(model, monkeypatch, caps
 
 @pytest.mark.slow
 def test_variants_that_were_built_in_time_are_reported(model, tmp_path, monkeypatch, capsys) -> None:
-    built = runs.compile_variant
+    built = runner.compile_variant
     slow = lambda job, progress: endless(progress) if job.name == "fp16" else built(job, progress)  # noqa: E731
-    monkeypatch.setattr(runs, "compile_variant", slow)
+    monkeypatch.setattr(runner, "compile_variant", slow)
     page = tmp_path / "r.html"
     command = ["report", model, *CPU, "--precision", "fp32", "--precision", "fp16", "-o", str(page)]
     assert cli.main([*command, "--budget", "2"]) == 0

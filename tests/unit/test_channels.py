@@ -34,7 +34,7 @@ def test_what_lies_beyond_a_threshold_is_counted_by_channel(study: Study) -> Non
     value = next(v for v in study["int8"].prepared.scales if v in study.model.producers)
     scales = dict(study["int8"].prepared.scales) | {value: Scale(0.5)}
     study.add("clipped", precision="int8", scales=scales, backend="onnxruntime")
-    told = study.channels("clipped", value)
+    told = study.accuracy.channels("clipped", value)
     x = computed(study.model, value, dict(next(study.data.batches(study.model, 80))))
     rows = np.moveaxis(x, told.axis, 0).reshape(len(told.channels), -1)
     assert told.threshold == 0.5
@@ -46,9 +46,9 @@ def test_what_lies_beyond_a_threshold_is_counted_by_channel(study: Study) -> Non
 def test_what_was_measured_before_a_cancel_is_kept(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtlab.experiments.channels.batch_size", lambda *_: 16)
     node = study.model.top[-1].id
-    assert 16 == study.channels("int8", node, progress=Stopping(1)).samples
+    assert 16 == study.accuracy.channels("int8", node, progress=Stopping(1)).samples
     with pytest.raises(Cancelled):
-        study.channels("int8", node, progress=Stopping())
+        study.accuracy.channels("int8", node, progress=Stopping())
 
 
 def test_of_a_sequence_the_features_are_channels() -> None:
@@ -56,4 +56,4 @@ def test_of_a_sequence_the_features_are_channels() -> None:
     made = Study(sample.model, data=sample.calibration.take(16))
     made.add("int8", calibrator="minmax", backend="onnxruntime")
     node = next(n for n in sample.model.top if n.op == "MatMul")
-    assert made.channels("int8", node.id).axis == -1
+    assert made.accuracy.channels("int8", node.id).axis == -1

@@ -15,12 +15,12 @@ def diagnosed(fault: Fault):
     data, choice = CalibrationData({"x": fault.fresh}, "fresh pictures"), dict(fault.choice)
     study = rtlab.Study(fault.model, data=fault.data, task=Task(data, fault.labels))
     if fault.amax:
-        ready = study.prepare("observed", **choice)
+        ready = study.calibration.prepare("observed", **choice)
         scales = {value: scale.amax * fault.amax.get(value, 1) for value, scale in ready.scales.items()}
         choice = {"precision": "int8", "scales": scales}
     study.add("v", backend="onnxruntime", **choice)
     study.run(["v"], compare=False)
-    return study.diagnose("v")
+    return study.accuracy.diagnose("v")
 
 
 @pytest.mark.slow(but="^(sample|overflow)$")
@@ -48,10 +48,10 @@ def test_a_region_that_leaves_fp16_is_pinned_as_a_whole():
     study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
     study.add("fp16", backend="onnxruntime")
     study.run(budget_s=math.inf)
-    found = study.diagnose("fp16").findings[0]
+    found = study.accuracy.diagnose("fp16").findings[0]
     region = tuple(f"/contrast/{op}" for op in ("ReduceSum", "Add", "Sqrt"))
     assert (found.rule, found.nodes) == ("fp16-overflow", region)
-    name = study.treat("fp16", found.id)
+    name = study.calibration.transform("fp16", found.id)
     study.run([name], budget_s=math.inf)
     assert study["fp16"].score.value < 20
     assert study[name].score.value == pytest.approx(98.22, abs=0.12)

@@ -57,8 +57,8 @@ def taken(study: Study, name: str) -> dict[str, int]:
 def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, release: str) -> None:
     cache = tmp_path / "timing.cache"
     study = _study(cache, FLAGS, compare=True)
-    table = study.tactics("base")
-    assert {"base": table} == study.listed
+    table = study.tuning.tactics("base")
+    assert {"base": table} == study.state.tactics
     assert list(taken(study, "base")) == [t.layer for t in table]
     for told in table:
         fastest = told.timed[0]
@@ -66,18 +66,18 @@ def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, 
         assert (0.25, "kernel_0", (told.layer,)) == (fastest.milliseconds, fastest.name, told.nodes)
     kept = cache.read_bytes()
     layer, second = table[1].layer, table[1].timed[2]
-    variant = study.force("base", {layer: second.tactic}, as_="slow one")
+    variant = study.tuning.force("base", {layer: second.tactic}, as_="slow one")
     assert tmp_path / "timing.slow_one.cache" == variant.options.timing_cache
-    assert (variant, "base") == (study.variants["slow one"], next(iter(study.variants)))
+    assert (variant, "base") == (study.state.variants["slow one"], next(iter(study.state.variants)))
     assert {"timing.cache", "timing.slow_one.cache"} == {p.name for p in tmp_path.iterdir()}
-    assert study.variants["base"] == dataclasses.replace(
+    assert study.state.variants["base"] == dataclasses.replace(
         variant, options=dataclasses.replace(variant.options, timing_cache=cache)
     )
     study.run()
     assert {**taken(study, "base"), layer: int(second.tactic, 0)} == taken(study, "slow one")
     assert kept == cache.read_bytes()
     # The second build timed nothing; what the first one timed tells the tactics of both.
-    again = study.tactics("slow one")
+    again = study.tuning.tactics("slow one")
     assert [layer] == [t.layer for t in again if t.cost != 0]
     assert (0.125, "kernel_2", second.tactic) == (
         again[1].cost, again[1].remembered.name, again[1].remembered.tactic,
@@ -90,7 +90,7 @@ def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, 
     ]
     assert 1 == sum(layer in g.nodes for g in found.groups)
     # From there the next one is forced.
-    chained = study.force("slow one", {table[0].layer: "kernel_1"}, as_="both")
+    chained = study.tuning.force("slow one", {table[0].layer: "kernel_1"}, as_="both")
     study.run(["both"])
     forced = {**taken(study, "slow one"), table[0].layer: int(table[0].timed[1].tactic, 0)}
     assert forced == taken(study, "both")
@@ -101,7 +101,7 @@ def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, 
 def test_what_cannot_be_forced_says_what_can(tmp_path: Path, release: str) -> None:
     cache = tmp_path / "timing.cache"
     study = _study(cache, FLAGS)
-    first = study.tactics("base")[0]
+    first = study.tuning.tactics("base")[0]
     good = {first.layer: first.timed[1].tactic}
     for said, wanted, more in (
         (f'"{first.layer}"', {"nothing": "0x1"}, {}),
@@ -114,16 +114,16 @@ def test_what_cannot_be_forced_says_what_can(tmp_path: Path, release: str) -> No
         ("cache", good, {"cache": cache}),
     ):
         with pytest.raises(VariantError, match=said):
-            study.force("base", wanted, **more)
-    assert ([cache], ["base"]) == (list(tmp_path.iterdir()), list(study.variants))
-    study.force("base", good, as_="one", cache=tmp_path / "mine")
+            study.tuning.force("base", wanted, **more)
+    assert ([cache], ["base"]) == (list(tmp_path.iterdir()), list(study.state.variants))
+    study.tuning.force("base", good, as_="one", cache=tmp_path / "mine")
     with pytest.raises(VariantError, match='"one"'):
-        study.force("base", good, as_="two", cache=tmp_path / "mine")
+        study.tuning.force("base", good, as_="two", cache=tmp_path / "mine")
     with pytest.raises(RtlabError, match="gone"):
-        study.force("base", good, as_="three", cache=tmp_path / "gone" / "x")
+        study.tuning.force("base", good, as_="three", cache=tmp_path / "gone" / "x")
     cache.unlink()
     with pytest.raises(ReadError):
-        study.tactics("base")
+        study.tuning.tactics("base")
 
 
 @needs_api
@@ -131,18 +131,18 @@ def test_what_cannot_be_forced_says_what_can(tmp_path: Path, release: str) -> No
 def test_without_an_editable_cache_it_is_told_how_to_keep_one(tmp_path, cache, flags, release) -> None:
     study = _study(tmp_path / cache if cache else None, flags)
     with pytest.raises(VariantError, match="EDITABLE_TIMING_CACHE"):
-        study.force("base", {"x": "0x1"})
+        study.tuning.force("base", {"x": "0x1"})
 
 
 def test_a_log_lists_its_tactics_and_cannot_be_forced() -> None:
     study = Study(make_empty_model())
     study.read("theirs", log=REGIONS)
-    found = study.tactics("theirs")
+    found = study.tuning.tactics("theirs")
     pool = next(t for t in found if t.layer == "pool")
     assert all(a.milliseconds <= b.milliseconds for a, b in zip(pool.timed, pool.timed[1:], strict=False))
     assert {("", None)} == {(t.key, t.remembered) for t in found}
     with pytest.raises(VariantError, match="files of another machine"):
-        study.force("theirs", {"pool": "0x1"})
+        study.tuning.force("theirs", {"pool": "0x1"})
 
 
 class Remembering:
@@ -166,7 +166,7 @@ class Remembering:
 def built() -> VariantResult:
     study = Study(tiny_model())
     study.add("fp32", target="cpu")
-    return study.run(compare=False).facts["fp32"]
+    return study.run(compare=False)["fp32"].facts
 
 
 def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: VariantResult) -> None:

@@ -44,12 +44,12 @@ def test_an_engine_that_runs_on_a_gpu_shows_its_own_times_and_its_own_errors(stu
 def test_an_engine_is_saved_opened_again_and_counted(study, tmp_path) -> None:
     study.add("fp32", backend="tensorrt", target="sm86")
     study.run(compare=False)
-    path = study.save_engine("fp32", tmp_path / "tiny.engine")
+    path = study.save_build("fp32", tmp_path / "tiny.engine", kind="engine")
     assert study["fp32"].engine.plan == path.read_bytes()
-    again = study.open("again", path)
+    again = study.read("again", plan=path)
     assert [y.name for y in study["fp32"].engine.layers] == [y.name for y in again.engine.layers]
     assert again.accuracy.worst(1)[0].sqnr > 60
-    counted = study.throughput("again", streams=2, seconds=0.2)
+    counted = study.tuning.throughput("again", streams=2, seconds=0.2)
     assert (2, "GPU") == (counted.streams, again.timing.processor)
     assert counted.inferences > 0
     batch = next(study.data.batches(study.model, 1))
@@ -76,17 +76,17 @@ def test_an_engine_of_another_machine_is_refused(study, tmp_path) -> None:
     path = tmp_path / "no.engine"
     path.write_bytes(b"nothing of the kind")
     with pytest.raises((Unavailable, RunError, ReadError), match=r"no\.engine"):
-        study.open("x", path)
-    assert "x" not in study.variants
+        study.read("x", plan=path)
+    assert "x" not in study.state.variants
 
 
 def test_without_a_gpu_opening_says_how_to_export(tmp_path) -> None:
     study = Study(tiny_model())
     with pytest.raises(Unavailable, match="exportLayerInfo"):
-        study.open("x", tmp_path / "model.engine")
+        study.read("x", plan=tmp_path / "model.engine")
     study.add("fp32", target="cpu")
     study.run(compare=False)
     with pytest.raises(RunError):
-        study.save_engine("fp32", tmp_path / "x.engine")
+        study.save_build("fp32", tmp_path / "x.engine", kind="engine")
     with pytest.raises(Unavailable):
-        study.throughput("fp32")
+        study.tuning.throughput("fp32")

@@ -54,21 +54,21 @@ def test_a_shared_scale_that_leaves_nothing_of_one_half_is_undone():
     """On a step of 640 / 127 every number below 2.5 is 0."""
     study = rtlab.Study(joined(640), data=data())
     (found,) = (f for f in study.findings() if f.rule == "concat")
-    made = study.repaired()
+    made = study.calibration.fix_qdq()
     assert [round(640 * STEP, 6), round(STEP, 6)] == scales(made)
     assert any("channels 8 to 15 of c0" in n and "on 16 samples" in n for n in made.notes)
     # Whoever names it gets the same answer.
-    assert scales(made) == scales(study.repaired([found.id]))
+    assert scales(made) == scales(study.calibration.fix_qdq([found.id]))
 
 
 def test_what_may_be_lost_is_for_the_user_to_say():
     """Scales of 1.5 and 1 shared cost 1.7 dB of 59.6."""
     study = rtlab.Study(joined(1.5), data=data())
-    assert 2 == len({*scales(study.repaired())})
-    made = study.repaired(max_loss=2)
+    assert 2 == len({*scales(study.calibration.fix_qdq())})
+    made = study.calibration.fix_qdq(max_loss=2)
     assert 1 == len({*scales(made)})
     assert ((), {}) == (made.notes, made.declined)
-    assert any("random" in n for n in rtlab.Study(joined(640)).repaired().notes)
+    assert any("random" in n for n in rtlab.Study(joined(640)).calibration.fix_qdq().notes)
 
 
 def test_a_harmful_repair_does_not_keep_back_those_behind_it() -> None:
@@ -82,15 +82,15 @@ def test_what_costs_nothing_on_a_trained_network_is_repaired():
     sample = rtlab.samples.load("digits_qat_misplaced")
     study = rtlab.Study(sample.model, data=sample.calibration)
     assert len(study.findings()) > 10
-    assert () == findings.check(study.repaired())
+    assert () == findings.check(study.calibration.fix_qdq())
 
 
 def test_a_missing_pair_is_a_loss_too():
     """FP32 at one factor of a product, 41.6 dB, or 38.1 dB with the pair that would make it INT8."""
     study = rtlab.Study(qdq.one_factor_in_fp32())
-    pairs = [sum(n.op == "QuantizeLinear" for n in m.top) for m in (study.model, study.repaired())]
+    pairs = [sum(n.op == "QuantizeLinear" for n in m.top) for m in (study.model, study.calibration.fix_qdq())]
     assert pairs[0] == pairs[1]
-    assert [] == [f.rule for f in findings.check(study.repaired(max_loss=6))]
+    assert [] == [f.rule for f in findings.check(study.calibration.fix_qdq(max_loss=6))]
 
 
 def test_a_model_of_open_sizes_is_repaired_and_its_notes_say_that_nothing_was_run() -> None:
@@ -100,6 +100,6 @@ def test_a_model_of_open_sizes_is_repaired_and_its_notes_say_that_nothing_was_ru
             if at > 1:
                 size.dim_param = f"{value.name}{at}"
     del proto.graph.value_info[:]
-    made = rtlab.Study(proto).repaired()
+    made = rtlab.Study(proto).calibration.fix_qdq()
     assert "concat" not in {f.rule for f in findings.check(made)}
     assert any("were not run" in n for n in made.notes)

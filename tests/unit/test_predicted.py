@@ -27,7 +27,7 @@ def study() -> rtlab.Study:
 
 
 def test_it_is_marked_wherever_it_stands_and_never_timed(study: rtlab.Study) -> None:
-    snapshot, result = study.snapshot(), study["classic"]
+    snapshot, result = study.state, study["classic"]
     chip = next(c for c in chrome.chips(snapshot, baseline="cpu") if c["id"] == "classic")
     assert (True, 15, None) == (chip["predicted"], chip["layers"], result.timing)
     told = chrome.status(snapshot, "classic")
@@ -45,16 +45,16 @@ def test_why_is_told_by_rule_with_its_source(study: rtlab.Study) -> None:
     model = study.model
     conv = next(n for n in model.top if n.op == "Conv")
     (after,) = model.consumers[conv.outputs[0]]
-    told = study.why(conv.id, after.id, variant="classic")
+    told = study.fusion.why(conv.id, after.id, variant="classic")
     assert ("fused", "predicted", 0) == (told.verdict, told.basis, told.builds)
     assert "Layer Fusion Catalog" in told.text
     assert "(predicted)" in study.explain(conv.id, variant="classic")
     pool = next(n for n in model.top if n.op == "MaxPool")
     maker = model.producers[pool.inputs[0]]
-    apart = study.why(maker.id, pool.id, variant="classic")
+    apart = study.fusion.why(maker.id, pool.id, variant="classic")
     assert apart.verdict in {"never", "blocked"}
     with pytest.raises(VariantError, match="predicted by rules"):
-        study.advise("classic")
+        study.fusion.advise("classic")
 
 
 def test_nobody_gets_one_unasked() -> None:
@@ -64,10 +64,10 @@ def test_nobody_gets_one_unasked() -> None:
 @pytest.mark.parametrize(("name", "other"), [("classic", "cpu"), ("cpu", "classic")])
 def test_beside_a_reported_engine_each_side_tells_its_own_origin(study, name: str, other: str) -> None:
     told = {"classic": "predicted", "cpu": "reported"}
-    study.bisect(other, name, builds=1)
-    kept = study.snapshot()
+    study.fusion.bisect(other, name, builds=1)
+    kept = study.state
     panel = panels.render_panel(
-        "bisection", PanelContext(kept, kept.facts[name], kept.facts[other], {"from": other})
+        "bisection", PanelContext(kept, kept.results[name], kept.results[other], {"from": other})
     )
     origins = {c["title"]: c["origin"] for c in panel["columns"]}
     assert (told[other], told[name]) == (origins["Before"], origins["After"])

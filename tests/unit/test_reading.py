@@ -12,6 +12,7 @@ import pytest
 import engines
 import rtlab
 from rtlab import Study
+from rtlab.backends.files.inspector import layers_json
 from rtlab.backends.reference import get_runner
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode, encode
@@ -21,7 +22,6 @@ from rtlab.web.page import chrome
 from rtlab.web.page.contract import EngineView
 from rtlab.web.page.document import document
 from rtlab.web.page.graph import engine_view
-from rtlab.web.page.layers import layers_json
 from shelf import load
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -71,7 +71,7 @@ def test_an_engine_without_its_model_is_shown_all_the_same(files, tmp_path) -> N
     assert all(o["reason"] for o in explorer.controls["precisions"])
     explorer.run().wait()
     assert "ONNX model" in explorer.failure["message"]
-    assert study.to_html(tmp_path / "report.html").stat().st_size > 100_000
+    assert study.report(tmp_path / "report.html").stat().st_size > 100_000
 
 
 def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
@@ -81,11 +81,11 @@ def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
     # Each node but the two constants of each of 35 Clips, and the flattening, which is a view.
     assert (101, 71) == (len({p.node for p in result.mapping.pairs}), len(result.mapping.missing))
     assert result.roofline("A100").estimated > 0
-    assert study.to_html(tmp_path / "report.html").is_file()
+    assert study.report(tmp_path / "report.html").is_file()
     # What needs a number says which file to bring.
     node = next(n for n in study.model.nodes if n.op == "Conv")
     study.add("fp32", backend="onnxruntime", target="cpu")
-    for refused in (lambda: study.weights(node.id), study.run, lambda: rtlab.load(paths[1])):
+    for refused in (lambda: study.calibration.weights(node.id), study.run, lambda: rtlab.load(paths[1])):
         with pytest.raises(ModelError, match=r"model\.weights|data file"):
             refused()
     # From a browser only its bytes come.
@@ -109,7 +109,9 @@ def test_a_log_of_decisions_replays_on_the_sample(tmp_path) -> None:
     assert ({"inferred"}, 0) == ({p.evidence for p in result.mapping.pairs}, result.coverage.declared)
     # What lists no layers is not exported: it could not be read again.
     with pytest.raises(VariantError):
-        rtlab.read(log=tmp_path / "googlenet.log").export_layers("engine", tmp_path / "layers.json")
+        rtlab.read(log=tmp_path / "googlenet.log").save_build(
+            "engine", tmp_path / "layers.json", kind="layers"
+        )
 
 
 def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
@@ -139,7 +141,7 @@ def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
 
 
 def lines(study: Study) -> str:
-    return "\n".join(s["text"] for s in chrome.status(study.snapshot(), "engine"))
+    return "\n".join(s["text"] for s in chrome.status(study.state, "engine"))
 
 
 def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
@@ -153,7 +155,7 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
     profile = session.end_profiling()
     for files in ((profile, tmp_path / "optimized.onnx"), (tmp_path / "optimized.onnx",)):
         study = rtlab.read(*files)
-        (chip,) = chrome.chips(study.snapshot(), baseline="")
+        (chip,) = chrome.chips(study.state, baseline="")
         assert ("engine", "fp32 · CPU") == (chip["label"], chip["about"])
         assert "GPU" not in json.dumps([chip, lines(study), study._repr_html_()], ensure_ascii=False)
 
@@ -181,7 +183,7 @@ def test_exported_layers_of_an_engine_come_back_as_they_were(folder, tmp_path) -
     source = folder / "engine.graph.json"
     before = source.read_bytes(), source.stat().st_mtime_ns
     study = rtlab.read(source)
-    again = rtlab.read(study.export_layers("engine", tmp_path / "layers.json"))
+    again = rtlab.read(study.save_build("engine", tmp_path / "layers.json", kind="layers"))
     assert study["engine"].engine.layers == again["engine"].engine.layers
     assert before == (source.read_bytes(), source.stat().st_mtime_ns)
     assert len(study["engine"].engine.layers) == len(again["engine"].table())

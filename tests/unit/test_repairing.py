@@ -30,7 +30,7 @@ def _without(monkeypatch, **tools):
 @pytest.mark.slow
 def test_another_scale_repairs_what_outliers_spoilt_and_nothing_is_kept_high():
     study = _study("digits_outlier", "int8", calibrator="minmax")
-    found = study.repair("int8", budget_s=math.inf)
+    found = study.accuracy.repair("int8", budget_s=math.inf)
     assert [c.what for c in found.changes] == ["Another scale: percentile"]
     assert (found.kept_high, found.enough, found.runs) == ((), True, 1)
     assert (found.chosen, found.reported) == (450, 449)
@@ -44,7 +44,7 @@ def test_another_scale_repairs_what_outliers_spoilt_and_nothing_is_kept_high():
 @pytest.mark.slow
 def test_the_scores_that_are_told_are_those_of_samples_that_had_no_part_in_the_choice():
     study = _study("digits_outlier", "int8", calibrator="minmax")
-    found, task = study.repair("int8", budget_s=math.inf), study.task
+    found, task = study.accuracy.repair("int8", budget_s=math.inf), study.task
     other = {k: a[1::2] for k, a in task.data.arrays.items()}
     half = rtlab.CalibrationData.of(other, model=study.model)
     again = rtlab.Study(study.model, data=study.data, task=Task(half, task.labels[1::2]))
@@ -60,7 +60,7 @@ def test_the_scores_that_are_told_are_those_of_samples_that_had_no_part_in_the_c
 @pytest.mark.slow
 def test_a_region_beyond_fp16_is_kept_high_and_no_more():
     study = _study("fp16_overflow", "fp16")
-    found = study.repair("fp16", budget_s=math.inf)
+    found = study.accuracy.repair("fp16", budget_s=math.inf)
     assert found.kept_high == ("/contrast/ReduceSum", "/contrast/Add", "/contrast/Sqrt")
     assert found.before < 20
     assert found.after == found.baseline
@@ -76,7 +76,7 @@ def test_where_scales_do_not_help_the_fewest_of_the_guilty_are_kept_high(monkeyp
         choose_calibrators=lambda *_: {},
         _TREATMENTS={},
     )
-    found = study.repair("int8", budget_s=math.inf)
+    found = study.accuracy.repair("int8", budget_s=math.inf)
     high = [p.kept_high for p in found.points]
     # Twice as many each time, until it is enough; then halves of the last step.
     assert high[:4] == [0, 1, 2, 4]
@@ -93,11 +93,11 @@ def test_values_are_scaled_apart_where_only_their_scales_are_wrong(monkeypatch):
     study.add("v", backend="onnxruntime", **fault.choice)
     study.run(["v"], compare=False)
     _without(monkeypatch, CALIBRATORS=(), propose_cure=lambda *_: None, _TREATMENTS={})
-    found = study.repair("v", budget_s=math.inf, max_drop=0, runs=1)
-    wide = {f.value for f in study.diagnose("v").findings if f.rule == "one-sample-range"}
-    assert dict(study.variants["v repaired"].calibrators) == dict.fromkeys(wide, Calibrator.PERCENTILE)
+    found = study.accuracy.repair("v", budget_s=math.inf, max_drop=0, runs=1)
+    wide = {f.value for f in study.accuracy.diagnose("v").findings if f.rule == "one-sample-range"}
+    assert dict(study.state.variants["v repaired"].calibrators) == dict.fromkeys(wide, Calibrator.PERCENTILE)
     assert [c.what for c in found.changes] == [f"Another scale for {len(wide)} values: percentile"]
-    before, after = study["v"].prepared.scales, study.prepare("v repaired").scales
+    before, after = study["v"].prepared.scales, study.calibration.prepare("v repaired").scales
     narrower = {v for v in before if before[v].amax != after[v].amax}
     # A percentile leaves out what is rare in a large value; in a small one the odd sample has its share.
     assert {"x"} <= narrower <= wide
@@ -112,7 +112,7 @@ def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
     monkeypatch.setattr(repairing._RepairState, "_scales", lambda _: iter(()))
     _without(monkeypatch, _TREATMENTS={})
-    found = study.repair("int8", budget_s=math.inf, max_drop=-1)
+    found = study.accuracy.repair("int8", budget_s=math.inf, max_drop=-1)
     (as_it_is,) = found.points
     assert as_it_is.drop > -1
     assert (as_it_is.enough, found.kept_high, found.enough) == (True, (), True)
@@ -126,15 +126,15 @@ def test_a_search_goes_on_from_what_was_measured(monkeypatch):
     study = _study("digits_outlier", "int8", calibrator="minmax")
     ran = []
     monkeypatch.setattr(repairing, "predict", lambda *a, **k: ran.append(a) or _PREDICTED(*a, **k))
-    first = study.repair("int8", budget_s=math.inf, runs=1)
+    first = study.accuracy.repair("int8", budget_s=math.inf, runs=1)
     # Both halves of fp32, the variant and the repaired one.
     assert len(ran) == 6
-    again = study.repair("int8", budget_s=math.inf)
+    again = study.accuracy.repair("int8", budget_s=math.inf)
     assert (len(ran), again.points, again.after) == (6, first.points, first.after)
     # A tighter wish goes on, and runs what is new alone.
-    study.repair("int8", budget_s=math.inf, max_drop=-5, runs=3)
+    study.accuracy.repair("int8", budget_s=math.inf, max_drop=-5, runs=3)
     assert len(ran) == 8
-    study.repair("int8", budget_s=math.inf, runs=1, again=True)
+    study.accuracy.repair("int8", budget_s=math.inf, runs=1, again=True)
     assert len(ran) == 14
 
 
@@ -143,6 +143,6 @@ def test_few_samples_conclude_nothing():
     study = rtlab.Study(model, data=data, task=Task(CalibrationData({"x": fresh[:3]}, "three")))
     study.add("int8", backend="onnxruntime", calibrator="minmax")
     study.run(compare=False)
-    found = study.repair("int8")
+    found = study.accuracy.repair("int8")
     assert found.told.endswith("1 sample is too few to conclude anything")
     assert found.kept_high == ()

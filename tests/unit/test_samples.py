@@ -299,7 +299,7 @@ def test_a_shipped_build_has_the_figures_of_its_engine_and_names_their_source(na
     assert (layers, converting) == (len(engine.layers), int((table.kind == "Reformat").sum()))
     assert (round(result.timing.shown, 3), runs) == (whole, result.timing.runs)
     assert (target, device, precision) == (str(engine.target), engine.device, result.variant.precision)
-    assert 200 == len(study.facts_of("engine").profile.total)
+    assert 200 == len(study["engine"].facts.profile.total)
     nodes, seen = {"mobilenet_v2": 100, "resnet18": 49}[study.model.name], result.coverage
     # All but Flatten, which is no work.
     assert (nodes - 1, nodes, nodes) == (seen.nodes, seen.all_nodes, len(study.model.top))

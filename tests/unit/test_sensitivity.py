@@ -72,7 +72,7 @@ NODES = {"one", "two", "three"}
 
 
 def test_only_this_one_quantized_is_what_it_harms_alone() -> None:
-    found = study().sensitivity("int8", verify=None)
+    found = study().accuracy.sensitivity("int8", verify=None)
     assert "three" == found.ranking[0].node
     assert NODES == {g.node for g in found.ranking}
     for row in found.ranking:
@@ -82,7 +82,7 @@ def test_only_this_one_quantized_is_what_it_harms_alone() -> None:
 
 
 def test_only_this_one_released_is_what_is_won_back_alone() -> None:
-    found = study().sensitivity("int8", asks="released", verify=None)
+    found = study().accuracy.sensitivity("int8", asks="released", verify=None)
     assert "three" == found.ranking[0].node
     for row in found.ranking:
         won = lost(NODES, found.samples) - lost(NODES - {row.node}, found.samples)
@@ -91,7 +91,7 @@ def test_only_this_one_released_is_what_is_won_back_alone() -> None:
 
 def test_of_a_node_each_place_that_rounds_is_told_apart() -> None:
     """The threshold of what the third product reads is far too small; its weights are as good as the others'."""
-    found = study().sensitivity("int8", by="quantizer", verify=None)
+    found = study().accuracy.sensitivity("int8", by="quantizer", verify=None)
     effects = {g.quantizer: g.effect for g in found.ranking}
     assert "three/input0" == found.ranking[0].quantizer
     assert effects["three/weight1"] < 0.01 * effects["three/input0"]
@@ -107,22 +107,24 @@ def entropy(on: set[str]) -> float:
 
 
 def test_the_cross_entropy_of_labels_is_a_loss_too() -> None:
-    found = study().sensitivity("int8", labels=LABELS, verify=None, budget_s=float("inf"))
+    found = study().accuracy.sensitivity("int8", labels=LABELS, verify=None, budget_s=float("inf"))
     assert found.loss.startswith("mean cross-entropy")
     if found.samples == len(DATA):
         assert found.total == pytest.approx(entropy(NODES) - entropy(set()), rel=1e-3)
     made = study(task=Task(CalibrationData({"x": DATA}, "held out"), LABELS))
-    assert found.ranking[0].effect == pytest.approx(made.sensitivity("int8", loss="labels").ranking[0].effect)
+    assert found.ranking[0].effect == pytest.approx(
+        made.accuracy.sensitivity("int8", loss="labels").ranking[0].effect
+    )
 
 
 def test_more_samples_are_taken_until_the_ranking_is_reliable_and_asking_again_goes_on() -> None:
     made = study()
-    first = made.sensitivity("int8", budget_s=0.0, verify=None)
+    first = made.accuracy.sensitivity("int8", budget_s=0.0, verify=None)
     assert 1 <= len(first.ranking)
-    second = made.sensitivity("int8", verify=None)
+    second = made.accuracy.sensitivity("int8", verify=None)
     assert second.samples >= first.samples
     assert second.reliability >= 0.9 or second.samples == len(DATA)
-    assert second is made.snapshot().sensitivities["int8"]["only", "node", "outputs"]
+    assert second is made.state.sensitivities["int8"]["only", "node", "outputs"]
     assert second.effects.measured[:, : first.samples] == pytest.approx(
         np.nan_to_num(first.effects.measured, nan=second.effects.measured[:, : first.samples])
     )
@@ -139,10 +141,10 @@ class Pickling(ThreadPoolExecutor):
 @pytest.mark.slow
 def test_workers_of_an_executor_find_the_same_on_all_samples() -> None:
     with Pickling(2) as pool:
-        only = study().sensitivity("int8", executor=pool, parts=3, verify=None)
-        released = study().sensitivity("int8", executor=pool, parts=3, asks="released", by="node")
-        labels = study().sensitivity("int8", executor=pool, parts=5, verify=None, labels=LABELS)
-        estimated = study().sensitivity("int8", executor=pool, parts=2)
+        only = study().accuracy.sensitivity("int8", executor=pool, parts=3, verify=None)
+        released = study().accuracy.sensitivity("int8", executor=pool, parts=3, asks="released", by="node")
+        labels = study().accuracy.sensitivity("int8", executor=pool, parts=5, verify=None, labels=LABELS)
+        estimated = study().accuracy.sensitivity("int8", executor=pool, parts=2)
     for found in (only, released, estimated):
         assert found.samples == len(DATA)
         for row in found.ranking:
@@ -166,14 +168,14 @@ def test_what_cannot_be_ranked_is_refused() -> None:
         (study(), {"asks": "both"}, VariantError, '"released"'),
     ):
         with pytest.raises(kind, match=words):
-            made.sensitivity("int8", **given)
+            made.accuracy.sensitivity("int8", **given)
 
 
 def test_outputs_that_do_not_tell_samples_apart_run_one_sample_at_a_time() -> None:
     """The mean over the batch is the model's own mean; of one sample it is that sample's."""
     mean = helper.make_node("ReduceMean", ["y"], ["z"], "mean", axes=[0], keepdims=0)
     models = (net(), net(TensorProto.FLOAT, mean))
-    one, other = (study(m).sensitivity("int8", budget_s=float("inf"), verify=None) for m in models)
+    one, other = (study(m).accuracy.sensitivity("int8", budget_s=float("inf"), verify=None) for m in models)
     assert one.samples == other.samples
     for row in one.ranking:
         same = next(g for g in other.ranking if g.node == row.node)
@@ -194,7 +196,7 @@ def test_an_estimate_stands_beside_what_was_verified(asks: str, by: str) -> None
 
 def searched(asks: str, by: str, model: Model | None = None, **more: object) -> Sensitivity:
     made = study(model)
-    ready = made.prepare("int8")
+    ready = made.calibration.prepare("int8")
     search = SensitivitySearch("int8", made.model, ready.emulation, made.data, asks, by, **more)
     # So little time that running all places is not affordable, and yet all that is begun is done.
     rig = SearchContext(get_evaluator(), None, SearchBudget(runs=10_000))
@@ -217,7 +219,7 @@ def test_places_behind_an_operator_without_a_rule_are_run() -> None:
         helper.make_node("MatMul", ["b", "r"], ["y"], "three"),
     ]
     ends = [("x", TensorProto.FLOAT, ["N", SIZE])], [("y", TensorProto.FLOAT, ["N", SIZE])]
-    found = study(graph(nodes, *ends, {**WEIGHTS, "ten": np.float32(1000)})).sensitivity("int8")
+    found = study(graph(nodes, *ends, {**WEIGHTS, "ten": np.float32(1000)})).accuracy.sensitivity("int8")
     assert {"three": "estimated", "one": "measured", "two": "measured"} == {
         g.node: g.origin for g in found.ranking
     }
@@ -233,7 +235,12 @@ def test_the_estimate_of_a_sample_ranks_as_its_runs_do(name: str, precision: str
     sample = rtlab.samples.load(name)
     made = Study(sample.model, data=sample.calibration)
     made.add(precision, **({"target": "sm120"} if precision == "bf16" else {"backend": "onnxruntime"}))
-    given = (precision, made.model, made.prepare(precision).emulation, sample.calibration.take(32))
+    given = (
+        precision,
+        made.model,
+        made.calibration.prepare(precision).emulation,
+        sample.calibration.take(32),
+    )
     tables = []
     for verify in (0, None):
         search = SensitivitySearch(*given, by="quantizer", verify=verify, reach=2)
@@ -262,20 +269,20 @@ def test_the_reliability_is_that_of_the_whole_and_not_of_its_halves() -> None:
 
 
 def test_what_was_found_before_a_cancel_is_kept() -> None:
-    found = study().sensitivity("int8", progress=Stopping(1), verify=None)
+    found = study().accuracy.sensitivity("int8", progress=Stopping(1), verify=None)
     assert 1 == len(found.ranking)
     assert any("1 of 3 places" in note for note in found.notes)
     with pytest.raises(Cancelled):
-        study().sensitivity("int8", progress=Stopping())
+        study().accuracy.sensitivity("int8", progress=Stopping())
 
 
 def test_of_workers_that_were_stopped_the_parts_that_ended_are_kept() -> None:
     made = study()
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(CalibrationError, match="in 0 parts"):
-            made.sensitivity("int8", executor=pool, parts=0)
-        found = made.sensitivity("int8", executor=pool, parts=6, verify=None, progress=Stopping(2))
+            made.accuracy.sensitivity("int8", executor=pool, parts=0)
+        found = made.accuracy.sensitivity("int8", executor=pool, parts=6, verify=None, progress=Stopping(2))
         assert 8 == found.samples
-        after = made.sensitivity("int8", verify=None)
+        after = made.accuracy.sensitivity("int8", verify=None)
         assert after.samples > 8
         assert after.effects.measured[:, :8].tolist() == found.effects.measured.tolist()

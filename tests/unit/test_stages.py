@@ -55,7 +55,7 @@ class Noting:
         self._study = study
 
     def changed(self) -> None:
-        self.seen.append({str(k): s.state for k, s in self._study.results["int8"].stages.items()})
+        self.seen.append({str(k): s.state for k, s in self._study["int8"].stages.items()})
 
 
 def states(study: Study) -> list[str]:
@@ -168,7 +168,7 @@ def test_a_budget_is_a_number_of_seconds(model) -> None:
     for given in (-1, "soon", None, math.nan):
         with pytest.raises(VariantError):
             study.run(budget_s=given)
-    assert not study.results
+    assert not study
 
 
 def test_what_one_stage_leaves_of_the_budget_the_next_ones_have(monkeypatch) -> None:

@@ -53,8 +53,8 @@ def test_what_rests_on_random_input_says_so(model) -> None:
     for name, data in (("random", None), ("own", own), ("both", own)):
         study = Study(model, data=data)
         if name == "both":
-            study.observe()
-            study.observe(CalibrationData.random(model, samples=8, seed=1))
+            study.calibration.observe()
+            study.calibration.observe(CalibrationData.random(model, samples=8, seed=1))
         study.add("int8", calibrator="minmax", target="cpu")
         found[name] = study.run()["int8"]
     assert [True, False, True] == [r.random_scales for r in found.values()]
@@ -74,7 +74,7 @@ def test_a_name_that_is_written_like_a_precision_and_is_none_is_refused(model, n
     study = Study(model)
     with pytest.raises(VariantError, match=f'precision "{name}"'):
         study.add(name)
-    assert {} == dict(study.variants)
+    assert {} == dict(study.state.variants)
     assert Precision.FP16 == study.add(name, precision="fp16").precision
 
 
@@ -82,8 +82,8 @@ def test_cancelling_keeps_what_is_finished(model) -> None:
     study = on_cpu(model).run("fp32")
     with pytest.raises(Cancelled):
         study.run(progress=Stopping())
-    assert {"fp32"} == set(study.results)
-    assert {"fp32", "int8"} == set(study.run().results)
+    assert {"fp32"} == set(study)
+    assert {"fp32", "int8"} == set(study.run())
 
 
 def test_a_pattern_that_fits_no_node_is_refused_at_once(model) -> None:
@@ -103,7 +103,7 @@ def test_any_executor_runs_a_study(model, study, kind: str) -> None:
     )
     with made as pool:
         other.run(executor=pool, budget_s=math.inf)
-    assert {"fp32", "int8"} == set(other.results)
+    assert {"fp32", "int8"} == set(other)
     assert study["int8"].score == other["int8"].score
     assert study["int8"].accuracy.values == other["int8"].accuracy.values
 
@@ -148,7 +148,7 @@ def test_observing_a_node_gives_the_numbers_of_the_model_itself() -> None:
     """ONNX's own evaluator is the oracle, on the same four samples."""
     model = tiny_model()
     study = Study(model, data=CalibrationData.random(model, samples=8))
-    (found,) = study.activations("join/Add")
+    (found,) = study.calibration.activations("join/Add")
     proto = model.proto()
     proto.graph.output.add(name="sum")
     expected = ReferenceEvaluator(proto).run(["sum"], {"x": study.data.arrays["x"][:4]})[0]
@@ -169,7 +169,7 @@ def test_data_that_cannot_be_calibrated_stops_one_variant_alone(kind: str) -> No
         pytest.raises(CalibrationError, match=r'value "l": it holds NaN in sample 0'),
     ):
         study.run(executor=pool if kind == "threads" else None)
-    assert ({"fp32"}, {"int8"}) == (set(study.results), set(study.failures))
+    assert ({"fp32"}, {"int8"}) == (set(study), set(study.state.failures))
     with pytest.raises(CalibrationError, match="NaN"):
         study["int8"]
 
@@ -182,7 +182,7 @@ def test_bad_data_is_refused_before_any_work(model) -> None:
 def test_build_never_returns_an_engine_from_elsewhere(model) -> None:
     study = Study(model, data=CalibrationData.random(model, samples=4))
     study.read("there", **engines.files("written-fp16"))
-    read = study.variants["there"]
+    read = study.state.variants["there"]
     assert ("fp16", "sm86") == (str(read.precision), str(read.target))
     explorer = study.explore()
     explorer.choice = {**explorer.choice, "precision": "fp16", "target": "sm86"}
@@ -193,6 +193,6 @@ def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:
     sample = samples.load("control_flow")
     study = Study(sample.model, data=sample.calibration)
     inner = next(n for n in study.model.nodes if n.scope and n.op == "Conv")
-    assert "weight" == study.weights(inner.id)[0].kind
+    assert "weight" == study.calibration.weights(inner.id)[0].kind
     with pytest.raises(RunError):
-        study.activations(inner.id)
+        study.calibration.activations(inner.id)

@@ -14,6 +14,7 @@ from rtlab.analyses import panels
 from rtlab.documents import commands
 from rtlab.errors import RtlabError, VariantError
 from rtlab.study.job import compile_variant
+from rtlab.study.recorded import adopt
 from rtlab.testing import tiny_model
 from rtlab.web.explorer.explorer import Explorer
 
@@ -52,22 +53,21 @@ def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str],
     return {
         "result": lambda name: study[name].table(),
         "result's repr": lambda name: (repr(study[name]), study[name].findings, study[name].memory()),
-        "names": lambda _: ([*study.snapshot().variants.values()], len(study)),
-        "tables": lambda _: [[*t.items()] for t in (study.variants, study.results, study.failures, study.sweeps)],
-        "built": lambda _: [study.results.get(n) for n in study],
+        "names": lambda _: ([*study.state.variants.values()], len(study)),
+        "tables": lambda _: [[*t.items()] for t in (study.state.variants, study, study.state.failures)],
+        "built": lambda _: [study.get(n) for n in study],
         "repr": lambda _: (repr(study), study._repr_html_(), repr(explorer)),
         "compare": lambda name: study.difference("fp32", name).groups,
-        "report": lambda _: study.to_html(folder / f"{threading.get_ident()}.html"),
+        "report": lambda _: study.report(folder / f"{threading.get_ident()}.html"),
         "explain": lambda name: study.explain("stem/Conv", variant=name),
-        "pairs": lambda name: (study.pairs(name), study.findings(name)),
-        "varied": study.varied,
+        "pairs": lambda name: (study.calibration.pairs(name), study.findings(name)),
         "measure": lambda name: study.measure(name, budget_s=1e-9),
-        "prepare": lambda _: study.prepare("fp32"),
+        "prepare": lambda _: study.calibration.prepare("fp32"),
         "export": lambda name: study.export(name, folder / f"{threading.get_ident()}.onnx"),
         "graph": lambda name: study.graph(name).state,
-        "calibration": lambda _: study.calibration,
-        "use": lambda _: study.use(CalibrationData.random(study.model, samples=8)),
-        "outdated": study.outdated,
+        "calibration": lambda _: study.state.calibration,
+        "use": lambda _: study.accuracy.use_samples(data=CalibrationData.random(study.model, samples=8)),
+        "outdated": lambda name: [study.state.is_outdated(n) for n in (name, "none")],
         "panels": lambda name: [explorer.panel(p) for p in panels.PANELS],
         "show": explorer.show,
         "beside": explorer.compare,
@@ -111,7 +111,7 @@ class Asking:
                 self.do("remove", study.remove, name)
             if turn % 3 == 2:
                 self.do("remove", study.remove, "int8")
-                self.do("adopt", study._adopt, kept.facts)
+                self.do("adopt", adopt, study._holder, kept.facts)
         self.over.set()
 
 
@@ -132,7 +132,7 @@ def test_whatever_is_asked_while_variants_come_and_go_ends_in_a_result_or_in_wor
     assert [] == asking.astray
     assert {*asked} <= {*asking.done}
     assert explorer.failure is None or "Nobody foresaw" not in explorer.failure["message"]
-    assert {"fp32", "int8"} == set(study.variants) == set(study.results)
+    assert {"fp32", "int8"} == set(study.state.variants) == set(study)
     assert {"fp32", "int8"} == {c["id"] for c in explorer.chips}
 
 
@@ -148,13 +148,13 @@ def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name_or_n
                 study.remove("mine")
         return compile_variant(job, *given)
 
-    monkeypatch.setattr("rtlab.study.runs.compile_variant", replaced)
+    monkeypatch.setattr("rtlab.study.runner.compile_variant", replaced)
     study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
     with pytest.raises(VariantError, match=words):
         study.run()
-    assert {"fp32", "int8"} == set(study.results) == set(study.variants) - {"mine"}
-    assert not study.failures
+    assert {"fp32", "int8"} == set(study) == set(study.state.variants) - {"mine"}
+    assert not study.state.failures
     if added:
         assert "fp32" == str(study.run()["mine"].variant.precision)
     else:
-        assert "mine" not in study.variants
+        assert "mine" not in study.state.variants

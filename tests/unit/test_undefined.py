@@ -31,10 +31,10 @@ def test_the_first_node_that_writes_nan_is_named_in_every_precision(tmp_path, ca
         study.add(precision, precision=precision, backend="onnxruntime", target="cpu")
     study.run()
     for precision in ("fp32", "fp16"):
-        (found,) = study.diagnose(precision).findings
+        (found,) = study.accuracy.diagnose(precision).findings
         assert (("mask",), "mask") == (found.nodes, found.value)
         assert found.evidence.startswith("24 of 32 elements")
-        assert "numbers" in study.check(precision).broken
+        assert "numbers" in study.accuracy.check(precision).broken
     model, samples = tmp_path / "m.onnx", tmp_path / "d.npz"
     onnx.save(onnx.load_from_string(study.model.bytes()), model)
     np.savez(samples, **data)

@@ -160,14 +160,14 @@ def test_a_shared_label_is_no_fusion() -> None:
 def test_a_verdict_holds_for_the_engine_that_was_asked_about(tmp_path) -> None:
     study = asked_step(Ruled())
     facts = study["fp32"].facts
-    verdict = study.why("stem/Relu", "left/Conv", variant="fp32")
-    written = study.record(verdict, tmp_path / "why.json", variant="fp32")
+    verdict = study.fusion.why("stem/Relu", "left/Conv", variant="fp32")
+    written = study.fusion.record(verdict, tmp_path / "why.json", variant="fp32")
     assert dataclasses.replace(verdict, recalled=False) == read(written.read_text("utf-8")).verdict
-    kept = study._state
+    kept = study.state
     assert {("stem/Relu", "left/Conv"): verdict} == dict(kept.verdicts["fp32"])
-    later = kept.with_facts(dataclasses.replace(facts, profile=None))
+    later = kept.with_result(dataclasses.replace(facts, profile=None))
     assert kept.verdicts == later.verdicts, "a later stage of the same engine leaves it standing"
-    assert {} == dict(kept.with_facts(dataclasses.replace(facts, engine=engine_of(facts.source))).verdicts)
+    assert {} == dict(kept.with_result(dataclasses.replace(facts, engine=engine_of(facts.source))).verdicts)
 
 
 class Choosy(Ruled):
@@ -236,7 +236,7 @@ def twice() -> Model:
 def test_remedies_are_taken_together_only_where_that_is_better_than_one_of_them(
     compiler, forms, layers, alone
 ) -> None:
-    told = asked_step(compiler(), twice()).advise("fp32")
+    told = asked_step(compiler(), twice()).fusion.advise("fp32")
     assert told.every is not None
     assert (forms, layers) == (told.every.rewrites, told.every.layers)
     assert {alone} == {c.remedy.layers for c in told.causes if c.remedy}
@@ -271,21 +271,21 @@ def asked_step(compiler: Ruled, found: Model | None = None) -> rtlab.Study:
 
 def test_a_step_that_was_asked_about_is_told_at_once_with_its_date_and_asked_again_when_wanted() -> None:
     compiler = Ruled()
-    first = asked_step(compiler).why("stem/Relu", variant="fp32")
+    first = asked_step(compiler).fusion.why("stem/Relu", variant="fp32")
     assert (False, True) == (first.recalled, first.builds > 0)
     assert first.asked[:2] == "20"
     other = asked_step(compiler)
     assert {*first.nodes} == {p.node for p in other["fp32"].mapping.pairs if p.layer == first.layer}
     built = len(compiler.built)
-    second = other.why("stem/Conv", variant="fp32")
+    second = other.fusion.why("stem/Conv", variant="fp32")
     assert dataclasses.replace(first, recalled=True) == second, "by another node of the same step"
     assert built == len(compiler.built)
-    assert second is other._state.fusion_explanations["fp32"][second.layer]
-    assert first.layer == other.why(first.layer, variant="fp32").layer, "by the layer itself"
-    anew = other.why("stem/Relu", variant="fp32", again=True)
+    assert second is other.state.fusion_explanations["fp32"][second.layer]
+    assert first.layer == other.fusion.why(first.layer, variant="fp32").layer, "by the layer itself"
+    anew = other.fusion.why("stem/Relu", variant="fp32", again=True)
     assert not anew.recalled
     assert len(compiler.built) > built
-    assert not asked_step(compiler).why("stem/Relu", variant="fp32", again=True).recalled
+    assert not asked_step(compiler).fusion.why("stem/Relu", variant="fp32", again=True).recalled
 
 
 def test_a_step_of_one_node_and_a_budget_of_one_build() -> None:
@@ -303,16 +303,16 @@ def test_of_an_engine_from_files_the_verdict_is_what_they_report() -> None:
     """The listing in the log says which nodes are one step; who reads the pooling beside stands in the graph."""
     study = rtlab.Study(rtlab.samples.load("digits_inception").model)
     study.read("there", LOG)
-    told = study.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="there")
+    told = study.fusion.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="there")
     assert ("fused", "reported", 0) == (told.verdict, told.basis, told.builds)
-    apart = study.why("/pool1/MaxPool", "/inception1/branch1x1/conv/Conv", variant="there")
+    apart = study.fusion.why("/pool1/MaxPool", "/inception1/branch1x1/conv/Conv", variant="there")
     assert ("unknown", "reported", (), "") == (apart.verdict, apart.basis, apart.experiments, apart.edit)
     readers = {f"/inception1/branch{k}/reduce/conv/Conv" for k in ("3x3", "5x5")}
     assert readers <= {*apart.nodes}
     assert apart is study.ask("why", variant="there", pair=f"{apart.first} | {apart.second}").result
     for place in ("/stem/conv/Conv", "/flatten/Flatten"):
         with pytest.raises(VariantError):
-            study.why(place, variant="there")
+            study.fusion.why(place, variant="there")
 
 
 def test_advice_asks_about_one_of_each_that_stand_alike() -> None:
@@ -321,7 +321,7 @@ def test_advice_asks_about_one_of_each_that_stand_alike() -> None:
         pool = node("MaxPool", f"c{i}", f"p{i}", kernel_shape=[1, 1])
         nodes += [conv(at, f"c{i}"), node("Relu", f"c{i}", f"r{i}"), pool]
         at = f"r{i}"
-    found = asked_step(Ruled(), model(*nodes, outputs=("p0", "p1", "p2", "p3", "r3"))).advise("fp32")
+    found = asked_step(Ruled(), model(*nodes, outputs=("p0", "p1", "p2", "p3", "r3"))).fusion.advise("fp32")
     # Convolution and ReLU at both ends and once between, convolution and pooling, ReLU and convolution.
     assert (4 + 4 + 3, 3 + 1 + 1) == (found.missed, found.asked)
     causes = {("blocked", "another reader", 4), ("never", "the compiler", 4), ("never", "the compiler", 3)}
@@ -355,11 +355,11 @@ def test_a_step_of_another_release_is_another_question_and_what_is_not_finished_
             return dataclasses.replace(super().build(request, progress), version="2.0")
 
     study = asked_step(Ruled())
-    begun = study.why("stem/Relu", variant="fp32", builds=3)
+    begun = study.fusion.why("stem/Relu", variant="fp32", builds=3)
     assert (False, 3, True) == (begun.whole, begun.builds, 0 < len(begun.experiments) < 4)
-    assert not study.why("stem/Relu", variant="fp32").recalled
-    assert study.why("stem/Relu", variant="fp32").recalled
-    assert not asked_step(Next()).why("stem/Relu", variant="fp32").recalled
+    assert not study.fusion.why("stem/Relu", variant="fp32").recalled
+    assert study.fusion.why("stem/Relu", variant="fp32").recalled
+    assert not asked_step(Next()).fusion.why("stem/Relu", variant="fp32").recalled
 
 
 def test_what_holds_together_whatever_is_tried_is_told() -> None:

@@ -25,7 +25,7 @@ def get_sweep(context: PanelContext) -> Sweep:
     if sweep is None:
         raise RunError(
             f'Cannot tell the times of "{context.result.name}" at other batch sizes: nothing was measured yet. '
-            f'Run study.sweep("{context.result.name}") first.'
+            f'Run study.tuning.batch_sizes("{context.result.name}") first.'
         )
     return sweep
 

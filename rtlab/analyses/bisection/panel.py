@@ -30,7 +30,7 @@ def get_bisection(context: PanelContext) -> Bisection:
     if bisection is None:
         raise VariantError(
             f'Cannot tell what changed from "{other}" to "{context.result.name}": nobody looked yet. Look with '
-            f"study.bisect({other!r}, {context.result.name!r})."
+            f"study.fusion.bisect({other!r}, {context.result.name!r})."
         )
     return bisection
 
@@ -49,7 +49,7 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
     bisection = context.study.bisections.get((other, name))
     seconds = context.settings.get("seconds", "")
     seconds = seconds if seconds in _BUDGETS else _USUAL
-    others = {n: variant_titles[n] for n in context.study.facts if n != name}
+    others = {n: variant_titles[n] for n in context.study.results if n != name}
     settings = [
         make_select("from", "From", "The variant that this one is compared with.", others, other),
         make_select(
@@ -96,7 +96,7 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
 
 def _choose_other_variant(context: PanelContext) -> str:
     """The variant from which something changed: the one chosen, else the one beside it, else any."""
-    others = [n for n in context.study.facts if n != context.result.name]
+    others = [n for n in context.study.results if n != context.result.name]
     preferred_name = context.settings.get("from") or (context.baseline.name if context.baseline else "")
     other = preferred_name if preferred_name in others else next(iter(others), "")
     if not other:

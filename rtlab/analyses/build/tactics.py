@@ -37,6 +37,34 @@ class Candidate:
 
 
 @dataclasses.dataclass(frozen=True)
+class LayerTactics:
+    """What was timed for one layer, and what the timing cache holds for it.
+
+    Attributes:
+        layer: The operator or layer as the build log names it.
+        nodes: Labels of its ONNX nodes, where the log tells them.
+        timed: Its tactics, the fastest first, by milliseconds that the builder *reported*; of layers of other runners
+            than the graph compiler at most the best 20.
+        remembered: What the timing cache holds, and a build with it takes; None where no editable cache has it.
+        key: Its key in the cache; empty where it cannot be forced.
+    """
+
+    layer: str
+    nodes: tuple[str, ...]
+    timed: tuple[TacticTime, ...]
+    remembered: TacticTime | None = None
+    key: str = ""
+
+    @property
+    def cost(self) -> float | None:
+        """Milliseconds that what is remembered takes longer than the fastest, *reported*; None where it is untimed."""
+        if self.remembered is None:
+            return None
+        timings = [t for t in self.timed if int(t.tactic, 0) == int(self.remembered.tactic, 0)]
+        return timings[0].milliseconds - self.timed[0].milliseconds if timings else None
+
+
+@dataclasses.dataclass(frozen=True)
 class Contest:
     """The candidates of one layer, the fastest first, at most ``MAX_CANDIDATES`` of ``count``. There is at least one.
 

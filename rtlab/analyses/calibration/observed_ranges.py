@@ -22,7 +22,8 @@ class Calibration:
     """Observed activations of a model, and every calibrator's view of them.
 
     ``wanted`` is how many samples the data has (None when it does not tell); fewer were seen when the work was
-    stopped, and ``complete`` says whether all were. ``ranking`` has the best first, and is empty before ``Study.rank``.
+    stopped, and ``complete`` says whether all were. ``ranking`` has the best first, and is empty before
+    ``study.calibration.rank``.
     """
 
     ranges: Ranges

@@ -32,7 +32,7 @@ def get_channel_errors(context: PanelContext) -> ChannelErrors:
         name = context.result.name
         raise RunError(
             f'Cannot tell the channels of "{name}": nobody measured any. Measure those of a value with '
-            f'study.channels("{name}", VALUE).'
+            f'study.accuracy.channels("{name}", VALUE).'
         )
     return channel_errors
 

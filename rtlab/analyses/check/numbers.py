@@ -50,13 +50,13 @@ def find_faults(facts: VariantResult, fp32: VariantResult | None) -> dict[str, s
     for name, (elements, undefined, overflow_count) in _count_faults(facts, fp32).items():
         if undefined:
             faults[f'{undefined} of {elements} elements of "{name}" are NaN in fp32 itself'] = (
-                "Look at the model and at the data, study.diagnose names the first node: no precision can keep what "
-                "fp32 has not."
+                "Look at the model and at the data, study.accuracy.diagnose names the first node: no precision can "
+                "keep what fp32 has not."
             )
         if overflow_count:
             faults[
                 f'{overflow_count} of {elements} elements of "{name}" are NaN or infinite, and finite in fp32'
-            ] = "study.diagnose names the first node, and rtlab repair MODEL keeps it in fp32."
+            ] = "study.accuracy.diagnose names the first node, and rtlab repair MODEL keeps it in fp32."
     for part in _find_slices(facts, fp32):
         if part.zero:
             faults[f"{part.fault}, and not in fp32"] = (

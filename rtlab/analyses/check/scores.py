@@ -50,7 +50,9 @@ def check_accuracy(facts: VariantResult, fp32: VariantResult | None, limits: Che
     if verdict == "broken":
         is_below_limit = limits.max_drop is not None and round(drop, 9) <= limits.max_drop
         repair = (
-            "" if is_below_limit else "study.diagnose tells why, and rtlab repair MODEL what gives it back."
+            ""
+            if is_below_limit
+            else "study.accuracy.diagnose tells why, and rtlab repair MODEL what gives it back."
         )
         remedy = " ".join(filter(None, (_MORE if reason else "", repair)))
     detail = [_format_score(score), f"fp32 {value_words(fp32.score)}"]

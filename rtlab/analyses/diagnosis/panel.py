@@ -54,7 +54,7 @@ def get_diagnosis(context: PanelContext) -> AccuracyDiagnosis:
     if diagnosis is None:
         raise RunError(
             f'Cannot tell why "{context.result.name}" loses accuracy: nobody looked into it yet. '
-            f"Run study.diagnose({context.result.name!r})."
+            f"Run study.accuracy.diagnose({context.result.name!r})."
         )
     return diagnosis
 
@@ -121,7 +121,7 @@ def _describe_loss(context: PanelContext) -> str:
 
 def _needs_unquantized_build(context: PanelContext) -> bool:
     """Whether the model itself is quantized, and nobody built it without that."""
-    built_variants = (f.variant for f in context.study.facts.values())
+    built_variants = (f.variant for f in context.study.results.values())
     return bool(find_quantized_nodes(context.result.source)) and not any(
         r.kind == "release" for v in built_variants if v.precision is Precision.FP32 for r in v.rewrites
     )
@@ -160,7 +160,7 @@ def _build_buttons(context: PanelContext, diagnosis: AccuracyDiagnosis, cause_id
         change = propose_cure(finding, facts.name, facts.variant, quantized_nodes)
         if change is not None:
             cure_buttons.setdefault(change.label, button("treat", change.label, cause=finding.id))
-    task = context.study.task is not None
+    task = context.study.scored_task is not None
     repair_buttons = [button("repair", "Repair all", "" if task else TASKLESS)] if diagnosis.findings else []
     sample_buttons = [
         _build_sample_button(context, f) for f in diagnosis.findings if f.id == cause_id and f.samples
@@ -176,7 +176,7 @@ def _build_buttons(context: PanelContext, diagnosis: AccuracyDiagnosis, cause_id
 
 def _build_sample_button(context: PanelContext, finding: Finding) -> Work:
     """Shows the samples of a cause alone in every panel, where they are among those that variants run on."""
-    task, count = context.study.task, len(finding.samples)
+    task, count = context.study.scored_task, len(finding.samples)
     is_task_data = task is None or task.data is context.study.user_data or finding.rule not in CALIBRATED
     why = "" if is_task_data else "They are samples of the calibration, which the task does not have"
     label = f"Show only {'this sample' if count == 1 else f'these {count} samples'}"

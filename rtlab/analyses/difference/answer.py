@@ -148,7 +148,7 @@ def _build_groups(
 ) -> tuple[ComparedGroup, ...]:
     model, rows = context.model, []
     mappings = {
-        s.name: map_to_places(map_nodes(context.study.facts[s.name]), model)
+        s.name: map_to_places(map_nodes(context.study.results[s.name]), model)
         for s in (difference.first, difference.second)
     }
     for group in groups:
@@ -170,7 +170,7 @@ def _find_screen_layers(
     side: Side, half: Half, places: list[str], context: PanelContext, mapping: Mapping
 ) -> tuple[str, ...]:
     """Layers of the engine on screen, which may be another one than was timed."""
-    if side.engine is context.study.facts[side.name].engine:
+    if side.engine is context.study.results[side.name].engine:
         return half.layers
     return tuple(dict.fromkeys(i for p in places for i in mapping.layers(p)))
 

@@ -83,7 +83,7 @@ def build_difference_panel(context: PanelContext) -> PanelParts:
 
 def _build_settings(context: PanelContext) -> list[Setting]:
     study, result = context.study, context.result
-    others = [n for n in study.facts if n != result.name]
+    others = [n for n in study.results if n != result.name]
     preferred_name = context.settings.get("from") or (context.baseline.name if context.baseline else "")
     other = preferred_name if preferred_name in others else next(iter(others), "")
     if not other:
@@ -92,10 +92,10 @@ def _build_settings(context: PanelContext) -> list[Setting]:
             "precision or for another GPU for example, or read an engine from files."
         )
     variant_titles = get_variant_titles(study)
-    has_times = all(compute_timing(study.facts[n]) is not None for n in (other, result.name))
+    has_times = all(compute_timing(study.results[n]) is not None for n in (other, result.name))
     estimates = {_TARGET: "estimated for the GPU of each"}
     estimates |= {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
-    guesses = [estimate_timing(r) for r in (study.facts[other], result)]
+    guesses = [estimate_timing(r) for r in (study.results[other], result)]
     is_emulated = all(g is not None for g in guesses)
     measured_label = "measured on the CPU that stands in for the GPU" if is_emulated else "measured"
     measured_sources = {_MEASURED: measured_label} if has_times else {}
@@ -135,7 +135,7 @@ def _compute_difference(context: PanelContext, settings: list[Setting]) -> tuple
     other, gpu, order = (s["value"] for s in settings)
     custom_processors = {p.name: p for p in context.study.processors}
     difference = compare_variants(
-        context.study.facts[other],
+        context.study.results[other],
         context.result,
         gpu=None if gpu == _MEASURED else custom_processors.get(gpu, gpu),
     )

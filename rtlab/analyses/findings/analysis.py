@@ -73,7 +73,7 @@ def _find_harmful_treatments(facts: VariantResult, others: Iterable[VariantResul
         cost=f"{score.name} {value_words(score)}, without {named} {value_words(without)}: "
         f"{difference_words(comparison, score, best.name)} (measured, {score.source}).",
         fix=f'Leave {named} out: "{best.name}" is the same variant without. Where that loses too much too, Repair, or '
-        f"study.repair({best.name!r}), tries other scales and then each treatment on the task.",
+        f"study.accuracy.repair({best.name!r}), tries other scales and then each treatment on the task.",
         evidence=f"The difference is that of the {comparison.samples} samples on which both were scored; nothing else "
         f"differs between the variants.{flips}",
         fixable=False,

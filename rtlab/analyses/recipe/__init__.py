@@ -21,7 +21,7 @@ from rtlab.core.schema import FieldMeta
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
 
@@ -71,7 +71,7 @@ class Recipe:
     notes: tuple[str, ...] = ()
 
 
-def build_recipe(study: Snapshot, facts: VariantResult) -> Recipe:
+def build_recipe(study: StudyState, facts: VariantResult) -> Recipe:
     """How a variant was made; dates are those of its facts, versions those of this process."""
     model_identity = identity(study.model)
     why = lines.explain_missing_command(study, facts.name)
@@ -179,7 +179,7 @@ def date(timestamp: datetime.datetime | None) -> str | None:
     return f"{timestamp.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
-def data(study: Snapshot) -> str:
+def data(study: StudyState) -> str:
     """What a study ran on, in words."""
     calibration_data = study.data
     if calibration_data is None:

@@ -19,7 +19,7 @@ from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.data import CalibrationData
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
@@ -32,7 +32,7 @@ _YOURS = "..."
 _SAMPLE_DATA = "sample.calibration"
 
 
-def python(study: Snapshot, names: Sequence[str]) -> str:
+def python(study: StudyState, names: Sequence[str]) -> str:
     """Python that loads the model, plans these variants as they were planned, and runs them.
 
     What only the person has, such as samples from memory, stands there as ``...`` with a comment.
@@ -64,12 +64,12 @@ def python(study: Snapshot, names: Sequence[str]) -> str:
         for name in names
     ]
     if planned:
-        run = "" if any(_was_run(study.facts.get(n)) for n in planned) else "compare=False"
+        run = "" if any(_was_run(study.results.get(n)) for n in planned) else "compare=False"
         lines.append(f"study.run({run})")
     return "\n".join(lines) + "\n"
 
 
-def command(study: Snapshot, names: Sequence[str]) -> tuple[str, ...]:
+def command(study: StudyState, names: Sequence[str]) -> tuple[str, ...]:
     """What a shell is told to make these variants, one line for those that differ in their precision alone.
 
     What has no arguments of the command line, such as options of a builder, is left out: ``explain_missing_command``
@@ -82,7 +82,7 @@ def command(study: Snapshot, names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         if not explain_missing_command(study, name):
             variant = study.variants[name]
-            groups.setdefault(_arguments(variant, study.facts.get(name)), []).append(str(variant.precision))
+            groups.setdefault(_arguments(variant, study.results.get(name)), []).append(str(variant.precision))
     command_lines = []
     for arguments, precisions in groups.items():
         precision_flags = [f"--precision={p}" for p in dict.fromkeys(precisions)]
@@ -92,7 +92,7 @@ def command(study: Snapshot, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(command_lines)
 
 
-def explain_missing_command(study: Snapshot, name: str) -> str:
+def explain_missing_command(study: StudyState, name: str) -> str:
     """Why the command line cannot make a variant, in words that continue "it"; empty where it can."""
     variant = study.variants[name]
     if _is_recorded(study, name):
@@ -108,8 +108,8 @@ def explain_missing_command(study: Snapshot, name: str) -> str:
     return ""
 
 
-def _is_recorded(study: Snapshot, name: str) -> bool:
-    facts = study.facts.get(name)
+def _is_recorded(study: StudyState, name: str) -> bool:
+    facts = study.results.get(name)
     return facts is not None and facts.recorded
 
 
@@ -142,7 +142,7 @@ def _where(model: Model) -> str:
     return model.path.relative_to(here).as_posix() if model.path.is_relative_to(here) else model.path.name
 
 
-def _format_load_arguments(study: Snapshot) -> str:
+def _format_load_arguments(study: StudyState) -> str:
     model = study.model
     file = _where(model)
     named = {"shapes": repr(dict(model.shapes))} if model.shapes else {}
@@ -192,7 +192,7 @@ def _file(calibration_data: CalibrationData) -> str:
     )
 
 
-def _choice(study: Snapshot, name: str) -> dict[str, str]:
+def _choice(study: StudyState, name: str) -> dict[str, str]:
     """The arguments of ``Study.add`` for a variant, as Python writes them; what is as usual is left out."""
     variant = study.variants[name]
     table = {"*": str(variant.precision)} | {pattern: str(p) for pattern, p in variant.pins}
@@ -213,11 +213,11 @@ def _choice(study: Snapshot, name: str) -> dict[str, str]:
     return {key: _YOURS if value is ... else repr(value) for key, value in arguments.items() if value}
 
 
-def _scales(study: Snapshot, name: str) -> object:
+def _scales(study: StudyState, name: str) -> object:
     """What a variant takes in place of a calibrator: the name of a file, or amax by value; None where it takes none."""
     scales = study.variants[name].scales
-    if scales == "given" and name in study.facts:
-        return {value: scale.amax for value, scale in study.facts[name].prepared.scales.items()}
+    if scales == "given" and name in study.results:
+        return {value: scale.amax for value, scale in study.results[name].prepared.scales.items()}
     return ... if scales in {"given", "cache"} else scales or None
 
 
@@ -238,9 +238,9 @@ def _options(options: BuildOptions) -> dict[str, Any]:
     return settings
 
 
-def _read(study: Snapshot, name: str) -> str:
+def _read(study: StudyState, name: str) -> str:
     """The line for an engine of another machine, whose files' names nobody keeps."""
-    facts = study.facts[name]
+    facts = study.results[name]
     kinds = ["layers"] if facts.engine.layers and not facts.inferred else []
     kinds += ["profile"] if facts.profile is not None else []
     kinds += ["log"] if facts.build_log is not None else []
@@ -250,7 +250,7 @@ def _read(study: Snapshot, name: str) -> str:
     return f"# {name!r} was read from files of another machine: {alone}{how}"
 
 
-def _format_common_arguments(study: Snapshot) -> list[str] | None:
+def _format_common_arguments(study: StudyState) -> list[str] | None:
     """The model, its sizes and the data, as arguments; None where the command line has none for them."""
     calibration_data, sample = study.data, samples.which(study.model)
     if sample:

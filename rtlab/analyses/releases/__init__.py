@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from rtlab.analyses import difference, roofline
-from rtlab.analyses.snapshot import Snapshot
+from rtlab.analyses.study_state import StudyState
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.documents.results import ResultTable
@@ -51,13 +51,13 @@ class Releases:
         return ResultTable(Release, self.releases, placeholder="").html()
 
 
-def compare_releases(study: Snapshot, names: Sequence[str]) -> Releases:
+def compare_releases(study: StudyState, names: Sequence[str]) -> Releases:
     """Variants of a study that differ in their compiler alone, those that failed among them; others are left out."""
     display_names = get_variant_titles(study)
-    first = next((study.facts[n] for n in names if n in study.facts), None)
+    first = next((study.results[n] for n in names if n in study.results), None)
     releases = []
     for name in names:
-        facts, error = study.facts.get(name), study.failures.get(name)
+        facts, error = study.results.get(name), study.failures.get(name)
         if facts is None:
             if error is not None:
                 releases.append(

@@ -26,7 +26,7 @@ def get_repair(context: PanelContext) -> AccuracyRepair:
     if repair is None:
         raise RunError(
             f'Cannot tell what repairs "{context.result.name}": nobody looked for it yet. '
-            f"Run study.repair({context.result.name!r})."
+            f"Run study.accuracy.repair({context.result.name!r})."
         )
     return repair
 

@@ -268,7 +268,7 @@ def _siblings(context: PanelContext) -> list[VariantResult]:
     if result.recorded:
         return [result]
     mine = rest(result.variant)
-    others = [r for r in context.study.facts.values() if r.name != result.name and not r.recorded]
+    others = [r for r in context.study.results.values() if r.name != result.name and not r.recorded]
     same = [r for r in others if r.engine.backend == result.engine.backend and rest(r.variant) == mine]
     return [result, *same]
 

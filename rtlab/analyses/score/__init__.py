@@ -11,7 +11,7 @@ from rtlab.core.uncertainty import PairedDifference, compare_paired
 from rtlab.core.variant import Precision
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
 
 
 @memoized
@@ -29,14 +29,14 @@ def compare_scores(facts: VariantResult, baseline: VariantResult) -> PairedDiffe
     return compare_paired(one.tally, other.tally)
 
 
-def reference(study: Snapshot, facts: VariantResult) -> VariantResult | None:
+def reference(study: StudyState, facts: VariantResult) -> VariantResult | None:
     """What a score is compared with when nobody chose: the first other variant in fp32 that has one.
 
     Of a model with its own Q/DQ pairs that is rather one without.
     """
     others = [
         f
-        for n, f in study.facts.items()
+        for n, f in study.results.items()
         if f is not facts and f.score is not None and study.variants[n].precision is Precision.FP32
     ]
     released = (f for f in others if any(r.kind == "release" for r in f.variant.rewrites))

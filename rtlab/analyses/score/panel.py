@@ -63,7 +63,7 @@ def analyze_score(context: PanelContext) -> TaskScore:
     Raises:
         RunError: there is no score.
     """
-    facts, task = context.result, context.study.task
+    facts, task = context.result, context.study.scored_task
     score = facts.score
     if score is None or score.tally is None or task is None:
         raise RunError(_missing(facts, task))
@@ -185,7 +185,7 @@ def _filter_flipped(
     context: PanelContext, flipped_samples: tuple[FlippedSample, ...]
 ) -> tuple[FlippedSample, ...]:
     """Those that the panel's setting asks for, under the numbers that they have among all samples."""
-    flip_kind, numbers = context.settings.get("show", ""), context.study.chosen
+    flip_kind, numbers = context.settings.get("show", ""), context.study.selected_samples
     return tuple(
         dataclasses.replace(f, sample=numbers[f.sample]) if numbers else f
         for f in flipped_samples
@@ -195,7 +195,7 @@ def _filter_flipped(
 
 def build_score_panel(context: PanelContext) -> PanelParts:
     """The score, pictures of the samples that flipped, and buttons that show them alone in every panel."""
-    task_score, chosen = analyze_score(context), context.study.chosen
+    task_score, chosen = analyze_score(context), context.study.selected_samples
     settings = []
     if task_score.baseline and not chosen:
         kinds = ("lost", "won") if task_score.lost is not None else ("worse", "better")
@@ -228,7 +228,7 @@ def build_score_panel(context: PanelContext) -> PanelParts:
 
 def _button(context: PanelContext, task_score: TaskScore) -> Work:
     """Shows some samples alone in every panel, or all again."""
-    if context.study.chosen:
+    if context.study.selected_samples:
         return button("only", "All samples again", samples="")
     text, why = context.settings.get("samples", "").strip(), ""
     try:

@@ -54,7 +54,7 @@ def pictures(
 
     ``before`` and ``after`` are the titles of both variants.
     """
-    task, numbers = context.study.task, context.study.chosen
+    task, numbers = context.study.scored_task, context.study.selected_samples
     samples = flipped_samples[: _ACROSS * _ROWS]
     if task is None or not samples:
         return []

@@ -41,7 +41,7 @@ def get_sensitivity(context: PanelContext) -> Sensitivity:
     if ranking is None:
         raise RunError(
             f'Cannot tell who is guilty of the error of "{name}": nobody looked yet. Look with '
-            f'study.sensitivity("{name}", asks="{choice[0]}", by="{choice[1]}").'
+            f'study.accuracy.sensitivity("{name}", asks="{choice[0]}", by="{choice[1]}").'
         )
     return ranking
 

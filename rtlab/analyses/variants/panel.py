@@ -65,7 +65,11 @@ class BuiltVariants:
 
 def analyze_variants(context: PanelContext) -> BuiltVariants:
     """All variants that are built, the one that is asked about marked."""
-    results, here, variant_titles = list(context.study.facts.values()), context.result, _mark_titles(context)
+    results, here, variant_titles = (
+        list(context.study.results.values()),
+        context.result,
+        _mark_titles(context),
+    )
     return BuiltVariants(
         count=len(results),
         engine=here.engine.title,
@@ -78,7 +82,7 @@ def analyze_variants(context: PanelContext) -> BuiltVariants:
 
 def build_variants_panel(context: PanelContext) -> PanelParts:
     """One row per variant that is built, and buttons that build those which differ in one choice."""
-    here, several = context.result, len(context.study.facts) > 1
+    here, several = context.result, len(context.study.results) > 1
     return PanelParts(
         result=analyze_variants(context),
         work=[
@@ -151,7 +155,7 @@ def _figure(context: PanelContext) -> Figure:
 
     Layers are those of the compiled engines; ONNX Runtime's nodes are drawn where there is nothing else.
     """
-    results, variant_titles = list(context.study.facts.values()), _mark_titles(context)
+    results, variant_titles = list(context.study.results.values()), _mark_titles(context)
     kind = _kinds(results)[0]
     layers = [
         len(r.engine.layers) - r.engine.sync if get_layer_noun(r.engine) == kind else None for r in results

@@ -238,7 +238,7 @@ def explain_fusion(context: PanelContext) -> Verdict | FusedLayer | Advice | Mis
         if fused_layer is None:
             raise VariantError(
                 f'Cannot tell why "{layer}" is one step: nobody asked the compiler yet. Ask with '
-                f"study.why({layer!r}, variant={name!r})."
+                f"study.fusion.why({layer!r}, variant={name!r})."
             )
         return fused_layer
     first, _, second = pair.partition(" | ")
@@ -246,7 +246,7 @@ def explain_fusion(context: PanelContext) -> Verdict | FusedLayer | Advice | Mis
     if pair and pair != _ALL and verdict is None:
         raise VariantError(
             f'Cannot tell why "{pair}" is not one step: nobody asked the compiler yet. Ask with '
-            f"study.why({first!r}, {second!r}, variant={name!r})."
+            f"study.fusion.why({first!r}, {second!r}, variant={name!r})."
         )
     return verdict or _of_all(context)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from rtlab.backends.files.contents import check_layer_count, fault, format_keys, format_value, parse_integer
 from rtlab.backends.log.listing import parse_node_ids
-from rtlab.core.engine import DTYPES, Layer, Tensor
+from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.options import Shapes
 from rtlab.errors import ReadError
 
@@ -31,6 +31,8 @@ _FIELDS = frozenset({
     "Name", "LayerType", "Inputs", "Outputs", "Constants", "TacticName", "TacticValue", "StreamId", "EventId",
     "Metadata",
 })  # fmt: skip
+#: TensorRT's names of types.
+_SPELLED = {ours: theirs for theirs, ours in reversed(DTYPES.items())}
 _SIDES = ("Inputs", "Outputs", "Constants")
 _BOUNDS = ("MinShape", "OptShape", "MaxShape")
 
@@ -319,3 +321,45 @@ def _parse_ints(value: object) -> tuple[int, ...] | None:
 
 def _as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def layers_json(engine: Engine) -> dict[str, Any]:
+    """The layers of an engine in the schema that TensorRT 11's inspector writes; ``study.read`` reads it."""
+    sides = (("kINPUT", engine.inputs), ("kOUTPUT", engine.outputs))
+    return {
+        "Layers": [
+            {
+                "Name": layer.name,
+                "LayerType": layer.kind,
+                "Inputs": [_describe_tensor(t) for t in layer.inputs],
+                "Outputs": [_describe_tensor(t) for t in layer.outputs],
+                **({"Constants": [_describe_tensor(t) for t in layer.constants]} if layer.constants else {}),
+                **layer.attributes,
+                "TacticName": layer.tactic,
+                "StreamId": layer.stream,
+                # The inspector separates labels by the ASCII record separator.
+                "Metadata": "\x1e".join(f"[ONNX Layer: {id_}]" for id_ in layer.origins),
+            }
+            for layer in engine.layers
+        ],
+        "I/O Tensors": [
+            {"Name": t.name, "IOMode": mode, "DataType": _SPELLED.get(t.dtype, t.dtype), **_dimensions(t)}
+            for mode, tensors in sides
+            for t in tensors
+        ],
+    }
+
+
+def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
+    fields: dict[str, Any] = {"Name": tensor.name, **_dimensions(tensor)}
+    if tensor.strides is not None:
+        fields["Strides"] = list(tensor.strides)
+    if tensor.dtype:
+        fields["Datatype"] = _SPELLED.get(tensor.dtype, tensor.dtype)
+    if tensor.format:
+        fields["Format"] = tensor.format
+    return fields
+
+
+def _dimensions(tensor: Tensor) -> dict[str, Any]:
+    return {} if tensor.shape is None else {"Dimensions": list(tensor.shape)}

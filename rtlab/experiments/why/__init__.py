@@ -81,8 +81,8 @@ def find_layer(facts: VariantResult, node_or_layer: str) -> str:
 
 #: Why nobody experiments with rules.
 _RULES = (
-    "its engine is predicted by rules, which no experiment would find out better. Ask study.why about two nodes, which "
-    "names the rule; or build a variant with a compiler, and ask about that."
+    "its engine is predicted by rules, which no experiment would find out better. Ask study.fusion.why about two "
+    "nodes, which names the rule; or build a variant with a compiler, and ask about that."
 )
 
 

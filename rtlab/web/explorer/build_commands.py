@@ -83,7 +83,7 @@ class Choosing(Showing):
         except RtlabError as error:
             self.failure = dict(failure(error))
             return self
-        if name in self.study.facts and not self.study.outdated(name):
+        if name in self.study and not self.study.state.is_outdated(name):
             self.show(name)
             return self
         self._start(lambda progress: self._build(name, progress), f'build "{name}"', name)
@@ -138,16 +138,22 @@ class Choosing(Showing):
 
     def calibrate(self) -> Self:
         """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
-        return self._work(functools.partial(self._run_observation, self.study.observe), "calibrate")
+        return self._work(
+            functools.partial(self._run_observation, self.study.calibration.observe), "calibrate"
+        )
 
     def rank(self) -> Self:
         """Try every calibrator on the task, on a thread."""
-        return self._work(functools.partial(self._run_observation, self.study.rank), "rank the calibrators")
+        return self._work(
+            functools.partial(self._run_observation, self.study.calibration.rank), "rank the calibrators"
+        )
 
     def sweep(self) -> Self:
         """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
         name = self.state.variant
-        return self._work(lambda progress: self.study.sweep(name, progress=progress), _WORKS["sweep"])
+        return self._work(
+            lambda progress: self.study.tuning.batch_sizes(name, progress=progress), _WORKS["sweep"]
+        )
 
     def vary(self, what: str) -> Self:
         """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
@@ -189,7 +195,7 @@ class Choosing(Showing):
     def _plan_variant(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
         requested_variant = offer.choice_to_variant(self.choice)
-        study = self.study.snapshot()
+        study = self.study.state
         for name, variant in study.variants.items():
             if not self._is_recorded(name) and (
                 dataclasses.replace(variant, backend=get_additional_backend(variant.backend))
@@ -214,7 +220,7 @@ class Choosing(Showing):
             self.study.run([name], progress=progress, budget_s=self._budget, again=again)
         except Cancelled:
             # What was compiled stays, and with it what was measured; a variant of which nothing is there does not.
-            if name not in self.study.facts:
+            if name not in self.study:
                 self.study.remove(name)
             raise
         finally:
@@ -266,9 +272,9 @@ class Choosing(Showing):
         finally:
             # What nobody built was only planned by the button.
             for title in titles:
-                if title not in self.study.facts and title not in self.study.failures:
+                if title not in self.study and title not in self.study.state.failures:
                     self.study.remove(title)
-        if built_titles := [t for t in titles if t in self.study.facts]:
+        if built_titles := [t for t in titles if t in self.study]:
             self.show(built_titles[-1])
         if first_error is not None and not refusals:
             raise first_error
@@ -276,40 +282,40 @@ class Choosing(Showing):
     def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
         budget_text = values.get("budget_s")
         options: dict[str, Any] = {"budget_s": parse_budget(budget_text)} if budget_text else {}
-        self.study.tune(progress=progress, **options)
+        self.study.tuning.tune(progress=progress, **options)
 
     def _ask_why(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
         pair = (values.get("first", ""), values.get("second", ""))
-        snapshot = self.study.snapshot()
-        is_answered = values.get("layer") in snapshot.fusion_explanations.get(
+        state = self.study.state
+        is_answered = values.get("layer") in state.fusion_explanations.get(
             variant, {}
-        ) or pair in snapshot.verdicts.get(variant, {})
+        ) or pair in state.verdicts.get(variant, {})
         if is_answered and values.get("unless") == "known":
             return
         if "layer" in values:
-            self.study.why(values["layer"], variant=variant, progress=progress)
+            self.study.fusion.why(values["layer"], variant=variant, progress=progress)
         else:
-            self.study.why(*pair, variant=variant, again=is_answered, progress=progress)
+            self.study.fusion.why(*pair, variant=variant, again=is_answered, progress=progress)
 
     def _rank_sensitivity(
         self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting
     ) -> None:
         options: dict[str, Any] = {k: values[k] for k in ("asks", "by", "loss") if k in values}
-        self.study.sensitivity(variant, progress=progress, **options)
+        self.study.accuracy.sensitivity(variant, progress=progress, **options)
 
     def _diagnose(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
-        if values.get("unless") != "known" or variant not in self.study.snapshot().diagnoses:
-            self.study.diagnose(variant, progress=progress)
+        if values.get("unless") != "known" or variant not in self.study.state.diagnoses:
+            self.study.accuracy.diagnose(variant, progress=progress)
 
     def _repair_accuracy(self, variant: str, progress: Reporting) -> None:
         """Look for a repair, and show the variant that it leads to."""
-        repair = self.study.repair(variant, progress=progress)
+        repair = self.study.accuracy.repair(variant, progress=progress)
         if repair.changes:
             self._build_variants([repair.repaired], progress, compare=True)
 
     def _bisect(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
         seconds = parse_budget(values.get("seconds") or BUDGET_S)
-        self.study.bisect(values.get("from", ""), variant, seconds=seconds, progress=progress)
+        self.study.fusion.bisect(values.get("from", ""), variant, seconds=seconds, progress=progress)
 
     def _start_panel_work(self, command: StartWork) -> None:
         self._require_variant(command.variant)
@@ -317,22 +323,26 @@ class Choosing(Showing):
         # A choice of several, or one option with its value.
         what = values.get("what") or "=".join(next(iter(values.items()), ("", "")))
         works: dict[WorkName, Callable[[Reporting], object]] = {
-            "sweep": lambda progress: self.study.sweep(variant, progress=progress),
+            "sweep": lambda progress: self.study.tuning.batch_sizes(variant, progress=progress),
             "rebuild": lambda progress: self._vary(variant, what, progress),
             "tune": lambda progress: self._tune(values, progress),
-            "peaks": lambda progress: self.study.measure_peaks(progress=progress),
+            "peaks": lambda progress: self.study.tuning.peaks(progress=progress),
             "why": lambda progress: self._ask_why(values, variant, progress),
-            "advise": lambda progress: self.study.advise(variant, progress=progress),
+            "advise": lambda progress: self.study.fusion.advise(variant, progress=progress),
             "sensitivity": lambda progress: self._rank_sensitivity(values, variant, progress),
             "bisect": lambda progress: self._bisect(values, variant, progress),
             "remedy": lambda progress: self._build_variants(
-                [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
+                [self.study.fusion.suggest_edit(variant, values["rewrites"].split("\n"))],
+                progress,
+                compare=True,
             ),
             "only": lambda progress: self._select_samples(values.get("samples", ""), progress),
-            "channels": lambda progress: self.study.channels(variant, values["value"], progress=progress),
+            "channels": lambda progress: self.study.accuracy.channels(
+                variant, values["value"], progress=progress
+            ),
             "diagnose": lambda progress: self._diagnose(values, variant, progress),
             "treat": lambda progress: self._build_variants(
-                [self.study.treat(variant, values["cause"])], progress, compare=True
+                [self.study.calibration.transform(variant, values["cause"])], progress, compare=True
             ),
             "repair": lambda progress: self._repair_accuracy(variant, progress),
         }
@@ -340,7 +350,7 @@ class Choosing(Showing):
 
     def _select_samples(self, samples: str, progress: Reporting) -> None:
         """Show the samples with these numbers alone, all where there is none."""
-        self.study.only(
+        self.study.accuracy.use_samples(
             parse_sample_numbers(samples) or None, budget_s=self._budget or BUDGET_S, progress=progress
         )
 
@@ -365,7 +375,7 @@ class Choosing(Showing):
         self._refresh()
 
     def _require_variant(self, name: str) -> Variant:
-        variant = self.study.variants.get(name)
+        variant = self.study.state.variants.get(name)
         if variant is None:
             raise VariantError(
                 f'Cannot use variant "{name}": the study has none of this name. Choose another.'

@@ -32,12 +32,12 @@ class Explorer(Opening):
     ``state`` is what the panes show; ``select`` changes it from Python; ``compare`` shows a second engine beside the
     first; ``run`` builds the chosen variant, as the Build button does; ``wait`` blocks until that is done.
     ``steps`` is the presentation, a list of plain dicts: recorded on the page, or set from Python;
-    ``study.to_html("report.html", steps=explorer.steps)`` puts it into a report.
+    ``study.report("report.html", steps=explorer.steps)`` puts it into a report.
     """
 
     def __init__(
         self,
-        study: Session[Any],
+        study: Session,
         *,
         baseline: str | None = None,
         height: int | None = None,
@@ -47,7 +47,7 @@ class Explorer(Opening):
         if files is not None:
             several = (files,) if isinstance(files, (str, Path)) else files
             self._folders = tuple(Path(f).expanduser() for f in several)
-        first = next((v for n, v in study.variants.items() if not self._is_recorded(n)), None)
+        first = next((v for n, v in study.state.variants.items() if not self._is_recorded(n)), None)
         self.choice = offer.choice(study.model, first or offer.start(study.model))
         self._open()
         study.views.add(self)
@@ -78,7 +78,7 @@ class Explorer(Opening):
         """
         model = self.study.model
         if variant:
-            data = bytes(layers_model(self.study.facts_of(variant)).SerializeToString())
+            data = bytes(layers_model(self.study[variant].facts).SerializeToString())
             netron_model = netron.NetronModel(f"{model.name} {variant}", lambda: io.BytesIO(data))
         else:
             netron_model = netron.make_netron_model(model)
@@ -150,22 +150,22 @@ class Explorer(Opening):
         self.failure = None
 
     def _answer(self, name: str, variant: str, settings: Mapping[str, str]) -> Panel:
-        study = self.study.snapshot()
-        result = self.study.facts_of(variant)
+        study = self.study.state
+        result = self.study[variant].facts
         # Beside itself, a variant shows nothing; the one in the third pane was chosen for that.
         other = next((n for n in (self.state.compared, self.state.baseline) if n and n != variant), "")
-        return panels.render_panel(name, PanelContext(study, result, study.facts.get(other), settings))
+        return panels.render_panel(name, PanelContext(study, result, study.results.get(other), settings))
 
     def _panel(self, command: AskPanel) -> None:
         # What the page asks about may be gone by now; it asks anew when it knows.
-        if command.panel in panels.PANELS and command.variant in self.study.facts:
+        if command.panel in panels.PANELS and command.variant in self.study.state.results:
             self._tell(
                 PanelAnswered(command.id, self._answer(command.panel, command.variant, command.settings))
             )
 
     def _save(self, variant: str, what: Literal["onnx", "scales", "cache"]) -> None:
         """Send a file of a built variant."""
-        model, result = self.study.model, self.study.facts_of(variant)
+        model, result = self.study.model, self.study[variant].facts
         prepared_variant = result.prepared
         match what:
             case "onnx":

@@ -17,7 +17,7 @@ from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.state import ViewState
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
 
 
@@ -33,7 +33,12 @@ class LinkedGraphs(Delivering):
     titles = traitlets.Dict().tag(sync=True)
 
     def __init__(
-        self, study: Snapshot, result: VariantResult, other: VariantResult | None = None, *, height: int = 480
+        self,
+        study: StudyState,
+        result: VariantResult,
+        other: VariantResult | None = None,
+        *,
+        height: int = 480,
     ) -> None:
         self._model = study.model
         self._result, self._other = result, other

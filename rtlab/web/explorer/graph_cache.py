@@ -16,7 +16,7 @@ from rtlab.web.page.effects import ranking_of
 from rtlab.web.page.graph import complete, describe_engine_boxes
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.relation.mapping import Mapping
 
@@ -27,7 +27,7 @@ _MANY_LAYERS = 1_000
 class EnginePicture:
     """What is shown of an engine: its picture and what follows, each part made once and when it is sent."""
 
-    def __init__(self, result: VariantResult, study: Snapshot, view: EngineView, picture: bytes) -> None:
+    def __init__(self, result: VariantResult, study: StudyState, view: EngineView, picture: bytes) -> None:
         self.result, self.view, self._study = result, view, study
         #: Who is guilty of its error, as far as anybody looked.
         self.sensitivity = ranking_of(study, result.name)

@@ -49,7 +49,7 @@ _DRAWING = 1.0
 class Opening(Choosing):
     """Takes another study in the place of the one on screen."""
 
-    def __init__(self, script: str, study: Session[Any], *, baseline: str, **traits: Any) -> None:
+    def __init__(self, script: str, study: Session, *, baseline: str, **traits: Any) -> None:
         self._rendered_event = threading.Event()
         #: Folders whose files the page may open; Python opens any. Those of the model and of the kernel where there are
         #: none named.
@@ -74,7 +74,7 @@ class Opening(Choosing):
         return self._work(lambda progress: self._read(paths, name, read_options, progress), "read the files")
 
     def use(self, data: Any) -> Self:
-        """Take other samples from now on, on a thread: see ``Study.use``. What rests on random input is built anew."""
+        """Take other samples from now on, on a thread; what rests on random input is built anew."""
         return self._work(lambda progress: self._use(data, progress), "use the data")
 
     def repair(self, *findings: str) -> Self:
@@ -189,20 +189,22 @@ class Opening(Choosing):
                 self._load(content, source.stem, progress, data=next(iter(arrays), None))
                 return
             # A study stands above this row; the one at hand knows how to make another.
-            study = type(study)(_model.load(content, name=source.stem, weights=False), limits=study.limits)
+            study = type(study)(
+                _model.load(content, name=source.stem, weights=False), limits=study.state.limits
+            )
         elif "build" in files_by_kind:
             # A recording is opened on the model that it is of, unless that is the one on screen.
             recording = build.read(files_by_kind["build"])
             if recording.source is not None and recording.structure != study.model.structure:
-                study = type(study)(recording.source, limits=study.limits)
-        title = _unused(name or _title(files_by_kind), study.variants)
+                study = type(study)(recording.source, limits=study.state.limits)
+        title = _unused(name or _title(files_by_kind), study.state.variants)
         study.read(title, **{**files_by_kind, **read_options})
         if study is not self.study:
             self._replace_study(study)
             self.choice = offer.choice(study.model, offer.start(study.model))
             self._open()
         if arrays:
-            self.study.use(read_samples(arrays[0], self.study.model))
+            self.study.accuracy.use_samples(data=read_samples(arrays[0], self.study.model))
         self.show(title)
 
     def _use(self, data: Any, progress: Reporting) -> None:
@@ -213,10 +215,10 @@ class Opening(Choosing):
             raise CalibrationError(
                 f'Cannot use "{title}" as data: no ONNX model is open to run on it. Open one first.'
             )
-        study.use(read_samples(data, study.model) if isinstance(data, Path) else data)
+        study.accuracy.use_samples(data=read_samples(data, study.model) if isinstance(data, Path) else data)
         self._tell_calibration()
         visible_variant = self.state.variant
-        if visible_variant and study.outdated(visible_variant):
+        if visible_variant and study.state.is_outdated(visible_variant):
             self._building = visible_variant
             self._refresh(building=visible_variant)
             self._build(visible_variant, progress)
@@ -224,8 +226,10 @@ class Opening(Choosing):
     def _repair_placement(self, findings: Sequence[str], progress: Reporting) -> None:
         progress.phase("Repairing the placement")
         study = self.study
-        model = study.repaired(findings or None, progress=progress)
-        repaired_study = type(study)(model, data=study.given, task=study.task, limits=study.limits)
+        model = study.calibration.fix_qdq(findings or None, progress=progress)
+        repaired_study = type(study)(
+            model, data=study.state.user_data, task=study.task, limits=study.state.limits
+        )
         self._adopt(repaired_study, progress, self.choice)
 
     def _name_sizes(
@@ -234,13 +238,13 @@ class Opening(Choosing):
         study = self.study
         sized_model = study.model.sized(shapes)
         self._adopt(
-            type(study)(sized_model, data=study.given, task=study.task, limits=study.limits),
+            type(study)(sized_model, data=study.state.user_data, task=study.task, limits=study.state.limits),
             progress,
             self.choice,
         )
 
     def _adopt(
-        self, study: Session[Any], progress: Reporting, previous_choice: dict[str, Any] | None = None
+        self, study: Session, progress: Reporting, previous_choice: dict[str, Any] | None = None
     ) -> None:
         """Show another study, and build its first variant: the one that was chosen, or fp32."""
         self._replace_study(study)
@@ -254,7 +258,7 @@ class Opening(Choosing):
         self._refresh(building=variant_name)
         self._build(variant_name, progress)
 
-    def _replace_study(self, study: Session[Any]) -> None:
+    def _replace_study(self, study: Session) -> None:
         with self._view_lock:
             self._pictures = {}
             self.study.views.discard(self)
@@ -266,9 +270,9 @@ class Opening(Choosing):
             self.inspection = None
 
     def _open(self) -> None:
-        study = self.study.snapshot()
-        built_variant = next((n for n in study.variants if n in study.facts), "")
-        is_deferred = bool(built_variant) and not self._busy and is_large(study.facts[built_variant])
+        study = self.study.state
+        built_variant = next((n for n in study.variants if n in study.results), "")
+        is_deferred = bool(built_variant) and not self._busy and is_large(study.results[built_variant])
         if not is_deferred:
             self.source = encode(source_graph(study.model), Graph)
         self.terms = glossary.glossary_terms()
@@ -290,7 +294,7 @@ class Opening(Choosing):
             self._start(
                 lambda progress: self._show_large_engine(built_variant, progress), f'show "{built_variant}"'
             )
-        elif built_variant in self.study.facts:
+        elif built_variant in self.study:
             self.show(built_variant)
         else:
             self._refresh()
@@ -301,7 +305,7 @@ class Opening(Choosing):
             progress.phase("Preparing the model's view")
             self.source = encode(source_graph(model, defer_details=True), Graph)
             progress.phase("Preparing the engine's view")
-            picture = self._picture(self.study.facts_of(name))
+            picture = self._picture(self.study[name].facts)
             progress.phase("Preparing the numbers")
             # To draw takes the page all processors that a small machine has.
             if self._is_displayed:

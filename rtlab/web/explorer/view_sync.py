@@ -13,7 +13,7 @@ from rtlab.analyses import panels
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.inspection.tensors import Inspection
 from rtlab.analyses.panel_context import PanelContext
-from rtlab.analyses.snapshot import Snapshot
+from rtlab.analyses.study_state import StudyState
 from rtlab.core.progress import Silent
 from rtlab.documents.payload import encode
 from rtlab.documents.serialization import to_builtins
@@ -72,7 +72,7 @@ class Showing(Working):
     calibration_answer = traitlets.Bytes(b"").tag(delivered=True)
     findings_answer = traitlets.Bytes(b"").tag(delivered=True)
 
-    def __init__(self, script: str, study: Session[Any], *, baseline: str, **traits: Any) -> None:
+    def __init__(self, script: str, study: Session, *, baseline: str, **traits: Any) -> None:
         self.study = study
         self._pictures: dict[str, EnginePicture] = {}
         self._baseline = baseline
@@ -82,7 +82,7 @@ class Showing(Working):
         super().__init__(script, self._refresh, **traits)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.study.model.name}: {len(self.study.facts)} variants>"
+        return f"<{type(self).__name__} {self.study.model.name}: {len(self.study.state.results)} variants>"
 
     @traitlets.validate("steps")  # type: ignore[untyped-decorator]
     def _validate_steps(self, proposal: Any) -> list[Any]:
@@ -116,7 +116,7 @@ class Showing(Working):
         Raises:
             VariantError: it is not built; or the error of its failed build.
         """
-        result = self.study.facts_of(name)
+        result = self.study[name].facts
         with self._view_lock:
             self._show_details(self._picture(result))
 
@@ -126,7 +126,7 @@ class Showing(Working):
         Raises:
             VariantError: it is not built; or the error of its failed build.
         """
-        result = self.study.facts_of(name) if name else None
+        result = self.study[name].facts if name else None
         with self._view_lock:
             picture = self._view(result) if result else None
             self.other = picture.picture if picture else b""
@@ -181,7 +181,7 @@ class Showing(Working):
         """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""
         name = self._building
         with self._view_lock:
-            result, picture = self.study.facts.get(name), self._pictures.get(name)
+            result, picture = self.study.state.results.get(name), self._pictures.get(name)
             if result is None:
                 return
             if picture is None or picture.result.engine is not result.engine:
@@ -196,7 +196,7 @@ class Showing(Working):
     def _update_picture(self, old_picture: EnginePicture, result: VariantResult) -> None:
         """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
         name = result.name
-        self._pictures[name] = picture = EnginePicture(result, self.study.snapshot(), old_picture.view, b"")
+        self._pictures[name] = picture = EnginePicture(result, self.study.state, old_picture.view, b"")
         if self.state.variant == name:
             self._send_answers(picture.answers)
             self.engine_later, self.charts = picture.numbers, picture.charts
@@ -206,18 +206,18 @@ class Showing(Working):
 
     def _sync_with_study(self) -> None:
         with self._view_lock:
-            study = self.study.snapshot()
-            old = [n for n, picture in self._pictures.items() if study.facts.get(n) is not picture.result]
+            study = self.study.state
+            old = [n for n, picture in self._pictures.items() if study.results.get(n) is not picture.result]
             for name in old:
                 del self._pictures[name]
             visible_variant = self.state.variant
             next_variant = (
                 visible_variant
-                if visible_variant in study.facts
-                else next((n for n in study.variants if n in study.facts), "")
+                if visible_variant in study.results
+                else next((n for n in study.variants if n in study.results), "")
             )
             if next_variant and (next_variant != visible_variant or next_variant in old):
-                self._show_details(self._picture(study.facts[next_variant]))
+                self._show_details(self._picture(study.results[next_variant]))
             elif visible_variant and not next_variant:
                 self._clear()
             # What a cell observed is of no variant; to work out its thresholds may take a second.
@@ -227,7 +227,7 @@ class Showing(Working):
 
     def _clear(self) -> None:
         self.engine = self.engine_later = b""
-        self._send_answers(panels.encode_payloads(PanelContext(self.study.snapshot())))
+        self._send_answers(panels.encode_payloads(PanelContext(self.study.state)))
         self._put(dataclasses.replace(self.state, variant="", layers=()))
 
     def _send_answers(self, answers: Mapping[str, bytes]) -> None:
@@ -236,17 +236,17 @@ class Showing(Working):
             setattr(self, f"{name}_answer", packed)
 
     def _tell_calibration(self) -> None:
-        study = self.study.snapshot()
+        study = self.study.state
         self._calibration_key = _calibration_state(study)
         self._send_answers(panels.encode_payloads(PanelContext(study), shared=True))
 
     def _is_recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""
-        result = self.study.facts.get(name)
+        result = self.study.state.results.get(name)
         return result is not None and result.recorded
 
     def _mapping(self, name: str) -> NodeMapping | None:
-        result = self.study.facts.get(name)
+        result = self.study.state.results.get(name)
         return map_to_places(map_nodes(result), self.study.model) if result else None
 
     def _view(self, result: VariantResult) -> EnginePicture:
@@ -254,7 +254,7 @@ class Showing(Working):
         with self._view_lock:
             picture = self._pictures.get(result.name)
             if picture is None or picture.result is not result or not picture.picture:
-                study = self.study.snapshot()
+                study = self.study.state
                 sensitivity = ranking_of(study, result.name)
                 view = engine_view(result, study.model, sensitivity, defer_details=is_large(result))
                 picture = EnginePicture(result, study, view, encode(view, EngineView))
@@ -266,9 +266,9 @@ class Showing(Working):
         study = self.study
         tensors: tuple[TensorStats, ...] = ()
         try:
-            tensors = study.weights(place)
+            tensors = study.calibration.weights(place)
             yield Inspection(place, tensors, "Measuring the outputs …")
-            tensors += study.activations(place, progress=progress)
+            tensors += study.calibration.activations(place, progress=progress)
         except Cancelled:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the panel
@@ -292,8 +292,8 @@ class Showing(Working):
 
     def _refresh(self, building: str = "") -> None:
         with self._view_lock:
-            study, state = self.study.snapshot(), self.state
-            if state.compared and state.compared not in study.facts and state.compared != self._building:
+            study, state = self.study.state, self.state
+            if state.compared and state.compared not in study.results and state.compared != self._building:
                 self.compare(None)
                 state = self.state
             baseline = self._baseline or chrome.baseline(study)
@@ -301,7 +301,7 @@ class Showing(Working):
                 self._put(dataclasses.replace(state, baseline=baseline))
             for name in {state.variant, state.compared} & set(self._pictures):
                 picture = self._pictures[name]
-                if picture.result is study.facts.get(name) and picture.sensitivity is not ranking_of(
+                if picture.result is study.results.get(name) and picture.sensitivity is not ranking_of(
                     study, name
                 ):
                     self._update_picture(picture, picture.result)
@@ -330,7 +330,7 @@ class Showing(Working):
             self.view = current_state.payload()
 
 
-def _calibration_state(study: Snapshot) -> tuple[object, ...]:
+def _calibration_state(study: StudyState) -> tuple[object, ...]:
     """What the answers rest on that all variants share: other where they are."""
     calibration = study.calibration
     calibration_key = calibration and (
@@ -340,4 +340,4 @@ def _calibration_state(study: Snapshot) -> tuple[object, ...]:
         calibration.source,
         calibration.ranking,
     )
-    return study.model, study.task, calibration_key, [v.calibrator for v in study.variants.values()]
+    return study.model, study.scored_task, calibration_key, [v.calibrator for v in study.variants.values()]

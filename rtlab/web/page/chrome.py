@@ -25,33 +25,33 @@ from rtlab.web.page.table import chip
 
 if TYPE_CHECKING:
     from rtlab.analyses.accuracy.errors import Accuracy
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.analyses.timing.times import Timing
     from rtlab.core.facts import VariantResult
 
 #: Types whose range is smaller than FP32's, or whose small numbers are coarser.
 
 
-def baseline(study: Snapshot) -> str:
+def baseline(study: StudyState) -> str:
     """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
-    results = study.facts
+    results = study.results
     built_names = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in results]
     # One that was read from files has no accuracy to compare with.
     return next((n for n in built_names if not results[n].recorded), built_names[0] if built_names else "")
 
 
-def chips(study: Snapshot, *, baseline: str, building: str = "") -> list[Chip]:
+def chips(study: StudyState, *, baseline: str, building: str = "") -> list[Chip]:
     """The second row: variants that are built, that failed, or that are being built."""
     return [
         chip(study, n, baseline=baseline, building=building)
         for n in study.variants
-        if n == building or n in study.facts or n in study.failures
+        if n == building or n in study.results or n in study.failures
     ]
 
 
-def status(study: Snapshot, name: str) -> Iterator[Status]:
+def status(study: StudyState, name: str) -> Iterator[Status]:
     """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
-    result = study.facts.get(name)
+    result = study.results.get(name)
     if result is None:
         yield from (_item("reported", note) for note in study.model.notes)
         return
@@ -72,8 +72,8 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
             "estimated" if coverage.declared < coverage.pairs else "reported",
             f"{coverage.nodes} of {coverage.all_nodes} nodes are in a layer, {more}{links}",
         )
-    if study.chosen and not result.recorded:
-        on = pluralize(len(study.chosen), "chosen sample")
+    if study.selected_samples and not result.recorded:
+        on = pluralize(len(study.selected_samples), "chosen sample")
         yield _item(
             "measured", f"errors and score are of {on} only; the panel Task takes all again", warning=True
         )
@@ -85,7 +85,7 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
     yield from (_item("reported", note) for note in result.prepared.notes)
 
 
-def _losses(study: Snapshot, result: VariantResult) -> Iterator[Status]:
+def _losses(study: StudyState, result: VariantResult) -> Iterator[Status]:
     """What errors a reader must not miss."""
     errors = compute_accuracy(result)
     if errors is None:
@@ -137,21 +137,23 @@ def random_words(result: VariantResult) -> str:
     return f"{RANDOM}: {subjects} rest on noise; no finding about the task, give data of the model's own"
 
 
-def data_state(study: Snapshot) -> DataState:
+def data_state(study: StudyState) -> DataState:
     """What the study runs on; a model whose inputs have no size has no data yet, nor has one without nodes."""
     model = study.model
     inputs = [
         f"{name}: {model.values[name].dtype} {shape_text(model.values[name].shape)}" for name in model.inputs
     ]
     if study.user_data is not None:
-        return DataState(source=study.user_data.source, random=False, inputs=inputs, chosen=len(study.chosen))
+        return DataState(
+            source=study.user_data.source, random=False, inputs=inputs, chosen=len(study.selected_samples)
+        )
     try:
         # Whether random samples can be drawn; to draw them takes a large model longer than to show it.
         possible = bool(model.nodes) and all(model.input_shape(name) is not None for name in model.inputs)
     except RtlabError:
         possible = False
     source = "random noise" if possible else ""
-    return DataState(source=source, random=possible, inputs=inputs, chosen=len(study.chosen))
+    return DataState(source=source, random=possible, inputs=inputs, chosen=len(study.selected_samples))
 
 
 def _times(times: Timing) -> str:
@@ -170,7 +172,7 @@ def _times(times: Timing) -> str:
     )
 
 
-def _underflow(study: Snapshot, errors: Accuracy) -> Iterator[Status]:
+def _underflow(study: StudyState, errors: Accuracy) -> Iterator[Status]:
     underflows = [v for v in errors.values if v.underflowed]
     if underflows:
         most = max(underflows, key=lambda v: v.underflowed / v.elements)

@@ -12,14 +12,14 @@ from rtlab.relation.roles import SERVING
 
 if TYPE_CHECKING:
     from rtlab.analyses.sensitivity import Asks, Sensitivity, SensitivityRow
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.schema import Origin
 
 _TITLES: Mapping[Asks, str] = {"only": "Effect on the outputs", "released": "Gain if released"}
 
 
-def ranking_of(study: Snapshot, name: str) -> Sensitivity | None:
+def ranking_of(study: StudyState, name: str) -> Sensitivity | None:
     """The ranking that the boxes of a variant tell: of nodes before places that round, of harm before gain."""
     rankings = study.sensitivities.get(name, {}).values()
     return min(rankings, key=lambda s: (s.asks != "only", s.by != "node", s.effects is None), default=None)

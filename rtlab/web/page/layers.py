@@ -1,18 +1,15 @@
-"""An engine as a file: as an ONNX model, which any viewer of such files can open, and as the inspector's JSON.
-
-The ONNX model is a picture: nothing can run it.
-"""
+"""An engine as an ONNX model, which any viewer of such files can open: a picture, which nothing can run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir as ir
 from onnx import helper
 
 from rtlab.analyses.fusion import map_nodes
-from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
+from rtlab.core.engine import Layer, Tensor
 from rtlab.core.value import dtype_text
 
 if TYPE_CHECKING:
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
 #: Domain of operators that only this picture has.
 DOMAIN = "tensorrt"
 _TYPES = {dtype_text(d): d.value for d in ir.DataType if d is not ir.DataType.UNDEFINED}
-#: TensorRT's names of types.
-_SPELLED = {ours: theirs for theirs, ours in reversed(DTYPES.items())}
 _TYPES["tf32"] = onnx.TensorProto.FLOAT
 
 
@@ -60,48 +55,6 @@ def layers_model(result: VariantResult) -> onnx.ModelProto:
         opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)],
         ir_version=9,
     )
-
-
-def layers_json(engine: Engine) -> dict[str, Any]:
-    """The layers of an engine in the schema that TensorRT 11's inspector writes; ``study.read`` reads it."""
-    sides = (("kINPUT", engine.inputs), ("kOUTPUT", engine.outputs))
-    return {
-        "Layers": [
-            {
-                "Name": layer.name,
-                "LayerType": layer.kind,
-                "Inputs": [_describe_tensor(t) for t in layer.inputs],
-                "Outputs": [_describe_tensor(t) for t in layer.outputs],
-                **({"Constants": [_describe_tensor(t) for t in layer.constants]} if layer.constants else {}),
-                **layer.attributes,
-                "TacticName": layer.tactic,
-                "StreamId": layer.stream,
-                # The inspector separates labels by the ASCII record separator.
-                "Metadata": "\x1e".join(f"[ONNX Layer: {id_}]" for id_ in layer.origins),
-            }
-            for layer in engine.layers
-        ],
-        "I/O Tensors": [
-            {"Name": t.name, "IOMode": mode, "DataType": _SPELLED.get(t.dtype, t.dtype), **_dimensions(t)}
-            for mode, tensors in sides
-            for t in tensors
-        ],
-    }
-
-
-def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
-    fields: dict[str, Any] = {"Name": tensor.name, **_dimensions(tensor)}
-    if tensor.strides is not None:
-        fields["Strides"] = list(tensor.strides)
-    if tensor.dtype:
-        fields["Datatype"] = _SPELLED.get(tensor.dtype, tensor.dtype)
-    if tensor.format:
-        fields["Format"] = tensor.format
-    return fields
-
-
-def _dimensions(tensor: Tensor) -> dict[str, Any]:
-    return {} if tensor.shape is None else {"Dimensions": list(tensor.shape)}
 
 
 def _node(layer: Layer, nodes: tuple[str, ...], written_tensors: set[str]) -> onnx.NodeProto:

@@ -19,7 +19,7 @@ from rtlab.errors import RtlabError, wrap_error
 from rtlab.web.page.contract import Chip
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
 
@@ -30,14 +30,14 @@ def failure(error: BaseException, action: str = "build the variant") -> Failure:
     return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
 
 
-def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Chip:
+def chip(study: StudyState, name: str, *, baseline: str, building: str = "") -> Chip:
     """A variant in the second row of the Explorer."""
-    result = study.facts.get(name)
+    result = study.results.get(name)
     error = study.failures.get(name)
     variant = study.variants[name]
-    score, base = (r.score if r else None for r in (result, study.facts.get(baseline)))
+    score, base = (r.score if r else None for r in (result, study.results.get(baseline)))
     delta = score.value - base.value if score and base and name != baseline else None
-    before = study.facts.get(baseline) if name != baseline else None
+    before = study.results.get(baseline) if name != baseline else None
     score_difference = compare_scores(result, before) if result and before else None
     titles_by_name = get_variant_titles(study)
     estimate, times = (estimate_timing(result), compute_timing(result)) if result else (None, None)
@@ -87,11 +87,11 @@ def _precision(result: VariantResult) -> str:
     return f"{result.variant.precision if has_types else 'types not told'} · {where}"
 
 
-def study_html(study: Snapshot) -> str:
+def study_html(study: StudyState) -> str:
     """The summary that a notebook shows for a study."""
     rows, titles_by_name = [], get_variant_titles(study)
     for name, variant in study.variants.items():
-        result = study.facts.get(name)
+        result = study.results.get(name)
         if result is None:
             error = study.failures.get(name)
             state = html.escape(str(error)) if error else "not built yet"
@@ -112,7 +112,7 @@ def study_html(study: Snapshot) -> str:
     head = "".join(
         f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
     )
-    results = study.facts.values()
+    results = study.results.values()
     origins = dict.fromkeys(filter(None, map(estimate_source, results)))
     origins |= dict.fromkeys(t.origin for r in results if (t := compute_timing(r)))
     return (

@@ -38,7 +38,7 @@ from rtlab.web.report.markdown import render_markdown
 from rtlab.web.report.whole import build_document
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
 
 _PAGE = """\
 <!doctype html>
@@ -68,7 +68,7 @@ body > p {{ padding: 16px; }}
 
 
 def write(
-    study: Snapshot,
+    study: StudyState,
     path: str | Path,
     *,
     steps: Iterable[Mapping[str, Any]] = (),
@@ -93,20 +93,20 @@ def write(
     return files.write(path, content.encode("utf-8"), what="the report", model=study.model)
 
 
-def write_markdown(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
+def write_markdown(study: StudyState, path: str | Path, *, baseline: str | None = None) -> Path:
     """Write a study's built variants as Markdown; arguments, errors and what is returned are those of ``write``."""
     text = render_markdown(study, *_select_variants(study, baseline))
     return files.write(path, text.encode("utf-8", "replace"), what="the report", model=study.model)
 
 
-def write_json(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
+def write_json(study: StudyState, path: str | Path, *, baseline: str | None = None) -> Path:
     """Write all that is known of a study's built variants as one JSON object, as ``write_markdown`` does."""
     document = build_document(study, *_select_variants(study, baseline))
     text = json.dumps(to_builtins(document), indent=1) + "\n"
     return files.write(path, text.encode("ascii"), what="the report", model=study.model)
 
 
-def collect_payloads(study: Snapshot, steps: Sequence[Step] = (), baseline: str | None = None) -> Saved:
+def collect_payloads(study: StudyState, steps: Sequence[Step] = (), baseline: str | None = None) -> Saved:
     """Every payload of a study's built variants, and a presentation of them.
 
     Raises:
@@ -127,13 +127,13 @@ def collect_payloads(study: Snapshot, steps: Sequence[Step] = (), baseline: str 
     )
 
 
-def _select_variants(study: Snapshot, baseline: str | None) -> tuple[list[str], str]:
+def _select_variants(study: StudyState, baseline: str | None) -> tuple[list[str], str]:
     """The variants that a report tells of, and the one that it compares with.
 
     Raises:
         VariantError: no variant is built, or ``baseline`` is not.
     """
-    built = [n for n in study.variants if n in study.facts]
+    built = [n for n in study.variants if n in study.results]
     if not built:
         reason = (
             f"none of its {len(study.variants)} variants is built" if study.variants else "it has no variant"
@@ -152,7 +152,7 @@ def _select_variants(study: Snapshot, baseline: str | None) -> tuple[list[str], 
 
 
 def _iter_step_panels(
-    study: Snapshot, built: Sequence[str], first: str, steps: Sequence[Step]
+    study: StudyState, built: Sequence[str], first: str, steps: Sequence[Step]
 ) -> Iterator[SavedPanel]:
     """The panels of steps that a report does not have by itself, each once."""
     offered, written_keys = panels.list_panels(study.model), set()
@@ -174,7 +174,7 @@ def _iter_step_panels(
                     continue
                 written_keys.add(key)
                 other = next((n for n in (view.compared, first) if n in built and n != one), "")
-                context = PanelContext(study, study.facts[one], study.facts.get(other), settings)
+                context = PanelContext(study, study.results[one], study.results.get(other), settings)
                 yield SavedPanel(
                     variant=one,
                     compared=view.compared,
@@ -183,13 +183,15 @@ def _iter_step_panels(
                 )
 
 
-def _choose_view(study: Snapshot, built: list[str], chips: list[Chip], first: str) -> ViewState:
+def _choose_view(study: StudyState, built: list[str], chips: list[Chip], first: str) -> ViewState:
     """What a reader should see before all else: the largest drop that the samples can tell, or what is different.
 
     Where no drop is for sure, of what is different the one with the lowest score.
     """
     losses = {
-        c["id"]: _compute_score_loss(study, c) for c in chips if c["id"] in study.facts and not c["baseline"]
+        c["id"]: _compute_score_loss(study, c)
+        for c in chips
+        if c["id"] in study.results and not c["baseline"]
     }
     fell = [c["id"] for c in chips if c["score_worse"] and c["id"] in losses]
     if fell:
@@ -204,15 +206,15 @@ def _choose_view(study: Snapshot, built: list[str], chips: list[Chip], first: st
     return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
 
 
-def _compute_score_loss(study: Snapshot, chip: Chip) -> float:
+def _compute_score_loss(study: StudyState, chip: Chip) -> float:
     """How much worse a score is than the baseline's, in its unit; below 0 where it is better, 0 where nobody knows."""
-    score, delta = study.facts[chip["id"]].score, chip["score_delta"] or 0.0
+    score, delta = study.results[chip["id"]].score, chip["score_delta"] or 0.0
     return -delta if score is None or score.higher else delta
 
 
-def _variant(study: Snapshot, name: str, baseline: str) -> SavedVariant:
-    model, result = study.model, study.facts[name]
-    first = study.facts.get(baseline)
+def _variant(study: StudyState, name: str, baseline: str) -> SavedVariant:
+    model, result = study.model, study.results[name]
+    first = study.results.get(baseline)
     context = PanelContext(study, result, first if first is not result else None)
     view = engine_view(result, model, ranking_of(study, name))
     return SavedVariant(

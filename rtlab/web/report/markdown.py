@@ -19,7 +19,7 @@ from rtlab.documents.numbers import format_bytes, format_number, shorten_name
 from rtlab.web.page import chrome
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.finding import Finding
     from rtlab.web.page.contract import Chip
@@ -44,7 +44,7 @@ def escape(text: str) -> str:
     return _AUTOLINK.sub(lambda match: match[0] + _NOTHING, markup)
 
 
-def render_markdown(study: Snapshot, built: Sequence[str], baseline: str) -> str:
+def render_markdown(study: StudyState, built: Sequence[str], baseline: str) -> str:
     """The variants in a table, what fell, the slow layers, the findings, and how to make all of it again."""
     chips = chrome.chips(study, baseline=baseline)
     marks = ", ".join(f"{sign} {origin}" for origin, sign in SIGNS.items())
@@ -52,7 +52,7 @@ def render_markdown(study: Snapshot, built: Sequence[str], baseline: str) -> str
     parts += _list_drops(study, chips)
     labels = {c["id"]: c["label"] for c in chips}
     for name in built:
-        parts += _variant(study, study.facts[name], labels[name])
+        parts += _variant(study, study.results[name], labels[name])
     return "\n".join([*parts, *_format_recipe(study, built), ""])
 
 
@@ -81,7 +81,7 @@ def _summary(chip: Chip) -> tuple[str, ...]:
     )
 
 
-def _list_drops(study: Snapshot, chips: Sequence[Chip]) -> Iterator[str]:
+def _list_drops(study: StudyState, chips: Sequence[Chip]) -> Iterator[str]:
     """What the samples can tell is worse, the largest first, with its causes as far as they are known."""
     fell = sorted((c for c in chips if c["score_worse"]), key=lambda c: -abs(c["score_delta"] or 0.0))
     if not fell:
@@ -94,7 +94,7 @@ def _list_drops(study: Snapshot, chips: Sequence[Chip]) -> Iterator[str]:
             yield f"  - {_format_finding(finding)}"
 
 
-def _variant(study: Snapshot, facts: VariantResult, title: str) -> Iterator[str]:
+def _variant(study: StudyState, facts: VariantResult, title: str) -> Iterator[str]:
     yield from ("", f"## {escape(title)}", "")
     for item in chrome.status(study, facts.name):
         warned = "⚠ " if item["warning"] else ""
@@ -150,7 +150,7 @@ def _several(nodes: Sequence[str]) -> str:
     return f"{escape(shorten_name(nodes[0], _NAME))}{more}"
 
 
-def _format_recipe(study: Snapshot, built: Sequence[str]) -> Iterator[str]:
+def _format_recipe(study: StudyState, built: Sequence[str]) -> Iterator[str]:
     yield from ("", "## Make it again", "", *_fence(lines.python(study, built), "python"))
     commands = lines.command(study, built)
     if commands:
@@ -160,7 +160,7 @@ def _format_recipe(study: Snapshot, built: Sequence[str]) -> Iterator[str]:
             yield from ("", f"The command line cannot make {escape(name)}: it {escape(why)}.")
     identity = recipe.identity(study.model)
     yield from ("", "## Made of and with", "")
-    facts = [study.facts[n] for n in built]
+    facts = [study.results[n] for n in built]
     model = [("Model", identity.file)]
     if identity.nbytes is not None:
         model.append(("Size", format_bytes(identity.nbytes)))

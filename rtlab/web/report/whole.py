@@ -13,10 +13,10 @@ from rtlab.web.page.document import SCHEMA, document
 from rtlab.web.page.table import failure
 
 if TYPE_CHECKING:
-    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.study_state import StudyState
 
 
-def build_document(study: Snapshot, built: Sequence[str], baseline: str) -> dict[str, Any]:
+def build_document(study: StudyState, built: Sequence[str], baseline: str) -> dict[str, Any]:
     """All that is known of all variants.
 
     ``variants`` holds a document of each (``rtlab.web.page.document.document``), by name, and ``failures`` why others
@@ -25,8 +25,8 @@ def build_document(study: Snapshot, built: Sequence[str], baseline: str) -> dict
     timed.
     """
     variant_titles = get_variant_titles(study)
-    facts = {name: study.facts[name] for name in built}
-    first = study.facts.get(baseline)
+    facts = {name: study.results[name] for name in built}
+    first = study.results.get(baseline)
     return {
         "schema": SCHEMA,
         "model": {**to_builtins(recipe.identity(study.model)), "name": study.model.name},

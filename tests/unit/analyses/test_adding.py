@@ -65,7 +65,7 @@ def asked(study, monkeypatch):
 
 
 def test_its_panel_has_facts_columns_rows_and_links(study, asked) -> None:
-    context = PanelContext(study.snapshot(), study["fp32"].facts)
+    context = PanelContext(study.state, study["fp32"].facts)
     panel = panels.render_panel("fans", context)
     told = asked.result
     assert "fans" in panels.list_panels(study.model)
@@ -113,7 +113,7 @@ def test_its_type_in_typescript_and_its_bytes_follow_too(asked) -> None:
 
 def test_findings_are_those_of_the_engine_and_then_of_the_model() -> None:
     made = Study(samples.load("digits_qat_misplaced").model)
-    alone = panels.ask("findings", PanelContext(made.snapshot())).result
+    alone = panels.ask("findings", PanelContext(made.state)).result
     assert made.findings() == alone.items
     assert alone.items
     assert "" == alone.note
@@ -124,7 +124,7 @@ def test_findings_are_those_of_the_engine_and_then_of_the_model() -> None:
 
 
 def test_what_nobody_told_says_what_to_do(study) -> None:
-    fresh = PanelContext(Study(tiny_model()).snapshot())
+    fresh = PanelContext(Study(tiny_model()).state)
     with pytest.raises(ReadError, match="no verbose log"):
         study.ask("build", variant="fp32")
     with pytest.raises(CalibrationError, match="nothing was observed"):
@@ -147,7 +147,7 @@ def test_every_question_answers_in_words_or_says_what_is_missing(name, study) ->
         assert len(missing.split(". ")) > 1, missing
         return
     assert json.loads(json.dumps(told.plain(), allow_nan=False))
-    panel = panels.render_panel(name, PanelContext(study.snapshot(), study["fp32"].facts))
+    panel = panels.render_panel(name, PanelContext(study.state, study["fp32"].facts))
     if told.table:
         assert len(panel["rows"]) == len(told.frame())
     for fact in panel["facts"]:

@@ -33,7 +33,7 @@ def studies() -> dict[str, tuple]:
 
 def scenes(studies: dict[str, tuple]) -> list[tuple[str, PanelContext]]:
     return [
-        (title, PanelContext(study.snapshot(), study[name].facts, study[other].facts if other else None, {}))
+        (title, PanelContext(study.state, study[name].facts, study[other].facts if other else None, {}))
         for title, (study, name, other) in studies.items()
     ]
 
@@ -64,7 +64,7 @@ def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
                 assert len(ids) == len(set(ids)), (title, figure["title"])
         layers = {y.id for y in context.result.engine.layers}
         # The third pane may show any other variant.
-        others = {y.id for r in context.study.facts.values() for y in r.engine.layers}
+        others = {y.id for r in context.study.results.values() for y in r.engine.layers}
         for key, link in found["links"].items():
             assert set(link["nodes"]) <= set(context.model.places), (title, key)
             assert set(link["layers"]) <= layers, (title, key)

@@ -15,6 +15,7 @@ from rtlab.analyses.panels import render_panel
 from rtlab.analyses.roofline import roofs
 from rtlab.backends import compiler_info
 from rtlab.errors import ModelError, RunError, VariantError
+from rtlab.study.recorded import adopt
 from rtlab.web.page import charts, chrome
 from rtlab.web.page.graph import engine_view
 from rtlab.web.report import collect_payloads
@@ -40,7 +41,7 @@ def compared(study, times: dict[str, tuple[float, float]]) -> rtlab.Study:
     made = rtlab.Study(study.model, data=study.data)
     for name, (whole, summed) in times.items():
         count = len(study[name].timing.layers)
-        made._adopt(timed(study[name], whole, [summed / count] * count))
+        adopt(made._holder, timed(study[name], whole, [summed / count] * count))
     return made
 
 
@@ -48,15 +49,17 @@ def compared(study, times: dict[str, tuple[float, float]]) -> rtlab.Study:
 def exact(study):
     """Both variants as if timing a layer cost nothing: the layers sum to the latency."""
     made = rtlab.Study(study.model, data=study.data)
-    for result in study.results.values():
+    for result in study.values():
         scale = result.timing.total / result.timing.summed
-        made._adopt(timed(result, result.timing.total, [y.median * scale for y in result.timing.layers]))
+        adopt(
+            made._holder, timed(result, result.timing.total, [y.median * scale for y in result.timing.layers])
+        )
     return made
 
 
 def difference(study, settings: dict[str, str] | None = None):
     facts = study["int8"].facts, study["fp32"].facts
-    return render_panel("difference", PanelContext(study.snapshot(), *facts, settings or {}))
+    return render_panel("difference", PanelContext(study.state, *facts, settings or {}))
 
 
 def facts(panel) -> dict[str, str]:
@@ -78,8 +81,8 @@ def test_the_waterfall_ends_where_the_second_variant_is(exact) -> None:
 def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
     same = rtlab.Study(study.model, data=study.data)
     for name in ("one", "two"):
-        same._adopt(dataclasses.replace(study["fp32"].facts, name=name))
-    shown = render_panel("difference", PanelContext(same.snapshot(), same["two"].facts, same["one"].facts))
+        adopt(same._holder, dataclasses.replace(study["fp32"].facts, name=name))
+    shown = render_panel("difference", PanelContext(same.state, same["two"].facts, same["one"].facts))
     assert ([], "") == (shown["figures"], shown["problem"])
     assert any("takes as long in both" in note for note in shown["notes"])
     assert facts(shown)["Difference"].startswith("0 ")
@@ -111,14 +114,14 @@ def test_a_layer_that_quantizes_for_the_next_node_does_not_join_the_two() -> Non
 
 def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> None:
     settings = {"from": "int8", "order": "time"}
-    shown = render_panel("difference", PanelContext(study.snapshot(), study["fp32"].facts, None, settings))
+    shown = render_panel("difference", PanelContext(study.state, study["fp32"].facts, None, settings))
     assert "From int8·auto to fp32" == shown["title"]
 
 
 def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study, exact) -> None:
     untimed = rtlab.Study(study.model, data=study.data)
-    for result in study.results.values():
-        untimed._adopt(dataclasses.replace(result.facts, profile=None))
+    for result in study.values():
+        adopt(untimed._holder, dataclasses.replace(result.facts, profile=None))
     for asked, of, wanted in (
         ({"times": "measured"}, untimed, {"times": "target", "order": "size"}),
         ({"times": "nonsense", "order": "nonsense"}, exact, {"times": "measured", "order": "size"}),
@@ -134,9 +137,9 @@ def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study,
 def test_a_processor_of_ones_own_can_be_compared_for(study) -> None:
     own = rtlab.Peaks("my GPU", bandwidth=1e9, cores={"fp32": 1e9})
     asked = rtlab.Study(study.model, data=study.data)
-    for facts_ in study.facts.values():
-        asked._adopt(facts_)
-    asked.processors.append(own)
+    for facts_ in study.state.results.values():
+        adopt(asked._holder, facts_)
+    asked.tuning.add_processor(own)
     shown = difference(asked, {"times": "my GPU"})
     told = study.difference("fp32", "int8", gpu=own)
     assert f"{told.totals[0]:.4g} → {told.totals[1]:.4g} ms" == facts(shown)["Sum of the layers"]
@@ -161,7 +164,7 @@ def test_times_that_cannot_be_had_leave_the_choice_of_others(study, monkeypatch)
 )  # fmt: skip
 def test_batch_sizes_that_cannot_be_are_refused(study, sizes, message) -> None:
     with pytest.raises(VariantError, match=message):
-        study.sweep("fp32", sizes)
+        study.tuning.batch_sizes("fp32", sizes)
 
 
 @pytest.mark.slow
@@ -172,7 +175,7 @@ def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
     fixed.run()
     with pytest.raises(VariantError, match="dynamic_axes"):
         fixed.sweep("fp32")
-    shown = render_panel("batches", PanelContext(fixed.snapshot(), fixed["fp32"].facts))
+    shown = render_panel("batches", PanelContext(fixed.state, fixed["fp32"].facts))
     assert shown["problem"]
     assert shown["work"][0]["reason"]
 
@@ -180,7 +183,7 @@ def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
 def test_variants_of_one_choice_are_planned_beside_the_one_they_derive_from(study) -> None:
     planned = study.vary("int8", "sparsity")
     assert ("int8 2:4",) == planned
-    made, origin = study.variants["int8 2:4"], study.variants["int8"]
+    made, origin = study.state.variants["int8 2:4"], study.state.variants["int8"]
     assert dataclasses.replace(origin, sparsity=("*",)) == made
     study.remove("int8 2:4")
 
@@ -192,8 +195,8 @@ def test_a_choice_that_changes_nothing_says_so(study) -> None:
         with pytest.raises(VariantError, match="max_aux_streams=2, for example"):
             study.vary("int8", what)
     with pytest.raises(VariantError, match='Cannot vary variant "gone"'):
-        study.varied("gone")
-    work = render_panel("variants", PanelContext(study.snapshot(), study["int8"].facts))["work"]
+        study.vary("gone", "tf32")
+    work = render_panel("variants", PanelContext(study.state, study["int8"].facts))["work"]
     offered = {w["values"]["what"]: bool(w["reason"]) for w in work}
     assert (True, False) == (offered["tf32"], offered["sparsity"])
 
@@ -258,7 +261,7 @@ def test_a_difference_that_layers_do_not_explain_says_so_in_words(study) -> None
     told = made.ask("difference", variant="int8")
     assert {None} == {g.difference for g in told.result.groups}
     alone = rtlab.Study(study.model)
-    alone._adopt(study["fp32"].facts)
+    adopt(alone._holder, study["fp32"].facts)
     with pytest.raises(VariantError, match="the only variant"):
         alone.ask("difference", variant="fp32")
 
@@ -281,15 +284,15 @@ def test_the_samples_answer_in_words_and_numbers(study) -> None:
 
 def test_the_variants_answer_in_words_and_say_who_timed_the_build(study) -> None:
     made = rtlab.Study(study.model, data=study.data)
-    for facts_ in study.facts.values():
-        made._adopt(facts_)
+    for facts_ in study.state.results.values():
+        adopt(made._holder, facts_)
     read = dataclasses.replace(study["fp32"].facts, name="read", recorded=True)
-    made._adopt(dataclasses.replace(read, engine=dataclasses.replace(read.engine, seconds=24.5)))
+    adopt(made._holder, dataclasses.replace(read, engine=dataclasses.replace(read.engine, seconds=24.5)))
     told = made.ask("variants", variant="int8")
     frame = told.frame().set_index("name")
     assert ["fp32", "int8", "read"] == list(frame.index)
-    assert [len(r.engine.layers) - r.engine.sync for r in made.results.values()] == frame.steps.tolist()
-    assert [r.timing.total for r in made.results.values()] == frame.latency.tolist()
+    assert [len(r.engine.layers) - r.engine.sync for r in made.values()] == frame.steps.tolist()
+    assert [r.timing.total for r in made.values()] == frame.latency.tolist()
     assert frame.layers.isna().all()
     assert "measured, reported" == told.frame().attrs["origins"]["build"]
 
@@ -303,11 +306,11 @@ def test_what_rules_predict_stands_as_that_beside_what_compilers_report() -> Non
     engine = dataclasses.replace(
         made["rules"].engine, maker=compiler_info.TENSORRT, totals={"activation": 4096}
     )
-    made._adopt(dataclasses.replace(read, engine=engine))
-    for name in made.results:
+    adopt(made._holder, dataclasses.replace(read, engine=engine))
+    for name in made:
         told = repr(made.ask("variants", variant=name))
         assert 1 == told.count(f" {len(engine.layers)} (predicted) ")
-        shown = render_panel("variants", PanelContext(made.snapshot(), made[name].facts))
+        shown = render_panel("variants", PanelContext(made.state, made[name].facts))
         origins = {c["title"]: c["origin"] for c in shown["columns"]}
         assert ("", "reported") == (origins["Layers"], origins["Memory"])
         (layers, _) = shown["figures"][0]["data"]
@@ -350,9 +353,9 @@ def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> N
     assert ["estimated", "RTX 3090 time"] == [times[0][k] for k in ("origin", "title")]
     assert told.estimated == pytest.approx(sum(r["value"] for r in times[0]["layers"].values()))
 
-    chip = next(c for c in chrome.chips(gpu.snapshot(), baseline="fp32") if c["id"] == "int8")
+    chip = next(c for c in chrome.chips(gpu.state, baseline="fp32") if c["id"] == "int8")
     assert ("RTX 3090", told.estimated) == (chip["estimate_gpu"], chip["estimate"])
-    assert chip in collect_payloads(gpu.snapshot())["chips"]
+    assert chip in collect_payloads(gpu.state)["chips"]
 
     figure = charts.timing(view)
     # Without a run there is the estimate all the same.
@@ -366,7 +369,7 @@ def test_an_estimate_that_is_withheld_leaves_what_was_measured(gpu, monkeypatch)
     monkeypatch.setattr(roofs, "ENOUGH", 1.1)
     view = engine_view(gpu["int8"].facts, gpu.model)
     assert ["time"] == [o["id"] for o in view["overlays"] if o["unit"] == "ms"]
-    chip = next(c for c in chrome.chips(gpu.snapshot(), baseline="fp32") if c["id"] == "int8")
+    chip = next(c for c in chrome.chips(gpu.state, baseline="fp32") if c["id"] == "int8")
     assert (None, "RTX 3090") == (chip["estimate"], chip["estimate_gpu"])
     assert chip["estimate_source"].startswith("No estimate of the whole is given")
 
@@ -374,6 +377,6 @@ def test_an_estimate_that_is_withheld_leaves_what_was_measured(gpu, monkeypatch)
 def test_one_run_is_no_distribution_and_it_is_told_what_helps(study) -> None:
     once = dataclasses.replace(study["fp32"].facts.profile, total=np.array([1.0]))
     made = rtlab.Study(study.model, data=study.data)
-    made._adopt(dataclasses.replace(study["fp32"].facts, profile=once))
+    adopt(made._holder, dataclasses.replace(study["fp32"].facts, profile=once))
     with pytest.raises(RunError, match="one run is no distribution"):
         made.ask("samples", variant="fp32")

@@ -18,7 +18,7 @@ from rtlab.web.page import chrome
 
 
 def planned(**variants: Variant) -> SimpleNamespace:
-    return SimpleNamespace(variants=variants, facts={})
+    return SimpleNamespace(variants=variants, results={})
 
 
 def of(**choice: str) -> Variant:
@@ -57,15 +57,15 @@ def test_chips_tables_panels_and_figures_use_one_title() -> None:
         study.add(variant.id, precision=variant.precision, calibrator=variant.calibrator, target="cpu",
                   backend="onnxruntime")  # fmt: skip
     study.run()
-    names = list(study.results)
-    wanted = [get_variant_titles(study.snapshot())[n] for n in names]
-    assert wanted == [c["label"] for c in chrome.chips(study.snapshot(), baseline=names[0])]
+    names = list(study)
+    wanted = [get_variant_titles(study.state)[n] for n in names]
+    assert wanted == [c["label"] for c in chrome.chips(study.state, baseline=names[0])]
     assert all(f"<td>{title}</td>" in study._repr_html_() for title in wanted)
     shown = render_panel(
-        "difference", PanelContext(study.snapshot(), study[names[1]].facts, study[names[0]].facts)
+        "difference", PanelContext(study.state, study[names[1]].facts, study[names[0]].facts)
     )
     assert f"From {wanted[0]} to {wanted[1]}" == shown["title"]
-    beside = render_panel("variants", PanelContext(study.snapshot(), study[names[1]].facts))
+    beside = render_panel("variants", PanelContext(study.state, study[names[1]].facts))
     assert [wanted[0], f"▸ {wanted[1]}"] == [row["cells"][0] for row in beside["rows"]]
     assert [wanted[0], f"▸ {wanted[1]}"] == list(beside["figures"][0]["data"][0]["y"])
 
@@ -75,6 +75,6 @@ def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(tmp_
     path.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "MaxPool_2"], "Bindings": ["x", "y"]}))
     study = Study(tiny_model())
     study.read("a100", layers=path)
-    (chip,) = chrome.chips(study.snapshot(), baseline="")
+    (chip,) = chrome.chips(study.state, baseline="")
     assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
-    assert {"a100": "a100"} == get_variant_titles(study.snapshot())
+    assert {"a100": "a100"} == get_variant_titles(study.state)

@@ -40,7 +40,7 @@ def test_a_structure_is_taken_where_nobody_needs_the_weights(tmp_path: Path) -> 
     assert whole.values == bare.values
     assert [n.id for n in whole.nodes] == [n.id for n in bare.nodes]
     for one in (bare, load((tmp_path / "model.onnx").read_bytes(), weights=False)):
-        for ask in (one.bytes, lambda model=one: [Study(model).weights(n.id) for n in model.top]):
+        for ask in (one.bytes, lambda model=one: [Study(model).calibration.weights(n.id) for n in model.top]):
             with pytest.raises(ModelError, match=r"weights|external data"):
                 ask()
 
@@ -188,16 +188,16 @@ def test_a_file_that_is_put_back_serves_again(tmp_path) -> None:
     content = file.read_bytes()
     gone(file)
     with pytest.raises(ModelError):
-        Study(model).sparse_weights()
+        Study(model).calibration.sparse_weights()
     file.write_bytes(content)
     assert wanted == load(tmp_path / "model.onnx").digest
     # One that was only moved away for a while is the file that it was.
     model = load(tmp_path / "model.onnx")
     file.rename(tmp_path / "away")
     with pytest.raises(ModelError):
-        Study(model).sparse_weights()
+        Study(model).calibration.sparse_weights()
     (tmp_path / "away").rename(file)
-    assert Study(tiny_model()).sparse_weights() == Study(model).sparse_weights()
+    assert Study(tiny_model()).calibration.sparse_weights() == Study(model).calibration.sparse_weights()
 
 
 @pytest.mark.slow

@@ -123,7 +123,7 @@ def test_samples_are_run_in_the_written_batch(shapes) -> None:
     study.add("int8", target="cpu", backend="onnxruntime")
     study.run()
     assert study["int8"].stages["compared"].state == "done"
-    assert not study.failures
+    assert not study.state.failures
     compared = study["int8"].accuracy
     assert compared.samples > 1
     assert {v.elements for v in compared.values} <= {n * compared.samples for n in (8, 16)}

@@ -160,10 +160,10 @@ def test_what_spoils_the_scores_is_the_guilty_one() -> None:
     model = graph(nodes, [("x", 1, ("N", 3, 5))], [("out", 1, ("N", 6, 5))], weights)
     study = rtlab.Study(model, data={"x": RNG.random((16, 3, 5)).astype(np.float32)})
     study.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
-    ranking = study.sensitivity("fp16", by="node").ranking
+    ranking = study.accuracy.sensitivity("fp16", by="node").ranking
     assert "move" == ranking[0].node
     assert ranking[0].best_effect > 0.01
-    assert study.sensitivity("fp16", by="node").total > 0.01
+    assert study.accuracy.sensitivity("fp16", by="node").total > 0.01
 
 
 @pytest.mark.slow
@@ -180,16 +180,16 @@ def test_a_gate_sees_scores_that_became_0_under_boxes_that_are_right():
     study.task = Task(study.data)
     study.add("fp32", backend="onnxruntime", target="cpu")
     study.run()
-    assert accuracy.compute_accuracy(study.facts_of("fp32")).headline.startswith(
+    assert accuracy.compute_accuracy(study["fp32"].facts).headline.startswith(
         "channels 2 to 5 of out are all 0"
     )
     # Its score is no reference for itself.
-    assert find_faults(study.facts_of("fp32"), study.facts_of("fp32"))
-    checked = study.check("fp32", max_drop=1)
+    assert find_faults(study["fp32"].facts, study["fp32"].facts)
+    checked = study.accuracy.check("fp32", max_drop=1)
     assert {"numbers", "accuracy"} == {*checked.broken}
     assert 100 == pytest.approx({r.check: r for r in checked.rows}["accuracy"].value, abs=1e-6)
     assert "the whole output" in {r.check: r for r in checked.rows}["accuracy"].detail
     with pytest.raises(VariantError):
-        study.rank(())
-    row = check_numbers(study.facts_of("fp32"), None)
+        study.calibration.rank(())
+    row = check_numbers(study["fp32"].facts, None)
     assert ("broken", True) == (row.verdict, "channels 2 to 5 of out are all 0" in row.found)

@@ -76,7 +76,7 @@ def test_such_a_model_goes_the_whole_way_without_labels() -> None:
     assert "done" == study["int8"].stages[Stage.COMPARED].state
     assert (32, SAMPLES) == (study["int8"].accuracy.samples, study["int8"].score.samples)
     assert "normalized squared error against fp32" == study["int8"].score.name
-    repair = study.repair("int8", runs=1)
+    repair = study.accuracy.repair("int8", runs=1)
     assert (repair.chosen, repair.reported) == (SAMPLES // 2, SAMPLES // 2)
     # By hand: the second half alone.
     later = {k: v[len(v) // 2 :] for k, v in given.arrays.items()}
@@ -84,7 +84,7 @@ def test_such_a_model_goes_the_whole_way_without_labels() -> None:
     half.add("int8", calibrator="minmax", backend="onnxruntime", target="cpu")
     half.run(budget_s=60)
     assert half["int8"].score.value == pytest.approx(repair.before)
-    ranked = study.sensitivity("int8").ranking
+    ranked = study.accuracy.sensitivity("int8").ranking
     # By hand: what is left of the error where the first of them computes in fp32, and where the second does.
     for g in ranked:
         study.add(g.node, precision={"*": "int8", g.node: "fp32"}, calibrator="minmax", backend="onnxruntime")

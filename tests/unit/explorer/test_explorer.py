@@ -18,6 +18,7 @@ from rtlab.core.variant import CALIBRATORS
 from rtlab.documents import commands
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError, VariantError
+from rtlab.study.recorded import adopt
 from rtlab.testing import tiny_model
 from rtlab.web.explorer.explorer import Explorer
 from rtlab.web.page.contract import EngineView
@@ -114,7 +115,7 @@ def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
     shown.wait(300)
     assert before == shown.engine
     assert ["fp32"] == [c["id"] for c in shown.chips]
-    assert {"fp32"} == set(shown.study.variants)
+    assert {"fp32"} == set(shown.study.state.variants)
     assert not shown.build["running"]
     assert shown.failure is None
 
@@ -134,12 +135,12 @@ def engine_files(model, name: str = "") -> dict[str, object]:
 
 
 def test_files_of_two_engines_dropped_together_are_a_card_and_lose_nothing(shown) -> None:
-    before = (shown.engine, dict(shown.study.results))
+    before = (shown.engine, dict(shown.study))
     one, two = engine_files(shown.study.model), engine_files(shown.study.model, "other/")
     dropped(shown, {"layers.json": one["a100.layers.json"], "profile.json": two["a100.profile.json"]})
     assert "ReadError" == shown.failure["kind"]
     assert "other/" in shown.failure["message"]
-    assert before == (shown.engine, dict(shown.study.results))
+    assert before == (shown.engine, dict(shown.study))
 
 
 def test_a_model_dropped_with_the_files_of_its_engine_opens_both(shown) -> None:
@@ -151,7 +152,7 @@ def test_a_model_dropped_with_the_files_of_its_engine_opens_both(shown) -> None:
     finish(shown, commands.ReadDropped(names), content)
     assert shown.failure is None
     assert "evil" == shown.study.model.name
-    assert ["a100"] == list(shown.study.variants)
+    assert ["a100"] == list(shown.study.state.variants)
     assert decode(shown.source)["boxes"]
     assert ["node", "layer"] == list(shown.state.panes)
 
@@ -178,7 +179,7 @@ def test_a_notice_stands_in_where_no_compiler_is_installed(shown, monkeypatch) -
 def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
     error = RtlabError("planted", details="vendor words")
     shown.study.add("bad", precision="fp16", target="cpu")
-    shown.study._update_state(lambda kept: kept.with_failure("bad", error))
+    shown.study._holder.update(lambda state: state.with_entries(failures={"bad": error}))
     shown._refresh()
     ask(shown, commands.ShowVariant("bad"))
     assert ("planted", "vendor words") == (shown.failure["message"], shown.failure["details"])
@@ -202,7 +203,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     assert "another build is running" in shown.failure["message"]
     gate.set()
     shown.wait(300)
-    assert {"fp32", "other"} == set(shown.study.results)
+    assert {"fp32", "other"} == set(shown.study)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
         (commands.MeasureMore("fp32"), "api.Study.measure"),
         (commands.OpenNamed("digits_inception"), "samples.load"),
         (commands.ReadDropped(["a.json"]), "web.explorer.open_commands.Opening._read"),
-        (commands.StartWork("treat", "fp32", {"cause": ""}), "api.Study.treat"),
+        (commands.StartWork("treat", "fp32", {"cause": ""}), "study.calibration.StudyCalibration.transform"),
         (commands.FetchPlotly(), "web.page.charts.script"),
     ],
     ids=lambda given: getattr(given, "action", None),
@@ -246,10 +247,10 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
     def compiled(job, progress):
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
-    monkeypatch.setattr("rtlab.study.runs.compile_variant", compiled)
+    monkeypatch.setattr("rtlab.study.runner.compile_variant", compiled)
     finish(shown, commands.BuildAgain("fp32"))
     assert before is shown.study["fp32"]
-    assert {} == shown.study.failures
+    assert {} == shown.study.state.failures
     assert "fp32" == shown.state.variant
     assert ["ready"] == [chip["status"] for chip in shown.chips]
     assert ("refused" in (shown.failure or {"message": ""})["message"]) == (how == "refused")
@@ -318,7 +319,7 @@ def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> 
 def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
     ask(shown, commands.InspectNode("input x"))
     assert "Only nodes" in shown.inspection["note"]
-    shown.study._data = CalibrationData({})
+    shown.study._holder.update(lambda state: dataclasses.replace(state, data=CalibrationData({})))
     ask(shown, commands.InspectNode("head/Gemm"))
     shown._inspecting.wait(60)
     assert ["fc_w", "fc_b"] == [t["name"] for t in shown.inspection["tensors"]]
@@ -397,7 +398,7 @@ def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
     assert {str(c) for c in CALIBRATORS} == {r["calibrator"] for r in ranked}
     noise = [r["sqnr"] for r in ranked]
     assert sorted(noise, reverse=True) == noise
-    assert {"fp32"} == set(shown.study.variants)
+    assert {"fp32"} == set(shown.study.state.variants)
 
 
 @pytest.mark.parametrize(
@@ -502,7 +503,7 @@ def test_what_a_cell_calibrated_is_told(shown) -> None:
     study.run(["int8"], compare=False)
     told = {v["value"] for v in decode(shown.calibration_answer)["values"]}
     assert {*study["int8"].prepared.scales} & told
-    assert {*study.calibration.ranges.values} == told
+    assert {*study.state.calibration.ranges.values} == told
 
 
 def test_a_view_that_fails_stops_no_study(shown, monkeypatch) -> None:
@@ -513,7 +514,7 @@ def test_a_view_that_fails_stops_no_study(shown, monkeypatch) -> None:
 
     monkeypatch.setattr(shown, "_refresh", broken)
     study.add("fp16", target="cpu", backend="onnxruntime")
-    assert "fp16" in study.run().results
+    assert "fp16" in study.run()
     assert "Cannot draw it." == shown.failure["message"]
 
 
@@ -535,7 +536,7 @@ def test_work_of_a_panel_runs_on_a_thread_and_the_page_asks_again(shown) -> None
     finish(shown, commands.StartWork("sweep", "fp32", {}))
     assert shown.failure is None
     assert before < shown.stamp
-    assert "fp32" in shown.study.sweeps
+    assert "fp32" in shown.study.state.sweeps
     assert shown.panel("batches")["figures"]
 
 
@@ -545,15 +546,15 @@ def rebuild(shown, monkeypatch, error: Exception) -> None:
 
     def vary(study, name: str, _what: str) -> tuple[str, ...]:
         for title in planned:
-            study._plan(title, study.variants[name], None)
+            study._holder.plan(title, study.state.variants[name], None)
         return planned
 
     def run(study, names, **_given) -> None:
         if names != ["fp32 b"]:
-            study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
+            adopt(study._holder, dataclasses.replace(study["fp32"].facts, name=names[0]))
             return
         if isinstance(error, BuildError):
-            study._update_state(lambda kept: kept.with_failure("fp32 b", error))
+            study._holder.update(lambda state: state.with_entries(failures={"fp32 b": error}))
         raise error
 
     monkeypatch.setattr(type(shown.study), "vary", vary)
@@ -564,12 +565,12 @@ def rebuild(shown, monkeypatch, error: Exception) -> None:
 def test_a_variation_that_is_stopped_leaves_nothing_planned(shown, monkeypatch) -> None:
     """What the button planned would be built by the next study.run(), which nobody asked for."""
     rebuild(shown, monkeypatch, Cancelled("stopped"))
-    assert (["fp32", "fp32 a"], None) == (list(shown.study.variants), shown.failure)
+    assert (["fp32", "fp32 a"], None) == (list(shown.study.state.variants), shown.failure)
 
 
 def test_a_variation_goes_on_after_a_failure_and_tells_it(shown, monkeypatch) -> None:
     rebuild(shown, monkeypatch, BuildError("It cannot be."))
-    assert {"fp32", "fp32 a", "fp32 c"} == set(shown.study.results)
+    assert {"fp32", "fp32 a", "fp32 c"} == set(shown.study)
     assert ("fp32 c", "It cannot be.") == (shown.state.variant, shown.failure["message"])
 
 
@@ -577,7 +578,7 @@ def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_
     path = tmp_path / "tiny.onnx"
     path.write_bytes(tiny_model().bytes())
     explorer = explore(path).run(precision="fp16").wait(120)
-    assert ["fp32", "fp16@sm86"] == [*explorer.study.results]
+    assert ["fp32", "fp16@sm86"] == [*explorer.study]
     assert "fp16@sm86" == explorer.state.variant
     assert not explorer.failure
 
@@ -620,11 +621,11 @@ def test_inputs_with_open_sizes_are_offered_and_named(shown, tmp_path) -> None:
 
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 2]}).wait(60)
     assert "2×5×2" in shown.failure["message"]
-    assert not shown.study.facts
+    assert not shown.study.state.results
 
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 1]}).wait(60)
     assert shown.failure is None
-    assert {(2, 5, 8), (2, 5, 1)} <= {t.shape for t in shown.study.facts["fp32@sm86"].engine.inputs}
+    assert {(2, 5, 8), (2, 5, 1)} <= {t.shape for t in shown.study.state.results["fp32@sm86"].engine.inputs}
     told = [(i["lacking"], [d["size"] for d in i["dimensions"]]) for i in shown.controls["sizes"]]
     assert [(False, [2, 5, 8]), (False, [2, 5, 1])] == told, "they can be changed later"
 
@@ -638,7 +639,7 @@ def test_a_file_of_an_engine_opens_where_a_model_does(tmp_path, shown) -> None:
 
     shown.load(str(tmp_path / "build.json")).wait(60)
     assert shown.failure is None
-    assert shown.study.facts[shown.state.variant].recorded
+    assert shown.study.state.results[shown.state.variant].recorded
 
     with pytest.raises(ReadError, match="with samples"):
         explore(tmp_path / "build.json", data=CalibrationData.random(study.model, samples=8))

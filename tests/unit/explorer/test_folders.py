@@ -85,7 +85,7 @@ def test_a_path_that_is_none_is_refused_in_words(page, path) -> None:
     page._receive(page, {"type": "open", "path": path}, [])
     page.wait(20)
     assert "Nobody foresaw" not in page.failure["message"]
-    for take in (rtlab.load, rtlab.read, page.study.to_html):
+    for take in (rtlab.load, rtlab.read, page.study.report):
         with pytest.raises(RtlabError) as refused:
             take(path)
         assert "Nobody foresaw" not in str(refused.value)

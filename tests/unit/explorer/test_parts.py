@@ -106,8 +106,10 @@ def test_a_diagnosis_that_is_known_is_not_made_again_where_it_need_not(
     unless: str, known: bool, asked: int
 ) -> None:
     calls: list[str] = []
-    snapshot = SimpleNamespace(diagnoses={"a": 1} if known else {})
-    study = SimpleNamespace(snapshot=lambda: snapshot, diagnose=lambda name, progress: calls.append(name))
+    state = SimpleNamespace(diagnoses={"a": 1} if known else {})
+    study = SimpleNamespace(
+        state=state, accuracy=SimpleNamespace(diagnose=lambda name, progress: calls.append(name))
+    )
     Choosing._diagnose(SimpleNamespace(study=study), {"unless": unless}, "a", Silent())  # type: ignore[arg-type]
     assert ["a"] * asked == calls
 

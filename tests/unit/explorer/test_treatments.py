@@ -46,7 +46,7 @@ def test_treatments_are_chosen_in_any_form_built_and_dropped_where_nothing_is_ro
     wanted = controls.choice_to_variant(shown.choice)
     assert rtlab.Variant.of("int8", calibrator="minmax", treatments=shown.choice["treatments"]) == wanted
     shown.choose(treatments=["equalize"]).run().wait(60)
-    made = shown.study.variants[shown.state.variant]
+    made = shown.study.state.variants[shown.state.variant]
     assert (PtqTransform("equalize"),) == made.treatments
     assert ["equalize"] == controls.choice(shown.study.model, made)["treatments"]
     for precision in ("fp32", "int8"):

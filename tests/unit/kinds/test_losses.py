@@ -175,7 +175,7 @@ def lost(on: set[str]) -> np.ndarray:
 
 @pytest.mark.parametrize("asks", ["only", "released"])
 def test_a_ranking_over_two_outputs_takes_each_alike(study: Study, asks: str) -> None:
-    found = study.sensitivity("int8", asks=asks, verify=None, again=True, budget_s=float("inf"))
+    found = study.accuracy.sensitivity("int8", asks=asks, verify=None, again=True, budget_s=float("inf"))
     every = {"one", "two", "three"}
     first = slice(0, found.samples)
     for row in found.ranking:
@@ -186,7 +186,7 @@ def test_a_ranking_over_two_outputs_takes_each_alike(study: Study, asks: str) ->
 
 def test_estimates_over_two_outputs_follow_what_runs_measure(study: Study) -> None:
     """The graph is linear, so that the mean of an estimate over probes and samples is the measured effect."""
-    ready = study.prepare("int8")
+    ready = study.calibration.prepare("int8")
     source, emulation = existing_qdq.separate_existing_qdq(study.model, ready.emulate())
     for asks, by in (("only", "quantizer"), ("released", "node")):
         search = SensitivitySearch("int8", source, emulation, study.data, asks, by, probes=16, verify=6)
@@ -198,8 +198,8 @@ def test_estimates_over_two_outputs_follow_what_runs_measure(study: Study) -> No
 
 
 def test_a_ranking_that_goes_on_counts_each_sample_once(study: Study) -> None:
-    first = study.sensitivity("int8", verify=None, budget_s=0.0, again=True)
-    again = study.sensitivity("int8", verify=None, budget_s=float("inf"))
+    first = study.accuracy.sensitivity("int8", verify=None, budget_s=0.0, again=True)
+    again = study.accuracy.sensitivity("int8", verify=None, budget_s=float("inf"))
     assert first.effects is not None
     assert again.effects is not None
     known = first.effects.samples

@@ -275,8 +275,9 @@ def test_the_labels_of_a_loss_are_the_given_ones_or_the_tasks(loss, labels, task
         asked.append(1)
         return BOX(labels=[7, 8, 9])
 
-    study = BOX(task=BOX(data=others, labels=None) if task else None, data=own, _ensure_labels=ensure)
-    inputs = sensitivities.Sensitivities._loss_inputs
+    task = BOX(data=others, labels=None) if task else None
+    study = BOX(holder=BOX(state=BOX(task=task), data=own), ensure_labels=ensure)
+    inputs = sensitivities.get_loss_inputs
     if name is None:
         with pytest.raises(CalibrationError):
             inputs(study, loss, labels)
@@ -310,9 +311,9 @@ def test_each_part_of_a_search_has_its_samples_and_labels(monkeypatch, parts, be
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         if begins is None:
             with pytest.raises(CalibrationError):
-                sensitivities._search_in_executor(search, pool, parts, context)
+                sensitivities.search_in_executor(search, pool, parts, context)
             return
-        assert sensitivities._search_in_executor(search, pool, parts, context) == (len(begins), search.data)
+        assert sensitivities.search_in_executor(search, pool, parts, context) == (len(begins), search.data)
     for (one, seconds), begin in zip(taken, begins, strict=True):
         assert (seconds, one.verify, one.reach) == (9, 0, math.inf)
         assert one.data.arrays["x"][0, 0, 0, 0] == begin == one.labels[0]
@@ -491,6 +492,6 @@ def test_sessions_are_timed_each_for_its_part_where_no_time_is_estimated(
     monkeypatch.setattr(checking, "get_runner", lambda _: BOX(profile=profile))
     monkeypatch.setattr(checking.times, "ROUNDS", 3)
     monkeypatch.setattr(checking.roofline, "estimate_timing", lambda facts: BOX(estimated=facts.estimate))
-    found = checking.Checks._time_rounds(BOX(data=numbered(2)), facts, seconds, Silent())
+    found = checking.time_rounds(facts, numbered(2), seconds, Silent())
     assert found == (() if each == () else (2.0, 4.0, 6.0))
     assert asked == ([] if each == () else [each] * 3)

@@ -95,13 +95,13 @@ def test_an_answer_is_compared_with_the_variant_that_is_named() -> None:
 
 def test_markdown_lists_eight_findings_five_layers_and_how_many_there_are_more(tmp_path: Path) -> None:
     study = written()
-    facts = study.facts_of("int8")
+    facts = study["int8"].facts
     one = study.findings("int8")[0]
     many = [dataclasses.replace(one, title=f"Finding {i}.") for i in range(11)]
     for count, more in ((8, ""), (11, "- and 3 more")):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(markdown, "list_findings", lambda _, count=count: tuple(many[:count]))
-            lines = [*markdown._variant(study.snapshot(), facts, "int8")]
+            lines = [*markdown._variant(study.state, facts, "int8")]
         assert sum("**Finding" in line for line in lines) == 8
         assert (lines[-1] if more else "") == more
         assert f"### {count} findings" in lines
@@ -117,38 +117,37 @@ def failed() -> rtlab.Study:
     for name in ("fp32", "fp16", "int8"):
         study.add(name, target="sm86", backend="classic" if name == "fp32" else "tensorrt-rtx")
     study.run(["fp32"], compare=False)
-    study._state = study._state.with_failure(
-        "fp16", errors.BuildError("Cannot build it: no. Go.", details="words")
-    )
+    error = errors.BuildError("Cannot build it: no. Go.", details="words")
+    study._holder.update(lambda state: state.with_entries(failures={"fp16": error}))
     return study
 
 
 def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Study, tmp_path: Path) -> None:
-    text = failed.to_markdown(tmp_path / "r.md").read_text(encoding="utf-8")
+    text = failed.report(tmp_path / "r.md").read_text(encoding="utf-8")
     rows = {r.split(" | ")[0].strip("| "): r for r in text.splitlines() if r.startswith("| ")}
     assert "Cannot build it" in rows["fp16"]
     assert rows["fp16"].count("—") == 3
     assert not {"## fp16", "## What fell"} & {*text.splitlines()}
-    content = json.loads(failed.to_json(tmp_path / "r.json").read_text())
+    content = json.loads(failed.report(tmp_path / "r.json").read_text())
     assert (list(content["variants"]), list(content["failures"])) == (["fp32"], ["fp16"])
     assert content["failures"]["fp16"]["details"] == "words"
     assert content["recipe"]["dates"]["fp32"]["timed"] is None
     assert content["baseline"] == "fp32"
     for name in ("int8", "none"):
         with pytest.raises(VariantError):
-            failed.to_html(tmp_path / "r.html", baseline=name)
+            failed.report(tmp_path / "r.html", baseline=name)
 
 
 def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -> None:
     monkeypatch.setattr(whole, "document", lambda *_, baseline: baseline and baseline.name)
-    answer = whole.build_document(written().snapshot(), ["fp32", "int8"], "fp32")
+    answer = whole.build_document(written().state, ["fp32", "int8"], "fp32")
     assert answer["variants"] == {"fp32": None, "int8": "fp32"}
-    assert whole.build_document(written().snapshot(), ["int8"], "")["baseline"] is None
+    assert whole.build_document(written().state, ["int8"], "")["baseline"] is None
 
 
 def test_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
     assert repr(failed) == "<Study tiny: 1 of 3 variants built>"
-    assert (len(failed), [*failed], [*failed.results]) == (3, ["fp32", "fp16", "int8"], ["fp32"])
+    assert (len(failed), [*failed], [*failed.state.variants]) == (1, ["fp32"], ["fp32", "fp16", "int8"])
     assert repr(failed["fp32"]).startswith("<Result ")
     with pytest.raises(errors.BuildError):
         failed["fp16"]
@@ -158,17 +157,17 @@ def test_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
 
 def test_what_cannot_be_saved_or_read_is_refused(failed: rtlab.Study, tmp_path: Path) -> None:
     with pytest.raises(errors.RunError):
-        failed.save_engine("fp32", tmp_path / "e.plan")
+        failed.save_build("fp32", tmp_path / "e.plan", kind="engine")
     with pytest.raises(errors.ReadError):
         rtlab.read(tmp_path / "none.json")
     (tmp_path / "m.onnx").write_bytes(tiny_model().bytes())
     with pytest.raises(errors.ReadError, match=r"m\.onnx"):
         rtlab.read(tmp_path / "m.onnx")
-    layers = failed.export_layers("fp32", tmp_path / "layers.json")
+    layers = failed.save_build("fp32", tmp_path / "layers.json", kind="layers")
     for options in ({}, {"model": tmp_path / "m.onnx"}, {"model": tiny_model()}):
         other = rtlab.read(layers, **options, name="other")
         assert ([*other], len(other.model.nodes) > 0) == (["other"], bool(options))
-    assert "Slow layers" not in other.to_markdown(tmp_path / "o.md").read_text(encoding="utf-8")
+    assert "Slow layers" not in other.report(tmp_path / "o.md").read_text(encoding="utf-8")
     assert len(rtlab.read(layers, tmp_path / "m.onnx").model.nodes) == 10
     # The engine was built from the file, and the study is of the model.
     model = tiny_model(batch=2)
@@ -187,8 +186,10 @@ HOW = {"progress": "P"}
 def shown(monkeypatch: Any) -> Explorer:
     """The Explorer whose work is done at once, of a study that notes what it is asked for."""
     made = scenes.study("written").explore(baseline="fp32")
-    study = mock.Mock(variants={"int8": "known"})
-    study.snapshot.return_value = mock.Mock(diagnoses={}, verdicts={}, fusion_explanations={}, bisections={})
+    study = mock.Mock()
+    study.state = mock.Mock(
+        variants={"int8": "known"}, diagnoses={}, verdicts={}, fusion_explanations={}, bisections={}
+    )
     monkeypatch.setattr(Explorer, "_work", lambda self, work, _: work("P"))
     made.study = study
     return made
@@ -197,37 +198,37 @@ def shown(monkeypatch: Any) -> Explorer:
 @pytest.mark.parametrize(
     ("work", "values", "call"),
     [
-        ("sweep", {}, mock.call.sweep("int8", **HOW)), ("tune", {}, mock.call.tune(**HOW)),
-        ("tune", {"budget_s": "7"}, mock.call.tune(budget_s=7.0, **HOW)),
-        ("peaks", {}, mock.call.measure_peaks(**HOW)),
-        ("why", {"first": "a", "second": "b"}, mock.call.why("a", "b", variant="int8", again=False, **HOW)),
-        ("why", {"first": "k", "second": "n"}, mock.call.why("k", "n", variant="int8", again=True, **HOW)),
+        ("sweep", {}, mock.call.tuning.batch_sizes("int8", **HOW)), ("tune", {}, mock.call.tuning.tune(**HOW)),
+        ("tune", {"budget_s": "7"}, mock.call.tuning.tune(budget_s=7.0, **HOW)),
+        ("peaks", {}, mock.call.tuning.peaks(**HOW)),
+        ("why", {"first": "a", "second": "b"}, mock.call.fusion.why("a", "b", variant="int8", again=False, **HOW)),
+        ("why", {"first": "k", "second": "n"}, mock.call.fusion.why("k", "n", variant="int8", again=True, **HOW)),
         ("why", {"first": "k", "second": "n", "unless": "known"}, None),
-        ("why", {"layer": "y"}, mock.call.why("y", variant="int8", **HOW)),
-        ("why", {"layer": "known", "unless": "known"}, None), ("advise", {}, mock.call.advise("int8", **HOW)),
-        ("sensitivity", {"asks": "only", "x": "1"}, mock.call.sensitivity("int8", asks="only", **HOW)),
-        ("bisect", {"from": "fp32"}, mock.call.bisect("fp32", "int8", seconds=15.0, **HOW)),
-        ("bisect", {"from": "a", "seconds": "3"}, mock.call.bisect("a", "int8", seconds=3.0, **HOW)),
-        ("only", {"samples": "1, 3"}, mock.call.only((1, 3), budget_s=15.0, **HOW)),
-        ("only", {}, mock.call.only(None, budget_s=15.0, **HOW)),
-        ("channels", {"value": "v"}, mock.call.channels("int8", "v", **HOW)),
-        ("diagnose", {}, mock.call.diagnose("int8", **HOW)),
-        ("diagnose", {"unless": "known"}, mock.call.diagnose("int8", **HOW)),
-        ("repair", {}, mock.call.repair("int8", **HOW)),
+        ("why", {"layer": "y"}, mock.call.fusion.why("y", variant="int8", **HOW)),
+        ("why", {"layer": "known", "unless": "known"}, None), ("advise", {}, mock.call.fusion.advise("int8", **HOW)),
+        ("sensitivity", {"asks": "only", "x": "1"}, mock.call.accuracy.sensitivity("int8", asks="only", **HOW)),
+        ("bisect", {"from": "fp32"}, mock.call.fusion.bisect("fp32", "int8", seconds=15.0, **HOW)),
+        ("bisect", {"from": "a", "seconds": "3"}, mock.call.fusion.bisect("a", "int8", seconds=3.0, **HOW)),
+        ("only", {"samples": "1, 3"}, mock.call.accuracy.use_samples((1, 3), budget_s=15.0, **HOW)),
+        ("only", {}, mock.call.accuracy.use_samples(None, budget_s=15.0, **HOW)),
+        ("channels", {"value": "v"}, mock.call.accuracy.channels("int8", "v", **HOW)),
+        ("diagnose", {}, mock.call.accuracy.diagnose("int8", **HOW)),
+        ("diagnose", {"unless": "known"}, mock.call.accuracy.diagnose("int8", **HOW)),
+        ("repair", {}, mock.call.accuracy.repair("int8", **HOW)),
     ],
 )  # fmt: skip
 def test_a_button_asks_the_study_for_its_work(shown: Explorer, work: Any, values: Any, call: Any) -> None:
-    shown.study.repair.return_value = mock.Mock(changes=())
-    snapshot = shown.study.snapshot.return_value
-    snapshot.verdicts, snapshot.fusion_explanations = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
+    shown.study.accuracy.repair.return_value = mock.Mock(changes=())
+    state = shown.study.state
+    state.verdicts, state.fusion_explanations = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
     shown._start_panel_work(StartWork(work, "int8", values))
-    assert [c for c in shown.study.mock_calls if c[0] != "snapshot"] == ([] if call is None else [call])
+    assert shown.study.mock_calls == ([] if call is None else [call])
 
 
 def test_what_is_known_is_not_looked_for_again_and_what_is_not_is_refused(shown: Explorer) -> None:
-    shown.study.snapshot.return_value.diagnoses = {"int8": None}
+    shown.study.state.diagnoses = {"int8": None}
     shown._start_panel_work(StartWork("diagnose", "int8", {"unless": "known"}))
-    shown.study.diagnose.assert_not_called()
+    shown.study.accuracy.diagnose.assert_not_called()
     with pytest.raises(VariantError):
         shown._start_panel_work(StartWork("sweep", "none", {}))
 
@@ -235,8 +236,9 @@ def test_what_is_known_is_not_looked_for_again_and_what_is_not_is_refused(shown:
 def test_a_repair_shows_the_variant_that_it_leads_to(shown: Explorer, monkeypatch: Any) -> None:
     derived = mock.Mock()
     monkeypatch.setattr(Explorer, "_build_variants", derived)
-    shown.study.repair.return_value = mock.Mock(changes=("one",), repaired="int8 repaired")
-    shown.study.treat.return_value, shown.study.remedy.return_value = "treated", "remedied"
+    shown.study.accuracy.repair.return_value = mock.Mock(changes=("one",), repaired="int8 repaired")
+    shown.study.calibration.transform.return_value = "treated"
+    shown.study.fusion.suggest_edit.return_value = "remedied"
     shown.study.vary.return_value = ("a", "b")
     for work, values in (("repair", {}), ("treat", {"cause": "c"}), ("remedy", {"rewrites": "x\ny"}),
                          ("rebuild", {"tf32": "on"}), ("rebuild", {"what": "compilers"})):  # fmt: skip
@@ -245,7 +247,7 @@ def test_a_repair_shows_the_variant_that_it_leads_to(shown: Explorer, monkeypatc
         (["int8 repaired"], {"compare": True}), (["treated"], {"compare": True}), (["remedied"], {"compare": True}),
         (("a", "b"), {"compare": False, "refusals": False}), (("a", "b"), {"compare": False, "refusals": True}),
     ]  # fmt: skip
-    shown.study.remedy.assert_called_once_with("int8", ["x", "y"])
+    shown.study.fusion.suggest_edit.assert_called_once_with("int8", ["x", "y"])
     assert [c.args for c in shown.study.vary.call_args_list] == [("int8", "tf32=on"), ("int8", "compilers")]
 
 
@@ -330,19 +332,26 @@ def test_what_a_study_keeps_is_of_its_model_and_variants(tmp_path: Path) -> None
     study = rtlab.Study(tiny_model(batch=1))
     study.add("fp16", target="sm86", backend="classic")
     for call, kind in (
-        (lambda: study.calibrate("fp16"), VariantError), (lambda: study.measure("none"), VariantError),
+        (lambda: study.calibration.recalibrate("fp16"), VariantError), (lambda: study.measure("none"), VariantError),
         (lambda: study.run(["none"]), VariantError), (lambda: study.run(budget_s=-1), VariantError),
-        (lambda: study.only([64]), CalibrationError), (lambda: study.only([True]), CalibrationError),
+        (lambda: study.accuracy.use_samples([64]), CalibrationError),
+        (lambda: study.accuracy.use_samples([True]), CalibrationError),
     ):  # fmt: skip
         study.run(compare=False)
         with pytest.raises(kind):
             call()
-    assert study.only([63, 3, 3]).chosen == (3, 63)
-    assert study.only(None).chosen == ()
+    study.accuracy.use_samples([63, 3, 3])
+    assert study.state.selected_samples == (3, 63)
+    study.accuracy.use_samples(None)
+    assert study.state.selected_samples == ()
     first = study["fp16"]
     assert study.run(compare=False)["fp16"] is first
     assert study.run(compare=False, again=True)["fp16"] is not first
-    study.read("read", study.export_layers("fp16", tmp_path / "layers.json"))
-    for method, options in ((study.run, {"again": True}), (study.measure, {}), (study.calibrate, {})):
+    study.read("read", study.save_build("fp16", tmp_path / "layers.json", kind="layers"))
+    for method, options in (
+        (study.run, {"again": True}),
+        (study.measure, {}),
+        (study.calibration.recalibrate, {}),
+    ):
         with pytest.raises(VariantError):
             method("read", **options)

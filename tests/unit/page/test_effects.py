@@ -69,7 +69,7 @@ def test_a_layer_has_the_worst_of_the_nodes_that_it_runs(study) -> None:
 def test_harm_of_nodes_is_told_before_any_other_ranking(study) -> None:
     kinds = [(a, b, "outputs") for a in ("released", "only") for b in ("quantizer", "node")]
     known = {key: told(asks=key[0], by=key[1]) for key in kinds}
-    snapshot = dataclasses.replace(study.snapshot(), sensitivities={"int8": known})
+    snapshot = dataclasses.replace(study.state, sensitivities={"int8": known})
     assert known["only", "node", "outputs"] is ranking_of(snapshot, "int8")
     del known["only", "node", "outputs"]
     assert known["only", "quantizer", "outputs"] is ranking_of(snapshot, "int8")

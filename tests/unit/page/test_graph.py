@@ -49,7 +49,7 @@ def test_a_chip_counts_the_nodes_that_its_pane_draws() -> None:
     made = Study(nets.graph(nodes, *ends, {}))
     made.add("fp32", target="cpu", backend="onnxruntime")
     made.run(compare=False)
-    (chip,) = chrome.chips(made.snapshot(), baseline="fp32")
+    (chip,) = chrome.chips(made.state, baseline="fp32")
     assert (2, "2 nodes · 1 constant") == (chip["nodes"], source_graph(made.model)["subtitle"])
     assert "<td>2 → " in made._repr_html_()
 

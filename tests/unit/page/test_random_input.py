@@ -45,7 +45,7 @@ def real(model) -> Study:
 def marks_of(study: Study) -> dict[str, str]:
     """Everything that is shown of the int8 variant where its errors are shown."""
     view = engine_view(study["int8"].facts, study.model)
-    snapshot = study.snapshot()
+    snapshot = study.state
     (error,) = [o for o in view["overlays"] if o["id"] == "error"]
     chart = charts.accuracy(view)
     return {
@@ -63,10 +63,10 @@ def test_wherever_errors_on_noise_are_shown_it_is_said(noise, real) -> None:
     assert [] == [k for k, text in marks_of(real).items() if "random" in text or "noise" in text]
     assert [False, True] == ["worst" in marks_of(s)["chart"] for s in (noise, real)]
     for study, told in ((noise, "errors and scales"), (real, "")):
-        chips = chrome.chips(study.snapshot(), baseline="fp32")
+        chips = chrome.chips(study.state, baseline="fp32")
         assert [told] * 2 == [
             c["random"]
-            for s in (chips, collect_payloads(study.snapshot())["chips"])
+            for s in (chips, collect_payloads(study.state)["chips"])
             for c in s
             if c["id"] == "int8"
         ]
@@ -83,15 +83,15 @@ def test_data_that_comes_later_is_used_for_what_rested_on_noise(model) -> None:
     study = built(model, None)
     before = study["int8"]
     with pytest.raises(CalibrationError):
-        study.use({"other": np.zeros((2, 3), np.float32)})
-    study.use(own(model))
+        study.accuracy.use_samples(data={"other": np.zeros((2, 3), np.float32)})
+    study.accuracy.use_samples(data=own(model))
     assert study["int8"] is before
-    assert [False, True] == [study.outdated(n) for n in ("missing", "int8")]
+    assert [False, True] == [study.state.is_outdated(n) for n in ("missing", "int8")]
     study.run()
     assert not study["int8"].accuracy.synthetic
     assert not study["int8"].random_scales
     assert before.prepared.scales != study["int8"].prepared.scales
-    assert not study.outdated("int8")
+    assert not study.state.is_outdated("int8")
 
 
 @pytest.mark.parametrize(

@@ -238,7 +238,7 @@ def test_an_lstm_of_which_only_the_last_state_is_wanted_can_be_mixed(make):
     )
     study = Study(net)
     study.add("mixed", precision={"*": "fp16", "op:MatMul": "int8"}, target="cpu")
-    done = study.prepare("mixed")
+    done = study.calibration.prepare("mixed")
     assert {"product": "int8", "lstm": "fp16", "squeeze": "fp16", "head": "int8"} == {
         name: str(precision) for name, precision in done.precisions.items()
     }

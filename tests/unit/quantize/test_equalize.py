@@ -150,7 +150,7 @@ def test_the_scale_of_a_link_is_the_published_one(make) -> None:
 def test_single_values_have_their_own_calibrator() -> None:
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration.take(64))
-    ranges = study.ranges()
+    ranges = study.calibration.observe().ranges
     stem = sample.model.by_id["/stem/Conv"].inputs[0]
     last = sample.model.by_id["/blocks/0/depthwise/Conv"].inputs[0]
     chosen = {"/stem/Conv": "percentile(99)", last: "percentile(98)"}
@@ -178,9 +178,9 @@ def test_an_equalized_variant_is_calibrated_on_its_own_activations() -> None:
     study = rtlab.Study(sample.model, data=sample.calibration.take(64))
     study.add("int8", precision="int8", calibrator="minmax", treatments=["equalize"], target="cpu")
     study.run()
-    facts = study.facts["int8"]
+    facts = study.state.results["int8"]
     inner = sample.model.by_id["/blocks/0/pointwise/Conv"].inputs[0]
-    assert facts.ranges.values[inner].amax != study.ranges().values[inner].amax
+    assert facts.ranges.values[inner].amax != study.calibration.observe().ranges.values[inner].amax
     assert facts.prepared.scales[inner].amax == facts.ranges.values[inner].amax
     assert any("13 products equalized" in n for n in facts.prepared.notes)
     assert facts.prepared.reference is not None

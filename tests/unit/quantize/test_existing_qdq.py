@@ -90,12 +90,12 @@ def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -
     assert compared is not None
     concats = {o for n in sample.model.top if n.op == "Concat" for o in n.outputs}
     assert {v.value for v in compared.values} >= concats
-    told = study.diagnose("theirs")
+    told = study.accuracy.diagnose("theirs")
     pairs = [n.id for n in exported.top if n.op == "QuantizeLinear"]
     assert {"before-activation"} <= {f.rule for f in told.findings}
     assert all(set(f.nodes) & {*pairs} for f in told.findings if f.rule == "before-activation")
     # Asked for more than it can be, so that all that costs nothing is tried: pairs put right, then scales anew.
-    repair = study.repair("theirs", budget_s=math.inf, max_drop=-2, runs=3)
+    repair = study.accuracy.repair("theirs", budget_s=math.inf, max_drop=-2, runs=3)
     assert repair.runs == 3
     assert any("of Q/DQ put" in p.what for p in repair.points)
     assert any("Quantized anew" in p.what for p in repair.points)
@@ -121,10 +121,10 @@ def test_pairs_tell_where_they_cut_off() -> None:
 def test_scales_found_anew_are_those_of_the_model_before_it_was_quantized() -> None:
     sample, stranger = _outlier()
     choice = {"precision": "int8", "calibrator": "percentile(99.9)"}
-    before = rtlab.Study(sample.model, data=sample.calibration).prepare("x", **choice)
+    before = rtlab.Study(sample.model, data=sample.calibration).calibration.prepare("x", **choice)
     study = rtlab.Study(stranger, data=sample.calibration)
     release = [f"release {n}" for n in existing_qdq.find_quantized_nodes(stranger)]
-    anew = study.prepare("x", **choice, rewrites=release)
+    anew = study.calibration.prepare("x", **choice, rewrites=release)
     was, now = ({v: s.amax for v, s in p.scales.items()} for p in (before, anew))
     assert was == pytest.approx(now, rel=0.05)
 
@@ -136,10 +136,10 @@ def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
     study = _study(stranger, sample)
     right = _run(stranger, dict(sample.task.data.arrays)).argmax(axis=1) == sample.task.labels
     assert study["theirs"].score.value == pytest.approx(100 * right.mean())
-    told = study.diagnose("theirs")
+    told = study.accuracy.diagnose("theirs")
     assert {"outlier-channels"} == {f.rule for f in told.findings}
     assert {f"/blocks/{i}/depthwise/Conv" for i in range(1, 6)} == {f.nodes[0] for f in told.findings}
-    repair = study.repair("theirs", budget_s=math.inf)
+    repair = study.accuracy.repair("theirs", budget_s=math.inf)
     assert repair.enough
     assert not repair.kept_high
     assert repair.runs <= 12
@@ -156,14 +156,14 @@ def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
 def test_a_misplaced_pair_is_put_right_as_a_choice() -> None:
     sample = rtlab.samples.load("digits_qat_misplaced")
     study = _study(sample.model, sample)
-    told = study.diagnose("theirs")
+    told = study.accuracy.diagnose("theirs")
     places = {f.nodes[0] for f in told.findings} | {f.nodes[1] for f in told.findings}
     # The sample's script puts a pair in front of each Relu, and one on the output.
     assert {"logits_QuantizeLinear", "/stem/Conv_output_0_QuantizeLinear"} <= places
-    name = study.treat("theirs")
-    (mended,) = study.variants[name].rewrites
+    name = study.calibration.transform("theirs")
+    (mended,) = study.state.variants[name].rewrites
     assert mended.kind == "mend"
-    made = study.prepare(name)
+    made = study.calibration.prepare(name)
     assert mended.node not in {n.id for n in made.model.top if n.op == "QuantizeLinear"} or not [
         f for f in rtlab.Study(made.model, data=sample.calibration).findings() if f.nodes[0] == mended.node
     ]

@@ -54,14 +54,15 @@ class Page(html.parser.HTMLParser):
 def study() -> Study:
     made = planned(hostile_model()).run()
     made.add("fp16", target="cpu", backend="onnxruntime")
-    made._update_state(lambda kept: kept.with_failure("fp16", BuildError("Cannot build.", details=HOSTILE)))
+    error = BuildError("Cannot build.", details=HOSTILE)
+    made._holder.update(lambda state: state.with_entries(failures={"fp16": error}))
     made.add(HOSTILE, precision="fp32", target="cpu", backend="onnxruntime")
     return made.run([HOSTILE])
 
 
 @pytest.fixture(scope="module")
 def path(study, tmp_path_factory) -> Path:
-    return study.to_html(tmp_path_factory.mktemp("report") / "report.html")
+    return study.report(tmp_path_factory.mktemp("report") / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_a_presentation_travels_with_the_panels_that_it_shows(study, path, tmp_p
         {"words": "again", "view": {"variant": "int8", "compared": HOSTILE, "tab": "compare"}},
         {"words": "gone", "view": {"variant": "int4", "compared": "none", "tab": "memory"}},
     ]
-    told = Page(study.to_html(tmp_path / "report.html", steps=steps).read_text(encoding="utf-8")).saved
+    told = Page(study.report(tmp_path / "report.html", steps=steps).read_text(encoding="utf-8")).saved
     assert [s["words"] for s in steps] == [s["words"] for s in told["steps"]]
     found = {(a["panel"]["name"], a["compared"]): a for a in told["asked"]}
     assert len(found) == len(told["asked"])
@@ -124,7 +125,7 @@ def test_a_presentation_travels_with_the_panels_that_it_shows(study, path, tmp_p
 
 
 def test_a_report_compares_with_the_chosen_baseline(study, tmp_path) -> None:
-    written = study.to_html(tmp_path / "report.html", baseline="int8").read_text(encoding="utf-8")
+    written = study.report(tmp_path / "report.html", baseline="int8").read_text(encoding="utf-8")
     told = Page(written).saved
     assert "int8" == told["view"]["baseline"]
     assert ["int8"] == [c["id"] for c in told["chips"] if c["baseline"]]
@@ -132,9 +133,9 @@ def test_a_report_compares_with_the_chosen_baseline(study, tmp_path) -> None:
     title = next(p["title"] for p in fp32["panels"] if p["name"] == "difference")
     assert "From int8·minmax to fp32" == title
     with pytest.raises(VariantError):
-        study.to_html(tmp_path / "report.html", baseline="fp16")
+        study.report(tmp_path / "report.html", baseline="fp16")
     with pytest.raises(RtlabError, match="step 1"):
-        study.to_html(tmp_path / "report.html", steps=[{"text": "x"}])
+        study.report(tmp_path / "report.html", steps=[{"text": "x"}])
 
 
 @pytest.mark.slow
@@ -142,30 +143,34 @@ def test_a_name_that_no_encoding_has_is_written_all_the_same(study, tmp_path) ->
     model = load(tiny_model().bytes(), name="a\udcffb")
     made = Study(model, data=CalibrationData.random(model, samples=8))
     made.add("fp32", target="cpu", backend="onnxruntime")
-    written = made.run(compare=False).to_html(tmp_path / "report.html")
+    written = made.run(compare=False).report(tmp_path / "report.html")
     assert "a?b · rtlab report" == Page(written.read_text(encoding="utf-8")).texts["title"]
 
 
 def test_a_report_is_replaced_as_a_whole_and_nothing_stays_beside_it(study, path, tmp_path) -> None:
     there = tmp_path / "report.html"
     there.write_text("the last one")
-    assert there == study.to_html(str(there))
+    assert there == study.report(str(there))
     assert path.read_bytes() == there.read_bytes()
     assert [there] == list(tmp_path.iterdir())
 
 
 def test_a_study_without_a_built_variant_says_what_to_do(tmp_path) -> None:
     for empty in (Study(tiny_model()), planned(tiny_model())):
-        for write in (empty.to_html, empty.to_markdown, empty.to_json):
+        for kind in ("html", "md", "json"):
             with pytest.raises(VariantError):
-                write(tmp_path / "report")
+                empty.report(tmp_path / f"report.{kind}")
     assert [] == list(tmp_path.iterdir())
 
 
 def test_a_place_that_cannot_be_written_is_named(study, tmp_path) -> None:
-    for path, words in (("nowhere/r.html", "no folder"), ("", "irectory"), ("long" * 100, "Cannot write")):
+    for path, words in (
+        ("nowhere/r.html", "no folder"),
+        ("", "suffix"),
+        ("long" * 100 + ".html", "Cannot write"),
+    ):
         with pytest.raises(RtlabError, match=words):
-            study.to_html(tmp_path / path)
+            study.report(tmp_path / path)
     assert [] == list(tmp_path.iterdir())
     assert [] == [p for p in tmp_path.parent.iterdir() if p.name.startswith(f".{tmp_path.name}")]
 
@@ -178,7 +183,7 @@ def test_the_model_is_never_overwritten(tmp_path) -> None:
     before = file.read_bytes()
     study = planned(load(file)).run(["fp32"], compare=False)
     with pytest.raises(RtlabError, match="model was read from"):
-        study.to_html(tmp_path / ".." / tmp_path.name / "model.onnx")
+        study.report(tmp_path / ".." / tmp_path.name / "model.onnx")
     assert before == file.read_bytes()
 
 
@@ -208,7 +213,7 @@ def test_a_report_opens_on_the_largest_drop(scores, sure, higher, shown) -> None
     deltas = {n: None if n == "fp32" or v is None or base is None else v - base for n, v in scores.items()}
     worse = {n: {"score_worse": n in sure, "score_delta": d} for n, d in deltas.items()}
     chips = [{"id": n, "baseline": n == "fp32", **told} for n, told in worse.items()]
-    view = _choose_view(SimpleNamespace(facts=facts, diagnoses={}), list(scores), chips, "fp32")
+    view = _choose_view(SimpleNamespace(results=facts, diagnoses={}), list(scores), chips, "fp32")
     assert shown == (view.variant, view.tab)
     assert "fp32" == view.baseline
 
@@ -230,14 +235,14 @@ def test_what_fell_most_is_first_where_less_is_better_too(tmp_path) -> None:
         study.add(name, precision="int8", target="cpu", backend="onnxruntime", calibrator=calibrator)
     study.run()
     assert study["fp32"].score.value < study["cut"].score.value < study["torn"].score.value
-    text = study.to_markdown(tmp_path / "r.md").read_text(encoding="utf-8")
+    text = study.report(tmp_path / "r.md").read_text(encoding="utf-8")
     fell = re.findall(r"^- \*\*(.*?)\*\*", text[text.index("## What fell") :], re.MULTILINE)
     assert ["torn", "cut"] == fell
 
 
 def test_hostile_names_are_text_in_markdown(study, tmp_path) -> None:
     """No link, no mention of a stranger, no row of a table that is another one's, no HTML."""
-    text = study.to_markdown(tmp_path / "r.md").read_text(encoding="utf-8")
+    text = study.report(tmp_path / "r.md").read_text(encoding="utf-8")
     fenced = re.compile(r"^(`{3,})\w+\n.*?^\1$", re.DOTALL | re.MULTILINE)
     told = fenced.sub("", text)
     assert not re.search(r"(?<!\\)<", told)
@@ -258,7 +263,7 @@ def test_hostile_names_are_text_in_markdown(study, tmp_path) -> None:
 
 
 def test_json_has_all_of_every_variant(study, tmp_path) -> None:
-    path = study.to_json(tmp_path / "r.json")
+    path = study.report(tmp_path / "r.json")
     told = json.loads(path.read_text(encoding="ascii"), parse_constant=pytest.fail)
     assert ["fp32", "int8", HOSTILE] == list(told["variants"])
     one = told["variants"]["int8"]
@@ -272,6 +277,6 @@ def test_json_has_all_of_every_variant(study, tmp_path) -> None:
 
 
 def test_the_same_study_gives_the_same_text(study, tmp_path) -> None:
-    for name, write in (("md", study.to_markdown), ("json", study.to_json)):
+    for name, write in (("md", study.report), ("json", study.report)):
         first = write(tmp_path / f"one.{name}").read_bytes()
         assert first == write(tmp_path / f"two.{name}").read_bytes()

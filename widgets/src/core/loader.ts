@@ -17,7 +17,7 @@ interface Kernel {
 const WAITING = "Waiting for the kernel, which sends this view as soon as it is free.";
 const GONE =
   "This view was left by a kernel that no longer runs. Run the cells again, from the one that makes the study, to " +
-  'see it. A report needs no kernel: study.to_html("report.html").';
+  'see it. A report needs no kernel: study.report("report.html").';
 /** Before this, words would only flicker. */
 const PATIENCE_MS = 400;
 

@@ -50,7 +50,7 @@ def test_a_layer_has_one_name_on_card_bar_row_and_panel_and_for_programs(study: 
     bars = {bar.layer: bar.label for bar in charts.bars(view, "estimate")}
     assert CALLED == {step: bars[id_] for step, id_ in by_step.items()}
     for panel in ("roofline", "schedule"):
-        shown = render_panel(panel, PanelContext(study.snapshot(), result.facts))
+        shown = render_panel(panel, PanelContext(study.state, result.facts))
         rows = {row["key"]: row["cells"] for row in shown["rows"]}
         assert CALLED == {rows[id_][0]: rows[id_][1] for id_ in by_step.values()}, panel
     table = result.table()

@@ -35,7 +35,7 @@ def study() -> rtlab.Study:
 
 @pytest.fixture(scope="module")
 def now(study: rtlab.Study) -> CheckRecord:
-    return check.build_record(study.facts["int8"], (), (), {"rtlab": "1", "ONNX Runtime": "1.2"})
+    return check.build_record(study.state.results["int8"], (), (), {"rtlab": "1", "ONNX Runtime": "1.2"})
 
 
 def scored(facts: VariantResult, hits: int, samples: int) -> VariantResult:
@@ -65,7 +65,10 @@ def valued(facts: VariantResult, value: float, *, higher: bool = True) -> Varian
     ],
 )  # fmt: skip
 def test_a_drop_is_judged_by_its_value_and_surely_by_its_interval(study, hits, limit, sure, verdict, doubted):
-    fp32, facts = scored(study.facts["fp32"], 400, 400), scored(study.facts["int8"], hits, 400)
+    fp32, facts = (
+        scored(study.state.results["fp32"], 400, 400),
+        scored(study.state.results["int8"], hits, 400),
+    )
     found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=limit, sure=sure))
     assert (verdict, doubted) == (found.verdict, "cannot tell whether" in found.reason), found
     assert found.value == pytest.approx((400 - hits) / 4)
@@ -73,7 +76,7 @@ def test_a_drop_is_judged_by_its_value_and_surely_by_its_interval(study, hits, l
 
 
 def test_few_samples_conclude_nothing_and_say_so(study) -> None:
-    fp32, facts = scored(study.facts["fp32"], 7, 7), scored(study.facts["int8"], 6, 7)
+    fp32, facts = scored(study.state.results["fp32"], 7, 7), scored(study.state.results["int8"], 6, 7)
     found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0))
     assert "holds" == found.verdict
     assert "broken" == scores.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0, sure=True)).verdict
@@ -89,18 +92,22 @@ def test_few_samples_conclude_nothing_and_say_so(study) -> None:
     ],
 )  # fmt: skip
 def test_what_is_worse_depends_on_the_metric(study, before, after, higher, verdict) -> None:
-    fp32, facts = (valued(study.facts[n], v, higher=higher) for n, v in (("fp32", before), ("int8", after)))
+    fp32, facts = (
+        valued(study.state.results[n], v, higher=higher) for n, v in (("fp32", before), ("int8", after))
+    )
     found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=0.5))
     assert verdict == found.verdict, found
 
 
 def test_without_samples_a_limit_is_not_checked(study) -> None:
-    found = scores.check_accuracy(study.facts["int8"], study.facts["fp32"], CheckLimits(max_drop=0.5))
+    found = scores.check_accuracy(
+        study.state.results["int8"], study.state.results["fp32"], CheckLimits(max_drop=0.5)
+    )
     assert ("not checked", True) == (found.verdict, "--data D.npz" in found.remedy)
 
 
 def test_a_score_is_told_beside_an_earlier_one_only_where_it_is_the_same(study) -> None:
-    score = scored(study.facts["int8"], 300, 400).score
+    score = scored(study.state.results["int8"], 300, 400).score
     then = RecordedScore(score.name, 80.0, "%", True, 400, None, "there")
     assert ("told", -5.0) == ((row := scores.check_score(then, score)).verdict, row.value)
     for other in (dataclasses.replace(then, samples=399), dataclasses.replace(then, name="top-5"), None):
@@ -129,7 +136,9 @@ def test_a_regression_is_beyond_the_limit_and_what_times_vary_by(
     study, now, then, half, middle, now_half, verdict
 ):
     records = timed(now, middle, now_half), timed(now, then, half)
-    found = times.check_latency(study.facts["int8"], *records, None, CheckLimits(max_latency_regression=5.0))
+    found = times.check_latency(
+        study.state.results["int8"], *records, None, CheckLimits(max_latency_regression=5.0)
+    )
     assert verdict == found.verdict, found
     assert found.value == pytest.approx(100 * (middle / then - 1))
 
@@ -140,7 +149,7 @@ def test_a_regression_is_beyond_the_limit_and_what_times_vary_by(
      {"source": "trtexec"}],
 )  # fmt: skip
 def test_times_of_two_kinds_are_not_compared(study, now, other: dict[str, str]) -> None:
-    facts, limits = study.facts["int8"], CheckLimits(max_latency_regression=5.0)
+    facts, limits = study.state.results["int8"], CheckLimits(max_latency_regression=5.0)
     found = times.check_latency(facts, timed(now, 9.0), timed(now, 1.0, None, **other), None, limits)
     assert "not checked" == found.verdict, found.reason
     # An upgrade of what ran it is what a check is to notice.
@@ -261,7 +270,7 @@ def test_what_is_no_limit_is_refused(given: dict[str, object]) -> None:
 
 def test_every_reader_of_junit_can_read_it(study, now) -> None:
     """By the schema that Jenkins, GitLab and GitHub's actions share: counts, names, order of what is in a case."""
-    fp32, facts = scored(study.facts["fp32"], 400, 400), scored(study.facts["int8"], 300, 400)
+    fp32, facts = scored(study.state.results["fp32"], 400, 400), scored(study.state.results["int8"], 300, 400)
     odd = dataclasses.replace(now, model="a\x00b\x1b<&>\ud800")
     limits = CheckLimits(max_drop=0.5, max_latency_regression=5.0)
     found = check.check_variant(facts, fp32, odd, None, limits)
@@ -284,7 +293,9 @@ def test_every_reader_of_junit_can_read_it(study, now) -> None:
 
 def test_a_name_steers_no_table_in_markdown(study, now) -> None:
     odd = dataclasses.replace(now, model="a|b\n# c <script>")
-    text = report.format_markdown(check.check_variant(study.facts["int8"], None, odd, None, CheckLimits()))
+    text = report.format_markdown(
+        check.check_variant(study.state.results["int8"], None, odd, None, CheckLimits())
+    )
     assert "<script>" not in text.replace("\\<", "")
     assert 5 == text.splitlines()[2].count("|") - 1
     assert text.startswith("### a\\|b \\# c")

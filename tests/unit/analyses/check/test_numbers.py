@@ -24,7 +24,7 @@ def study(nodes: list, x: np.ndarray, weights: dict | None = None, **task) -> rt
 
 
 def row(made: rtlab.Study):
-    return next(r for r in made.check("fp16").rows if r.check == "numbers")
+    return next(r for r in made.accuracy.check("fp16").rows if r.check == "numbers")
 
 
 def test_infinities_that_fp32_has_not_break_the_check() -> None:
@@ -36,7 +36,7 @@ def test_infinities_that_fp32_has_not_break_the_check() -> None:
     found = row(made)
     assert found.verdict == "broken"
     assert '4 of 32 elements of "y"' in found.found
-    assert not made.check("fp16", max_drop=100).ok
+    assert not made.accuracy.check("fp16", max_drop=100).ok
 
 
 def test_what_fp32_itself_cannot_compute_breaks_the_check() -> None:
@@ -98,7 +98,7 @@ def test_a_regression_without_any_number_is_repaired_by_the_nodes_that_overflow(
     nodes = [square, helper.make_node("Sqrt", ["square"], ["y"], "root")]
     made = study(nodes, x, metric="nmse")
     assert made.run()["fp16"].score is None
-    repair = made.repair("fp16")
+    repair = made.accuracy.repair("fp16")
     assert repair.before == float("inf")
     assert 0 <= repair.after < 0.01
     assert "square" in repair.kept_high

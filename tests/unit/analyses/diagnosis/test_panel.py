@@ -34,7 +34,7 @@ def finding(rule: str, node: str, **told: tuple[int, ...]) -> Finding:
 def shown(study: rtlab.Study, *found: Finding, task: Task | None = None, **settings: str):
     node = study.model.top[0].id
     known = AccuracyDiagnosis("int8", found, (node,), (), 8, "a CPU")
-    snapshot = dataclasses.replace(study.snapshot(), diagnoses={"int8": known}, task=task)
+    snapshot = dataclasses.replace(study.state, diagnoses={"int8": known}, task=task)
     return render_panel("diagnosis", PanelContext(snapshot, study["int8"].facts, settings=settings))
 
 
@@ -70,7 +70,7 @@ def test_channels_are_measured_where_the_model_computes_their_value(study) -> No
 
 
 def test_samples_of_the_calibration_are_no_samples_of_the_task(study) -> None:
-    node, data = study.model.top[0].id, study.given
+    node, data = study.model.top[0].id, study.state.user_data
     task = Task(dataclasses.replace(data, source="other"), np.zeros(8))
     calibrated = finding("one-sample-range", node, samples=(3,))
     fresh, own = finding("too-few-samples", node, samples=(3,)), Task(data, np.zeros(8))

@@ -122,7 +122,7 @@ def test_engines_of_two_models_are_not_compared() -> None:
     with pytest.raises(VariantError, match="only 0 of 9 and 0 of 53"):
         study.difference("residual", "mobile")
     shown = render_panel(
-        "difference", PanelContext(study.snapshot(), study["mobile"].facts, study["residual"].facts)
+        "difference", PanelContext(study.state, study["mobile"].facts, study["residual"].facts)
     )
     assert shown["problem"]
     assert "from" in {s["key"] for s in shown["settings"]}

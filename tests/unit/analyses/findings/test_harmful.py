@@ -27,7 +27,7 @@ def built() -> dict[str, VariantResult]:
     study.add("mse", precision="int8", calibrator="mse", **cpu)
     study.add("equalized", precision="int8", calibrator="minmax", treatments=["equalize"], **cpu)
     study.add("both", precision="int8", calibrator="minmax", treatments=["equalize", "correct"], **cpu)
-    return dict(study.run(budget_s=0).snapshot().facts)
+    return dict(study.run(budget_s=0).state.results)
 
 
 def scored(facts: VariantResult, *wrong: range, metric: object = None, picked: bool = False) -> VariantResult:

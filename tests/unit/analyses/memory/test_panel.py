@@ -16,7 +16,7 @@ from rtlab.documents.contract import Panel
 
 def context(**files) -> PanelContext:
     study = rtlab.read(**files)
-    return PanelContext(study.snapshot(), next(iter(study.results.values())).facts)
+    return PanelContext(study.state, next(iter(study.values())).facts)
 
 
 def asked(given: PanelContext, **settings: str) -> Panel:

@@ -64,12 +64,12 @@ def run(text: str, monkeypatch) -> Study:
 def test_the_lines_of_python_make_the_same_variants(tmp_path, monkeypatch) -> None:
     study = planned(rtlab.load(file_of(tmp_path), shapes={"N": 2}))
     monkeypatch.chdir(tmp_path)
-    made = run(lines.python(study.snapshot(), list(CHOICES)), monkeypatch)
-    assert dict(study.variants) == dict(made.variants)
+    made = run(lines.python(study.state, list(CHOICES)), monkeypatch)
+    assert dict(study.state.variants) == dict(made.state.variants)
     assert study.model.digest == made.model.digest
     # One at a time, as a panel shows them.
-    for name, variant in study.variants.items():
-        assert {name: variant} == dict(run(lines.python(study.snapshot(), [name]), monkeypatch).variants)
+    for name, variant in study.state.variants.items():
+        assert {name: variant} == dict(run(lines.python(study.state, [name]), monkeypatch).state.variants)
 
 
 def test_a_model_below_this_folder_keeps_its_place_and_no_other_folder_is_told(tmp_path, monkeypatch) -> None:
@@ -78,7 +78,7 @@ def test_a_model_below_this_folder_keeps_its_place_and_no_other_folder_is_told(t
     (tmp_path / "models").mkdir()
     moved = file.rename(tmp_path / "models" / "a net.onnx")
     for given in ("models/a net.onnx", moved):
-        snapshot = planned(rtlab.load(given, shapes={"N": 2})).snapshot()
+        snapshot = planned(rtlab.load(given, shapes={"N": 2})).state
         assert "rtlab.load('models/a net.onnx', shapes=" in lines.python(snapshot, ["int8"])
         assert all("'models/a net.onnx'" in c for c in lines.command(snapshot, ["int8"]))
     monkeypatch.chdir(tmp_path / "models")
@@ -100,13 +100,13 @@ def test_the_lines_take_the_same_data(tmp_path, monkeypatch) -> None:
     ):  # fmt: skip
         study = Study(model, data=given)
         study.add("int8", target="cpu")
-        made = run(lines.python(study.snapshot(), ["int8"]), monkeypatch)
+        made = run(lines.python(study.state, ["int8"]), monkeypatch)
         assert len(study.data) == len(made.data)
         assert np.array_equal(study.data.arrays["x"][:], made.data.arrays["x"][:])
     # What was in memory has to be put there; without it the lines stop rather than take noise.
     study = Study(model, data={"x": rows})
     study.add("int8", target="cpu")
-    text = lines.python(study.snapshot(), ["int8"])
+    text = lines.python(study.state, ["int8"])
     with pytest.raises(rtlab.errors.RtlabError, match="ellipsis"):
         run(text, monkeypatch)
 
@@ -115,13 +115,13 @@ def test_a_sample_is_taken_by_its_name(monkeypatch) -> None:
     sample = samples.load("digits_inception", samples=9)
     study = Study(sample.model, data=sample.calibration, task=sample.task)
     study.add("int8", target="cpu")
-    text = lines.python(study.snapshot(), ["int8"])
+    text = lines.python(study.state, ["int8"])
     assert "rtlab.samples.load('digits_inception', samples=9)" in text
     # The command line takes all samples of a sample, which are other scales.
-    assert () == lines.command(study.snapshot(), ["int8"])
+    assert () == lines.command(study.state, ["int8"])
     whole = Study(sample.model, data=samples.load("digits_inception").calibration)
     whole.add("int8", target="cpu")
-    (line,) = lines.command(whole.snapshot(), ["int8"])
+    (line,) = lines.command(whole.state, ["int8"])
     assert ["rtlab", "report", "digits_inception"] == shlex.split(line)[:3]
     made = run(text, monkeypatch)
     assert (study.model.digest, 9, study.task.name) == (made.model.digest, len(made.data), made.task.name)
@@ -131,7 +131,7 @@ def test_a_sample_is_taken_by_its_name(monkeypatch) -> None:
 def test_the_command_line_makes_the_same_variants(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     study = planned(rtlab.load(file_of(tmp_path), shapes={"N": 2}))
-    kept = study.snapshot()
+    kept = study.state
     told = [name for name in CHOICES if not lines.explain_missing_command(kept, name)]
     assert ["told"] == [name for name in CHOICES if name not in told]
     seen = set()
@@ -139,7 +139,7 @@ def test_the_command_line_makes_the_same_variants(tmp_path, monkeypatch) -> None
         words = shlex.split(line)
         assert ["rtlab", "report"] == words[:2]
         given = create_parser({"report": print}).parse_args(words[1:])
-        seen |= {*opening.plan_study(given, given.precision).variants.values()}
+        seen |= {*opening.plan_study(given, given.precision).state.variants.values()}
     assert {kept.variants[name] for name in told} == seen
 
 
@@ -148,9 +148,9 @@ def test_scales_that_were_given_are_written_down(tmp_path, monkeypatch) -> None:
     study = Study(rtlab.load(file_of(tmp_path)))
     study.add("int8", scales={"x": 1 / 3}, target="cpu")
     study.run(compare=False)
-    made = run(lines.python(study.snapshot(), ["int8"]), monkeypatch)
-    assert dict(study.variants) == dict(made.variants)
-    scales = {v: s.amax for v, s in made.prepare("int8").scales.items()}
+    made = run(lines.python(study.state, ["int8"]), monkeypatch)
+    assert dict(study.state.variants) == dict(made.state.variants)
+    scales = {v: s.amax for v, s in made.calibration.prepare("int8").scales.items()}
     assert {v: s.amax for v, s in study["int8"].prepared.scales.items()} == scales
 
 

@@ -27,7 +27,7 @@ def study(op="LSTM", steps=8, backend="tensorrt-rtx", **more):
 
 
 def shown(made, **given):
-    return render_panel("recurrence", PanelContext(made.snapshot(), made["fp32"].facts, settings=given))
+    return render_panel("recurrence", PanelContext(made.state, made["fp32"].facts, settings=given))
 
 
 def facts(panel) -> dict[str, str]:

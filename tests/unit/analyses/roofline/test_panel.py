@@ -139,7 +139,7 @@ def test_names_are_text_in_the_hover(study: Study) -> None:
     layers = tuple(dataclasses.replace(y, name=f"<b>& {y.index}") for y in result.engine.layers)
     engine = dataclasses.replace(result.engine, layers=layers)
     shown = render_panel(
-        "roofline", PanelContext(study.snapshot(), dataclasses.replace(result.facts, engine=engine))
+        "roofline", PanelContext(study.state, dataclasses.replace(result.facts, engine=engine))
     )
     texts = [text for t in shown["figures"][0]["data"] if t.get("ids") for text in t["text"]]
     assert texts

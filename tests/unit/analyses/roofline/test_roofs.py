@@ -397,7 +397,7 @@ def test_every_layer_of_a_detector_in_int8_is_counted() -> None:
         study.add(name, target="sm86", backend="tensorrt-rtx")
     study.run(compare=False)
     convolutions = [n.id for n in study.model.nodes if n.op == "Conv"]
-    for result in study.results.values():
+    for result in study.values():
         found = result.roofline("RTX 3090")
         assert [] == [p.layer for p in found.layers if p.flops is None]
         assert found.macs >= sum(works(study.model)[i].macs for i in convolutions)

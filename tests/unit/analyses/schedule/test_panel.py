@@ -24,6 +24,7 @@ from rtlab.core.trace import Profile
 from rtlab.core.variant import Target, Variant
 from rtlab.documents.contract import Panel
 from rtlab.errors import ReadError
+from rtlab.study.recorded import adopt
 
 TIMES = {"stem": 1.0, "left1": 2.0, "left2": 1.0, "right": 5.0, "join": 0.5}
 
@@ -77,8 +78,8 @@ def result(model, name="fp32", steps=TWO, *, aux=None, memory=30_000_000, measur
 def context(*results: VariantResult, **settings: str) -> PanelContext:
     study = Study(results[0].source)
     for result in results:
-        study._adopt(result)
-    return PanelContext(study.snapshot(), results[0], settings=settings)
+        adopt(study._holder, result)
+    return PanelContext(study.state, results[0], settings=settings)
 
 
 def facts(panel: Panel) -> dict[str, tuple[str, str]]:

@@ -13,6 +13,7 @@ from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import render_panel
 from rtlab.analyses.score import reference
 from rtlab.analyses.score.panel import analyze_score
+from rtlab.analyses.study_state import SampleSelection
 from rtlab.analyses.variants.panel import analyze_variants
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score
@@ -35,13 +36,13 @@ def built() -> rtlab.Study:
 
 
 def context(built: rtlab.Study, task: Task | None, before: np.ndarray, after: np.ndarray) -> PanelContext:
-    snapshot, facts = built.snapshot(), {}
+    snapshot, facts = built.state, {}
     for name, outputs in (("fp32", before), ("int8", after)):
         held = Predictions()
         held.add({"y": outputs}, len(outputs))
         score = Score.of(task, held, "here") if task is not None else None
-        facts[name] = dataclasses.replace(snapshot.facts[name], score=score)
-    made = dataclasses.replace(snapshot, facts=facts, task=task)
+        facts[name] = dataclasses.replace(snapshot.results[name], score=score)
+    made = dataclasses.replace(snapshot, results=facts, task=task)
     return PanelContext(made, facts["int8"], facts["fp32"])
 
 
@@ -126,7 +127,8 @@ def test_chosen_samples_keep_their_numbers(built) -> None:
     pictures[1] = np.tri(5)
     given = Task(CalibrationData({"x": pictures}), np.zeros(4, int), picked=True)
     one = context(built, given, answers(0, 0, 0, 0), answers(0, 1, 0, 0))
-    one = dataclasses.replace(one, study=dataclasses.replace(one.study, chosen=(7, 30, 31, 44)))
+    selection = SampleSelection((7, 30, 31, 44), one.study.task.data, one.study.task)
+    one = dataclasses.replace(one, study=dataclasses.replace(one.study, selection=selection))
     panel = render_panel("score", one)
     assert 30 == panel["rows"][0]["cells"][0]
     assert np.tri(5).tolist() == panel["figures"][0]["data"][0]["z"]
@@ -191,9 +193,9 @@ def test_what_is_missing_is_told(built) -> None:
 
 def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(built) -> None:
     one = context(built, task([0] * 8), answers(*[0] * 8), answers(*[1] * 8))
-    assert one.study.facts["fp32"] is reference(one.study, one.result)
-    assert reference(one.study, one.study.facts["fp32"]) is None
-    alone = analyze_score(PanelContext(one.study, one.study.facts["fp32"]))
+    assert one.study.results["fp32"] is reference(one.study, one.result)
+    assert reference(one.study, one.study.results["fp32"]) is None
+    alone = analyze_score(PanelContext(one.study, one.study.results["fp32"]))
     assert (None, ()) == (alone.compared, alone.flipped)
 
 

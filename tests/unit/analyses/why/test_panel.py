@@ -36,7 +36,7 @@ def study() -> rtlab.Study:
 
 
 def panel(study: rtlab.Study, **settings: str):
-    return render_panel("why", PanelContext(study.snapshot(), study["fp32"].facts, settings=settings))
+    return render_panel("why", PanelContext(study.state, study["fp32"].facts, settings=settings))
 
 
 def test_what_is_at_stake_is_the_value_written_and_read_once(study) -> None:
@@ -65,7 +65,7 @@ def test_a_pair_is_asked_about_and_its_experiments_are_shown(study) -> None:
     assert [] == before["rows"]
     with pytest.raises(VariantError, match="nobody asked"):
         study.ask("why", variant="fp32", pair=pair)
-    verdict = study.why("stem/Relu", "left/Conv", variant="fp32")
+    verdict = study.fusion.why("stem/Relu", "left/Conv", variant="fp32")
     told = panel(study, pair=pair)
     assert verdict.text == told["lead"]
     assert len(verdict.experiments) == len(told["rows"])
@@ -76,7 +76,7 @@ def test_a_pair_is_asked_about_and_its_experiments_are_shown(study) -> None:
 
 
 def test_advice_is_a_row_for_each_cause(study) -> None:
-    found = study.advise("fp32")
+    found = study.fusion.advise("fp32")
     told = panel(study)
     assert len(found.causes) == len(told["rows"])
     column = {c["title"]: i for i, c in enumerate(told["columns"])}
@@ -91,25 +91,25 @@ def test_advice_is_a_row_for_each_cause(study) -> None:
 
 
 def test_a_remedy_becomes_a_variant_of_its_own(study) -> None:
-    name = study.remedy("fp32", ["fold stem/BatchNormalization"])
+    name = study.fusion.suggest_edit("fp32", ["fold stem/BatchNormalization"])
     assert "fp32 rewritten" == name
-    assert "fp32 · 1 rewritten" == study.variants[name].name
+    assert "fp32 · 1 rewritten" == study.state.variants[name].name
     with pytest.raises(VariantError):
-        study.remedy("fp32")
+        study.fusion.suggest_edit("fp32")
 
 
 def test_the_forms_that_there_are_are_listed_by_kind_and_become_a_variant() -> None:
     """GoogLeNet's nine Inception blocks have one group of siblings each, by their definition."""
     made = rtlab.Study(rtlab.samples.load("googlenet", samples=1).model)
-    merged = made.rewrites("merge")
+    merged = made.fusion.rewrites("merge")
     assert 9 == len(merged)
     assert {"merge"} == {r.kind for r in merged}
-    assert {*merged} < {*made.rewrites()}
+    assert {*merged} < {*made.fusion.rewrites()}
     made.add("fp32")
-    name = made.remedy("fp32", merged)
-    assert merged == made.variants[name].rewrites
+    name = made.fusion.suggest_edit("fp32", merged)
+    assert merged == made.state.variants[name].rewrites
     with pytest.raises(VariantError, match="marge"):
-        made.rewrites("marge")
+        made.fusion.rewrites("marge")
 
 
 def test_a_step_is_chosen_by_its_layer_and_its_experiments_are_shown(study) -> None:
@@ -118,7 +118,7 @@ def test_a_step_is_chosen_by_its_layer_and_its_experiments_are_shown(study) -> N
     assert {"layer": layer} == before["work"][0]["values"]
     with pytest.raises(VariantError, match="nobody asked"):
         study.ask("why", variant="fp32", pair=f"layer {layer}")
-    found = study.why(layer, variant="fp32")
+    found = study.fusion.why(layer, variant="fp32")
     told = panel(study, pair=f"layer {layer}")
     assert found.text == told["lead"]
     assert {"no"} == {r["cells"][4] for r in told["rows"]}, "by the rules nothing holds once a value is seen"
@@ -134,7 +134,7 @@ def test_a_pair_that_is_one_step_can_be_chosen_too(study) -> None:
     pair = "stem/Conv | stem/BatchNormalization"
     told = panel(study, pair=pair)
     assert pair == told["settings"][0]["value"]
-    verdict = study.why("stem/Conv", "stem/BatchNormalization", variant="fp32")
+    verdict = study.fusion.why("stem/Conv", "stem/BatchNormalization", variant="fp32")
     assert ("fused", verdict.text) == (verdict.verdict, panel(study, pair=pair)["lead"])
 
 
@@ -146,7 +146,7 @@ def test_the_graphs_own_question_asks_the_compiler_once_and_the_panels_again(stu
         explorer._receive(explorer, StartWork("why", "fp32", values).to_dict(), [])
         explorer.wait(60)
         assert not explorer.failure
-        return study.snapshot().verdicts["fp32"]["stem/Relu", "left/Conv"]
+        return study.state.verdicts["fp32"]["stem/Relu", "left/Conv"]
 
     first = found({**pair, "unless": "known"})
     assert first is found({**pair, "unless": "known"})

@@ -103,7 +103,7 @@ def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
     there = dataclasses.replace(engine(), device="a card", target=Target("unknown"), built=None)
     study = rtlab.read(saved(tmp_path, build.encode(there, source=network(), profile=profile())))
     again = rtlab.read(study.save_build("engine", tmp_path / "again.json"))["engine"]
-    facts = study.facts_of("engine")
+    facts = study["engine"].facts
     assert (0.2, 3) == (again.timing.shown, again.timing.runs)
     assert ("a card", "unknown", None) == (again.engine.device, str(again.engine.target), again.engine.built)
     other = dataclasses.replace(facts, measured=dataclasses.replace(facts.engine))

@@ -1,0 +1,541 @@
+"""``study.accuracy``: how much accuracy a variant loses, where, why, and how to get it back."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+from rtlab.analyses import accuracy
+from rtlab.analyses.accuracy.errors import list_comparable_values
+from rtlab.analyses.channels import ChannelErrors
+from rtlab.analyses.check import CheckResult, build_record, check_variant
+from rtlab.analyses.check.record import CheckRecord
+from rtlab.analyses.check.row import CheckLimits, CheckName
+from rtlab.analyses.diagnosis import AccuracyDiagnosis
+from rtlab.analyses.diagnosis.undefined import find_undefined
+from rtlab.analyses.findings import list_findings
+from rtlab.analyses.findings.analysis import add_comparative_findings
+from rtlab.analyses.repair import AccuracyRepair
+from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.analyses.study_state import COMPARED_STAGES, StudyState
+from rtlab.backends.reference import get_evaluator
+from rtlab.core import files
+from rtlab.core.data import CalibrationData
+from rtlab.core.facts import Score, VariantResult
+from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
+from rtlab.core.protocols import Builder, Progress
+from rtlab.core.quantizer import Quantizer, parse_quantizer
+from rtlab.core.stage import BUDGET_S, Budget, Stage, parse_budget
+from rtlab.core.task import Predictions
+from rtlab.core.variant import Variant
+from rtlab.errors import (
+    CalibrationError,
+    Unavailable,
+    VariantError,
+    boundary,
+    guard_methods,
+)
+from rtlab.experiments.channels import ChannelSearch
+from rtlab.experiments.diagnosing import DiagnosisSearch
+from rtlab.experiments.experiment import SearchBudget, SearchContext
+from rtlab.experiments.observation import channel_axis
+from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools, predict
+from rtlab.experiments.sensitivity import SensitivitySearch
+from rtlab.experiments.why import get_builder
+from rtlab.quantize import existing_qdq, rewrites
+from rtlab.study.checking import is_plain, list_versions, read_check_record, score_reference, time_rounds
+from rtlab.study.job import prepare_model
+from rtlab.study.measuring import plan_stages
+from rtlab.study.planning import add_variant
+from rtlab.study.progress import report_progress
+from rtlab.study.runner import StudyRunner
+from rtlab.study.sample_selection import select_samples
+from rtlab.study.sensitivities import check_choices, get_loss_inputs, search_in_executor
+
+#: Places that are looked into.
+_PLACES = 8
+#: What a place has to cost alone: a part of the energy of the outputs, 30 dB below it, and of what the variant loses.
+_LEAST, _SHARE = 1e-3, 0.05
+
+
+@guard_methods
+class StudyAccuracy:
+    """How much accuracy variants lose, where, why, and how to get it back."""
+
+    def __init__(self, runner: StudyRunner) -> None:
+        self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
+
+    @property
+    def _state(self) -> StudyState:
+        return self._holder.state
+
+    @boundary("score the variant")
+    def score(self, variant: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Score:
+        """The task's metric of a variant on held-out samples; it is built and measured where it is not yet.
+
+        Args:
+            variant: Its name.
+            budget_s: Seconds that measuring may take.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant.
+            CalibrationError: the study has no task, or the variant no score.
+            Cancelled: the work was stopped.
+        """
+        self._holder.variant(variant, "score")
+        if self._state.task is None:
+            raise CalibrationError(
+                f'Cannot score "{variant}": the study has no task. Give one, '
+                "Study(model, task=rtlab.Task(data, labels))."
+            )
+        if variant not in self._state.results or self._state.is_outdated(variant):
+            self._runner.run([variant], budget_s=budget_s, progress=progress)
+        elif self._holder.result(variant).score is None:
+            self._runner.measure(variant, budget_s=budget_s, progress=progress)
+        result = self._holder.result(variant)
+        if result.score is None:
+            status = result.stages.get(Stage.SCORED)
+            raise CalibrationError(
+                f'Cannot score "{variant}": {status.text if status else "it was read from files"}.'
+            )
+        return result.score
+
+    @boundary("look for the guilty")
+    def sensitivity(
+        self,
+        variant: str,
+        *,
+        asks: Asks = "only",
+        by: By = "node",
+        loss: LossName | None = None,
+        labels: Any = None,
+        verify: int | None = 8,
+        budget_s: float = BUDGET_S,
+        again: bool = False,
+        executor: Executor | None = None,
+        parts: int = 8,
+        progress: Progress | None = None,
+    ) -> Sensitivity:
+        """Which nodes, or which places that round, are guilty of a variant's error, the guiltiest first.
+
+        Effects are differences of a continuous loss on the CPU. ``reliability`` says how far a ranking on other samples
+        would be the same; samples are added until it is 0.95, or the budget is used up. What was found before a cancel
+        is kept, and asked once more it goes on from there. The variant need not be built. What the model itself has
+        quantized counts, too: effects are differences to the model without its pairs.
+
+        Args:
+            variant: Its name.
+            asks: ``only``, what a place harms where nothing else is quantized; or ``released``, what is won back where
+                it alone is not.
+            by: ``node``, with all that it rounds; or ``quantizer``, each place that rounds: an input, a weight, an
+                output.
+            loss: ``outputs``, the energy of the error of all floating-point outputs; or ``labels``, the cross-entropy
+                of the task's labels. By default the latter where ``labels`` are given.
+            labels: One label for each sample, in place of the task's.
+            verify: How many of the first places of an estimate the model is run for; None runs it for all, and
+                estimates nothing.
+            budget_s: How long it may take.
+            again: Whether to forget what was found before.
+            executor: Any ``concurrent.futures.Executor``, whose workers take a part of the samples each; all samples
+                are used then, as far as the budget goes. What comes first is verified here.
+            parts: Into how many parts the samples are cut for an executor.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, nothing of it rounds, or a choice is none.
+            ModelError: the model has no floating-point outputs.
+            CalibrationError: there are fewer labels than samples, or they are no classes.
+            RunError: the model itself gives NaN or infinity.
+            Cancelled: stopped before anything was found.
+        """
+        planned_variant = self._holder.variant(variant, "look for the guilty")
+        check_choices(asks=(asks, tuple(ASKS)), by=(by, tuple(BY)), loss=(loss or "outputs", tuple(LOSSES)))
+        data, loss_name, label_array = get_loss_inputs(self._observations, loss, labels)
+        key = (asks, by, loss_name)
+        before = self._state.sensitivities.get(variant, {}).get(key)
+        effects = before.effects if before is not None and not again else None
+        with report_progress(progress) as reporter:
+            ready = self._runner.prepare(variant, progress=reporter)
+            source, emulation = self._comparison_models(ready, planned_variant, reporter)
+            search = SensitivitySearch(
+                variant,
+                source,
+                emulation,
+                data,
+                asks,
+                by,
+                loss_name,
+                label_array,
+                verify,
+                begun=effects if effects is not None and effects.data is data else None,
+            )
+
+            def keep(sensitivity: Sensitivity) -> None:
+                self._holder.update(
+                    lambda state: state.with_entries(sensitivities={variant: {key: sensitivity}})
+                )
+
+            rig = SearchContext(get_evaluator(), reporter, SearchBudget(budget_s))
+            if executor is not None and search.begun is None:
+                begun = search_in_executor(search, executor, parts, rig)
+                search = dataclasses.replace(search, begun=begun)
+            return self._runner.search(search, rig, keep)
+
+    @boundary("look for what costs accuracy")
+    def diagnose(
+        self, variant: str, *, places: int = _PLACES, progress: Progress | None = None
+    ) -> AccuracyDiagnosis:
+        """Why a variant loses accuracy: its guilty places, and what is unusual about the numbers there.
+
+        Who is guilty is told by ``sensitivity``, which is asked first where nobody did yet. Where fp32 itself gives
+        NaN, the first node that does is all there is to find. What was found before a cancel is kept.
+
+        Args:
+            variant: Its name; it need not be built.
+            places: How many places are looked into.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, it was read from files, or nothing of it rounds.
+            Unavailable: nothing here can run the model.
+            Cancelled: stopped before anything was found.
+        """
+        planned_variant, facts = self._holder.variant(variant, "diagnose"), self._state.results.get(variant)
+        if facts is not None and facts.recorded:
+            raise VariantError(
+                f'Cannot diagnose "{variant}": its engine was read from files of another machine, whose values are not '
+                "known. Add a variant of the same precision, and diagnose that."
+            )
+        errors = accuracy.compute_accuracy(facts) if facts is not None else None
+        undefined = find_undefined(errors, self._state.model) if errors is not None else None
+        if errors is not None and undefined is not None:
+            # Beside a reference that has no value no place is guilty.
+            diagnosis = AccuracyDiagnosis(
+                variant, (undefined,), undefined.nodes, (), errors.samples, errors.source
+            )
+            self._holder.update(lambda state: state.with_diagnosis(variant, diagnosis))
+            return diagnosis
+        with report_progress(progress) as reporter:
+            ready = facts.prepared if facts is not None else self._runner.prepare(variant, progress=reporter)
+            model, _ = self._comparison_models(ready, planned_variant, reporter)
+            sensitive_quantizers = self._find_sensitive_quantizers(variant, model, places, reporter)
+            calibration_samples = (
+                self._runner.ranges(planned_variant, reporter, None).samples
+                if planned_variant.calibrator is not None
+                else 0
+            )
+            task_data = self._state.task.data if self._state.task is not None else None
+            rewritten_model = rewrites.apply_rewrites(self._state.model, planned_variant.rewrites)
+            experiment = DiagnosisSearch(
+                variant,
+                model,
+                ready,
+                planned_variant,
+                sensitive_quantizers,
+                self._holder.data,
+                task_data,
+                calibration_samples,
+                existing_qdq.ExistingQuantization.of(rewritten_model),
+            )
+
+            def keep(diagnosis: AccuracyDiagnosis) -> None:
+                self._holder.update(lambda state: state.with_diagnosis(variant, diagnosis))
+
+            return self._runner.search(experiment, SearchContext(get_evaluator(), reporter), keep)
+
+    @boundary("measure the channels")
+    def channels(self, variant: str, value: str, *, progress: Progress | None = None) -> ChannelErrors:
+        """The errors of each channel of one value, on all samples of the task, or of the study without one.
+
+        Args:
+            variant: Its name; it need not be built.
+            value: A value of the model, or the id of a node for the first that it makes.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant or value, or the variant was read from files.
+            RunError: the value is of another size in the variant.
+            Cancelled: stopped before anything was measured; what was is kept.
+        """
+        planned_variant, facts = (
+            self._holder.variant(variant, "measure the channels of"),
+            self._state.results.get(variant),
+        )
+        if facts is not None and facts.recorded:
+            raise VariantError(
+                f'Cannot measure the channels of "{variant}": its engine was read from files of another machine, whose '
+                "values are not known. Add a variant of the same precision, and ask that."
+            )
+        with report_progress(progress) as reporter:
+            ready = facts.prepared if facts is not None else self._runner.prepare(variant, progress=reporter)
+            source, emulation = self._comparison_models(ready, planned_variant, reporter)
+            name = source.by_id[value].outputs[0] if value in source.by_id else value
+            if name not in list_comparable_values(source, emulation):
+                raise VariantError(
+                    f'Cannot measure the channels of "{value}": it is no value of numbers with a fraction that '
+                    f'"{variant}" has too. Name one that study["{variant}"].accuracy lists.'
+                )
+            readers = [n for n in source.top if name in n.inputs]
+            scale = ready.scales.get(name)
+            search = ChannelSearch(
+                variant,
+                source,
+                emulation,
+                name,
+                channel_axis(readers[0] if readers else source.producers[name], name, source),
+                None if scale is None else scale.amax,
+                self._state.task.data if self._state.task is not None else self._holder.data,
+            )
+
+            def keep(channel_errors: ChannelErrors) -> None:
+                self._holder.update(lambda state: state.with_channel_errors(variant, channel_errors))
+
+            return self._runner.search(search, SearchContext(get_evaluator(), reporter), keep)
+
+    @boundary("repair the variant")
+    def repair(
+        self,
+        variant: str,
+        max_drop: float = 0.5,
+        *,
+        runs: int = RUNS,
+        budget_s: float = 10 * BUDGET_S,
+        as_: str | None = None,
+        again: bool = False,
+        executor: Executor | None = None,
+        parts: int = 8,
+        progress: Progress | None = None,
+    ) -> AccuracyRepair:
+        """Look for the cheapest change after which a variant is within reach of fp32, and plan it as a variant.
+
+        Other scales come first, which cost no time, then a higher precision for as few nodes as will do, where the
+        samples can tell that nothing less does. The choice is made on every second sample of the task, and the scores
+        are those of the others. What was found before a cancel, or within the budget, is kept, and asked once more it
+        goes on from there. ``run`` builds the variant that is planned, which has the other's name with ``repaired``.
+
+        Args:
+            variant: A built variant.
+            max_drop: How far its score may stay behind that of fp32, in the unit of the score.
+            runs: How many variants may be run on samples.
+            budget_s: Seconds that it may take, approximately.
+            as_: What the repaired variant is called.
+            again: Whether to forget what was measured before.
+            executor: Any ``concurrent.futures.Executor``, whose workers run each variant on a part of the samples.
+            parts: Into how many parts the samples are cut for an executor.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: the variant is not built, or was read from files of another machine.
+            CalibrationError: the study has no task, so that there is no score.
+            Cancelled: stopped before anything was found.
+        """
+        facts, task = self._holder.result(variant), self._state.task
+        if task is None:
+            raise CalibrationError(
+                f'Cannot repair "{variant}": the study has no task, so that nobody can say what is good enough. Give '
+                "one, Study(model, task=rtlab.Task(data, labels)); without labels those of fp32 count."
+            )
+        with report_progress(progress) as reporter:
+            task = self._observations.ensure_labels(reporter) or task
+            diagnosis = self._state.diagnoses.get(variant) or self.diagnose(variant, progress=reporter)
+            ranking = self.sensitivity(
+                variant, by="node", executor=executor, parts=parts, progress=reporter
+            ).ranking
+            before = self._state.repairs.get(variant)
+            earlier_trials = None if before is None or again else before.verified
+            sensitive_nodes = tuple(g.node for g in ranking)
+            source = self._state.model
+            plain, _ = existing_qdq.separate_existing_qdq(source, source)
+            experiment = RepairSearch(
+                facts,
+                task,
+                diagnosis.findings,
+                sensitive_nodes,
+                max_drop,
+                runs,
+                earlier_trials,
+                plain,
+                existing_qdq.find_quantized_nodes(source),
+            )
+
+            def keep(repair: AccuracyRepair) -> None:
+                self._holder.update(lambda state: state.with_entries(repairs={variant: repair}))
+
+            prepare = functools.partial(self._prepare_variant, facts)
+            tool = RepairTools(
+                prepare, get_evaluator(), _find_compiler(facts), executor, _predict_outputs, parts
+            )
+            repair = self._runner.search(
+                experiment, SearchContext(tool, reporter, SearchBudget(budget_s)), keep
+            )
+        if repair.changes:
+            name = as_ or repair.repaired
+            add_variant(self._holder, name, **repair.choice)
+        return repair
+
+    @boundary("choose samples")
+    def use_samples(
+        self,
+        samples: Iterable[int] | None = None,
+        *,
+        data: Any = None,
+        budget_s: float = BUDGET_S,
+        progress: Progress | None = None,
+    ) -> None:
+        """Compare and score every variant on some samples alone, such as those that flipped; None takes all again.
+
+        All that views and analyses say of errors and scores is of these samples then, also of variants that are
+        built meanwhile. Times, scales and ranges stay those of all data. What was known of all samples is set aside,
+        and comes back without being measured anew.
+
+        Args:
+            samples: Numbers from 0, those of the task's data, or of the study's where there is no task.
+            data: Other samples for calibration and comparison from now on, whatever ``CalibrationData.of`` takes.
+                Variants that are built stay and say what they rest on; ``Study.run`` builds those anew whose errors
+                or scales rest on random input.
+            budget_s: Seconds that each variant may take.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            CalibrationError: there is no such sample, the data is a stream, which is read from front to back, or
+                ``data`` cannot be read or does not fit the model.
+            Cancelled: the work was stopped. The choice holds; ``Study.run`` goes on with what is missing.
+        """
+        seconds = parse_budget(budget_s)
+        if data is not None:
+            calibration_data = CalibrationData.of(data, model=self._state.model)
+            calibration_data.check(self._state.model)
+            self._observations.replace_data(calibration_data)
+            self._holder.notify()
+            if samples is None:
+                return
+        with report_progress(progress) as reporter:
+            self._observations.ensure_labels(reporter)
+        selection = None if samples is None else select_samples(self._state.task, self._holder.data, samples)
+        self._holder.update(lambda state: state.with_selection(selection))
+        self._holder.notify()
+        with report_progress(progress) as reporter:
+            for name, facts in self._state.results.items():
+                if not facts.recorded and any(
+                    facts.stages[s].state == "waiting" for s in COMPARED_STAGES if s in facts.stages
+                ):
+                    job = self._runner.job(name, reporter)
+                    # Whoever stops this before its turn finds it to be gone on with.
+                    self._runner.keep(job, plan_stages(job, facts, "cancelled"))
+            for name, facts in self._state.results.items():
+                if not facts.recorded and any(s.why == "cancelled" for s in facts.stages.values()):
+                    full_job = dataclasses.replace(self._runner.job(name, reporter), all_samples=True)
+                    self._runner.run_stages(full_job, facts, reporter, Budget(seconds))
+
+    @boundary("check the variant")
+    def check(
+        self,
+        variant: str,
+        *,
+        max_drop: float | None = None,
+        max_latency_regression: float | None = None,
+        against: str | Path | CheckRecord | None = None,
+        fail_on: CheckName | Sequence[CheckName] = (),
+        sure: bool = False,
+        save: str | Path | None = None,
+        budget_s: float = BUDGET_S,
+        progress: Progress | None = None,
+    ) -> CheckResult:
+        """Whether a variant keeps its limits: its score beside fp32, and all else beside an earlier check.
+
+        It is built, timed and scored where it is not yet; so is fp32 where the study has a task and no such variant.
+        What is not limited is told. Nothing is compared that is not of one kind: a time that was measured on another
+        processor, or estimated, is not checked, and the result says so.
+
+        Args:
+            variant: Its name.
+            max_drop: How far its score may be worse than that of fp32, in the unit of the score.
+            max_latency_regression: How much slower it may be than before, in percent. A difference within what the
+                times vary by is not called a regression.
+            against: A file that an earlier check saved, or what it holds.
+            fail_on: What may not be worse than before at all: "fusion", "precision", "findings".
+            sure: Whether the whole interval of the drop has to be within ``max_drop``, and not the drop alone.
+            save: Where to write what was found, for a later check; not written where a limit is broken.
+            budget_s: Seconds that measuring each variant may take.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, a limit is none, or the earlier check is of another model.
+            ReadError: there is no such file, or it is no record of a check.
+            Cancelled: the work was stopped.
+        """
+        planned_variant = self._holder.variant(variant, "check")
+        several: Sequence[CheckName] = (fail_on,) if isinstance(fail_on, str) else fail_on
+        limits = CheckLimits(max_drop, max_latency_regression, tuple(several), sure)
+        # Before anything is built: most who mistype a name do it here.
+        earlier_record = read_check_record(against) if isinstance(against, (str, Path)) else against
+        seconds = parse_budget(budget_s)
+        with report_progress(progress) as reporter:
+            if variant not in self._state.results or self._state.is_outdated(variant):
+                self._runner.run([variant], budget_s=seconds, progress=reporter)
+            facts = self._holder.result(variant)
+            fp32 = facts if is_plain(self._state.model, planned_variant) and not facts.recorded else None
+            if fp32 is None and self._state.task is not None and not facts.recorded:
+                fp32 = score_reference(self._runner, facts, seconds, reporter)
+            rounds = time_rounds(facts, self._holder.data, seconds, reporter)
+        facts = self._holder.result(variant)
+        listed_findings = add_comparative_findings(list_findings(facts), facts, self._state.results.values())
+        current_record = build_record(facts, listed_findings, rounds, list_versions(facts))
+        check_result = check_variant(facts, fp32, current_record, earlier_record, limits)
+        if save is not None and not check_result.broken:
+            files.write(
+                save, current_record.text().encode(), what="the record of a check", model=self._state.model
+            )
+        return check_result
+
+    def _comparison_models(
+        self, ready: Prepared, planned_variant: Variant, progress: Progress
+    ) -> tuple[Model, Model]:
+        """What a variant is compared with, place by place, and what is compared with it.
+
+        A model's own pairs round as well, so that it is compared without them.
+        """
+        source = ready.reference or rewrites.apply_rewrites(self._state.model, planned_variant.rewrites)
+        return existing_qdq.separate_existing_qdq(source, ready.emulate(progress))
+
+    def _find_sensitive_quantizers(
+        self, variant: str, model: Model, places: int, progress: Progress
+    ) -> tuple[Quantizer, ...]:
+        """The places that cost most, as far as they cost anything worth a word."""
+        sensitivity = self.sensitivity(variant, by="quantizer", progress=progress)
+        least = max(_LEAST, _SHARE * sensitivity.total) if math.isfinite(sensitivity.total) else _LEAST
+        worst = [g for g in sensitivity.ranking if not g.best_effect < least][:places]
+        return tuple(parse_quantizer(model.by_id[g.node], g.quantizer) for g in worst)
+
+    def _prepare_variant(self, facts: VariantResult, variant: Variant, progress: Progress) -> Prepared:
+        """What another choice makes of the model that a variant is of."""
+        ranges = self._runner.ranges(variant, progress, None) if variant.calibrator else None
+        scales = self._state.scales.get(facts.name) if variant.scales else None
+        job = self._runner.job(facts.name, progress, build=False)
+        peaks = self._observations.peaks_of(variant, progress)
+        job = dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales, peaks=peaks)
+        return prepare_model(
+            dataclasses.replace(job, inputs=self._runner.inputs(job, progress, None)), progress
+        )
+
+
+def _find_compiler(facts: VariantResult) -> Builder | None:
+    """What compiles a variant for its GPU, so that times can be estimated; None where nothing here does."""
+    with contextlib.suppress(VariantError, Unavailable):
+        return get_builder(facts)
+    return None
+
+
+def _predict_outputs(
+    model: Model, data: CalibrationData, output_names: tuple[str, ...], size: int
+) -> Predictions:
+    """What a worker runs."""
+    return predict(model, data, output_names, size, runner=get_evaluator())

@@ -1,0 +1,369 @@
+"""``study.fusion``: why nodes are one layer or not, what would change that, and what another compiler does."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args, overload
+
+from rtlab import backends
+from rtlab.analyses.bisection import Bisection
+from rtlab.analyses.releases import Releases, compare_releases
+from rtlab.analyses.study_state import StudyState
+from rtlab.analyses.variants.variations import get_add_arguments
+from rtlab.analyses.why import Verdict
+from rtlab.analyses.why.advice import Advice
+from rtlab.analyses.why.fused_layer import FusedLayer
+from rtlab.backends import compilers
+from rtlab.backends.capabilities import require_capability
+from rtlab.backends.reference import get_evaluator, get_stand_in
+from rtlab.core import files
+from rtlab.core.facts import VariantResult
+from rtlab.core.protocols import Builder, Progress
+from rtlab.core.variant import Rewrite, RewriteKind
+from rtlab.errors import BackendError, Unavailable, VariantError, boundary, guard_methods
+from rtlab.experiments.bisecting import BisectionSearch, BisectionSide
+from rtlab.experiments.experiment import SearchBudget, SearchContext
+from rtlab.experiments.why import (
+    FusionBlockerSearch,
+    FusionSplitSearch,
+    explain_by_rules,
+    explain_unavailable,
+    find_layer,
+    get_builder,
+    make_reported_verdict,
+    neighbours,
+)
+from rtlab.experiments.why.advising import AdviceSearch, AdviceTools
+from rtlab.experiments.why.oracle import forget
+from rtlab.quantize.rewrites import iter_possible_rewrites
+from rtlab.study import records
+from rtlab.study.planning import add_variant, vary
+from rtlab.study.progress import report_progress
+from rtlab.study.runner import StudyRunner
+
+
+@guard_methods
+class StudyFusion:
+    """Why nodes of variants are one layer or not, what would change that, and what another compiler does."""
+
+    def __init__(self, runner: StudyRunner) -> None:
+        self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
+
+    @property
+    def _state(self) -> StudyState:
+        return self._holder.state
+
+    @overload
+    def why(
+        self, node: str, other: str, *, variant: str, builds: int = 60, seconds: float = 60.0,
+        again: bool = False, progress: Progress | None = None,
+    ) -> Verdict: ...  # fmt: skip
+
+    @overload
+    def why(
+        self, node: str, other: None = None, *, variant: str, builds: int = 60, seconds: float = 60.0,
+        again: bool = False, progress: Progress | None = None,
+    ) -> FusedLayer: ...  # fmt: skip
+
+    @boundary("ask why nodes are one step, or why not")
+    def why(
+        self,
+        node: str,
+        other: str | None = None,
+        *,
+        variant: str,
+        builds: int = 60,
+        seconds: float = 60.0,
+        again: bool = False,
+        progress: Progress | None = None,
+    ) -> Verdict | FusedLayer:
+        """Why two neighbouring nodes are not one step of a variant's engine, or why those of one step are one.
+
+        The compiler of the variant is asked, by experiment. What was found before a cancel, or within the budget, is
+        kept. Where it cannot be asked, as of an engine that was read from files, what these report of two nodes is
+        told. A verdict on two nodes is kept in the user's cache too: asked once more of the same model, compiler and
+        target, it is told at once, with the date on which it was found; and so is what was found of a step.
+
+        Args:
+            node: One of two neighbours; or without ``other`` a node, or a layer by its id, whose step is asked about.
+            other: The other one.
+            variant: A built variant.
+            builds: How many parts may be built.
+            seconds: How long it may take, but for a build that is at work by then.
+            again: Whether to ask anew what was asked before.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            ModelError: there is no such node, or they are no neighbours.
+            VariantError: the variant is not built, the step does the work of one node alone, or its compiler cannot be
+                asked about a step.
+            Unavailable: its compiler is not installed here.
+            Cancelled: stopped before anything was found.
+        """
+        facts = self._holder.result(variant)
+        if other is None:
+            return self._explain_layer(
+                facts, node, SearchBudget(seconds, builds), again=again, progress=progress
+            )
+        first, second = neighbours(self._state.model, node, other)
+        keep = functools.partial(self._keep_verdict, variant)
+        reason = explain_unavailable(facts)
+        if reason or facts.engine.maker.predicts:
+            verdict = (
+                make_reported_verdict(facts, first, second, reason)
+                if reason
+                else explain_by_rules(facts, first, second)
+            )
+            keep(verdict)
+            self._holder.notify()
+            return verdict
+        builder = get_builder(facts)
+        if again:
+            forget(builder)
+        elif (before := records.load_verdict(facts, first, second)) is not None:
+            keep(before)
+            self._holder.notify()
+            return before
+        experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
+        with report_progress(progress) as reporter:
+            verdict = self._runner.search(
+                experiment, SearchContext(builder, reporter, SearchBudget(seconds, builds)), keep
+            )
+        records.save_answer(facts, verdict)
+        return verdict
+
+    @boundary("advise on the fusions")
+    def advise(self, variant: str, *, seconds: float = 60.0, progress: Progress | None = None) -> Advice:
+        """Why fusions of a variant do not happen, cause by cause, and which remedies keep the outputs and pay.
+
+        The pairs of neighbours that are not one step are asked about, the one with most at stake first; what may be
+        written in another form is tried on the whole model. What was found before a cancel, or within the budget, is
+        kept.
+
+        Args:
+            variant: A built variant.
+            seconds: How long it may take, but for a build that is at work by then.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: the variant is not built, or was read from files of another machine.
+            Unavailable: its compiler is not installed here.
+            Cancelled: stopped before anything was found.
+        """
+        facts = self._holder.result(variant)
+        has_runner = get_stand_in() is not None
+        batch = next(self._holder.data.batches(self._state.model, 1))
+
+        def keep(advice: Advice) -> None:
+            self._holder.update(lambda state: state.with_advice(variant, advice))
+
+        with report_progress(progress) as reporter:
+            adviser = AdviceTools(
+                get_builder(facts),
+                get_evaluator() if has_runner else None,
+                batch,
+                functools.partial(records.load_verdict, facts),
+                functools.partial(records.save_answer, facts),
+            )
+            return self._runner.search(
+                AdviceSearch(facts, facts.ranges),
+                SearchContext(adviser, reporter, SearchBudget(seconds)),
+                keep,
+            )
+
+    def suggest_edit(
+        self, variant: str, rewrites: Sequence[str | Rewrite] | None = None, *, as_: str | None = None
+    ) -> str:
+        """Plan a variant with nodes in other forms, for ``run``; gives its name.
+
+        Args:
+            variant: The variant that it derives from.
+            rewrites: What a verdict of ``why`` offers; by default all remedies of ``advise`` that keep the outputs and
+                pay.
+            as_: What it is called; by default the other's name with ``rewritten``.
+
+        Raises:
+            VariantError: there is no such variant, no advice that has a remedy, or a node lacks the form.
+        """
+        base_variant = self._holder.variant(variant, "edit")
+        advice = self._state.advice.get(variant)
+        every = advice.every.rewrites if advice is not None and advice.every is not None else ()
+        selected_rewrites = every if rewrites is None else rewrites
+        if not selected_rewrites:
+            raise VariantError(
+                f'Cannot edit "{variant}": no remedy is known that keeps the outputs and pays. Ask with '
+                f"study.fusion.advise({variant!r}), or give rewrites=..., such as those of "
+                "study.fusion.why(...).rewrites."
+            )
+        name = as_ or f"{variant} rewritten"
+        add_variant(
+            self._holder,
+            name,
+            **{**get_add_arguments(base_variant), "rewrites": [*base_variant.rewrites, *selected_rewrites]},
+        )
+        return name
+
+    def rewrites(self, *kinds: RewriteKind) -> tuple[Rewrite, ...]:
+        """The forms that nodes of the model can be written in, in graph order, for ``Study.add`` and ``suggest_edit``.
+
+        Args:
+            kinds: Kinds of forms, such as ``merge``, which makes siblings one wider node; all by default.
+
+        Raises:
+            VariantError: there is no such kind.
+        """
+        for kind in kinds:
+            if kind not in get_args(RewriteKind):
+                raise VariantError(
+                    f'Cannot look for nodes that can be written by "{kind}": there is no such form. '
+                    f"Choose among {', '.join(get_args(RewriteKind))}."
+                )
+        possible_rewrites = iter_possible_rewrites(
+            self._state.model, (node.id for node in self._state.model.top)
+        )
+        return tuple(rewrite for rewrite in possible_rewrites if not kinds or rewrite.kind in kinds)
+
+    @boundary("look for what changed")
+    def bisect(
+        self,
+        first: str,
+        second: str,
+        *,
+        builds: int = 200,
+        seconds: float = 60.0,
+        progress: Progress | None = None,
+    ) -> Bisection:
+        """What changed from one variant to another: groups of nodes, and for each the fewest that show it.
+
+        The two may differ in their compiler, their precision or their options; of a compiler that refuses the model
+        the fewest nodes are found that it refuses. Of engines from files the groups alone are returned. What is not
+        built yet is built first. What was found before a cancel, or within the budget, is the result.
+
+        Args:
+            first: A variant.
+            second: Another one.
+            builds: How many parts may be built.
+            seconds: How long it may take, but for a build that is at work by then.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant.
+            Cancelled: stopped before anything was found.
+        """
+        for name in (first, second):
+            self._holder.variant(name, "bisect")
+        with report_progress(progress) as reporter:
+            one, two = (self._side(name, reporter) for name in (first, second))
+            if one.title == two.title:
+                one, two = (
+                    dataclasses.replace(s, title=n, on=s.title) for s, n in ((one, first), (two, second))
+                )
+            rig: SearchContext[object] = SearchContext(None, reporter, SearchBudget(seconds, builds))
+            keep = functools.partial(self._keep_bisection, first, second)
+            return self._runner.search(BisectionSearch(one, two), rig, keep)
+
+    @boundary("build with every release")
+    def releases(self, name: str, *, progress: Progress | None = None) -> Releases:
+        """Build a variant with every release of its compiler that is here, and set them side by side.
+
+        A release that refuses is an answer of its own: a row with its words. What was built before a cancel is kept.
+
+        Args:
+            name: A variant.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, or no other release of its compiler: see ``rtlab.compilers``.
+            Cancelled: the work was stopped.
+        """
+        others = vary(self._holder, name, "compilers")
+        order = [c.backend for c in compilers.known()]
+        ordered_names = sorted(
+            (name, *others), key=lambda n: order.index(self._state.variants[n].backend or order[-1])
+        )
+        with report_progress(progress) as reporter:
+            for one in ordered_names:
+                with contextlib.suppress(BackendError, VariantError):
+                    self._runner.run([one], progress=reporter, compare=False)
+        return compare_releases(self._state, ordered_names)
+
+    @boundary("write a record")
+    def record(self, answer: Verdict | FusedLayer, path: str | Path, *, variant: str) -> Path:
+        """Write a verdict, or why a layer is one, as JSON, with all that it holds for; returns the path.
+
+        Args:
+            answer: What ``why`` returned.
+            path: Where the record goes.
+            variant: The variant that was asked about.
+
+        Raises:
+            VariantError: the variant is not built.
+            RtlabError: the file cannot be written there.
+        """
+        text = records.create_record(self._holder.result(variant), answer).text()
+        return files.write(path, text.encode(), what="the record", model=self._state.model)
+
+    def _explain_layer(
+        self,
+        facts: VariantResult,
+        node: str,
+        allowance: SearchBudget,
+        *,
+        again: bool,
+        progress: Progress | None,
+    ) -> FusedLayer:
+        """Why the nodes of a step are one, as it was found before, or by experiment."""
+        step = FusionSplitSearch(facts.prepared.model, facts.engine, facts.variant, find_layer(facts, node))
+        builder, keep = get_builder(facts), functools.partial(self._keep_fusion_explanation, facts.name)
+        if again:
+            forget(builder)
+        elif (before := records.load_fusion_explanation(facts, step.layer, step.nodes)) is not None:
+            keep(before)
+            self._holder.notify()
+            return before
+        with report_progress(progress) as reporter:
+            explanation = self._runner.search(step, SearchContext(builder, reporter, allowance), keep)
+        records.save_answer(facts, explanation)
+        return explanation
+
+    def _keep_verdict(self, variant: str, verdict: Verdict) -> None:
+        self._holder.update(
+            lambda state: state.with_entries(verdicts={variant: {(verdict.first, verdict.second): verdict}})
+        )
+
+    def _keep_fusion_explanation(self, variant: str, explanation: FusedLayer) -> None:
+        self._holder.update(
+            lambda state: state.with_entries(fusion_explanations={variant: {explanation.layer: explanation}})
+        )
+
+    def _keep_bisection(self, first: str, second: str, bisection: Bisection) -> None:
+        self._holder.update(lambda state: state.with_entries(bisections={(first, second): bisection}))
+
+    def _side(self, name: str, progress: Progress) -> BisectionSide:
+        """A variant as a bisection takes it, built where it is not yet."""
+        if name not in self._state.results:
+            with contextlib.suppress(BackendError):
+                self._runner.run([name], progress=progress, compare=False)
+        variant, facts = self._state.variants[name], self._state.results.get(name)
+        if facts is None:
+            prepared_model = self._runner.prepare(name, progress=progress).model
+            compiler: Builder = require_capability(variant.backend or "", "builds", "build")
+            version = backends.get(variant.backend or "").availability().version
+            title = f"{backends.get(variant.backend or '').capabilities().maker.title} {version} · {variant.target}"
+            return BisectionSide(
+                title, prepared_model, variant, compiler, None, str(self._state.failures[name])
+            )
+        builder: Builder | None = None
+        with contextlib.suppress(VariantError, Unavailable):
+            builder = get_builder(facts)
+        return BisectionSide(
+            facts.engine.title,
+            facts.prepared.model,
+            facts.variant,
+            builder,
+            facts,
+        )
