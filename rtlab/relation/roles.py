@@ -127,13 +127,7 @@ class Roles:
             return _inserted_role(inserted_ops)
         kernel_info = kernel(layer)
         if kernel_info and (kernel_info.quantizes or kernel_info.dequantizes) and not kernel_info.rest:
-            return (
-                "Q/DQ"
-                if kernel_info.quantizes and kernel_info.dequantizes
-                else "Q"
-                if kernel_info.quantizes
-                else "DQ"
-            )
+            return _quantizing_role(kernel_info.quantizes, kernel_info.dequantizes)
         if first is not None and layer.index > first and _computes(layer, kernel_info):
             return "work" if node.op in QUANTIZING_OPS else "bias" if _has_bias(node) else "scale"
         if layer.reads not in QUANTIZED and layer.writes in QUANTIZED:
@@ -150,18 +144,18 @@ def _inserted_role(operators: Iterable[str]) -> Role:
     }
     if "work" in roles:
         return "work"
-    if {"Q", "DQ"} <= roles:
-        return "Q/DQ"
-    return "Q" if "Q" in roles else "DQ" if "DQ" in roles else "cast"
+    return _quantizing_role("Q" in roles, "DQ" in roles) if roles & {"Q", "DQ"} else "cast"
+
+
+def _quantizing_role(quantizes: bool, dequantizes: bool) -> Role:  # noqa: FBT001 - of one step, both or either
+    return "Q/DQ" if quantizes and dequantizes else "Q" if quantizes else "DQ"
 
 
 def _computes(layer: Layer, kernel_info: Kernel | None) -> bool:
     """Whether a layer does arithmetic besides quantizing."""
-    return (
-        bool(kernel_info.rest)
-        if kernel_info
-        else work(layer) not in _MOVING_WORKS | {"quantization", "control"}
-    )
+    if kernel_info:
+        return bool(kernel_info.rest)
+    return work(layer) not in _MOVING_WORKS | {"quantization", "control"}
 
 
 def _has_bias(node: Node) -> bool:
@@ -175,9 +169,7 @@ def _rate_work(node: Node, layer: Layer) -> int:
     op, done = node.op, work(layer)
     if layer.kind == op:
         return _SURE
-    if op in _OWNERS:
-        return _NO
-    if done == "control":
+    if op in _OWNERS or done == "control":
         return _NO
     kernel_info = kernel(layer)
     if kernel_info is None:
