@@ -23,7 +23,6 @@ from onnx_ir import TensorProtocol
 
 from rtlab.core import check, partial_shapes
 from rtlab.core.constant_batch import find_written_batch
-from rtlab.core.constant_values import find_constant_values
 from rtlab.core.default_shapes import propose_shapes
 from rtlab.core.external_data import (
     iter_external_weights,
@@ -33,7 +32,7 @@ from rtlab.core.external_data import (
 )
 from rtlab.core.extract import extract_nodes
 from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
-from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
+from rtlab.core.node import NAME, Node, assign_ids, find_constant_values, project, values_of, walk
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
 from rtlab.core.shape_inference import infer_types

@@ -66,11 +66,8 @@ def mcnemar(first_only: int, second_only: int) -> float:
     """Exact McNemar test: two-sided binomial p-value of ``first_only`` among those that differ; 1 for none."""
     from scipy import stats
 
-    return (
-        float(stats.binomtest(first_only, first_only + second_only).pvalue)
-        if first_only + second_only
-        else 1.0
-    )
+    differing = first_only + second_only
+    return float(stats.binomtest(first_only, differing).pvalue) if differing else 1.0
 
 
 def paired_shares(first_only: int, second_only: int, samples: int) -> Interval:
@@ -112,16 +109,9 @@ def compare_paired(first: Tally, second: Tally) -> PairedDifference | None:
     if first.hits and second.hits:
         first_only, second_only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
         difference = 100.0 * (second_only - first_only) / count
-        if second.picked:
-            return PairedDifference(difference, None, count, first_only, second_only)
-        return PairedDifference(
-            difference,
-            paired_shares(first_only, second_only, count),
-            count,
-            first_only,
-            second_only,
-            mcnemar(first_only, second_only),
-        )
+        bounds = None if second.picked else paired_shares(first_only, second_only, count)
+        p = None if second.picked else mcnemar(first_only, second_only)
+        return PairedDifference(difference, bounds, count, first_only, second_only, p)
     difference = apply_link(second.link, b.sum() / w.sum()) - apply_link(first.link, a.sum() / v.sum())
     bounds = None if second.picked else _bootstrap(second.link, b, w, a, v)
     return PairedDifference(float(difference), bounds, count)
@@ -163,27 +153,16 @@ def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
     estimate = float(score(*columns))
     if not math.isfinite(estimate):
         return None
-    if all(_is_constant(a, w) for a, w in zip(columns[::2], columns[1::2], strict=True)):
+    # Every draw gives the same.
+    if all(np.ptp(column) == 0 for column in columns):
         return Interval(estimate, estimate, "bootstrap, all samples alike")
     for method, title in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             bounds = stats.bootstrap(
-                columns,
-                score,
-                paired=True,
-                vectorized=True,
-                n_resamples=_RESAMPLES,
-                batch=_BATCH,
-                confidence_level=_LEVEL,
-                method=method,
-                random_state=np.random.default_rng(_SEED),
-            ).confidence_interval
+                columns, score, paired=True, vectorized=True, n_resamples=_RESAMPLES, batch=_BATCH,
+                confidence_level=_LEVEL, method=method, random_state=np.random.default_rng(_SEED),
+            ).confidence_interval  # fmt: skip
         if math.isfinite(bounds.low) and math.isfinite(bounds.high):
             return Interval(float(bounds.low), float(bounds.high), f"{title}, {_RESAMPLES} draws")
     return None
-
-
-def _is_constant(amounts: NDArray[np.float64], weights: NDArray[np.float64]) -> bool:
-    """Whether every draw gives the same."""
-    return bool(np.ptp(amounts) == 0 and np.ptp(weights) == 0)
