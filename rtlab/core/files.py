@@ -113,11 +113,8 @@ def write(path: str | Path, content: bytes, *, what: str, model: Model | None = 
         if error.errno == errno.ENXIO:
             reason, remedy = "it is a pipe that nobody reads", "Start its reader, or name a file."
         else:
-            reason = (
-                error.strerror or f"{error}"
-                if path.parent.is_dir()
-                else f'there is no folder "{path.parent}"'
-            )
+            reason = error.strerror or f"{error}"
+            reason = reason if path.parent.is_dir() else f'there is no folder "{path.parent}"'
             remedy = "Name a file in a folder that exists and is yours to write to."
         raise RtlabError(f'Cannot write {what} to "{path}": {reason}. {remedy}') from error
     return path

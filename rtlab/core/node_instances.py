@@ -70,9 +70,8 @@ def list_subgraphs(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Subgraph
     subgraphs: list[Subgraph] = []
     for scope in pending:
         # A function that is called once by one that is called twice runs twice, so this covers nesting.
-        prefix = (
-            subgraphs[scope.call[0]].places[scope.call[1]].id if scope.call and spaces[scope.space] else ""
-        )
+        call = scope.call if scope.call and spaces[scope.space] else None
+        prefix = subgraphs[call[0]].places[call[1]].id if call else ""
         inner = tuple(scope.graph)
         places = []
         for node in inner:

@@ -159,10 +159,17 @@ def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
     for method, title in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            bounds = stats.bootstrap(
-                columns, score, paired=True, vectorized=True, n_resamples=_RESAMPLES, batch=_BATCH,
-                confidence_level=_LEVEL, method=method, random_state=np.random.default_rng(_SEED),
-            ).confidence_interval  # fmt: skip
+            settings = {
+                "n_resamples": _RESAMPLES,
+                "batch": _BATCH,
+                "confidence_level": _LEVEL,
+                "method": method,
+            }
+            rng = np.random.default_rng(_SEED)
+            draws = stats.bootstrap(
+                columns, score, paired=True, vectorized=True, random_state=rng, **settings
+            )
+        bounds = draws.confidence_interval
         if math.isfinite(bounds.low) and math.isfinite(bounds.high):
             return Interval(float(bounds.low), float(bounds.high), f"{title}, {_RESAMPLES} draws")
     return None

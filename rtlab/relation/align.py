@@ -325,9 +325,8 @@ class _Aligner(Grouping):
     def _compute_kind_cost(self, key: tuple[int, int]) -> int | None:
         """What two kinds of work cost as a pair, wherever they stand."""
         a, b = (self.signs[k] for k in key)
-        cost = self.likeness[key] = (
-            0 if a == b else _LIKE if a.is_like(b) else _NEAR if a.is_near(b) else None
-        )
+        cost = 0 if a == b else _LIKE if a.is_like(b) else _NEAR if a.is_near(b) else None
+        self.likeness[key] = cost
         return cost
 
     def _spans(
@@ -368,10 +367,9 @@ class _Aligner(Grouping):
         """Whether a chain of layers of one engine reads and writes what one layer of the other does."""
         side, other = self.sides[number], self.sides[1 - number]
         key = (other.sorts[target], *[side.sorts[p] for p in parts])
-        is_match = self.wholes.get(key)
-        if is_match is None:
-            is_match = self.wholes[key] = _can_be_parts([self.signs[k] for k in key[1:]], self.signs[key[0]])
-        return is_match
+        if key not in self.wholes:
+            self.wholes[key] = _can_be_parts([self.signs[k] for k in key[1:]], self.signs[key[0]])
+        return self.wholes[key]
 
 
 def _run(side: EngineSide, row: Sequence[int]) -> list[int]:

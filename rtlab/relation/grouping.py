@@ -75,11 +75,7 @@ class EngineSide:
             for tensor in layer.inputs:
                 positions = writers.of(place, tensor)
                 # What a loop carries to its next turn is written later.
-                earlier = (
-                    positions
-                    if not positions or positions[-1] < place
-                    else tuple([w for w in positions if w < place])
-                )
+                earlier = tuple([w for w in positions if w < place])
                 reads[-1].append(earlier or ((_ENTRY,) if tensor.name in entries else ()))
                 for w in earlier:
                     read_by[w].append(place)

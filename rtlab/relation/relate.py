@@ -77,7 +77,6 @@ class _MappingBuilder:
         self._map_declared()
         self._map_named()
         self._map_bounded()
-        missing: list[Missing] = []
         self._map_merged()
         self._map_inner_layers()
         # Epilogues follow their producer, so one sweep in graph order settles chains.
@@ -96,13 +95,10 @@ class _MappingBuilder:
         for node in unknown:
             self._map_comparison(node)
         self._map_recomputed(self._unknown(unknown))
-        for node in unmapped_nodes:
-            if node.id not in self.pairs:
-                reason = self.reasons.get(node.id, "unknown")
-                missing.append(Missing(node.id, reason, _WORDS[reason]))
-        return Mapping(
-            tuple(sorted(self._iter_with_roles(), key=lambda p: self.order[p.layer])), tuple(missing)
-        )
+        rest = [n.id for n in unmapped_nodes if n.id not in self.pairs]
+        missing = (Missing(i, r, _WORDS[r]) for i in rest for r in [self.reasons.get(i, "unknown")])
+        pairs = sorted(self._iter_with_roles(), key=lambda p: self.order[p.layer])
+        return Mapping(tuple(pairs), tuple(missing))
 
     def _unknown(self, nodes: Iterable[Node]) -> list[Node]:
         return [n for n in nodes if n.id not in self.pairs and n.id not in self.reasons]
@@ -156,9 +152,8 @@ class _MappingBuilder:
         silent = [layer for layer in self.engine.layers if not layer.origins]
         for layer in silent:
             for named_nodes in self.names.find_explicit(layer.name):
-                for node in (
-                    named_nodes.nodes if named_nodes.sure else self._choose_nodes(named_nodes.nodes, layer)
-                ):
+                nodes = named_nodes.nodes
+                for node in nodes if named_nodes.sure else self._choose_nodes(nodes, layer):
                     self._add_declared(node, layer, "inferred", named_nodes.note)
         for layer in silent:
             for named_nodes in self.names.find_regions(layer.name, self.declared_layers):
@@ -224,12 +219,10 @@ class _MappingBuilder:
             enters, leaves = (layer.inputs, layer.outputs) if forwards else (layer.outputs, layer.inputs)
             nodes = nodes_by_layer.get(layer.id)
             if not nodes:
-                nodes = reached_nodes[layer.id] = set().union(
-                    *(nodes_by_tensor.get(t.name, ()) for t in enters)
-                )
+                near = (nodes_by_tensor.get(t.name, ()) for t in enters)
+                nodes = reached_nodes[layer.id] = set().union(*near)
             for tensor in leaves:
-                have = nodes_by_tensor.get(tensor.name)
-                nodes_by_tensor[tensor.name] = have | nodes if have else nodes
+                nodes_by_tensor[tensor.name] = nodes_by_tensor.get(tensor.name, set()) | nodes
         return reached_nodes
 
     def _map_comparison(self, node: Node) -> None:
@@ -339,10 +332,8 @@ class _MappingBuilder:
             if mine[position]:
                 common[position] = mine[position]
                 continue
-            sides = [common.get(p, frozenset()) for p in near[position]]
-            both = (
-                frozenset.intersection(*map(frozenset, sides)) if sides and not rim[position] else frozenset()
-            )
+            sides = [frozenset(common.get(p, ())) for p in near[position]]
+            both = frozenset.intersection(*sides) if sides and not rim[position] else frozenset()
             common[position] = both
             # A lone quantization belongs to the tensor, and is named by whom it serves.
             lone = moves(layer) or work(layer) == "quantization"
@@ -387,13 +378,10 @@ class _MappingBuilder:
             layer = max(both or before, key=self.order.__getitem__)
             self._add_pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
             return
-        if (
-            len(before) == 1
-            and is_before_complete
-            and self._is_in_kernel_name(node, self.engine.layer(next(iter(before))))
-        ):
+        lone = next(iter(before)) if len(before) == 1 and is_before_complete else None
+        if lone is not None and self._is_in_kernel_name(node, self.engine.layer(lone)):
             note = "The kernel that runs its producer names this operation, and no other node of it."
-            self._add_pair(node.id, next(iter(before)), "inferred", note)
+            self._add_pair(node.id, lone, "inferred", note)
             return
         if not alone and not ((before or is_before_complete) and (after or is_after_complete)):
             return
@@ -412,12 +400,8 @@ class _MappingBuilder:
         kernel_info = kernel(layer)
         if kernel_info is None or not (count := kernel_info.rest.count(node.op[:_WORD])):
             return False
-        have = (n for n in self._pairs_of(layer) if self.source.by_id[n].op[:_WORD] == node.op[:_WORD])
-        return count > len(set(have))
-
-    def _pairs_of(self, layer: Layer) -> Iterator[str]:
-        """Ids of the nodes that were found for a layer so far."""
-        return (node for node, table in self.pairs.items() if layer.id in table)
+        ops = (self.source.by_id[n].op for n, table in self.pairs.items() if layer.id in table)
+        return count > sum(op[:_WORD] == node.op[:_WORD] for op in ops)
 
     @functools.cached_property
     def _free(self) -> list[Layer]:
@@ -452,14 +436,11 @@ class _MappingBuilder:
 
     def _map_inside(self, node: Node) -> None:
         owner = next((o for o in reversed(node.scope) if o in self.pairs), None)
-        for id_ in [owner] if owner else self._callers(node):
+        functions = (s.removeprefix("function ") for s in node.scope if s.startswith("function "))
+        callers = (i for name in functions for i in self._by_op.get(name, ()))
+        for id_ in [owner] if owner else callers:
             for layer in self.pairs.get(id_, {}):
                 self._add_pair(node.id, layer, "inferred", "It runs inside the node that owns its graph.")
-
-    def _callers(self, node: Node) -> list[str]:
-        """The nodes that call the functions that a node stands in."""
-        functions = (s.removeprefix("function ") for s in node.scope if s.startswith("function "))
-        return [i for name in functions for i in self._by_op.get(name, ())]
 
     @functools.cached_property
     def _by_op(self) -> MappingType[str, list[str]]:
