@@ -115,10 +115,7 @@ def _suggest_sizes(dims: Sequence[int | str | None], picture: tuple[int, int], l
 
 
 def resolve_partial_shapes(
-    declared: Mapping[str, Declared],
-    named: Named,
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int]],
+    declared: Mapping[str, Declared], named: Named, batch: int | None, shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[int | None, ...] | None]:
     """The shapes of the inputs as far as they are known; a symbol has one size in all of them.
 

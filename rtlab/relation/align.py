@@ -348,12 +348,7 @@ class _Aligner(Grouping):
         return layer_ends, joint
 
     def _iter_parts(
-        self,
-        first: Sequence[int],
-        second: Sequence[int],
-        row: int,
-        col: int,
-        chains: Sequence[Sequence[int]],
+        self, first: Sequence[int], second: Sequence[int], row: int, col: int, chains: Sequence[Sequence[int]]
     ) -> Iterator[tuple[int, int]]:
         """How the first ``row`` and ``col`` layers can end with the parts of one layer."""
         i, j = first[row - 1], second[col - 1]
