@@ -25,7 +25,7 @@ from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
 from rtlab.relation.names import Names
 from rtlab.relation.recompute_evidence import RecomputeEvidence, format_tensors
 from rtlab.relation.regions import Regions
-from rtlab.relation.rnn_steps import LayerFlow as Steps
+from rtlab.relation.rnn_steps import LayerFlow
 from rtlab.relation.roles import Roles
 
 #: Operators that fold into the weights or the epilogue of what produced their input.
@@ -299,7 +299,7 @@ class _MappingBuilder:
         if all(m or moves(y) for m, y in zip(mine, layers, strict=True)):
             return
         self._map_jumps(mine, at)
-        flow = Steps.of(self.engine)
+        flow = LayerFlow.from_engine(self.engine)
         reader_positions = [flow.readers.get(p, ()) for p in range(len(layers))]
         outputs = {t.name for t in self.engine.outputs}
         leaves = [any(t.name in outputs for t in y.outputs) for y in layers]

@@ -111,7 +111,7 @@ class LayerFlow:
     read: Sequence[int]
 
     @classmethod
-    def of(cls, engine: Engine) -> LayerFlow:
+    def from_engine(cls, engine: Engine) -> LayerFlow:
         """The flow of an engine."""
         writers = Writers(engine)
         sources = [writers.before(position) for position in range(len(engine.layers))]
