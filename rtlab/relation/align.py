@@ -125,10 +125,7 @@ class _Aligner(Grouping):
     def _match_unique(
         self, first: Iterable[int], second: Iterable[int], *, only_remaining: bool = False
     ) -> None:
-        """Pairs of what each engine has once: what multiplies, by kind, kernel and shapes.
-
-        Of what is ``only_remaining``, other kinds too, where the layers before are not known to differ.
-        """
+        """Pairs of what each engine has once: products first; ``only_remaining``, other kinds with the same writers."""
         once = []
         for side, among in zip(self.sides, (first, second), strict=True):
             free = side.free(among)
@@ -165,13 +162,7 @@ class _Aligner(Grouping):
         *,
         closely: bool = False,
     ) -> None:
-        """Pairs among the neighbours of one group: alike in what they do, then in what their next neighbours do.
-
-        Args:
-            near: Neighbours in both engines.
-            further: The next neighbours of every layer.
-            closely: Whether the next neighbours have to be alike at once.
-        """
+        """Pairs among the neighbours of one group: alike in what they do, then in their own neighbours."""
         one, two = self.sides
         for next_too in (True,) if closely else (False, True):
             mine, theirs = (
@@ -259,10 +250,7 @@ class _Aligner(Grouping):
     def _align_gap(
         self, first: Sequence[int], second: Sequence[int], cut: Sequence[bool]
     ) -> list[tuple[list[int], list[int]]]:
-        """Pairs, and parts with their whole, in one order and at least cost (Needleman and Wunsch's recurrence).
-
-        Where more of an engine follows, the last of the other may have their like there, and cost nothing alone.
-        """
+        """Pairs, and parts with their whole, in order and least cost (Needleman-Wunsch); ends are free where ``cut``."""
         wide = len(second) + 1
         pairs = self._compute_costs(first, second)
         chains = [s.chains(run) for s, run in zip(self.sides, (first, second), strict=True)]
@@ -335,10 +323,7 @@ class _Aligner(Grouping):
     def _spans(
         self, number: int, run: Sequence[int], chains: Sequence[int]
     ) -> tuple[list[int], list[Collection[int]]]:
-        """Numbers of what stands at both ends: of each layer of a row, and of all chains that end with it.
-
-        A layer and its parts have one number; few others have.
-        """
+        """Numbers for the shapes at both ends: of each layer of a row, and of all chains that end with it."""
         signs, numbers = self.sides[number].signs, self.spans
         layer_ends: list[int] = []
         joint: list[Collection[int]] = []
@@ -471,10 +456,7 @@ def _collect_runs(side: EngineSide) -> dict[tuple[frozenset[int], frozenset[int]
 
 
 def _have_same_ends(grouping: Grouping, first: list[int], second: list[int]) -> bool:
-    """Whether two runs read and write the same shapes, as far as is told, and do not multiply otherwise.
-
-    What multiplies alike has been matched before; a region and a generated kernel do not tell whether they do.
-    """
+    """Whether two runs read and write the same shapes, as far as is known, and do not multiply differently."""
     one, two = ([s.signs[i] for i in run] for s, run in zip(grouping.sides, (first, second), strict=True))
     if any(s.kind == "region" for s in (*one, *two)):
         return True

@@ -362,10 +362,7 @@ class _Layers:
 
 
 def _count_pointwise(layer: Layer) -> int | None:
-    """Operations per element that a generated kernel's name tells, None where it sums over something or tells none.
-
-    Such a kernel may quantize, or add the bias, for a node whose own work another layer does.
-    """
+    """Operations per element by a generated kernel's name; None where it sums over something or names none."""
     match = _GENERATED.match(layer.name)
     words = _WORD.findall(match[1]) if match else []
     if not words or _SUMMING & set(words):

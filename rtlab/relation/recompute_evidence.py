@@ -40,10 +40,7 @@ class RecomputeEvidence:
     def readers(
         self, node: Node, reasons: Mapping[str, Reason], mapped_ids: Container[str]
     ) -> dict[str, Node] | None:
-        """The nodes in layers that compute with what a node writes, by id; what only reshapes is looked through.
-
-        None where there may be others: a reader without a layer, an output of the model, a body that reads it.
-        """
+        """The nodes in layers that compute with what a node writes, through reshapes; None where others may."""
         outputs = set(self._model.outputs)
         reader_nodes: dict[str, Node] = {}
         todo = [node]
@@ -64,10 +61,7 @@ class RecomputeEvidence:
         return reader_nodes
 
     def before(self, node: Node, layer: Layer, alone: Mapping[str, AbstractSet[str]]) -> tuple[Tensor, ...]:
-        """What a layer reads that depends on what ``node`` depends on; none where one of it can hold what that writes.
-
-        ``alone`` has by layer the nodes that no other layer works for.
-        """
+        """What a layer reads that depends on what ``node`` does; none where one of it can hold what that writes."""
         position = self._position[layer.id]
         carriers = self._collect_carriers(node, position, alone)
         read = tuple({t.name: t for t in layer.inputs if self._carries(position, t, carriers)}.values())

@@ -47,10 +47,7 @@ _WORDS = {
 
 
 def relate(source: Model, built: Model, engine: Engine) -> Mapping:
-    """Relate the nodes of ``source`` to the layers of ``engine``, which was built from ``built``.
-
-    ``built`` is the prepared model; its nodes name their source through ``Node.origin``.
-    """
+    """Relate the nodes of ``source`` to the layers of ``engine``, built from ``built``, the prepared model."""
     return _MappingBuilder(source, built, engine).result()
 
 
@@ -321,10 +318,7 @@ class _MappingBuilder:
         note: str,
         closed_ids: AbstractSet[str] = frozenset(),
     ) -> None:
-        """Give steps to the one node that all steps ``near`` them have in common; moves are looked through.
-
-        A step at the ``rim`` of the engine has more neighbours than steps, and nodes in ``closed_ids`` get none.
-        """
+        """Give steps to the one node that all steps ``near`` them share; none at the ``rim``, nor to ``closed_ids``."""
         common: dict[int, AbstractSet[str]] = {}
         for position in order:
             layer = self.engine.layers[position]
@@ -362,10 +356,7 @@ class _MappingBuilder:
                 mine[at[step.id]] = frozenset({owner})
 
     def _infer_from_neighbours(self, node: Node, *, alone: bool = False) -> None:
-        """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node.
-
-        ``alone`` lets one side do where nothing is known of the other.
-        """
+        """An epilogue follows its producer, else the unlabelled layers around; ``alone``: one side will do."""
         before, is_before_complete = self._find_nearest_layers(node, self.graph.writers)
         after, is_after_complete = self._find_nearest_layers(node, self.graph.readers)
         if not before and not after and not (is_before_complete and is_after_complete):
@@ -412,10 +403,7 @@ class _MappingBuilder:
     def _find_nearest_layers(
         self, node: Node, step: Callable[[Node], Iterable[Node]]
     ) -> tuple[set[str], bool]:
-        """Layers of the nearest nodes in one direction, looking through nodes that need no layer.
-
-        The second result tells whether every path led to a layer or to the edge of the graph.
-        """
+        """Layers of the nearest nodes in one direction, and whether every path led to one or to the edge."""
         complete = True
         visited: set[str] = set()
         layers: set[str] = set()

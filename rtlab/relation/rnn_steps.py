@@ -36,10 +36,7 @@ _PRODUCTS = frozenset({"Fc", "Gemm", "Corr", "Sum"})
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What a layer computes of a recurrence: the work, the steps in the order of computation, and how we know.
-
-    ``gates`` is how many gates one product serves.
-    """
+    """What a layer computes of a recurrence: work, steps in order, how we know; ``gates`` that one product serves."""
 
     role: Role
     steps: tuple[int, ...]

@@ -93,18 +93,12 @@ class Roles:
         }
 
     def _list_inserted_ops(self, node: Node, layer: Layer) -> tuple[str, ...]:
-        """Operators that a preparation put around a node, where a layer declares these and not the node itself.
-
-        A compiler that declares nothing keeps the name of a node that it did not fuse.
-        """
+        """Operators that a preparation put around a node, where a layer declares these and not the node itself."""
         mine = self._map_declared(layer).get(node.id, ())
         return () if any(n.id == node.id for n in mine) else tuple(n.op for n in mine if n.op != node.op)
 
     def _map_declared(self, layer: Layer) -> Mapping[str, Sequence[Node]]:
-        """The built nodes that a layer declares, by the node of the source that they stand for.
-
-        They are sorted once where they are many: a kernel of thousands of pointwise nodes is asked about each of them.
-        """
+        """The built nodes that a layer declares, by the source node that they stand for; cached where they are many."""
         cache_entry = self._declared_cache.get(layer.id)
         if cache_entry is not None and cache_entry[0] is layer:
             return cache_entry[1]

@@ -263,10 +263,7 @@ def _matmul(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[in
 
 
 def _einsum(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[int | None, int | None]:
-    """All terms at once: with ``n`` factors, ``n - 1`` multiplications for each combination of the indices.
-
-    They are multiply-accumulates where an index is summed over; with one factor only the sum counts.
-    """
+    """All terms at once: ``n - 1`` products for each combination of ``n`` factors' indices; of one, the sum."""
     terms, arrow, result = str(node.attributes.get("equation", "")).replace(" ", "").partition("->")
     spans: dict[str, int] = {}
     for term, shape in zip(terms.split(","), ins, strict=True):
