@@ -327,11 +327,7 @@ class CalibrationData:
 
 
 def read_samples(path: Path, model: Model) -> CalibrationData:
-    """Samples of a file as people save them, all in memory: one array for a model with one input needs no name.
-
-    Raises:
-        CalibrationError: the file cannot be read, or does not fit the model.
-    """
+    """Samples of a file, all in memory; ``CalibrationError`` where it cannot be read or does not fit the model."""
     data = CalibrationData.of(path, model=model)
     arrays = {name: np.array(a) for name, a in data.arrays.items()}
     if len(arrays) == len(model.inputs) == 1:

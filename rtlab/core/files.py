@@ -52,11 +52,7 @@ def lock_folder(path: Path) -> Iterator[None]:
 
 
 def write_if_missing(path: Path, content: bytes) -> None:
-    """Put a file where there is none; one that is there stays, also where another process has just put it there.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file unless there is one, also one that another process has just put there; raises ``OSError``."""
     if path.exists():
         return
     temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

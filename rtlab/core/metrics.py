@@ -197,10 +197,7 @@ def find_metric(text: str, vocabulary: Sequence[str] = ()) -> Metric:
 
 @dataclasses.dataclass(frozen=True)
 class _WorstSliceError:
-    """Energies of the error and of the labels of each sample, in the part of all outputs that fares worst.
-
-    A class, so that a task crosses to the processes of an executor.
-    """
+    """Energies of error and labels of each sample in the worst part of all outputs; can be pickled."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -272,11 +272,7 @@ class Model:
         return any(not t.is_there for t in iter_external_weights(self.ir))
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
-        """The constant tensors that a node reads, by value: initializers, and what Constant nodes hold.
-
-        Raises:
-            ModelError: there is no such node.
-        """
+        """The constants that a node reads, by value: initializers and Constant nodes; ``ModelError`` for none such."""
         inner, _ = next(itertools.islice(walk(self.ir), self.node(node).index, None))
         table: dict[str, TensorProtocol] = {}
         for value in inner.inputs:
@@ -329,11 +325,7 @@ class Model:
         return load(edit(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
-        """The concrete shape of an input: what the user named, else the model's own with a batch of 1.
-
-        Raises:
-            Unsized: a dimension other than the first is dynamic and has no named size.
-        """
+        """An input's shape: as named, else its own with a batch of 1; raises ``Unsized`` for an open dimension."""
         return partial_shapes.resolve_shape(
             name, self.values[name].shape or (), self.shapes, self._list_missing_shapes
         )
@@ -392,10 +384,7 @@ class Model:
 
     @property
     def file(self) -> Path | None:
-        """The model's own file, where it says word for word what this model does: then nobody needs to write another.
-
-        None where nodes got other names, something was put right, a size is dynamic, or the file has changed.
-        """
+        """The model's own file, where that says what this model does: same names, not repaired, static, unchanged."""
         if self.origin is None or self.notes or not self._static:
             return None
         return None if any(NAME in node.metadata_props for node, _ in walk(self.ir)) else self.path

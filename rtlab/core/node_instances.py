@@ -57,12 +57,7 @@ class _PendingSubgraph:
 
 
 def list_subgraphs(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Subgraph, ...]:
-    """The main graph, and after each scope those that its nodes open.
-
-    Args:
-        model: The graphs.
-        nodes: The node of rtlab by the identity of the node of onnx-ir.
-    """
+    """The main graph, and after each scope those that its nodes open; ``nodes`` by identity of those of onnx-ir."""
     pending = list(_iter_pending(model))
     runs = Counter(id(f.graph) for f in pending)
     spaces = {f.space: runs[id(f.graph)] > 1 for f in pending if isinstance(f.graph, ir.Function)}

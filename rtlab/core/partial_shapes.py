@@ -61,10 +61,7 @@ def list_unsized_axes(name: str, declared: Sequence[int | str | None], named: Na
 
 
 def get_symbol(dim: int | str | None) -> str:
-    """What a dimension is called, so that others of this name have its size; empty where it is not called anything.
-
-    Some exporters write a question mark into every dimension that they leave open.
-    """
+    """The symbol of a dimension; empty for none, or one without a letter, such as exporters' question mark."""
     return dim if isinstance(dim, str) and any(c.isalnum() for c in dim) else ""
 
 

@@ -156,10 +156,7 @@ class SliceSums:
 
 
 def split_kinds(energy: NDArray[np.float64]) -> list[NDArray[np.intp]]:
-    """The indices that carry signal, those of like magnitude together, in the order of magnitudes.
-
-    Sorted by energy, two neighbours are of two kinds where a gap of 24 dB lies between them.
-    """
+    """The indices that carry signal, by magnitude; neighbours 24 dB apart are of two kinds."""
     order = np.argsort(-energy, kind="stable")
     ranked = energy[order]
     order = order[ranked > _RESIDUE * ranked.max(initial=0.0)]

@@ -77,10 +77,7 @@ class Predictions:
         return all(np.isfinite(part).all() for parts in self.parts().values() for part in parts)
 
     def concatenate(self) -> dict[str, Any]:
-        """By output, one array with a row per sample; a list with an entry per batch where rows are something else.
-
-        Such are boxes found in a picture, numbers per batch, sequences, and rows whose shapes differ.
-        """
+        """By output, one array with a row per sample; a list with an entry per batch where rows differ."""
         return {
             name: np.concatenate(parts)
             if self._aligned[name] and len({(p.shape[1:], p.dtype) for p in parts}) == 1

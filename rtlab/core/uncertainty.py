@@ -95,10 +95,7 @@ def interval(tally: Tally) -> Interval | None:
 
 
 def compare_paired(first: Tally, second: Tally) -> PairedDifference | None:
-    """The second score minus the first, on the samples that both were counted on; None where they are not the same.
-
-    Where one of them was stopped earlier, the first samples are compared that both have.
-    """
+    """The second score minus the first, on the first samples that both were counted on; None where there are none."""
     if first.amounts is None or second.amounts is None or first.weights is None or second.weights is None:
         return _compare_resampled(first, second)
     count = min(len(first.amounts), len(second.amounts))
@@ -133,10 +130,7 @@ def _percentiles(draws: NDArray[np.float64]) -> Interval:
 
 
 def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
-    """BCa bootstrap (Efron 1987) of a score, or of the difference to a second one, over samples drawn anew.
-
-    ``columns`` are amounts and weights, and those of the score that is taken away.
-    """
+    """BCa bootstrap (Efron 1987) of a score, or of a difference; ``columns`` are amounts and weights of one or two."""
     from scipy import stats
 
     def score(*resamples: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:

@@ -40,11 +40,7 @@ class Precision(str, enum.Enum):
 
     @classmethod
     def called(cls, name: str) -> Precision:
-        """The precision that a variant of this name has where nobody gave one: fp32 where the name is of no precision.
-
-        Raises:
-            VariantError: it is written like a precision, such as ``int3``, and is none.
-        """
+        """The precision that a name says, else fp32; raises ``VariantError`` for what is only written like one."""
         if name in {p.value for p in cls}:
             return cls(name)
         return _parse_member(cls, name, "precision") if _PRECISION.fullmatch(name) else cls.FP32

@@ -250,7 +250,7 @@ class _Aligner(Grouping):
     def _align_gap(
         self, first: Sequence[int], second: Sequence[int], cut: Sequence[bool]
     ) -> list[tuple[list[int], list[int]]]:
-        """Pairs, and parts with their whole, in order and least cost (Needleman-Wunsch); ends are free where ``cut``."""
+        """Pairs, and parts with their whole, at least cost (Needleman-Wunsch); ends are free where ``cut``."""
         wide = len(second) + 1
         pairs = self._compute_costs(first, second)
         chains = [s.chains(run) for s, run in zip(self.sides, (first, second), strict=True)]
