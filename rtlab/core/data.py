@@ -389,9 +389,6 @@ class SampleStream(CalibrationData):
             feed.measure = Inputs(model).size
         return cls(feed)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (self._limit, self._feed.synthetic, *self._feed.parcel()))
-
     def __bool__(self) -> bool:
         return True
 
@@ -489,7 +486,3 @@ class SampleStream(CalibrationData):
             yield batch
             if self._limit is not None and first + inputs.size(item) >= self._limit:
                 return
-
-
-def _restore(limit: int | None, synthetic: bool, *parcel: Any) -> SampleStream:  # noqa: FBT001 - of a pickle
-    return SampleStream(Feed.from_parcel(*parcel, synthetic=synthetic), limit)
