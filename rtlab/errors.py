@@ -228,11 +228,7 @@ _LEAST = 1 << 29
 
 
 def check_memory_limit(action: str) -> None:
-    """See that what loads vendors' libraries has room for them; ``action`` continues "Cannot".
-
-    Raises:
-        RtlabError: the address space is confined to less.
-    """
+    """Raise ``RtlabError`` where the address space has no room for vendors' code; ``action`` continues "Cannot"."""
     if describe_memory_limit() and resource.getrlimit(resource.RLIMIT_AS)[0] < _LEAST:
         raise RtlabError(
             f"Cannot {action}: there is not enough memory: {describe_memory_limit()}. {UNCONFINE}"

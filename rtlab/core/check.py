@@ -33,11 +33,7 @@ _FunctionKey = tuple[str, str, str]
 
 
 def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
-    """The proto of a source, as a copy of its own, and its path where it has one.
-
-    Raises:
-        ModelError: there is no such file, it is not an ONNX model, or one of more parts than are looked at.
-    """
+    """A copy of the proto of a source, and its path; ``ModelError`` where it is not there, not ONNX, or too large."""
     if isinstance(source, onnx.ModelProto):
         check_extent(source, "Cannot load the given model:")
         proto = onnx.ModelProto()
@@ -129,10 +125,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
 
 
 def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:
-    """Local functions that call each other twice, ten levels deep, are a thousand calls in a file of 600 bytes.
-
-    The checker infers the types of each of them, and a compiler expands them; so they are counted first, without.
-    """
+    """Refuse functions that call each other too often, before the checker infers the types of each call."""
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     if not functions:
         return
@@ -191,10 +184,7 @@ def _iter_tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bo
 def replace_weights_with_inputs(
     proto: onnx.ModelProto, heavy: Callable[[onnx.TensorProto], bool]
 ) -> onnx.ModelProto:
-    """A copy of a model with inputs in the place of heavy constants of its main graph, which are never copied.
-
-    What only asks for types and shapes takes seconds less that way on a model of hundreds of megabytes.
-    """
+    """A copy with inputs in place of heavy constants of the main graph: enough for types and shapes, and faster."""
     light = onnx.ModelProto()
     _merge(light, proto, skip="graph")
     _merge(light.graph, proto.graph, skip="initializer")

@@ -327,11 +327,7 @@ class CalibrationData:
 
 
 def read_samples(path: Path, model: Model) -> CalibrationData:
-    """Samples of a file as people save them, all in memory: one array for a model with one input needs no name.
-
-    Raises:
-        CalibrationError: the file cannot be read, or does not fit the model.
-    """
+    """Samples of a file, all in memory; ``CalibrationError`` where it cannot be read or does not fit the model."""
     data = CalibrationData.of(path, model=model)
     arrays = {name: np.array(a) for name, a in data.arrays.items()}
     if len(arrays) == len(model.inputs) == 1:
@@ -392,9 +388,6 @@ class SampleStream(CalibrationData):
         if model is not None:
             feed.measure = Inputs(model).size
         return cls(feed)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (self._limit, self._feed.synthetic, *self._feed.parcel()))
 
     def __bool__(self) -> bool:
         return True
@@ -493,7 +486,3 @@ class SampleStream(CalibrationData):
             yield batch
             if self._limit is not None and first + inputs.size(item) >= self._limit:
                 return
-
-
-def _restore(limit: int | None, synthetic: bool, *parcel: Any) -> SampleStream:  # noqa: FBT001 - of a pickle
-    return SampleStream(Feed.from_parcel(*parcel, synthetic=synthetic), limit)

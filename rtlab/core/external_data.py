@@ -97,13 +97,7 @@ def weights_changed_error(action: str, path: Path) -> ModelError:
 def set_external_folder(
     model: ir.Model, folder: Path | None, stamps: Mapping[str, FileFingerprint | None]
 ) -> None:
-    """Say in which folder the files lie that hold constants of a model.
-
-    Args:
-        model: The graphs.
-        folder: None where nobody told.
-        stamps: The files as they are to be, by the names that the model has for them.
-    """
+    """Say in which folder the constants of a model lie in files, and how those files are to be (``stamps`` by name)."""
     map_tensors(
         model, lambda t: _make_external_weight(t, folder, stamps) if isinstance(t, ir.ExternalTensor) else t
     )
@@ -115,11 +109,7 @@ def iter_external_weights(model: ir.Model) -> Iterator[ExternalWeight]:
 
 
 def load_body_constants(model: ir.Model) -> None:
-    """Take the constants of bodies and of nodes out of their files; initializers of the main graph stay there.
-
-    Raises:
-        ModelError: a file is gone, cannot be read, or was changed.
-    """
+    """Load the constants of bodies and nodes from their files; raises ``ModelError`` as ``ExternalWeight`` does."""
 
     def load(t: ir.TensorProtocol) -> ir.TensorProtocol:
         if not isinstance(t, ExternalWeight):

@@ -29,13 +29,10 @@ def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx
         )
     reads = {id(n): list(_iter_reads(n)) for n in graph}
     produced_ids = {id(v) for n in nodes for v in n.outputs}
-    outside: dict[int, ir.Value] = {
-        id(v): v for n in nodes for v in reads[id(n)] if id(v) not in produced_ids
-    }
+    outside = {id(v): v for n in nodes for v in reads[id(n)] if id(v) not in produced_ids}
     # A Constant node is an initializer in another form, so it comes along like one.
-    constants = {
-        id(p): p for v in outside.values() if (p := v.producer()) is not None and p.op_type == "Constant"
-    }
+    makers = [p for v in outside.values() if (p := v.producer()) is not None]
+    constants = {id(p) for p in makers if p.op_type == "Constant"}
     nodes = [n for n in graph if n.name in chosen or id(n) in constants]
     produced_ids = {id(v) for n in nodes for v in n.outputs}
     weights = [v for v in outside.values() if v.const_value is not None and id(v) not in produced_ids]
@@ -59,8 +56,7 @@ def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx
         proto.graph.initializer.extend(
             _tensor(v, v.const_value) for v in weights if v.const_value is not None
         )
-        for function in source.functions.values():
-            proto.functions.append(ir.serde.serialize_function(function))
+        proto.functions.extend(map(ir.serde.serialize_function, source.functions.values()))
     except (OSError, RuntimeError, ValueError) as error:
         raise ModelError(
             f'Cannot extract {len(nodes)} nodes of model "{title}": their weights cannot be read, or exceed the '

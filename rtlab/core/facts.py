@@ -80,17 +80,9 @@ class Score:
     @classmethod
     def of(cls, task: Task, predictions: Predictions, source: str) -> Score:
         """What a task's metric says of a model's outputs; raises ``CalibrationError`` as ``Task.tally`` does."""
-        tally = task.tally(predictions.concatenate(), predictions.samples)
-        return cls(
-            task.name,
-            tally.value,
-            task.unit or "",
-            predictions.samples,
-            source,
-            task.higher is not False,
-            predictions,
-            tally,
-        )
+        tally, samples = task.tally(predictions.concatenate(), predictions.samples), predictions.samples
+        higher = task.higher is not False
+        return cls(task.name, tally.value, task.unit or "", samples, source, higher, predictions, tally)
 
     @classmethod
     def worst(cls, task: Task, predictions: Predictions, source: str) -> Score:

@@ -52,11 +52,7 @@ def lock_folder(path: Path) -> Iterator[None]:
 
 
 def write_if_missing(path: Path, content: bytes) -> None:
-    """Put a file where there is none; one that is there stays, also where another process has just put it there.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file unless there is one, also one that another process has just put there; raises ``OSError``."""
     if path.exists():
         return
     temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -113,11 +109,8 @@ def write(path: str | Path, content: bytes, *, what: str, model: Model | None = 
         if error.errno == errno.ENXIO:
             reason, remedy = "it is a pipe that nobody reads", "Start its reader, or name a file."
         else:
-            reason = (
-                error.strerror or f"{error}"
-                if path.parent.is_dir()
-                else f'there is no folder "{path.parent}"'
-            )
+            reason = error.strerror or f"{error}"
+            reason = reason if path.parent.is_dir() else f'there is no folder "{path.parent}"'
             remedy = "Name a file in a folder that exists and is yours to write to."
         raise RtlabError(f'Cannot write {what} to "{path}": {reason}. {remedy}') from error
     return path

@@ -60,15 +60,12 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         for name, options in (("channels", tuple(_MODES)), ("layout", ("NCHW", "NHWC"))):
-            if getattr(self, name) not in options:
-                choices = quote_names(options)
-                raise _preprocessing_error(
-                    f'{name} "{getattr(self, name)}" is not known', f"Choose one of {choices}"
-                )
+            if (choice := getattr(self, name)) not in options:
+                reason = f'{name} "{choice}" is not known'
+                raise _preprocessing_error(reason, f"Choose one of {quote_names(options)}")
         if len(self.size) != 2 or min(self.size) < 1:
-            raise _preprocessing_error(
-                f"size {self.size} is no height and width", "Give two positive numbers of pixels"
-            )
+            reason = f"size {self.size} is no height and width"
+            raise _preprocessing_error(reason, "Give two positive numbers of pixels")
         if self.resize is not None and self.resize < max(self.size):
             raise _preprocessing_error(
                 f"resize {self.resize} is smaller than the size {self.size} that is cut from it",
@@ -78,14 +75,12 @@ class Preprocessing:
         for name in ("mean", "std"):
             factors = np.asarray(getattr(self, name), np.float64)
             if factors.shape not in {(), (count,)} or not np.isfinite(factors).all():
-                raise _preprocessing_error(
-                    f"{name} {getattr(self, name)} does not fit", f"Give {count} finite numbers"
-                )
+                reason = f"{name} {getattr(self, name)} does not fit"
+                raise _preprocessing_error(reason, f"Give {count} finite numbers")
             object.__setattr__(self, name, tuple(factors.tolist()) if factors.ndim else float(factors))
         if not np.all(np.asarray(self.std)) or not math.isfinite(self.scale):
-            raise _preprocessing_error(
-                "std is zero or scale is not finite", "Give factors that keep the pixels"
-            )
+            reason = "std is zero or scale is not finite"
+            raise _preprocessing_error(reason, "Give factors that keep the pixels")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -115,9 +110,8 @@ class Preprocessing:
         pixels = np.asarray(picture, np.float32).reshape(height, width, -1)
         if self.channels == "BGR":
             pixels = pixels[..., ::-1]
-        tensor = (pixels * np.float32(self.scale) - np.asarray(self.mean, np.float32)) / np.asarray(
-            self.std, np.float32
-        )
+        mean, std = (np.asarray(factors, np.float32) for factors in (self.mean, self.std))
+        tensor = (pixels * np.float32(self.scale) - mean) / std
         if self.layout == "NCHW":
             tensor = tensor.transpose(2, 0, 1)
         if np.dtype(self.dtype).kind in "iu":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,10 +118,8 @@ class Metric:
             CalibrationError: outputs and labels do not fit, ``each`` gave something else than a value for each sample,
                 or one of them is no number.
         """
-        sample_values = self.each(outputs, labels)
-        amounts, weights, *where = (
-            sample_values if isinstance(sample_values, tuple) else (sample_values, None)
-        )
+        counted = self.each(outputs, labels)
+        amounts, weights, *where = counted if isinstance(counted, tuple) else (counted, None)
         outputs = next(iter(outputs.values())) if self.joint else outputs
         amounts = np.asarray(amounts, np.float64)
         weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
@@ -141,15 +140,8 @@ class Metric:
                 f'Cannot score "{self.name}": there is nothing to count in the labels. Give labels that are not empty.'
             )
         value = float(apply_link(self.link, amounts.sum() / total))
-        return Tally(
-            value,
-            amounts,
-            weights,
-            self.link,
-            broken=count_nan_samples(outputs),
-            higher=self.higher,
-            where="".join(where),
-        )
+        broken, part = count_nan_samples(outputs), "".join(where)
+        return Tally(value, amounts, weights, self.link, broken=broken, higher=self.higher, where=part)
 
 
 def find_metric(text: str, vocabulary: Sequence[str] = ()) -> Metric:
@@ -182,15 +174,10 @@ def find_metric(text: str, vocabulary: Sequence[str] = ()) -> Metric:
         title = f"top-{k} accuracy"
         return Metric(title, lambda y, t: _score_top_k(title, y, t, k), "%", link="share", says="class")
     if name in {"wer", "cer"}:
-        title = "word error rate" if name == "wer" else "character error rate"
-        return Metric(
-            title,
-            lambda y, t: _count_edits(title, y, t, vocabulary, words=name == "wer"),
-            "%",
-            higher=False,
-            link="share",
-            says="sequence",
-        )
+        words = name == "wer"
+        title = "word error rate" if words else "character error rate"
+        count = functools.partial(_count_edits, title, vocabulary=vocabulary, words=words)
+        return Metric(title, count, "%", higher=False, link="share", says="sequence")
     metrics = {
         "psnr": Metric("PSNR", lambda y, t: _compute_mse("PSNR", y, t, _peak(t)), "dB", link="decibel"),
         "mse": Metric(
@@ -210,10 +197,7 @@ def find_metric(text: str, vocabulary: Sequence[str] = ()) -> Metric:
 
 @dataclasses.dataclass(frozen=True)
 class _WorstSliceError:
-    """Energies of the error and of the labels of each sample, in the part of all outputs that fares worst.
-
-    A class, so that a task crosses to the processes of an executor.
-    """
+    """Energies of error and labels of each sample in the worst part of all outputs; can be pickled."""
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -379,6 +363,8 @@ def _compute_nmse(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
 
 def _compute_log_likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
     """Negative log-likelihood and number of tokens of each sample."""
+    from scipy import special
+
     error_prefix = 'Cannot score "perplexity": '
     if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2):
         raise CalibrationError(
@@ -403,7 +389,7 @@ def _compute_log_likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats,
         at = np.flatnonzero(aligned_tokens >= 0)
         scores = row[at].astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(scores) if are_probabilities else scores - _compute_log_sum(scores)
+            logs = np.log(scores) if are_probabilities else special.log_softmax(scores, axis=1)
         amounts[i], weights[i] = -logs[np.arange(len(at)), aligned_tokens[at]].sum(), len(at)
     return amounts, weights
 
@@ -411,12 +397,6 @@ def _compute_log_likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats,
 def _is_softmax(row: NDArray[Any]) -> bool:
     """Whether scores are probabilities already: a sum of logits is 1 everywhere by no accident."""
     return bool((row >= 0).all() and np.allclose(row.sum(axis=-1), 1.0, atol=1e-3))
-
-
-def _compute_log_sum(scores: Floats) -> Floats:
-    top = scores.max(axis=1, keepdims=True, initial=-math.inf)
-    log_sums: Floats = top + np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
-    return log_sums
 
 
 def _count_edits(
@@ -440,10 +420,8 @@ def _count_edits(
         if row.dtype.kind == "f" and np.isnan(row).any():
             amounts[i] = math.nan
             continue
-        output_units = _split_units(name, decode_ids(row), vocabulary, words=words)
-        label_units = _split_units(
-            name, str(label) if is_text else decode_ids(label), vocabulary, words=words
-        )
+        sequences = str(label) if is_text else decode_ids(label), decode_ids(row)
+        label_units, output_units = (_split_units(name, s, vocabulary, words=words) for s in sequences)
         amounts[i], weights[i] = edit_distance(label_units, output_units), len(label_units)
     return amounts, weights
 

@@ -23,7 +23,6 @@ from onnx_ir import TensorProtocol
 
 from rtlab.core import check, partial_shapes
 from rtlab.core.constant_batch import find_written_batch
-from rtlab.core.constant_values import find_constant_values
 from rtlab.core.default_shapes import propose_shapes
 from rtlab.core.external_data import (
     iter_external_weights,
@@ -33,7 +32,7 @@ from rtlab.core.external_data import (
 )
 from rtlab.core.extract import extract_nodes
 from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
-from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
+from rtlab.core.node import NAME, Node, assign_ids, find_constant_values, project, values_of, walk
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
 from rtlab.core.shape_inference import infer_types
@@ -273,11 +272,7 @@ class Model:
         return any(not t.is_there for t in iter_external_weights(self.ir))
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
-        """The constant tensors that a node reads, by value: initializers, and what Constant nodes hold.
-
-        Raises:
-            ModelError: there is no such node.
-        """
+        """The constants that a node reads, by value: initializers and Constant nodes; ``ModelError`` for none such."""
         inner, _ = next(itertools.islice(walk(self.ir), self.node(node).index, None))
         table: dict[str, TensorProtocol] = {}
         for value in inner.inputs:
@@ -330,11 +325,7 @@ class Model:
         return load(edit(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
-        """The concrete shape of an input: what the user named, else the model's own with a batch of 1.
-
-        Raises:
-            Unsized: a dimension other than the first is dynamic and has no named size.
-        """
+        """An input's shape: as named, else its own with a batch of 1; raises ``Unsized`` for an open dimension."""
         return partial_shapes.resolve_shape(
             name, self.values[name].shape or (), self.shapes, self._list_missing_shapes
         )
@@ -393,10 +384,7 @@ class Model:
 
     @property
     def file(self) -> Path | None:
-        """The model's own file, where it says word for word what this model does: then nobody needs to write another.
-
-        None where nodes got other names, something was put right, a size is dynamic, or the file has changed.
-        """
+        """The model's own file, where that says what this model does: same names, not repaired, static, unchanged."""
         if self.origin is None or self.notes or not self._static:
             return None
         return None if any(NAME in node.metadata_props for node, _ in walk(self.ir)) else self.path

@@ -57,12 +57,7 @@ class _PendingSubgraph:
 
 
 def list_subgraphs(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Subgraph, ...]:
-    """The main graph, and after each scope those that its nodes open.
-
-    Args:
-        model: The graphs.
-        nodes: The node of rtlab by the identity of the node of onnx-ir.
-    """
+    """The main graph, and after each scope those that its nodes open; ``nodes`` by identity of those of onnx-ir."""
     pending = list(_iter_pending(model))
     runs = Counter(id(f.graph) for f in pending)
     spaces = {f.space: runs[id(f.graph)] > 1 for f in pending if isinstance(f.graph, ir.Function)}
@@ -70,9 +65,8 @@ def list_subgraphs(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Subgraph
     subgraphs: list[Subgraph] = []
     for scope in pending:
         # A function that is called once by one that is called twice runs twice, so this covers nesting.
-        prefix = (
-            subgraphs[scope.call[0]].places[scope.call[1]].id if scope.call and spaces[scope.space] else ""
-        )
+        call = scope.call if scope.call and spaces[scope.space] else None
+        prefix = subgraphs[call[0]].places[call[1]].id if call else ""
         inner = tuple(scope.graph)
         places = []
         for node in inner:

@@ -94,11 +94,7 @@ def make_noise(
 
 
 def make_samples(model: Model, samples: int, seed: int) -> dict[str, Any]:
-    """Random samples for the inputs of a model, in whole batches; those of large inputs as lazy arrays.
-
-    Raises:
-        CalibrationError: one batch of the inputs alone takes more than 4 GiB.
-    """
+    """Random samples for inputs, in whole batches, lazy where large; ``CalibrationError`` for a batch over 4 GiB."""
     shapes = {name: model.input_shape(name) for name in model.inputs}
     types = {name: np.dtype(NUMPY.get(model.values[name].dtype, "float32")) for name in shapes}
     batches = {shape[0] if shape else None for shape in shapes.values()}

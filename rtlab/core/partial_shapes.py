@@ -61,10 +61,7 @@ def list_unsized_axes(name: str, declared: Sequence[int | str | None], named: Na
 
 
 def get_symbol(dim: int | str | None) -> str:
-    """What a dimension is called, so that others of this name have its size; empty where it is not called anything.
-
-    Some exporters write a question mark into every dimension that they leave open.
-    """
+    """The symbol of a dimension; empty for none, or one without a letter, such as exporters' question mark."""
     return dim if isinstance(dim, str) and any(c.isalnum() for c in dim) else ""
 
 
@@ -81,9 +78,8 @@ def suggest_shapes(
     for name, dims in declared.items():
         named_shape = named.get(name)
         if isinstance(named_shape, tuple):
-            symbols.update(
-                {s: d for dim, d in zip(dims or (), named_shape, strict=False) if (s := get_symbol(dim))}
-            )
+            pairs = zip(dims or (), named_shape, strict=False)
+            symbols |= {symbol: size for dim, size in pairs if (symbol := get_symbol(dim))}
     for dims in declared.values():
         if dims and (first := get_symbol(dims[0])):
             symbols.setdefault(first, 1)
@@ -98,16 +94,9 @@ def suggest_shapes(
         usual = _suggest_sizes(dims, picture, length)
         sizes = []
         for dim, other in zip(dims, usual, strict=True):
-            symbol_name = get_symbol(dim)
-            size = 1 if _BATCH.fullmatch(symbol_name) else other
-            axis_size = (
-                dim
-                if isinstance(dim, int)
-                else symbols.setdefault(symbol_name, size)
-                if symbol_name
-                else size
-            )
-            sizes.append(axis_size)
+            symbol = get_symbol(dim)
+            size = dim if isinstance(dim, int) else 1 if _BATCH.fullmatch(symbol) else other
+            sizes.append(symbols.setdefault(symbol, size) if symbol else size)
         shapes[name] = tuple(sizes)
     return shapes
 
@@ -123,10 +112,7 @@ def _suggest_sizes(dims: Sequence[int | str | None], picture: tuple[int, int], l
 
 
 def resolve_partial_shapes(
-    declared: Mapping[str, Declared],
-    named: Named,
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int]],
+    declared: Mapping[str, Declared], named: Named, batch: int | None, shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[int | None, ...] | None]:
     """The shapes of the inputs as far as they are known; a symbol has one size in all of them.
 
@@ -147,11 +133,9 @@ def resolve_partial_shapes(
         if dims is None:
             partial_shapes[name] = input_shapes.get(name)
             continue
-        full_shape = input_shapes.get(name)
-        source_dims: Sequence[int | str | None] = (
-            full_shape if full_shape is not None and len(full_shape) == len(dims) else dims
-        )
-        sizes = [symbols.get(d) if isinstance(d, str) else d for d in source_dims]
+        full_shape = input_shapes.get(name, ())
+        fits = len(full_shape) == len(dims)
+        sizes = [symbols.get(d) if isinstance(d, str) else d for d in (full_shape if fits else dims)]
         if dims and not isinstance(dims[0], int):
             sizes[0] = batch if batch is not None else sizes[0] or 1
         partial_shapes[name] = tuple(sizes)

@@ -246,26 +246,18 @@ def _read_description(path: Path) -> Mapping[str, Any]:
 
 
 def _find_by_name(text: str) -> Peaks:
-    words = _split_words(text)
+    words = set(_split_words(text))
     matches: list[tuple[int, Peaks]] = []
     for row in TABLE:
-        names = [_split_words(n) for n in (row.name, *row.aliases)]
+        names = [set(_split_words(n)) for n in (row.name, *row.aliases)]
         # A driver's name is longer than ours; a user's may be shorter.
-        matches += [
-            (len(n), row) for n in names if set(n) <= set(words) and not (set(words) - set(n)) & _OTHERS
-        ]
-    if matches:
-        longest = max(size for size, _ in matches)
-        best = {row.name: row for size, row in matches if size == longest}
-        if len(best) == 1:
-            return next(iter(best.values()))
-    near = [
-        row
-        for row in TABLE
-        if words
-        and set(words) <= (row_words := set(_split_words(row.name)))
-        and not (row_words - set(words)) & _OTHERS
-    ]
+        matches += [(len(n), row) for n in names if n <= words and not (words - n) & _OTHERS]
+    longest = max((size for size, _ in matches), default=0)
+    best = {row.name: row for size, row in matches if size == longest}
+    if len(best) == 1:
+        return next(iter(best.values()))
+    names_of = {row.name: set(_split_words(row.name)) for row in TABLE}
+    near = [r for r in TABLE if words and words <= (n := names_of[r.name]) and not (n - words) & _OTHERS]
     if len(near) == 1:
         return near[0]
     if near:

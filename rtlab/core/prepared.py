@@ -75,10 +75,6 @@ class Prepared:
         return self.emulate()
 
     def emulate(self, progress: Progress | None = None) -> Model:
-        """What the CPU computes; where it is to be made, ``progress`` is asked between the passes whether to stop.
-
-        Raises:
-            Cancelled: the user asked to stop.
-        """
+        """What the CPU computes, made now if need be; raises ``Cancelled`` where ``progress`` asks to stop."""
         model = self.emulated
         return model.model(progress or Silent()) if isinstance(model, Emulation) else model

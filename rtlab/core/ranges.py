@@ -105,13 +105,10 @@ class Ranges:
     def merge(self, other: Ranges) -> Ranges:
         """Both observations together; a value that only one of them knows is kept."""
         mine, theirs = self.values, other.values
-        values = {
-            name: mine[name].merge(theirs[name])
-            if name in mine and name in theirs
-            else (mine[name] if name in mine else theirs[name])
-            for name in dict.fromkeys((*mine, *theirs))
-        }
-        return Ranges(values, self.samples + other.samples, max(self.stride, other.stride))
+        both = {name: mine[name].merge(theirs[name]) for name in mine if name in theirs}
+        return Ranges(
+            {**mine, **theirs, **both}, self.samples + other.samples, max(self.stride, other.stride)
+        )
 
     def save(self, path: str | Path) -> None:
         """Write everything to an ``.npz`` file, for ``read``; raises ``RtlabError`` where it cannot be written."""

@@ -6,6 +6,7 @@ summed for each index of each axis, and indices of like magnitude count together
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -84,10 +85,7 @@ class SliceSums:
 
     def copy(self) -> SliceSums:
         """The same sums, to which others can be added."""
-        duplicate = SliceSums(self.output)
-        duplicate.totals, duplicate.elements = self.totals.copy(), self.elements
-        duplicate.axes = None if self.axes is None else {a: s.copy() for a, s in self.axes.items()}
-        return duplicate
+        return copy.deepcopy(self)
 
     def add(self, reference: NDArray[Any], variant: NDArray[Any], samples: int) -> None:
         """Take a batch of so many samples; both arrays have one shape, or nothing is taken."""
@@ -95,10 +93,8 @@ class SliceSums:
         if x.shape != y.shape or not x.size:
             return
         first = 1 if x.ndim and len(x) == samples else 0
-        lengths = {
-            a: x.shape[a] for a in range(first, x.ndim) if x.shape[a] > 1 and not _are_probabilities(x, a)
-        }
-        sums = {a: np.zeros((4, n)) for a, n in lengths.items()}
+        axes = (a for a in range(first, x.ndim) if x.shape[a] > 1 and not _are_probabilities(x, a))
+        sums = {a: np.zeros((4, x.shape[a])) for a in axes}
         self.elements += x.size
         rows = x if first else x[None]
         others = y if first else y[None]
@@ -146,9 +142,8 @@ class SliceSums:
             groups = split_kinds(xx)
             for group in groups:
                 # Beside others of its kind, one that is 0 is no small number.
-                zero = group[
-                    (yy[group] == 0) & (bad[group] == 0) & (xx[group] * _KIND_RATIO > xx[group].max())
-                ]
+                large = xx[group] * _KIND_RATIO > xx[group].max()
+                zero = group[(yy[group] == 0) & (bad[group] == 0) & large]
                 if 0 < len(zero) < sum(map(len, groups)):
                     yield self._slice(axis, zero)
             broken = np.flatnonzero(bad)
@@ -163,10 +158,7 @@ class SliceSums:
 
 
 def split_kinds(energy: NDArray[np.float64]) -> list[NDArray[np.intp]]:
-    """The indices that carry signal, those of like magnitude together, in the order of magnitudes.
-
-    Sorted by energy, two neighbours are of two kinds where a gap of 24 dB lies between them.
-    """
+    """The indices that carry signal, by magnitude; neighbours 24 dB apart are of two kinds."""
     order = np.argsort(-energy, kind="stable")
     ranked = energy[order]
     order = order[ranked > _RESIDUE * ranked.max(initial=0.0)]

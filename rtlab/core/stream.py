@@ -225,21 +225,14 @@ class Feed:
             self._past = True
             return iterator
 
-    def parcel(self) -> tuple[Any, ...]:
-        """What travels to another process."""
+    def __reduce__(self) -> tuple[object, ...]:
+        # What is kept travels to another process, and no more.
         while self._is_cached(len(self._cache)):
             pass
-        return self.name, self._cache, self._sizes, self.total
-
-    @classmethod
-    def from_parcel(
-        cls, name: str, items: list[_Item], sizes: list[int], total: int | None, *, synthetic: bool
-    ) -> Feed:
-        """The feed of a parcel: what was kept, and no more."""
-        feed = cls(iter(()), name, synthetic=synthetic)
-        feed._cache, feed._sizes, feed._past = items, sizes, True
-        feed.samples_read, feed.total = sum(sizes), total
-        return feed
+        state = {
+            name: getattr(self, name) for name in ("synthetic", "_cache", "_sizes", "samples_read", "total")
+        }
+        return _restore, (self.name, state)
 
     def _is_cached(self, position: int) -> bool:
         """Whether the item at this position is kept, after reading it if it is to be."""
@@ -289,6 +282,12 @@ class Feed:
             "Repair or leave out that sample.",
             details=repr(error),
         )
+
+
+def _restore(name: str, state: Mapping[str, Any]) -> Feed:
+    feed = Feed(iter(()), name)
+    vars(feed).update(state, _past=True)
+    return feed
 
 
 def _copy_arrays(item: Any) -> _Item:

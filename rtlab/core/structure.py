@@ -75,7 +75,7 @@ def _describe_attribute(attribute: ir.Attr, roles: set[int]) -> str:
     if attribute.type == ir.AttributeType.TENSORS:
         return " ".join(_describe_constant(t, roles) for t in attribute.as_tensors())
     if attribute.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS}:
-        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
+        graphs = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
         ends = [([v.name for v in g.inputs], [v.name for v in g.outputs]) for g in graphs]
         return repr(ends)
     return f"{attribute.type} {attribute.value!r}"

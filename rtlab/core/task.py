@@ -77,10 +77,7 @@ class Predictions:
         return all(np.isfinite(part).all() for parts in self.parts().values() for part in parts)
 
     def concatenate(self) -> dict[str, Any]:
-        """By output, one array with a row per sample; a list with an entry per batch where rows are something else.
-
-        Such are boxes found in a picture, numbers per batch, sequences, and rows whose shapes differ.
-        """
+        """By output, one array with a row per sample; a list with an entry per batch where rows differ."""
         return {
             name: np.concatenate(parts)
             if self._aligned[name] and len({(p.shape[1:], p.dtype) for p in parts}) == 1
@@ -164,15 +161,13 @@ class Task:
         task = self
         rows = {n: v for n, v in outputs.items() if _is_rows(v, len(first))}
         if self.metric is None:
-            output_shapes = {n: v.shape[1:] for n, v in rows.items()}
-            metric = (
-                "top-1" if several else make_worst_slice_metric(output_shapes) if name in rows else "nmse"
-            )
+            metric: Any = "top-1" if several else "nmse"
+            if name in rows and not several:
+                metric = make_worst_slice_metric({n: v.shape[1:] for n, v in rows.items()})
             task = dataclasses.replace(usual, metric=metric, name="", unit=None, higher=None)
-        counted = task.counted
-        title = (
-            f"{task.name.removesuffix(' accuracy')} against fp32" if self.name == usual.name else self.name
-        )
+        counted, title = task.counted, self.name
+        if title == usual.name:
+            title = f"{task.name.removesuffix(' accuracy')} against fp32"
         labels = first if counted is None else counted.answers(first)
         if counted is not None and counted.joint:
             labels = np.concatenate([v.reshape(len(v), -1) for v in rows.values()], axis=1)
@@ -241,14 +236,12 @@ class Task:
             raise
         except Exception as error:
             shapes = ", ".join(f'"{k}" {_describe_shape(v)}' for k, v in named.items())
-            description = (
-                f"outputs of shape {_describe_shape(next(iter(named.values())))}"
-                if len(named) == 1
-                else shapes
+            outputs = (
+                f"outputs of shape {_describe_shape(first)}" if len(named) == 1 else f"a mapping of {shapes}"
             )
             raise CalibrationError(
                 f'Cannot score "{self.name}": its metric raised {type(error).__name__}: {error}. Call it with '
-                f"{description if len(named) == 1 else f'a mapping of {description}'} and the labels to see where.",
+                f"{outputs} and the labels to see where.",
                 details=repr(error),
             ) from error
         return Tally(self._check_number(value, first), broken=_count_nans(first))

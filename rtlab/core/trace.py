@@ -60,12 +60,8 @@ class Profile(Memoizable):
             RunError: they are of other engines, devices or settings, or one of them holds no samples.
         """
         error_prefix = "Cannot merge two profiles"
-        for what, mine, its in (
-            ("source", self.source, other.source),
-            ("device", self.device, other.device),
-            ("processor", self.processor, other.processor),
-        ):
-            if mine != its:
+        for what in ("source", "device", "processor"):
+            if (mine := getattr(self, what)) != (its := getattr(other, what)):
                 raise RunError(
                     f'{error_prefix}: one has {what} "{mine}", the other "{its}". Merge those of one engine, device '
                     "and number of threads."

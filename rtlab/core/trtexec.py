@@ -112,10 +112,7 @@ def format_size(nbytes: int) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """What trtexec makes of a size, in bytes; None where it refuses it.
-
-    It takes the number at the front, and the last letter as the unit.
-    """
+    """What trtexec makes of a size, in bytes, by its first number and last letter; None where it refuses it."""
     match = _SIZE.fullmatch(text)
     if match is None:
         return None
@@ -130,10 +127,7 @@ def find_misread_size(text: str) -> int | None:
 
 
 def check(text: str, *, release: Version | None = None) -> str:
-    """What is wrong with a flag as it is typed, and what to write; empty where nothing is.
-
-    A flag without its value, as a sentence names it, is right.
-    """
+    """What is wrong with a flag as it is typed, and what to write; empty for a right one, or one without its value."""
     name, equals, value = text.removeprefix("--").partition("=")
     definition = FLAGS.get(name)
     if definition is None:

@@ -66,11 +66,8 @@ def mcnemar(first_only: int, second_only: int) -> float:
     """Exact McNemar test: two-sided binomial p-value of ``first_only`` among those that differ; 1 for none."""
     from scipy import stats
 
-    return (
-        float(stats.binomtest(first_only, first_only + second_only).pvalue)
-        if first_only + second_only
-        else 1.0
-    )
+    differing = first_only + second_only
+    return float(stats.binomtest(first_only, differing).pvalue) if differing else 1.0
 
 
 def paired_shares(first_only: int, second_only: int, samples: int) -> Interval:
@@ -98,10 +95,7 @@ def interval(tally: Tally) -> Interval | None:
 
 
 def compare_paired(first: Tally, second: Tally) -> PairedDifference | None:
-    """The second score minus the first, on the samples that both were counted on; None where they are not the same.
-
-    Where one of them was stopped earlier, the first samples are compared that both have.
-    """
+    """The second score minus the first, on the first samples that both were counted on; None where there are none."""
     if first.amounts is None or second.amounts is None or first.weights is None or second.weights is None:
         return _compare_resampled(first, second)
     count = min(len(first.amounts), len(second.amounts))
@@ -112,16 +106,9 @@ def compare_paired(first: Tally, second: Tally) -> PairedDifference | None:
     if first.hits and second.hits:
         first_only, second_only = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
         difference = 100.0 * (second_only - first_only) / count
-        if second.picked:
-            return PairedDifference(difference, None, count, first_only, second_only)
-        return PairedDifference(
-            difference,
-            paired_shares(first_only, second_only, count),
-            count,
-            first_only,
-            second_only,
-            mcnemar(first_only, second_only),
-        )
+        bounds = None if second.picked else paired_shares(first_only, second_only, count)
+        p = None if second.picked else mcnemar(first_only, second_only)
+        return PairedDifference(difference, bounds, count, first_only, second_only, p)
     difference = apply_link(second.link, b.sum() / w.sum()) - apply_link(first.link, a.sum() / v.sum())
     bounds = None if second.picked else _bootstrap(second.link, b, w, a, v)
     return PairedDifference(float(difference), bounds, count)
@@ -143,10 +130,7 @@ def _percentiles(draws: NDArray[np.float64]) -> Interval:
 
 
 def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
-    """BCa bootstrap (Efron 1987) of a score, or of the difference to a second one, over samples drawn anew.
-
-    ``columns`` are amounts and weights, and those of the score that is taken away.
-    """
+    """BCa bootstrap (Efron 1987) of a score, or of a difference; ``columns`` are amounts and weights of one or two."""
     from scipy import stats
 
     def score(*resamples: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:
@@ -163,27 +147,23 @@ def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
     estimate = float(score(*columns))
     if not math.isfinite(estimate):
         return None
-    if all(_is_constant(a, w) for a, w in zip(columns[::2], columns[1::2], strict=True)):
+    # Every draw gives the same.
+    if all(np.ptp(column) == 0 for column in columns):
         return Interval(estimate, estimate, "bootstrap, all samples alike")
     for method, title in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            bounds = stats.bootstrap(
-                columns,
-                score,
-                paired=True,
-                vectorized=True,
-                n_resamples=_RESAMPLES,
-                batch=_BATCH,
-                confidence_level=_LEVEL,
-                method=method,
-                random_state=np.random.default_rng(_SEED),
-            ).confidence_interval
+            settings = {
+                "n_resamples": _RESAMPLES,
+                "batch": _BATCH,
+                "confidence_level": _LEVEL,
+                "method": method,
+            }
+            rng = np.random.default_rng(_SEED)
+            draws = stats.bootstrap(
+                columns, score, paired=True, vectorized=True, random_state=rng, **settings
+            )
+        bounds = draws.confidence_interval
         if math.isfinite(bounds.low) and math.isfinite(bounds.high):
             return Interval(float(bounds.low), float(bounds.high), f"{title}, {_RESAMPLES} draws")
     return None
-
-
-def _is_constant(amounts: NDArray[np.float64], weights: NDArray[np.float64]) -> bool:
-    """Whether every draw gives the same."""
-    return bool(np.ptp(amounts) == 0 and np.ptp(weights) == 0)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from rtlab.core.engine import Engine
-from rtlab.relation.fused_groups import join_fused
 from rtlab.relation.grouping import EngineSide, Grouping, Reason, group_alike
 from rtlab.relation.similarity import PRODUCTS, Shape, Signature, sizes
 
@@ -26,6 +25,10 @@ _SMALL, _WINDOW, _WIDEST = 2048, 12, 192
 _ALONE, _LIKE, _ELSEWHERE, _NEAR, _PARTS = 5, 2, 1, 4, 3
 #: Layers that may be the parts of one.
 _MOST_PARTS = 3
+#: Steps that a compiler fuses into what writes their input.
+_FOLLOWERS = frozenset(
+    {"pointwise", "scale", "normalization", "kernel", "pooling", "slice", "softmax", "shuffle"}
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,15 +120,12 @@ class _Aligner(Grouping):
         self._extend()
         self._match_gaps()
         if self.may is None:
-            join_fused(self)
+            _join_fused(self)
 
     def _match_unique(
         self, first: Iterable[int], second: Iterable[int], *, only_remaining: bool = False
     ) -> None:
-        """Pairs of what each engine has once: what multiplies, by kind, kernel and shapes.
-
-        Of what is ``only_remaining``, other kinds too, where the layers before are not known to differ.
-        """
+        """Pairs of what each engine has once: products first; ``only_remaining``, other kinds with the same writers."""
         once = []
         for side, among in zip(self.sides, (first, second), strict=True):
             free = side.free(among)
@@ -162,13 +162,7 @@ class _Aligner(Grouping):
         *,
         closely: bool = False,
     ) -> None:
-        """Pairs among the neighbours of one group: alike in what they do, then in what their next neighbours do.
-
-        Args:
-            near: Neighbours in both engines.
-            further: The next neighbours of every layer.
-            closely: Whether the next neighbours have to be alike at once.
-        """
+        """Pairs among the neighbours of one group: alike in what they do, then in their own neighbours."""
         one, two = self.sides
         for next_too in (True,) if closely else (False, True):
             mine, theirs = (
@@ -256,10 +250,7 @@ class _Aligner(Grouping):
     def _align_gap(
         self, first: Sequence[int], second: Sequence[int], cut: Sequence[bool]
     ) -> list[tuple[list[int], list[int]]]:
-        """Pairs, and parts with their whole, in one order and at least cost (Needleman and Wunsch's recurrence).
-
-        Where more of an engine follows, the last of the other may have their like there, and cost nothing alone.
-        """
+        """Pairs, and parts with their whole, at least cost (Needleman-Wunsch); ends are free where ``cut``."""
         wide = len(second) + 1
         pairs = self._compute_costs(first, second)
         chains = [s.chains(run) for s, run in zip(self.sides, (first, second), strict=True)]
@@ -325,18 +316,14 @@ class _Aligner(Grouping):
     def _compute_kind_cost(self, key: tuple[int, int]) -> int | None:
         """What two kinds of work cost as a pair, wherever they stand."""
         a, b = (self.signs[k] for k in key)
-        cost = self.likeness[key] = (
-            0 if a == b else _LIKE if a.is_like(b) else _NEAR if a.is_near(b) else None
-        )
+        cost = 0 if a == b else _LIKE if a.is_like(b) else _NEAR if a.is_near(b) else None
+        self.likeness[key] = cost
         return cost
 
     def _spans(
         self, number: int, run: Sequence[int], chains: Sequence[int]
     ) -> tuple[list[int], list[Collection[int]]]:
-        """Numbers of what stands at both ends: of each layer of a row, and of all chains that end with it.
-
-        A layer and its parts have one number; few others have.
-        """
+        """Numbers for the shapes at both ends: of each layer of a row, and of all chains that end with it."""
         signs, numbers = self.sides[number].signs, self.spans
         layer_ends: list[int] = []
         joint: list[Collection[int]] = []
@@ -349,12 +336,7 @@ class _Aligner(Grouping):
         return layer_ends, joint
 
     def _iter_parts(
-        self,
-        first: Sequence[int],
-        second: Sequence[int],
-        row: int,
-        col: int,
-        chains: Sequence[Sequence[int]],
+        self, first: Sequence[int], second: Sequence[int], row: int, col: int, chains: Sequence[Sequence[int]]
     ) -> Iterator[tuple[int, int]]:
         """How the first ``row`` and ``col`` layers can end with the parts of one layer."""
         i, j = first[row - 1], second[col - 1]
@@ -368,10 +350,9 @@ class _Aligner(Grouping):
         """Whether a chain of layers of one engine reads and writes what one layer of the other does."""
         side, other = self.sides[number], self.sides[1 - number]
         key = (other.sorts[target], *[side.sorts[p] for p in parts])
-        is_match = self.wholes.get(key)
-        if is_match is None:
-            is_match = self.wholes[key] = _can_be_parts([self.signs[k] for k in key[1:]], self.signs[key[0]])
-        return is_match
+        if key not in self.wholes:
+            self.wholes[key] = _can_be_parts([self.signs[k] for k in key[1:]], self.signs[key[0]])
+        return self.wholes[key]
 
 
 def _run(side: EngineSide, row: Sequence[int]) -> list[int]:
@@ -411,3 +392,122 @@ def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int
         subsequence.append(pairs[n])
         n = back[n]
     return subsequence[::-1]
+
+
+def _join_fused(grouping: Grouping) -> None:
+    """Put what is in no group into one, where the other engine runs it as a part of another layer."""
+    for number in (0, 1):
+        _join_widened(grouping, number)
+    _join_between(grouping)
+    for number in (0, 1):
+        _join_followers(grouping, number)
+    _join_quantizers(grouping)
+
+
+def _join_widened(grouping: Grouping, number: int) -> None:
+    """Convolutions of one input that the other engine runs as one wider convolution."""
+    side, other = grouping.sides[number], grouping.sides[1 - number]
+    siblings: defaultdict[object, list[int]] = defaultdict(list)
+    for i in side.free(side.mains):
+        s = side.signs[i]
+        if s.kind in PRODUCTS and s.is_complete and s.groups == 1 and s.writes:
+            siblings[s.kernel, s.stride, s.reads, s.writes[1:], side.source[i]].append(i)
+    wide: defaultdict[Signature, list[int]] = defaultdict(list)
+    for j in other.free(other.mains):
+        wide[other.signs[j]].append(j)
+    for parts in siblings.values():
+        shapes = [w for w in (side.signs[p].writes for p in parts) if w]
+        total_shape = (sum(w[0] for w in shapes), *shapes[0][1:])
+        wholes = other.free(wide[dataclasses.replace(side.signs[parts[0]], writes=total_shape)])
+        if len(parts) > 1 and len(wholes) == 1:
+            grouping.join(*((parts, wholes) if number == 0 else (wholes, parts)), reason="fused")
+
+
+def _join_between(grouping: Grouping) -> None:
+    """What is left on both sides between the same layers is one group: regions, steps that were cut otherwise."""
+    one, two = (_collect_runs(side) for side in grouping.sides)
+    for key, mine in one.items():
+        theirs = two.get(key, [])
+        if len(mine) == len(theirs) == 1 and _have_same_ends(grouping, mine[0], theirs[0]):
+            grouping.join(mine[0], theirs[0], "fused")
+
+
+def _collect_runs(side: EngineSide) -> dict[tuple[frozenset[int], frozenset[int]], list[list[int]]]:
+    """The layers without a group that read from each other, by the groups before and behind them."""
+    free = dict.fromkeys(side.free(side.mains))
+    runs: dict[tuple[frozenset[int], frozenset[int]], list[list[int]]] = {}
+    while free:
+        run = [next(iter(free))]
+        del free[run[0]]
+        todo = deque(run)
+        while todo:
+            i = todo.popleft()
+            near = sorted(n for n in side.before[i] | side.after[i] if n in free)
+            for n in near:
+                del free[n]
+            run += near
+            todo += near
+        members = {*run}
+        before = side.labels(n for i in run for n in side.before[i] if n not in members)
+        after = side.labels(n for i in run for n in side.after[i] if n not in members)
+        if before and after:
+            runs.setdefault((before, after), []).append(sorted(run))
+    return runs
+
+
+def _have_same_ends(grouping: Grouping, first: list[int], second: list[int]) -> bool:
+    """Whether two runs read and write the same shapes, as far as is known, and do not multiply differently."""
+    one, two = ([s.signs[i] for i in run] for s, run in zip(grouping.sides, (first, second), strict=True))
+    if any(s.kind == "region" for s in (*one, *two)):
+        return True
+    for mine, theirs in ((one, two), (two, one)):
+        if any(s.kind in PRODUCTS for s in mine) and (
+            any(s.kind in PRODUCTS for s in theirs) or not any(s.kind == "kernel" for s in theirs)
+        ):
+            return False
+    ends = ((one[0].reads, two[0].reads), (one[-1].writes, two[-1].writes))
+    return all(a is None or b is None or sizes(a) == sizes(b) for a, b in ends)
+
+
+def _join_followers(grouping: Grouping, number: int) -> None:
+    """What the other engine has no step for joins the group of its writer, or of its reader."""
+    side = grouping.sides[number]
+    for i in side.free(side.mains):
+        sign = side.signs[i]
+        if sign.kind not in _FOLLOWERS:
+            continue
+        group = _find_group(grouping, number, side.before[i], sign.writes, writes=True)
+        if group is None:
+            group = _find_group(grouping, number, side.after[i], sign.reads, writes=False)
+        if group is not None:
+            grouping.widen(group, number, i)
+
+
+def _find_group(
+    grouping: Grouping, number: int, near: frozenset[int], shape: Shape | None, *, writes: bool
+) -> int | None:
+    """The group of a neighbour in whose other half a layer writes, or reads, this shape."""
+    side, other = grouping.sides[number], grouping.sides[1 - number]
+    for n in sorted(near):
+        group = side.group[n] if n >= 0 else None
+        if group is None or shape is None:
+            continue
+        signs = [other.signs[j] for j in grouping.groups[group][1 - number]]
+        if any(s.writes == shape if writes else sizes(s.reads) == sizes(shape) for s in signs):
+            return group
+    return None
+
+
+def _join_quantizers(grouping: Grouping) -> None:
+    """Steps that quantize are pairs where they stand between the same layers."""
+    places: list[defaultdict[object, list[int]]] = []
+    for side in grouping.sides:
+        mine: defaultdict[object, list[int]] = defaultdict(list)
+        for i in side.free(i for i, converts in enumerate(side.converts) if converts):
+            between = side.labels(side.before[i]), side.labels(side.after[i])
+            mine[between, side.signs[i].writes, side.layers[i].writes].append(i)
+        places.append(mine)
+    for place, first in places[0].items():
+        for i, j in zip(first, places[1].get(place, ()), strict=False):
+            if grouping.free(i, j):
+                grouping.join([i], [j], "neighbours")

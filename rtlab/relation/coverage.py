@@ -31,13 +31,7 @@ class Coverage:
 
 
 def coverage(mapping: Mapping, model: Model, engine: Engine) -> Coverage:
-    """Count what a mapping explains.
-
-    Args:
-        mapping: Of ``model`` and ``engine``, as ``relate`` makes it.
-        model: The source model.
-        engine: The engine.
-    """
+    """Count what a mapping explains, as ``relate`` makes it of this model and engine."""
     computing = {p.layer for p in mapping.pairs if p.role not in SERVING}
     serving = {p.layer for p in mapping.pairs} - computing
     return Coverage(

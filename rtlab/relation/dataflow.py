@@ -57,12 +57,8 @@ def work(layer: Layer) -> Work:
     if layer.kind in _CONTROL:
         return "control"
     if layer.kind == "kgen":
-        kernel_info = kernel(layer)
-        return (
-            "reformat"
-            if kernel_info and kernel_info.is_complete and _MOVES.issuperset(kernel_info.operations)
-            else "kernel"
-        )
+        name = kernel(layer)
+        return "reformat" if name and name.is_complete and _MOVES.issuperset(name.operations) else "kernel"
     if layer.attributes.get("Origin") == "QDQ":
         return "quantization"
     kind = _classify_label(f"{layer.kind} {layer.attributes.get('ParameterType') or ''}")
@@ -115,11 +111,8 @@ class Dataflow:
         """Whether a tensor that a layer reads comes from outside the engine, perhaps through steps that only move."""
         visited = set[str]()
         while (writer := self.writer(layer, tensor)) is not None:
-            if (
-                writer.id in visited
-                or not writer.inputs
-                or self.works[writer.id] not in MOVES | {"quantization"}
-            ):
+            moves_on = self.works[writer.id] in MOVES | {"quantization"} and writer.inputs
+            if writer.id in visited or not moves_on:
                 return False
             visited.add(writer.id)
             layer, tensor = writer, writer.inputs[0]
@@ -148,18 +141,11 @@ class Dataflow:
     def before(self, layer: Layer, *, through: frozenset[Work] = frozenset({"none"})) -> Iterator[Layer]:
         """The layers whose outputs a layer reads, seen through steps that do one of ``through``."""
         for tensor in layer.inputs:
-            at, read = layer, tensor
             visited = set[str]()
-            writer = self.writer(at, read)
-            while (
-                writer is not None
-                and self.works[writer.id] in through
-                and writer.inputs
-                and writer.id not in visited
-            ):
+            writer = self.writer(layer, tensor)
+            while writer and self.works[writer.id] in through and writer.inputs and writer.id not in visited:
                 visited.add(writer.id)
-                at, read = writer, writer.inputs[0]
-                writer = self.writer(at, read)
+                writer = self.writer(writer, writer.inputs[0])
             if writer is not None:
                 yield writer
 

@@ -82,12 +82,12 @@ class Flow:
         done: set[str] = set()
         constant_keys: set[Key] = set(self._stored_values)
         for node in self.model.nodes:
-            is_constant = node.inputs and constant_keys.issuperset(self.inputs(node))
-            if (
-                is_constant
+            is_constant = (
+                (node.inputs and constant_keys.issuperset(self.inputs(node)))
                 or node.op == "Constant"
                 or (node.op in _SHAPE_SOURCES and self._has_fixed_size(node))
-            ):
+            )
+            if is_constant:
                 done.add(node.id)
                 constant_keys.update(self._list_last_outputs(node))
         return done
@@ -111,14 +111,11 @@ class Flow:
         """Whether a node takes one element along an axis, at a place that is constant: that is where it lies."""
         if node.op != "Gather" or len(node.inputs) < 2:
             return False
-        index = self.inputs(node)[1]
-        index_value = self.model.values.get(node.inputs[1])
-        if index_value is None or index_value.shape not in {(), (1,)}:
+        index, value = self.inputs(node)[1], self.model.values.get(node.inputs[1])
+        if value is None or value.shape not in {(), (1,)}:
             return False
-        index_producer = self.producer.get(index)
-        return index in self._stored_values or (
-            index_producer is not None and index_producer.id in folded_ids
-        )
+        producer = self.producer.get(index)
+        return index in self._stored_values or (producer is not None and producer.id in folded_ids)
 
     def between(self, first: Node, last: Node, closed_ids: Container[str] = ()) -> list[Node]:
         """The nodes on the paths from one node to another, both included, in graph order; empty when there is none.
@@ -127,22 +124,12 @@ class Flow:
         does not lead through the nodes whose ids are in ``closed_ids``.
         """
 
-        def reach(node: Node, step: Callable[[Node], Iterable[Node]]) -> dict[str, Node]:
-            visited: dict[str, Node] = {node.id: node}
-            todo = [node]
-            while todo:
-                for neighbour in step(todo.pop()):
-                    inside = neighbour.id not in closed_ids or neighbour is first or neighbour is last
-                    if (
-                        inside
-                        and neighbour.id not in visited
-                        and first.index <= neighbour.index <= last.index
-                    ):
-                        visited[neighbour.id] = neighbour
-                        todo.append(neighbour)
-            return visited
+        def inside(node: Node) -> bool:
+            return first.index <= node.index <= last.index and (
+                node.id not in closed_ids or node is first or node is last
+            )
 
-        down, up = reach(first, self.readers), reach(last, self.writers)
+        down, up = reach(first, self.readers, inside), reach(last, self.writers, inside)
         return sorted((n for i, n in down.items() if i in up), key=lambda n: n.index)
 
     @functools.cached_property
@@ -207,6 +194,20 @@ class Flow:
                 todo += by_owner.pop(node.id, ())
                 todo += by_owner.pop(f"function {node.op}", ())
         return visited
+
+
+def reach(
+    node: Node, step: Callable[[Node], Iterable[Node]], inside: Callable[[Node], bool] | None = None
+) -> dict[str, Node]:
+    """A node and all that steps lead to from it, by id; only through those that are ``inside``."""
+    visited = {node.id: node}
+    todo = [node]
+    while todo:
+        for other in step(todo.pop()):
+            if other.id not in visited and (inside is None or inside(other)):
+                visited[other.id] = other
+                todo.append(other)
+    return visited
 
 
 def _list_value_keys(node: Node, names: tuple[str, ...]) -> Sequence[Key]:

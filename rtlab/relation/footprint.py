@@ -53,10 +53,7 @@ def nbytes(dtype: str, shape: Sequence[int | str | None] | None) -> int | None:
 
 
 def of_nodes(model: Model) -> dict[str, Footprint]:
-    """Estimates by place (``Model.places``), at the shapes that ``Model.sizes`` gives.
-
-    A node with an output of unknown shape or type is left out, and so is a constant, which no run computes.
-    """
+    """Estimates by place, at the shapes of ``Model.sizes``; no constants, no nodes with an output of unknown size."""
     model_sizes = model.sizes()
 
     # Shapes and types repeat from node to node.
@@ -77,10 +74,7 @@ def of_nodes(model: Model) -> dict[str, Footprint]:
 
 
 def of_layers(engine: Engine, built: Model) -> dict[str, Footprint]:
-    """By layer id: as reported where every output has an allocation, otherwise estimated.
-
-    Where the compiler left a dimension open, the shape is that of the built model's value of this name.
-    """
+    """By layer id: as reported where every output has an allocation, else estimated, with sizes of the built model."""
     reported_bytes = {a.value: a.nbytes for a in engine.allocations if a.origin == "reported"}
     model_sizes = built.sizes()
 

@@ -50,10 +50,7 @@ class EngineSide:
         self.group: list[int | None] = [None] * len(self.layers)
 
     def _mark_unbranched(self) -> list[bool]:
-        """Whether no other layer is before and behind a layer at once: branches run in any order.
-
-        Connections that skip many layers are none of a branch.
-        """
+        """Whether no other layer is before and behind a layer at once; connections that skip many do not count."""
         furthest, lone_flags = -1, []
         for i, readers in enumerate(self.after):
             lone_flags.append(furthest <= i)
@@ -75,11 +72,7 @@ class EngineSide:
             for tensor in layer.inputs:
                 positions = writers.of(place, tensor)
                 # What a loop carries to its next turn is written later.
-                earlier = (
-                    positions
-                    if not positions or positions[-1] < place
-                    else tuple([w for w in positions if w < place])
-                )
+                earlier = tuple([w for w in positions if w < place])
                 reads[-1].append(earlier or ((_ENTRY,) if tensor.name in entries else ()))
                 for w in earlier:
                     read_by[w].append(place)
@@ -134,10 +127,7 @@ class EngineSide:
 
 
 class Grouping:
-    """The groups of layers of two engines, as they are found: the numbers of layers of both, and the reason.
-
-    ``signs`` are all signatures by their numbers.
-    """
+    """The groups of layers of two engines as they are found, with the reason of each; ``signs`` by their numbers."""
 
     def __init__(
         self,

@@ -119,7 +119,8 @@ def layer_works(
     Raises:
         ModelError: a dimension has no size, or the model's batch is fixed.
     """
-    return _Layers(engine, mapping, model, batch).result()
+    counter = _Layers(engine, mapping, model, batch)
+    return {layer.id: counter.count(layer) for layer in engine.layers}
 
 
 def batch_of(engine: Engine, model: Model) -> int:
@@ -146,19 +147,14 @@ class _Layers:
         }
         if batch is not None:
             input_shapes = {k: (batch, *v[1:]) for k, v in input_shapes.items()}
-        self.nodes = (
-            works(model, batch=None if input_shapes else batch, shapes=input_shapes) if model.nodes else {}
-        )
-        self.sizes = model.sizes(batch=None if input_shapes else batch, shapes=input_shapes)
+        batch = None if input_shapes else batch
+        self.nodes = works(model, batch=batch, shapes=input_shapes) if model.nodes else {}
+        self.sizes = model.sizes(batch=batch, shapes=input_shapes)
         self.kinds = {layer.id: kind_of(layer) for layer in engine.layers}
         self.shares = self._share_nodes(map_to_places(mapping, model))
-        self.tensor_names = {t.name for layer in engine.layers for t in layer.outputs} | {
-            t.name for t in engine.inputs
-        }
+        self.tensor_names = {t.name for layer in engine.layers for t in layer.outputs}
+        self.tensor_names |= {t.name for t in engine.inputs}
         self.values = _map_aliases(engine)
-
-    def result(self) -> dict[str, LayerWork]:
-        return {layer.id: self._count_layer(layer) for layer in self.engine.layers}
 
     def _share_nodes(self, mapping: NodeMapping) -> Mapping[str, list[tuple[NodeWork, int]]]:
         """What each layer runs: the work of a node, and among how many layers it is divided."""
@@ -181,12 +177,12 @@ class _Layers:
             tries = [[i for i in layers if kinds[i] in k] for k in (_PRODUCTS, _BLOCKS)] + tries
         return next((t for t in tries if t), layers)
 
-    def _count_layer(self, layer: Layer) -> LayerWork:
+    def count(self, layer: Layer) -> LayerWork:
         kind = self.kinds[layer.id]
         if kind in _STILL:
             return LayerWork(layer.id, 0, 0, 0, 0, still=True)
-        reads = [(t.name, self._bytes(t, layer)) for t in _deduplicate(layer.inputs)]
-        writes = [(t.name, self._bytes(t, layer)) for t in _deduplicate(layer.outputs)]
+        reads = [(t.name, self._bytes(t)) for t in _deduplicate(layer.inputs)]
+        writes = [(t.name, self._bytes(t)) for t in _deduplicate(layer.outputs)]
         weights = self._weights(layer)
         macs, flops, note = self._count_operations(layer, kind, self.shares.get(layer.id, []))
         product = self._find_product(layer, kind)
@@ -210,14 +206,10 @@ class _Layers:
             matrix=matrix,
             product=product,
             tabled=kind == "scale" or layer.kind == "Scale",
-            scattered=kind in MOVES | {"quantization"} and self._has_few_channels(layer),
+            scattered=kind in MOVES | {"quantization"}
+            and any(s and len(s) == 4 and s[1] < _FEW for s in (self._shape(t) for t in layer.outputs)),
             note=note,
         )
-
-    def _has_few_channels(self, layer: Layer) -> bool:
-        """Whether it writes a picture of few channels."""
-        shapes = (self._shape(t, layer) for t in layer.outputs)
-        return any(s is not None and len(s) == 4 and s[1] < _FEW for s in shapes)
 
     def _count_operations(
         self, layer: Layer, kind: Kind, parts: list[tuple[NodeWork, int]]
@@ -231,7 +223,7 @@ class _Layers:
                 f"Work of a node that {most} layers run, divided evenly among them." if most > 1 else "",
             )
         note = next((w.note for w, _ in parts if w.flops is None), "")
-        out = math.prod(self._shape(layer.outputs[0], layer) or (0,)) if layer.outputs else 0
+        out = math.prod(self._shape(layer.outputs[0]) or (0,)) if layer.outputs else 0
         window = layer.attributes.get("WindowSize")
         if kind in MOVES or kind in {"slice", "concat", "gather"}:
             return 0, 0, ""
@@ -246,10 +238,10 @@ class _Layers:
     def _find_product(self, layer: Layer, kind: Kind) -> Product | None:
         """What the parameters of a convolution or the shapes of a matrix product tell, with the tile of its kernel."""
         product = self._product_from_attributes(layer, kind)
-        tile = _TILE.search(layer.tactic.lower()) if product else None
-        return (
-            dataclasses.replace(product, tile=(int(tile[1]), int(tile[2]))) if product and tile else product
-        )
+        tile = _TILE.search(layer.tactic.lower())
+        if product is None or tile is None:
+            return product
+        return dataclasses.replace(product, tile=(int(tile[1]), int(tile[2])))
 
     def _product_from_attributes(self, layer: Layer, kind: Kind) -> Product | None:
         attributes = layer.attributes
@@ -266,21 +258,17 @@ class _Layers:
     def _conv_product(
         self, layer: Layer, kernel: list[int], columns: int, groups: int, prefix: str
     ) -> Product | None:
-        source, target = self._shape(layer.inputs[0], layer), self._shape(layer.outputs[0], layer)
+        source, target = self._shape(layer.inputs[0]), self._shape(layer.outputs[0])
         if not source or not target or len(source) < 3 or len(target) < 3:
             return None
         space = target[2:]
         if prefix:
             # What is written has passed a pool; the convolution's own extent follows from its input.
-            conv_params = [
-                layer.attributes.get(f"{prefix}{k}")
-                for k in ("PrePadding", "PostPadding", "Stride", "Dilation")
-            ]
-            if not all(
-                _are_counts(t, least=0) and len(t) == len(kernel) == len(source) - 2 for t in conv_params
-            ):
+            names = ("PrePadding", "PostPadding", "Stride", "Dilation")
+            numbers = [t for k in names if _are_counts(t := layer.attributes.get(f"{prefix}{k}"), least=0)]
+            if [len(t) for t in (*numbers, kernel)] != [len(source) - 2] * 5:
                 return None
-            before, after, stride, dilation = (t for t in conv_params if isinstance(t, list))
+            before, after, stride, dilation = numbers
             space = tuple(
                 max(0, (n + b + a - d * (k - 1) - 1) // max(1, s) + 1)
                 for n, b, a, s, d, k in zip(source[2:], before, after, stride, dilation, kernel, strict=True)
@@ -292,8 +280,8 @@ class _Layers:
 
     def _matmul_product(self, layer: Layer) -> Product | None:
         """Of two matrices that are read, however they lie, or of one and weights that are not shown."""
-        target = self._shape(layer.outputs[0], layer)
-        shapes = [s for t in layer.inputs[:2] if (s := self._shape(t, layer))]
+        target = self._shape(layer.outputs[0])
+        shapes = [s for t in layer.inputs[:2] if (s := self._shape(t))]
         if not target or len(target) < 2 or not shapes or not math.prod(target):
             return None
         rows, columns, stack = target[-2], target[-1], math.prod(target[:-2])
@@ -310,29 +298,26 @@ class _Layers:
 
     def _product_from_macs(self, layer: Layer, macs: int) -> Product | None:
         """A product of as much work with the rows and columns of the output, where the nodes alone tell it."""
-        shape = self._shape(layer.outputs[0], layer)
+        shape = self._shape(layer.outputs[0])
         if not shape or not math.prod(shape):
             return None
         size = math.prod(shape)
         channels = shape[1] if len(shape) > 3 else shape[-1]
         return Product(size // channels, channels, max(1, macs // size))
 
-    def _shape(self, tensor: Tensor, layer: Layer) -> tuple[int, ...] | None:
+    def _shape(self, tensor: Tensor) -> tuple[int, ...] | None:
         """The sizes of a tensor at the batch that is asked for; None where they are not known, or cannot be."""
-        shape = self._resolve_shape(tensor, layer)
+        shape = self._resolve_shape(tensor)
         return None if shape is not None and math.prod(shape) >= SIZE_LIMIT else shape
 
-    def _resolve_shape(self, tensor: Tensor, layer: Layer) -> tuple[int, ...] | None:
+    def _resolve_shape(self, tensor: Tensor) -> tuple[int, ...] | None:
         shape = tensor.shape
         if shape is not None and min(shape, default=0) >= 0:
-            return (
-                (self.batch, *shape[1:])
-                if self._scales_with_batch(tensor) and shape[:1] == (self.built,)
-                else shape
-            )
+            scales = self._scales_with_batch(tensor) and shape[:1] == (self.built,)
+            return (self.batch, *shape[1:]) if scales else shape
         other = self.values.get(tensor.name)
         if shape is None and isinstance(other, Tensor):
-            return self._resolve_shape(other, layer)
+            return self._resolve_shape(other)
         if (model_shape := self.sizes.get(other if isinstance(other, str) else tensor.name)) is not None:
             return model_shape
         if shape is not None and shape[:1] == (-1,) and min(shape[1:], default=0) >= 0:
@@ -342,8 +327,8 @@ class _Layers:
     def _scales_with_batch(self, tensor: Tensor) -> bool:
         return self.batch != self.built and tensor.name in self.tensor_names
 
-    def _bytes(self, tensor: Tensor, layer: Layer) -> int | None:
-        shape = self._shape(tensor, layer)
+    def _bytes(self, tensor: Tensor) -> int | None:
+        shape = self._shape(tensor)
         dtype = tensor.dtype
         if not dtype and shape is not None:
             other = self.values.get(tensor.name)
@@ -377,10 +362,7 @@ class _Layers:
 
 
 def _count_pointwise(layer: Layer) -> int | None:
-    """Operations per element that a generated kernel's name tells, None where it sums over something or tells none.
-
-    Such a kernel may quantize, or add the bias, for a node whose own work another layer does.
-    """
+    """Operations per element by a generated kernel's name; None where it sums over something or names none."""
     match = _GENERATED.match(layer.name)
     words = _WORD.findall(match[1]) if match else []
     if not words or _SUMMING & set(words):

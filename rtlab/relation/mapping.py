@@ -51,10 +51,8 @@ class Mapping:
     missing: tuple[Missing, ...]
 
     def __repr__(self) -> str:
-        unknown = sum(m.reason == "unknown" for m in self.missing)
-        return (
-            f"<Mapping {len(self._by_node)} nodes in layers, {len(self.missing)} without, {unknown} unknown>"
-        )
+        nodes, unknown = len(self._by_node), sum(m.reason == "unknown" for m in self.missing)
+        return f"<Mapping {nodes} nodes in layers, {len(self.missing)} without, {unknown} unknown>"
 
     @functools.cached_property
     def _by_node(self) -> MappingType[str, tuple[Pair, ...]]:

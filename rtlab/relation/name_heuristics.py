@@ -39,10 +39,7 @@ def has_only_name(layer: Layer) -> bool:
 
 
 def infer_work(layer: Layer) -> str:
-    """What the name of a layer tells of its work, such as "convolution"; empty where it tells nothing.
-
-    Empty too where more than the name is told, which says it better.
-    """
+    """The work of a layer of which only the name is known, such as "convolution"; empty where nothing tells."""
     if not has_only_name(layer):
         return ""
     if COPY.match(layer.name) or layer.name.endswith(" copy"):

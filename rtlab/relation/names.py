@@ -92,10 +92,7 @@ def _strip_wrappers(word: str, node_names: Container[str]) -> str:
 
 
 def operator(word: str) -> str:
-    """What a word says of the operation, if anything: its kind in Torch-TensorRT's form, else the end of a path.
-
-    Numbers that exporters append are left out, and so are words that cannot be an operator, such as those with dots.
-    """
+    """The operation in a word: its kind in Torch-TensorRT's form, else the end of a path; empty where there is none."""
     if torch := _TORCH.fullmatch(word):
         return torch[1]
     end = _COUNTED.sub("", _SUFFIX.sub("", word).rpartition("/")[2]).strip("_").removeprefix("node_")
@@ -157,12 +154,7 @@ class Names:
                 yield named_nodes
 
     def find_regions(self, name: str, mapped_ids: Container[str]) -> Iterator[NamedNodes]:
-        """The nodes between the ends of each region in a layer's name.
-
-        Args:
-            name: Of a layer.
-            mapped_ids: Ids of nodes that are known to be in a layer, so that no way leads through them.
-        """
+        """The nodes between the ends of each region in a layer's name; no way leads through ``mapped_ids``."""
         if _REGION not in name or name in self._exact or COPY.match(name):
             return
         for word in words(name, self, longest=self._longest):

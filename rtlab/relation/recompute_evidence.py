@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -12,7 +12,7 @@ from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.sizes import Sizes
 from rtlab.core.value import shape_text
-from rtlab.relation.flow import VIEWS, Flow, Reason
+from rtlab.relation.flow import VIEWS, Flow, Reason, reach
 from rtlab.relation.writers import Writers
 
 #: Views that give all the numbers they read, and numbers of the same type.
@@ -40,10 +40,7 @@ class RecomputeEvidence:
     def readers(
         self, node: Node, reasons: Mapping[str, Reason], mapped_ids: Container[str]
     ) -> dict[str, Node] | None:
-        """The nodes in layers that compute with what a node writes, by id; what only reshapes is looked through.
-
-        None where there may be others: a reader without a layer, an output of the model, a body that reads it.
-        """
+        """The nodes in layers that compute with what a node writes, through reshapes; None where others may."""
         outputs = set(self._model.outputs)
         reader_nodes: dict[str, Node] = {}
         todo = [node]
@@ -54,23 +51,17 @@ class RecomputeEvidence:
             for reader in self._flow.readers(at):
                 if reader.id in reader_nodes or reasons.get(reader.id) in {"shape", "folded", "dead"}:
                     continue
-                if reader.id in mapped_ids and reader.op not in _MOVABLE and not reader.scope:
+                mapped, is_view = reader.id in mapped_ids, reasons.get(reader.id) == "view"
+                if mapped and reader.op not in _MOVABLE and not reader.scope:
                     reader_nodes[reader.id] = reader
-                elif (
-                    reader.id not in mapped_ids
-                    and reasons.get(reader.id) == "view"
-                    and reader.op in _LOSSLESS_VIEWS
-                ):
+                elif not mapped and is_view and reader.op in _LOSSLESS_VIEWS:
                     todo.append(reader)
                 else:
                     return None
         return reader_nodes
 
     def before(self, node: Node, layer: Layer, alone: Mapping[str, AbstractSet[str]]) -> tuple[Tensor, ...]:
-        """What a layer reads that depends on what ``node`` depends on; none where one of it can hold what that writes.
-
-        ``alone`` has by layer the nodes that no other layer works for.
-        """
+        """What a layer reads that depends on what ``node`` does; none where one of it can hold what that writes."""
         position = self._position[layer.id]
         carriers = self._collect_carriers(node, position, alone)
         read = tuple({t.name: t for t in layer.inputs if self._carries(position, t, carriers)}.values())
@@ -100,12 +91,11 @@ class RecomputeEvidence:
 
         A layer that ends in a node behind this one has nothing more to give to it.
         """
-        ancestors = self._reach(node, self._flow.writers)
-        descendants = self._reach(node, self._flow.readers)
-        nodes = (node, *ancestors.values())
-        carriers: set[object] = {
-            k for n in nodes for k in self._flow.inputs(n) if k not in self._flow.producer
-        }
+        ancestors = reach(node, self._flow.writers)
+        descendants = reach(node, self._flow.readers)
+        del descendants[node.id]
+        read = {k for n in ancestors.values() for k in self._flow.inputs(n)}
+        carriers: set[object] = {k for k in read if k not in self._flow.producer}
         for position, layer in enumerate(self._engine.layers[:end]):
             last = [n for i in alone.get(layer.id, ()) if (n := descendants.get(i)) and n.op not in _MOVABLE]
             if last and len({t.name for t in layer.outputs}) == 1:
@@ -113,17 +103,6 @@ class RecomputeEvidence:
             if any(self._carries(position, t, carriers) for t in layer.inputs):
                 carriers.add(position)
         return carriers
-
-    @staticmethod
-    def _reach(node: Node, step: Callable[[Node], Iterable[Node]]) -> dict[str, Node]:
-        visited: dict[str, Node] = {}
-        todo = [node]
-        while todo:
-            for other in step(todo.pop()):
-                if other.id not in visited:
-                    visited[other.id] = other
-                    todo.append(other)
-        return visited
 
     def _can_hold(self, tensor: Tensor, node: Node) -> bool:
         """Whether a tensor can be what a node writes, perhaps in another type, layout or shape, repeated or padded."""

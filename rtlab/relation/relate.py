@@ -19,13 +19,12 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.relation.dataflow import moves, work
-from rtlab.relation.flow import VIEWS, Flow
+from rtlab.relation.flow import VIEWS, Flow, Key, Reason
 from rtlab.relation.kernel import kernel
 from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
 from rtlab.relation.names import Names
 from rtlab.relation.recompute_evidence import RecomputeEvidence, format_tensors
-from rtlab.relation.regions import Regions
-from rtlab.relation.rnn_steps import LayerFlow as Steps
+from rtlab.relation.rnn_steps import LayerFlow
 from rtlab.relation.roles import Roles
 
 #: Operators that fold into the weights or the epilogue of what produced their input.
@@ -48,10 +47,7 @@ _WORDS = {
 
 
 def relate(source: Model, built: Model, engine: Engine) -> Mapping:
-    """Relate the nodes of ``source`` to the layers of ``engine``, which was built from ``built``.
-
-    ``built`` is the prepared model; its nodes name their source through ``Node.origin``.
-    """
+    """Relate the nodes of ``source`` to the layers of ``engine``, built from ``built``, the prepared model."""
     return _MappingBuilder(source, built, engine).result()
 
 
@@ -77,7 +73,6 @@ class _MappingBuilder:
         self._map_declared()
         self._map_named()
         self._map_bounded()
-        missing: list[Missing] = []
         self._map_merged()
         self._map_inner_layers()
         # Epilogues follow their producer, so one sweep in graph order settles chains.
@@ -96,13 +91,10 @@ class _MappingBuilder:
         for node in unknown:
             self._map_comparison(node)
         self._map_recomputed(self._unknown(unknown))
-        for node in unmapped_nodes:
-            if node.id not in self.pairs:
-                reason = self.reasons.get(node.id, "unknown")
-                missing.append(Missing(node.id, reason, _WORDS[reason]))
-        return Mapping(
-            tuple(sorted(self._iter_with_roles(), key=lambda p: self.order[p.layer])), tuple(missing)
-        )
+        rest = [n.id for n in unmapped_nodes if n.id not in self.pairs]
+        missing = (Missing(i, r, _WORDS[r]) for i in rest for r in [self.reasons.get(i, "unknown")])
+        pairs = sorted(self._iter_with_roles(), key=lambda p: self.order[p.layer])
+        return Mapping(tuple(pairs), tuple(missing))
 
     def _unknown(self, nodes: Iterable[Node]) -> list[Node]:
         return [n for n in nodes if n.id not in self.pairs and n.id not in self.reasons]
@@ -156,9 +148,8 @@ class _MappingBuilder:
         silent = [layer for layer in self.engine.layers if not layer.origins]
         for layer in silent:
             for named_nodes in self.names.find_explicit(layer.name):
-                for node in (
-                    named_nodes.nodes if named_nodes.sure else self._choose_nodes(named_nodes.nodes, layer)
-                ):
+                nodes = named_nodes.nodes
+                for node in nodes if named_nodes.sure else self._choose_nodes(nodes, layer):
                     self._add_declared(node, layer, "inferred", named_nodes.note)
         for layer in silent:
             for named_nodes in self.names.find_regions(layer.name, self.declared_layers):
@@ -169,7 +160,7 @@ class _MappingBuilder:
     def _map_bounded(self) -> None:
         """Layers without labels, by the subgraph between the values that they read and write."""
         reasons = self.reasons if self.built is self.source else self.flow.reasons()
-        regions = Regions(self.built, self.flow, self.engine, reasons)
+        regions = _Regions(self.built, self.flow, self.engine, reasons)
         for layer in self.engine.layers:
             # A layer that moves data is no place for a node, unless its name tells one.
             if layer.origins or (moves(layer) and layer.id not in self.taken):
@@ -224,12 +215,10 @@ class _MappingBuilder:
             enters, leaves = (layer.inputs, layer.outputs) if forwards else (layer.outputs, layer.inputs)
             nodes = nodes_by_layer.get(layer.id)
             if not nodes:
-                nodes = reached_nodes[layer.id] = set().union(
-                    *(nodes_by_tensor.get(t.name, ()) for t in enters)
-                )
+                near = (nodes_by_tensor.get(t.name, ()) for t in enters)
+                nodes = reached_nodes[layer.id] = set().union(*near)
             for tensor in leaves:
-                have = nodes_by_tensor.get(tensor.name)
-                nodes_by_tensor[tensor.name] = have | nodes if have else nodes
+                nodes_by_tensor[tensor.name] = nodes_by_tensor.get(tensor.name, set()) | nodes
         return reached_nodes
 
     def _map_comparison(self, node: Node) -> None:
@@ -306,7 +295,7 @@ class _MappingBuilder:
         if all(m or moves(y) for m, y in zip(mine, layers, strict=True)):
             return
         self._map_jumps(mine, at)
-        flow = Steps.of(self.engine)
+        flow = LayerFlow.from_engine(self.engine)
         reader_positions = [flow.readers.get(p, ()) for p in range(len(layers))]
         outputs = {t.name for t in self.engine.outputs}
         leaves = [any(t.name in outputs for t in y.outputs) for y in layers]
@@ -329,20 +318,15 @@ class _MappingBuilder:
         note: str,
         closed_ids: AbstractSet[str] = frozenset(),
     ) -> None:
-        """Give steps to the one node that all steps ``near`` them have in common; moves are looked through.
-
-        A step at the ``rim`` of the engine has more neighbours than steps, and nodes in ``closed_ids`` get none.
-        """
+        """Give steps to the one node that all steps ``near`` them share; none at the ``rim``, nor to ``closed_ids``."""
         common: dict[int, AbstractSet[str]] = {}
         for position in order:
             layer = self.engine.layers[position]
             if mine[position]:
                 common[position] = mine[position]
                 continue
-            sides = [common.get(p, frozenset()) for p in near[position]]
-            both = (
-                frozenset.intersection(*map(frozenset, sides)) if sides and not rim[position] else frozenset()
-            )
+            sides = [frozenset(common.get(p, ())) for p in near[position]]
+            both = frozenset.intersection(*sides) if sides and not rim[position] else frozenset()
             common[position] = both
             # A lone quantization belongs to the tensor, and is named by whom it serves.
             lone = moves(layer) or work(layer) == "quantization"
@@ -372,10 +356,7 @@ class _MappingBuilder:
                 mine[at[step.id]] = frozenset({owner})
 
     def _infer_from_neighbours(self, node: Node, *, alone: bool = False) -> None:
-        """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node.
-
-        ``alone`` lets one side do where nothing is known of the other.
-        """
+        """An epilogue follows its producer, else the unlabelled layers around; ``alone``: one side will do."""
         before, is_before_complete = self._find_nearest_layers(node, self.graph.writers)
         after, is_after_complete = self._find_nearest_layers(node, self.graph.readers)
         if not before and not after and not (is_before_complete and is_after_complete):
@@ -387,13 +368,10 @@ class _MappingBuilder:
             layer = max(both or before, key=self.order.__getitem__)
             self._add_pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
             return
-        if (
-            len(before) == 1
-            and is_before_complete
-            and self._is_in_kernel_name(node, self.engine.layer(next(iter(before))))
-        ):
+        lone = next(iter(before)) if len(before) == 1 and is_before_complete else None
+        if lone is not None and self._is_in_kernel_name(node, self.engine.layer(lone)):
             note = "The kernel that runs its producer names this operation, and no other node of it."
-            self._add_pair(node.id, next(iter(before)), "inferred", note)
+            self._add_pair(node.id, lone, "inferred", note)
             return
         if not alone and not ((before or is_before_complete) and (after or is_after_complete)):
             return
@@ -412,12 +390,8 @@ class _MappingBuilder:
         kernel_info = kernel(layer)
         if kernel_info is None or not (count := kernel_info.rest.count(node.op[:_WORD])):
             return False
-        have = (n for n in self._pairs_of(layer) if self.source.by_id[n].op[:_WORD] == node.op[:_WORD])
-        return count > len(set(have))
-
-    def _pairs_of(self, layer: Layer) -> Iterator[str]:
-        """Ids of the nodes that were found for a layer so far."""
-        return (node for node, table in self.pairs.items() if layer.id in table)
+        ops = (self.source.by_id[n].op for n, table in self.pairs.items() if layer.id in table)
+        return count > sum(op[:_WORD] == node.op[:_WORD] for op in ops)
 
     @functools.cached_property
     def _free(self) -> list[Layer]:
@@ -429,10 +403,7 @@ class _MappingBuilder:
     def _find_nearest_layers(
         self, node: Node, step: Callable[[Node], Iterable[Node]]
     ) -> tuple[set[str], bool]:
-        """Layers of the nearest nodes in one direction, looking through nodes that need no layer.
-
-        The second result tells whether every path led to a layer or to the edge of the graph.
-        """
+        """Layers of the nearest nodes in one direction, and whether every path led to one or to the edge."""
         complete = True
         visited: set[str] = set()
         layers: set[str] = set()
@@ -452,14 +423,11 @@ class _MappingBuilder:
 
     def _map_inside(self, node: Node) -> None:
         owner = next((o for o in reversed(node.scope) if o in self.pairs), None)
-        for id_ in [owner] if owner else self._callers(node):
+        functions = (s.removeprefix("function ") for s in node.scope if s.startswith("function "))
+        callers = (i for name in functions for i in self._by_op.get(name, ()))
+        for id_ in [owner] if owner else callers:
             for layer in self.pairs.get(id_, {}):
                 self._add_pair(node.id, layer, "inferred", "It runs inside the node that owns its graph.")
-
-    def _callers(self, node: Node) -> list[str]:
-        """The nodes that call the functions that a node stands in."""
-        functions = (s.removeprefix("function ") for s in node.scope if s.startswith("function "))
-        return [i for name in functions for i in self._by_op.get(name, ())]
 
     @functools.cached_property
     def _by_op(self) -> MappingType[str, list[str]]:
@@ -467,3 +435,76 @@ class _MappingBuilder:
         for node in self.source.nodes:
             table[node.op].append(node.id)
         return table
+
+
+class _Regions:
+    """Regions of a built model, by the layers of its engine; ``reasons`` are those of its nodes without a layer."""
+
+    def __init__(self, built: Model, flow: Flow, engine: Engine, reasons: MappingType[str, Reason]) -> None:
+        self.built, self.flow, self.engine, self.reasons = built, flow, engine, reasons
+        self._alias = self._map_aliases()
+        self._written_values = {v for y in engine.layers for t in y.outputs if (v := self._alias.get(t.name))}
+
+    def of(
+        self, layer: Layer, declared_layers: MappingType[str, AbstractSet[str]], *, has_name: bool
+    ) -> list[Node]:
+        """The nodes between a layer's values, in graph order, without those that the compiler puts into other layers.
+
+        ``declared_layers`` are the layers of nodes by the compiler's word, and ``has_name`` says that the layer is
+        among them. None, where no value that the layer reads is known and nothing else ends the way back to the model's
+        inputs: all that comes before the layer would seem to lie in it.
+        """
+        reads = {self._alias[t.name] for t in layer.inputs if t.name in self._alias}
+        if layer.inputs and not reads and has_name:
+            # Without a bound on this side, what the name does not list may belong to the layers before it.
+            return []
+        writes = [self._alias[t.name] for t in layer.outputs if t.name in self._alias]
+        visited: dict[str, Node] = {}
+        starts = set(self.built.inputs) if layer.inputs and not reads else set()
+        todo = [(key, True) for key in writes]
+        while todo:
+            key, outer = todo.pop()
+            if key in starts:
+                return []
+            node = self.flow.producer.get(key)
+            if node is None or node.id in visited or self.reasons.get(node.id) == "folded":
+                continue
+            elsewhere = node.id in declared_layers and layer.id not in declared_layers[node.id]
+            if elsewhere and not outer:
+                continue
+            visited[node.id] = node
+            if not elsewhere:
+                todo += [
+                    (k, False)
+                    for k in self.flow.inputs(node)
+                    if k not in reads and (k not in self._written_values or k in writes)
+                ]
+        return sorted(visited.values(), key=lambda n: n.index)
+
+    def _map_aliases(self) -> dict[str, Key]:
+        """Tensor names of the engine with the values of the built model's main graph that they are, copies resolved."""
+        alias: dict[str, Key] = {}
+        for layer in self.engine.layers:
+            for name, value in self._iter_values(layer):
+                alias.setdefault(name, value)
+        for layer in self.engine.layers:
+            if moves(layer) and layer.inputs and layer.outputs:
+                a, b = layer.inputs[0].name, layer.outputs[0].name
+                if a in alias:
+                    alias.setdefault(b, alias[a])
+                elif b in alias:
+                    alias.setdefault(a, alias[b])
+        return alias
+
+    def _iter_values(self, layer: Layer) -> Iterator[tuple[str, str]]:
+        """Tensors of one layer with the values that they stand for, the surest first."""
+        for tensor in (*layer.inputs, *layer.outputs):
+            if tensor.name in self.built.values:
+                yield tensor.name, tensor.name
+        values = layer.attributes.get("values")
+        if isinstance(values, dict):
+            yield from values.items()
+        node = self.built.by_id.get(layer.name)
+        if node is not None and node.op == layer.kind:
+            # A node that was kept as it is, though what it writes may have been renamed.
+            yield from zip((t.name for t in layer.outputs), node.outputs, strict=False)

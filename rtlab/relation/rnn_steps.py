@@ -36,10 +36,7 @@ _PRODUCTS = frozenset({"Fc", "Gemm", "Corr", "Sum"})
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What a layer computes of a recurrence: the work, the steps in the order of computation, and how we know.
-
-    ``gates`` is how many gates one product serves.
-    """
+    """What a layer computes of a recurrence: work, steps in order, how we know; ``gates`` that one product serves."""
 
     role: Role
     steps: tuple[int, ...]
@@ -111,7 +108,7 @@ class LayerFlow:
     read: Sequence[int]
 
     @classmethod
-    def of(cls, engine: Engine) -> LayerFlow:
+    def from_engine(cls, engine: Engine) -> LayerFlow:
         """The flow of an engine."""
         writers = Writers(engine)
         sources = [writers.before(position) for position in range(len(engine.layers))]
@@ -119,10 +116,8 @@ class LayerFlow:
         read: list[int] = []
         for position, (layer, before) in enumerate(zip(engine.layers, sources, strict=True)):
             writer_positions = set(before)
-            engine_inputs = {
-                t.name for t in layer.inputs if writer_positions.isdisjoint(writers.of(position, t))
-            }
-            read.append(len(before) + len(engine_inputs))
+            outside = {t.name for t in layer.inputs if writer_positions.isdisjoint(writers.of(position, t))}
+            read.append(len(before) + len(outside))
             for source in before:
                 readers[source].append(position)
         return cls(sources, readers, read)
@@ -143,13 +138,8 @@ class RnnSteps:
         mine: Mapping[int, str],
         dependent_nodes: AbstractSet[str],
     ) -> None:
-        self.cell, self.layers, self.flow, self.mine, self.dependent_nodes = (
-            cell,
-            layers,
-            flow,
-            mine,
-            dependent_nodes,
-        )
+        self.cell, self.layers, self.flow, self.mine = cell, layers, flow, mine
+        self.dependent_nodes = dependent_nodes
         self.inside, self.turns, self.loop_evidence = self._loop()
         #: Activations that end steps: on the longest way to a layer, and with it.
         self.before: dict[int, int] = {}
@@ -170,11 +160,9 @@ class RnnSteps:
             read = flow.read[position]
             quiet = [s for s in near if not self.weights[s]]
             self.outer[position] = len(near) < read or any(self.outer[s] for s in quiet)
-        body = max((self.after[p] for p in self.inside), default=0)
-        self.body = body // self.cell.count
-        self.step_count = max(self.after.values(), default=0) // self.cell.count + self.body * (
-            self.turns - 1
-        )
+        self.body = max((self.after[p] for p in self.inside), default=0) // self.cell.count
+        last = max(self.after.values(), default=0) // self.cell.count
+        self.step_count = last + self.body * (self.turns - 1)
 
     def result(self) -> Execution:
         """All of it."""
@@ -191,23 +179,18 @@ class RnnSteps:
             how = f"{self.turns} turns of {self.body}" if self.inside else "one after the other"
             evidence.append(f"The longest way through the layers passes {self.step_count} new states, {how}.")
         if not self.inside:
-            numbers = {n for p in self.mine if (n := self._unroll(p)) is not None}
-            if numbers and max(numbers) < self.cell.steps:
-                evidence.append(f"Names of layers count unrolled steps up to {max(numbers)} as well.")
+            names = (_UNROLL.search(self.layers[p].name) for p in self.mine)
+            last = max((int(m[1]) for m in names if m), default=None)
+            if last is not None and last < self.cell.steps:
+                evidence.append(f"Names of layers count unrolled steps up to {last} as well.")
         roles = [(m, q) for m in members for q in m.parts]
         inputs = [q for _, q in roles if q.role == "input product"]
         is_hoisted = any(len(q.steps) > 1 for m, q in roles if q.role == "input product" and not m.inside)
         products = [q for _, q in roles if q.role.endswith("product")]
-        return Execution(
-            members,
-            form,
-            self.step_count,
-            self.body,
-            self.turns,
-            is_hoisted if inputs else None,
-            any(q.gates > 1 for q in products) if products else None,
-            tuple(evidence),
-        )
+        hoisted = is_hoisted if inputs else None
+        merged = any(q.gates > 1 for q in products) if products else None
+        steps = (self.step_count, self.body, self.turns)
+        return Execution(members, form, *steps, hoisted, merged, tuple(evidence))
 
     def _loop(self) -> tuple[set[int], int, list[str]]:
         """The layers of a turn, how many turns, and how that is known."""
@@ -216,18 +199,10 @@ class RnnSteps:
             return set(), 1, []
         start = max((p for p in range(jump) if self.layers[p].kind == "memset"), default=-1) + 1
         inside = {p for p in self.mine if start <= p <= jump}
-        counter, limit = (
-            self.layers[jump].inputs[0].name if self.layers[jump].inputs else "",
-            self._value(jump),
-        )
-        rise = next(
-            (
-                self._value(p)
-                for p in sorted(inside)
-                if self.layers[p].kind == "add" and any(t.name == counter for t in self.layers[p].outputs)
-            ),
-            None,
-        )
+        counter = next((t.name for t in self.layers[jump].inputs), "")
+        limit, adds = self._value(jump), (p for p in sorted(inside) if self.layers[p].kind == "add")
+        counts = (p for p in adds if any(t.name == counter for t in self.layers[p].outputs))
+        rise = next(map(self._value, counts), None)
         if not limit or not rise or limit % rise:
             return inside, 1, ["A conditional jump repeats layers; how often is not told."]
         note = f"A conditional jump repeats layers until a counter that rises by {rise} reaches {limit}."
@@ -237,10 +212,6 @@ class RnnSteps:
         """The number that a name of the compiler's gives the second input."""
         names = [t.name for t in self.layers[position].inputs[1:]]
         return next((int(m[1]) for n in names if (m := _NUMBER.search(n))), None)
-
-    def _unroll(self, position: int) -> int | None:
-        match = _UNROLL.search(self.layers[position].name)
-        return int(match[1]) if match else None
 
     def _only_moves(self, layer: Layer) -> bool:
         ops = operations(layer)
@@ -253,12 +224,10 @@ class RnnSteps:
         return cell.inputs != cell.hidden and any((t.shape or (0, 0))[-2] == cell.hidden for t in read)
 
     def _member(self, position: int) -> Member:
-        layer, cell = self.layers[position], self.cell
-        why = self.mine[position]
-        also = tuple(n for n in layer.origins if n != cell.node)
-        return Member(
-            layer, self._parts(position), cell.node in layer.origins, why, position in self.inside, also
-        )
+        layer, node = self.layers[position], self.cell.node
+        also = tuple(n for n in layer.origins if n != node)
+        inside, why = position in self.inside, self.mine[position]
+        return Member(layer, self._parts(position), node in layer.origins, why, inside, also)
 
     def _steps_at(self, position: int, activations: int) -> tuple[int, ...]:
         """The step that is under way after so many activations; in a loop the same one of every turn."""
@@ -282,21 +251,15 @@ class RnnSteps:
         if set(layer.origins) & self.dependent_nodes:
             # A product of what follows the recurrence may read weights of a like shape.
             read = [t for t in read if (t.shape or (0,))[-1] > cell.hidden]
-        parts = [
-            *self._iter_activations(position, ops),
-            *(self._product(position, t, read, ops) for t in read),
-        ]
-        return tuple(parts) or (self._make_rest_part(position),)
+        products = (self._product(position, t, read, ops) for t in read)
+        return (*self._iter_activations(position, ops), *products) or (self._make_rest_part(position),)
 
     def _iter_activations(self, position: int, ops: tuple[str, ...]) -> Iterator[Part]:
         ends = ops.count(self.cell.last)
         if ends or "Sigm" in ops:
-            turns = range(max(1, ends // self.cell.count))
-            each = {
-                s
-                for k in turns
-                for s in self._steps_at(position, self.before[position] + k * self.cell.count)
-            }
+            first, count = self.before[position], self.cell.count
+            turns = (self._steps_at(position, first + k * count) for k in range(max(1, ends // count)))
+            each = {s for steps in turns for s in steps}
             yield Part("pointwise", tuple(sorted(each)), f"Its name lists the activations: {''.join(ops)}.")
 
     def _make_rest_part(self, position: int) -> Part:
@@ -332,25 +295,16 @@ class RnnSteps:
             recurrent = self.state[position] or not self.outer[position]
             how = "it reads the state" if recurrent else "it reads nothing that comes from the state"
         gates_text = f"{gates} gates are columns of one product" if gates > 1 else "one gate"
+        steps = self._steps_at(position, self.before[position] + self._count_ahead(ops))
         if recurrent:
-            return Part(
-                "recurrent product",
-                self._steps_at(position, self.before[position] + self._count_ahead(ops)),
-                f"Product with the state: {how}; {gates_text}.",
-                gates,
-            )
+            return Part("recurrent product", steps, f"Product with the state: {how}; {gates_text}.", gates)
         rows = [math.prod(t.shape[:-1]) for t in layer.outputs if t.shape and t.shape[-1] == wide]
         all_steps = cell.steps * cell.batch * cell.directions
         if cell.steps > 1 and all_steps in rows and cell.last not in ops:
-            return Part(
-                "input product",
-                tuple(range(cell.steps)),
-                f"Product with the input of all steps at once: {cell.steps} × {cell.batch} rows; {how}; {gates_text}.",
-                gates,
-            )
-        if any(t is not tensor for t in read):
-            steps = self._steps_at(position, self.before[position] + self._count_ahead(ops))
-        else:
+            rows_text = f"{cell.steps} × {cell.batch} rows"
+            why = f"Product with the input of all steps at once: {rows_text}; {how}; {gates_text}."
+            return Part("input product", tuple(range(cell.steps)), why, gates)
+        if all(t is tensor for t in read):
             steps = self._find_served_steps(position)
         return Part("input product", steps, f"Product with the input: {how}; {gates_text}.", gates)
 

@@ -93,18 +93,12 @@ class Roles:
         }
 
     def _list_inserted_ops(self, node: Node, layer: Layer) -> tuple[str, ...]:
-        """Operators that a preparation put around a node, where a layer declares these and not the node itself.
-
-        A compiler that declares nothing keeps the name of a node that it did not fuse.
-        """
+        """Operators that a preparation put around a node, where a layer declares these and not the node itself."""
         mine = self._map_declared(layer).get(node.id, ())
         return () if any(n.id == node.id for n in mine) else tuple(n.op for n in mine if n.op != node.op)
 
     def _map_declared(self, layer: Layer) -> Mapping[str, Sequence[Node]]:
-        """The built nodes that a layer declares, by the node of the source that they stand for.
-
-        They are sorted once where they are many: a kernel of thousands of pointwise nodes is asked about each of them.
-        """
+        """The built nodes that a layer declares, by the source node that they stand for; cached where they are many."""
         cache_entry = self._declared_cache.get(layer.id)
         if cache_entry is not None and cache_entry[0] is layer:
             return cache_entry[1]
@@ -127,13 +121,7 @@ class Roles:
             return _inserted_role(inserted_ops)
         kernel_info = kernel(layer)
         if kernel_info and (kernel_info.quantizes or kernel_info.dequantizes) and not kernel_info.rest:
-            return (
-                "Q/DQ"
-                if kernel_info.quantizes and kernel_info.dequantizes
-                else "Q"
-                if kernel_info.quantizes
-                else "DQ"
-            )
+            return _quantizing_role(kernel_info.quantizes, kernel_info.dequantizes)
         if first is not None and layer.index > first and _computes(layer, kernel_info):
             return "work" if node.op in QUANTIZING_OPS else "bias" if _has_bias(node) else "scale"
         if layer.reads not in QUANTIZED and layer.writes in QUANTIZED:
@@ -150,18 +138,18 @@ def _inserted_role(operators: Iterable[str]) -> Role:
     }
     if "work" in roles:
         return "work"
-    if {"Q", "DQ"} <= roles:
-        return "Q/DQ"
-    return "Q" if "Q" in roles else "DQ" if "DQ" in roles else "cast"
+    return _quantizing_role("Q" in roles, "DQ" in roles) if roles & {"Q", "DQ"} else "cast"
+
+
+def _quantizing_role(quantizes: bool, dequantizes: bool) -> Role:  # noqa: FBT001 - of one step, both or either
+    return "Q/DQ" if quantizes and dequantizes else "Q" if quantizes else "DQ"
 
 
 def _computes(layer: Layer, kernel_info: Kernel | None) -> bool:
     """Whether a layer does arithmetic besides quantizing."""
-    return (
-        bool(kernel_info.rest)
-        if kernel_info
-        else work(layer) not in _MOVING_WORKS | {"quantization", "control"}
-    )
+    if kernel_info:
+        return bool(kernel_info.rest)
+    return work(layer) not in _MOVING_WORKS | {"quantization", "control"}
 
 
 def _has_bias(node: Node) -> bool:
@@ -175,9 +163,7 @@ def _rate_work(node: Node, layer: Layer) -> int:
     op, done = node.op, work(layer)
     if layer.kind == op:
         return _SURE
-    if op in _OWNERS:
-        return _NO
-    if done == "control":
+    if op in _OWNERS or done == "control":
         return _NO
     kernel_info = kernel(layer)
     if kernel_info is None:

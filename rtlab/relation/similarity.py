@@ -56,10 +56,7 @@ class Signature:
         )
 
     def is_near(self, other: Signature) -> bool:
-        """Whether two products are the same although one reads what was padded, or writes what was pooled, by itself.
-
-        The kernel has to be told, and the other shape, and the channels on both ends.
-        """
+        """Whether two products are the same, but one reads what was padded, or writes what was pooled, by itself."""
         return (
             self.kind == other.kind
             and self.kind in PRODUCTS

@@ -156,9 +156,7 @@ def _resolve_input_shapes(model: Model, batch: int | None, shapes: Mapping[str, 
                 )
             first = dataclasses.replace(model, shapes={**model.shapes, **input_shapes}).input_shape(name)
             input_shapes[name] = (batch, *first[1:])
-    sized_model = (
-        dataclasses.replace(model, shapes={**model.shapes, **input_shapes}) if input_shapes else model
-    )
+    sized_model = dataclasses.replace(model, shapes={**model.shapes, **input_shapes})
     for name in sized_model.inputs:
         sized_model.input_shape(name)  # A size without a name is the user's to give.
     return input_shapes
@@ -182,9 +180,8 @@ def _count_node(node: ir.Node, plain: Node, sizes: Sizes, space: int, model: Mod
         return NodeWork(0, 0, count, 0, 0)
     is_owner = plain.op in _OWNERS or (node.domain, node.op_type, node.overload) in model.ir.functions
     if is_owner:
-        return NodeWork(
-            0, 0, count, 0, 0, "What is inside is counted by itself, that of a loop for one turn."
-        )
+        note = "What is inside is counted by itself, that of a loop for one turn."
+        return NodeWork(0, 0, count, 0, 0, note)
     read_shapes = [None if v is None else sizes.of(v, space) for v in ins]
     write_shapes = [sizes.of(v, space) for v in outs]
     input_bytes = [
@@ -194,26 +191,20 @@ def _count_node(node: ir.Node, plain: Node, sizes: Sizes, space: int, model: Mod
     written = _total(output_bytes)
     read = _total(input_bytes)
     if plain.op in _LOOKUPS and not plain.domain:
-        read = (
-            None
-            if written is None or None in input_bytes[1:]
-            else written + sum(m or 0 for m in input_bytes[1:])
-        )
+        read = _total([written, *input_bytes[1:]])
     if any(s is None for v, s in zip(ins, read_shapes, strict=True) if v is not None) or None in write_shapes:
-        if plain.op not in _MOVES:
-            return NodeWork(
-                None, None, count, read, written, "Not counted: a shape that it needs is not known."
-            )
-        return NodeWork(0, 0, count, read, written)
+        if plain.op in _MOVES:
+            return NodeWork(0, 0, count, read, written)
+        note = "Not counted: a shape that it needs is not known."
+        return NodeWork(None, None, count, read, written, note)
     try:
         macs, flops = _count_operations(
             plain, [s or () for s in read_shapes], [s or () for s in write_shapes]
         )
     except (IndexError, ValueError, ZeroDivisionError):
         # The checker of ONNX asks for less than an operator needs.
-        return NodeWork(
-            None, None, count, read, written, "Not counted: these shapes do not fit the operator."
-        )
+        note = "Not counted: these shapes do not fit the operator."
+        return NodeWork(None, None, count, read, written, note)
     note = "" if flops is not None else f'Not counted: what "{plain.op}" computes is not known to rtlab.'
     return NodeWork(macs, flops, count, read, written, note)
 
@@ -272,11 +263,8 @@ def _matmul(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[in
 
 
 def _einsum(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[int | None, int | None]:
-    """All terms at once: with ``n`` factors, ``n - 1`` multiplications for each combination of the indices.
-
-    They are multiply-accumulates where an index is summed over; with one factor only the sum counts.
-    """
-    terms, _, result = str(node.attributes.get("equation", "")).replace(" ", "").partition("->")
+    """All terms at once: ``n - 1`` products for each combination of ``n`` factors' indices; of one, the sum."""
+    terms, arrow, result = str(node.attributes.get("equation", "")).replace(" ", "").partition("->")
     spans: dict[str, int] = {}
     for term, shape in zip(terms.split(","), ins, strict=True):
         letters = term.replace("...", "")
@@ -286,12 +274,7 @@ def _einsum(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[in
         for name, size in zip(names, shape, strict=True):
             spans[name] = max(size, spans.get(name, 1))
     every, factors = math.prod(spans.values()), len(terms.split(","))
-    output_indices = set(result) if "->" in str(node.attributes.get("equation", "")) else None
-    is_summed = (
-        every > math.prod(outs[0])
-        if output_indices is None
-        else any(n not in output_indices for n in spans if n[0] != ".")
-    )
+    is_summed = any(n not in result for n in spans if n[0] != ".") if arrow else every > math.prod(outs[0])
     if factors == 1:
         return 0, every if is_summed else 0
     steps = every * (factors - 1)
@@ -366,9 +349,7 @@ def _list_parameters(node: ir.Node, plain: Node) -> list[tuple[ir.Value, int]]:
         if value is None or position in skipped_positions or value.const_value is None:
             continue
         value_info = describe(value, "constant")
-        is_learned = value_info.dtype in _NUMBERS or (
-            value_info.dtype == "int32" and (plain.op, position) in _BIASES
-        )
-        if value_info.shape and is_learned:
+        is_bias = value_info.dtype == "int32" and (plain.op, position) in _BIASES
+        if value_info.shape and (is_bias or value_info.dtype in _NUMBERS):
             constants.append((value, math.prod(d for d in value_info.shape if isinstance(d, int))))
     return constants

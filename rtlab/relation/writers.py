@@ -46,11 +46,7 @@ class Writers:
         return tuple(writes[self._find_version(tensor.name, end) if first is None else first : end])
 
     def before(self, position: int) -> tuple[int, ...]:
-        """Positions of the layers before one that write what it reads, in their order; no turn of a loop to come.
-
-        Args:
-            position: Of the layer that reads.
-        """
+        """Positions of the layers before one that write what it reads, in their order; no turn of a loop to come."""
         writer_groups = (self.of(position, tensor) for tensor in self._layers[position].inputs)
         return tuple(sorted({w for writers in writer_groups for w in writers if w < position}))
 

@@ -390,10 +390,7 @@ class _Network:
         return self.concatenate(branches, where)
 
     def classify(self, x: SampledValue, classes: int, *, names: Mapping[str, str] | None = None) -> Model:
-        """Global average pooling and a dense layer with standardised logits; ends the network.
-
-        ``names`` are rules that rename the nodes, as ``Writer.rename`` takes them.
-        """
+        """Global average pooling and a dense layer, ends the network; ``names`` as of ``Writer.rename``."""
         pooled = x.data.mean(axis=(2, 3))
         centre = pooled.mean(axis=0)
         weight = self.rng.standard_normal((classes, pooled.shape[1]), np.float32)
@@ -415,10 +412,7 @@ def _layout(kernel: int, stride: int) -> dict[str, list[int]]:
 
 
 def _unfold(x: Array, kernel: int, stride: int) -> tuple[Array, tuple[int, int]]:
-    """Patches under a kernel with "same" padding, an even one with less, and the size of the map that they make.
-
-    Shape of the patches: ``(N, C * kernel**2, rows * columns)``.
-    """
+    """Patches under a kernel, ``(N, C * kernel**2, rows * columns)``, with "same" padding; the size of their map."""
     pad = (kernel - 1) // 2
     padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad))) if pad else x
     windows = sliding_window_view(padded, (kernel, kernel), axis=(2, 3))[:, :, ::stride, ::stride]

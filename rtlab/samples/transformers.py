@@ -24,52 +24,16 @@ def transformer_stack(*, nodes: int = 1000) -> Model:
     """
     width, heads, tokens = 32, 4, 16
     layers = max(1, round((nodes - 1) / 33))
-    writer = Writer("transformer_stack")
-    rng = np.random.default_rng(SEED)
-    x = "hidden"
-
-    def constant(name: str, value: float) -> str:
-        return writer.weight(name, np.array(value, np.float32))
-
-    def dense(x: str, where: str, fan_in: int, fan_out: int, gain: float = 1.0) -> str:
-        scale = gain / np.sqrt(fan_in)
-        weight = rng.standard_normal((fan_in, fan_out), np.float32) * np.float32(scale)
-        x = writer.node("MatMul", [x, writer.weight(f"{where}/weight", weight)], where)
-        return writer.node("Add", [x, writer.weight(f"{where}/bias", np.zeros(fan_out, np.float32))], where)
-
-    def norm(x: str, where: str) -> str:
-        scale = writer.weight(f"{where}/scale", np.ones(width, np.float32))
-        bias = writer.weight(f"{where}/bias", np.zeros(width, np.float32))
-        return writer.node("LayerNormalization", [x, scale, bias], where, axis=-1, epsilon=1e-5)
-
-    split = writer.weight("split_heads", np.array([0, tokens, heads, width // heads]))
-    merge = writer.weight("merge_heads", np.array([0, tokens, width]))
-    shrink = constant("head_scale", np.sqrt(width // heads))
-    root, one, half = constant("sqrt_two", np.sqrt(2)), constant("one", 1), constant("half", 0.5)
+    net = _Encoder("transformer_stack", width, heads, tokens, epsilon=1e-5, fitted=False)
+    x, branch = SampledValue("hidden", np.zeros((1, tokens, width), np.float32)), 1 / np.sqrt(2 * layers)
     for i in range(layers):
-        at, branch = f"/layer{i}", 1 / np.sqrt(2 * layers)
-        h = norm(x, f"{at}/attention/norm")
-        parts: list[str] = []
-        for part, order in (("query", (0, 2, 1, 3)), ("key", (0, 2, 3, 1)), ("value", (0, 2, 1, 3))):
-            where = f"{at}/attention/{part}"
-            p = writer.node("Reshape", [dense(h, where, width, width), split], where)
-            parts.append(writer.node("Transpose", [p], where, perm=order))
-        where = f"{at}/attention"
-        h = writer.node("MatMul", parts[:2], f"{where}/scores")
-        h = writer.node("Div", [h, shrink], f"{where}/scores")
-        h = writer.node("Softmax", [h], where, axis=-1)
-        h = writer.node("MatMul", [h, parts[2]], f"{where}/context")
-        h = writer.node("Transpose", [h], f"{where}/context", perm=(0, 2, 1, 3))
-        h = writer.node("Reshape", [h, merge], f"{where}/context")
-        x = writer.node("Add", [x, dense(h, f"{where}/output", width, width, branch)], where)
-        h = dense(norm(x, f"{at}/mlp/norm"), f"{at}/mlp/up", width, 4 * width)
-        where = f"{at}/mlp/gelu"
-        e = writer.node("Erf", [writer.node("Div", [h, root], where)], where)
-        e = writer.node("Mul", [h, writer.node("Add", [e, one], where)], where)
-        h = writer.node("Mul", [e, half], f"{where}/half")
-        x = writer.node("Add", [x, dense(h, f"{at}/mlp/down", 4 * width, width, branch)], f"{at}/mlp")
-    x = norm(x, "/norm")
-    return writer.model(("hidden", ("N", tokens, width)), x, ("encoded", ("N", tokens, width)))
+        at = f"/layer{i}"
+        h = net.norm(x, f"{at}/attention")
+        x = net.add(x, net.attention(h, f"{at}/attention", gains=(1, 1, branch)), f"{at}/attention")
+        h = net.gelu(net.dense(net.norm(x, f"{at}/mlp"), f"{at}/mlp/up", 4 * width), f"{at}/mlp/gelu")
+        x = net.add(x, net.dense(h, f"{at}/mlp/down", width, gain=branch), f"{at}/mlp")
+    x, size = net.norm(x, ""), ("N", tokens, width)
+    return net.writer.model(("hidden", size), x.name, ("encoded", size))
 
 
 def sentence_input(ids: NDArray[np.uint8]) -> dict[str, NDArray[np.int64]]:
@@ -88,13 +52,26 @@ def bert() -> Model:
 
     Input ``input_ids``: ``N×128`` token ids below 8,192, as ``sentences`` draws them.
     """
-    net = _Bert(sentences(_SENTENCES))
-    x = net.embed()
+    net = _Encoder("bert", _WIDTH, _HEADS, _TOKENS, epsilon=1e-12, fitted=True)
+    x = _embed(net, sentences(_SENTENCES))
     for i in range(_LAYERS):
-        x = net.layer(x, f"/layer{i}")
+        at = f"/layer{i}"
+        h = net.attention(x, f"{at}/attention", gains=(1.25, 1.25, 0.5))
+        x = net.norm(net.add(x, h, f"{at}/attention/sum"), f"{at}/attention")
+        h = net.gelu(net.dense(x, f"{at}/up", 4 * _WIDTH), f"{at}/gelu")
+        x = net.norm(net.add(x, net.dense(h, f"{at}/down", _WIDTH, gain=0.5), f"{at}/sum"), at)
     size = ("N", _TOKENS)
     source, target = ("input_ids", size), ("last_hidden_state", (*size, _WIDTH))
     return net.writer.model(source, x.name, target, kind=onnx.TensorProto.INT64)
+
+
+def _embed(net: _Encoder, ids: NDArray[np.int64]) -> SampledValue:
+    """Words and places, added and normalised."""
+    words, places = (net.rng.standard_normal((n, _WIDTH), np.float32) for n in (_WORDS, _TOKENS))
+    at, put, node = "/embeddings", net.writer.weight, net.writer.node
+    name = node("Gather", [put(f"{at}/words/weight", words), "input_ids"], f"{at}/words")
+    name = node("Add", [name, put(f"{at}/places/weight", places)], at)
+    return net.norm(SampledValue(name, words[ids] + places), at)
 
 
 def sentences(count: int) -> NDArray[np.int64]:
@@ -109,79 +86,73 @@ def sentences(count: int) -> NDArray[np.int64]:
     return ids
 
 
-class _Bert:
-    """Writes BERT while running it; every dense layer is centred and gets the deviation asked for."""
+class _Encoder:
+    """Writes encoder layers while running them on samples.
 
-    def __init__(self, ids: NDArray[np.int64]) -> None:
-        self.writer = Writer("bert")
+    ``fitted``: every dense layer is centred and gets the deviation asked for, on these samples; otherwise weights have
+    the deviation ``gain / sqrt(inputs)``, and biases are zero.
+    """
+
+    def __init__(
+        self, name: str, width: int, heads: int, tokens: int, *, epsilon: float, fitted: bool
+    ) -> None:
+        self.writer = Writer(name)
         self.rng = np.random.default_rng(SEED)
-        self.ids = ids
+        self.width, self.heads, self.tokens = width, heads, tokens
+        self.epsilon, self.fitted = epsilon, fitted
         put = self.writer.weight
-        self.split = put("split_heads", np.array([0, _TOKENS, _HEADS, _WIDTH // _HEADS]))
-        self.merge = put("merge_heads", np.array([0, _TOKENS, _WIDTH]))
-        numbers = {"head_scale": np.sqrt(_WIDTH // _HEADS), "sqrt_two": np.sqrt(2), "one": 1, "half": 0.5}
+        self.split = put("split_heads", np.array([0, tokens, heads, width // heads]))
+        self.merge = put("merge_heads", np.array([0, tokens, width]))
+        numbers = {"head_scale": np.sqrt(width // heads), "sqrt_two": np.sqrt(2), "one": 1, "half": 0.5}
         self.number = {k: put(k, np.array(v, np.float32)) for k, v in numbers.items()}
 
-    def embed(self) -> SampledValue:
-        """Words and places, added and normalised."""
-        words, places = (self.rng.standard_normal((n, _WIDTH), np.float32) for n in (_WORDS, _TOKENS))
-        at, put, node = "/embeddings", self.writer.weight, self.writer.node
-        name = node("Gather", [put(f"{at}/words/weight", words), "input_ids"], f"{at}/words")
-        name = node("Add", [name, put(f"{at}/places/weight", places)], at)
-        return self.norm(SampledValue(name, words[self.ids] + places), at)
-
-    def layer(self, x: SampledValue, at: str) -> SampledValue:
-        """Attention, then two dense layers with GELU between them."""
-        x = self.norm(self.add(x, self.attention(x, f"{at}/attention"), f"{at}/attention"), f"{at}/attention")
-        h = self.gelu(self.dense(x, f"{at}/up", 4 * _WIDTH), f"{at}/gelu")
-        return self.norm(self.add(x, self.dense(h, f"{at}/down", _WIDTH, deviation=0.5), at), at)
-
-    def attention(self, x: SampledValue, at: str) -> SampledValue:
-        """Twelve heads over all tokens."""
-        node = self.writer.node
+    def attention(self, x: SampledValue, at: str, *, gains: tuple[float, float, float]) -> SampledValue:
+        """Heads over all tokens; ``gains`` are those of queries and keys, of values, and of the output."""
+        node, (score_gain, value_gain, output_gain) = self.writer.node, gains
         parts: list[SampledValue] = []
         for part, order in (("query", (0, 2, 1, 3)), ("key", (0, 2, 3, 1)), ("value", (0, 2, 1, 3))):
             # The scores' deviation is the product of the queries' and the keys'.
-            y = self.dense(x, f"{at}/{part}", _WIDTH, deviation=1.25)
+            y = self.dense(x, f"{at}/{part}", self.width, gain=value_gain if part == "value" else score_gain)
             name = node("Reshape", [y.name, self.split], f"{at}/{part}")
             name = node("Transpose", [name], f"{at}/{part}", perm=order)
-            heads = y.data.reshape(-1, _TOKENS, _HEADS, _WIDTH // _HEADS)
+            heads = y.data.reshape(-1, self.tokens, self.heads, self.width // self.heads)
             parts.append(SampledValue(name, heads.transpose(order)))
         query, key, value = parts
         name = node("MatMul", [query.name, key.name], f"{at}/scores")
         name = node("Div", [name, self.number["head_scale"]], f"{at}/scores")
         name = node("Softmax", [name], at, axis=-1)
-        weights = np.exp(query.data @ key.data / np.float32(np.sqrt(_WIDTH // _HEADS)))
+        weights = np.exp(query.data @ key.data / np.float32(np.sqrt(self.width // self.heads)))
         weights /= weights.sum(axis=-1, keepdims=True)
         name = node("MatMul", [name, value.name], f"{at}/context")
         name = node("Transpose", [name], f"{at}/context", perm=(0, 2, 1, 3))
         name = node("Reshape", [name, self.merge], f"{at}/context")
-        context = (weights @ value.data).transpose(0, 2, 1, 3).reshape(-1, _TOKENS, _WIDTH)
-        return self.dense(SampledValue(name, context), f"{at}/output", _WIDTH, deviation=0.5)
+        context = (weights @ value.data).transpose(0, 2, 1, 3).reshape(-1, self.tokens, self.width)
+        return self.dense(SampledValue(name, context), f"{at}/output", self.width, gain=output_gain)
 
-    def dense(self, x: SampledValue, where: str, width: int, *, deviation: float = 1.0) -> SampledValue:
+    def dense(self, x: SampledValue, where: str, width: int, *, gain: float = 1.0) -> SampledValue:
         """Product with random weights and a bias."""
         weight = self.rng.standard_normal((x.data.shape[-1], width), np.float32)
         raw: Array = x.data @ weight
-        factor = np.float32(deviation) / raw.std()
+        factor = np.float32(gain) / raw.std() if self.fitted else np.float32(gain / np.sqrt(len(weight)))
         weight, raw = weight * factor, raw * factor
-        bias = -raw.mean(axis=(0, 1))
+        bias = -raw.mean(axis=(0, 1)) if self.fitted else np.zeros(width, np.float32)
         name = self.writer.node("MatMul", [x.name, self.writer.weight(f"{where}/weight", weight)], where)
         name = self.writer.node("Add", [name, self.writer.weight(f"{where}/bias", bias)], where)
         return SampledValue(name, raw + bias)
 
     def add(self, x: SampledValue, y: SampledValue, where: str) -> SampledValue:
         """Add a branch to what it branched from."""
-        return SampledValue(self.writer.node("Add", [x.name, y.name], f"{where}/sum"), x.data + y.data)
+        return SampledValue(self.writer.node("Add", [x.name, y.name], where), x.data + y.data)
 
     def norm(self, x: SampledValue, where: str) -> SampledValue:
         """Standardise every token."""
         at, put = f"{where}/norm", self.writer.weight
-        ends = {"scale": np.ones(_WIDTH, np.float32), "bias": np.zeros(_WIDTH, np.float32)}
+        ends = {"scale": np.ones(self.width, np.float32), "bias": np.zeros(self.width, np.float32)}
         inputs = [put(f"{at}/{k}", v) for k, v in ends.items()]
-        name = self.writer.node("LayerNormalization", [x.name, *inputs], at, axis=-1, epsilon=1e-12)
+        name = self.writer.node("LayerNormalization", [x.name, *inputs], at, axis=-1, epsilon=self.epsilon)
         centred = x.data - x.data.mean(axis=-1, keepdims=True)
-        return SampledValue(name, centred / centred.std(axis=-1, keepdims=True))
+        deviation = centred.std(axis=-1, keepdims=True)
+        return SampledValue(name, centred / deviation if self.fitted else centred)
 
     def gelu(self, x: SampledValue, at: str) -> SampledValue:
         """The exact GELU, in the five nodes that exporters write."""

@@ -22,10 +22,7 @@ def check_engine(
     assert_that(engine.backend == backend_name, f'the engine says that "{engine.backend}" made it')
     assert_that(engine.target == target, f'the engine is for "{engine.target}", and "{target}" was asked for')
     assert_that(engine.version, "the engine is of no version")
-    assert_that(
-        engine.maker == able.maker,
-        f"its maker is {engine.maker}, and that claimed {able.maker}",
-    )
+    assert_that(engine.maker == able.maker, f"its maker is {engine.maker}, and that claimed {able.maker}")
     check_date(engine.built, "the build")
     ids = [layer.id for layer in engine.layers]
     assert_that(ids, "the engine has no layers")

@@ -114,16 +114,14 @@ def test_random_inputs_are_those_of_the_file(golden: Golden) -> None:
 
 
 @pytest.mark.parametrize(("asked", "count"), [(None, 16), (3, 3)])
-def test_what_is_not_trained_has_sixteen_samples(monkeypatch, asked: int | None, count: int) -> None:
+def test_what_is_not_trained_has_sixteen_samples(asked: int | None, count: int) -> None:
     tiny = rtlab.testing.tiny_model()
-    monkeypatch.setattr(samples, "bert", lambda: tiny)
-    found = samples._imagenet_like(asked, name="a", title="b", make=lambda: tiny, description="c", size=8)
-    words = samples._bert(asked)
-    assert [count, 3, 8, 8] == [*found.calibration.arrays["image"].shape]
-    assert (count, 128) == words.calibration.arrays["input_ids"].shape
-    for one in (found, words):
-        assert (True, None, tiny) == (one.calibration.synthetic, one.task, one.model)
-        assert one.calibration.source in samples.SOURCES
+    one = samples._synthetic(
+        asked, make=lambda: tiny, title="b", description="c", draw=lambda n: architectures.pictures(n, 8)
+    )
+    assert [count, 3, 8, 8] == [*one.calibration.arrays["x"].shape]
+    assert (True, None, tiny) == (one.calibration.synthetic, one.task, one.model)
+    assert one.calibration.source in samples.SOURCES
 
 
 #: Parameters without running statistics, and multiplications of convolutions and classifier: torchvision's pages of

@@ -37,7 +37,7 @@ class Unrolling:
     def __init__(self, engine: Engine, built: Model, cells: Sequence[Cell]) -> None:
         self.layers, self.cells = engine.layers, tuple(cells)
         self.names = {c.node: i for i, c in enumerate(cells)}
-        self.flow = LayerFlow.of(engine)
+        self.flow = LayerFlow.from_engine(engine)
         self.sources, self.readers = self.flow.sources, self.flow.readers
         self.around = [_find_dependencies(built, c.node) for c in self.cells]
         #: By position the recurrence that a layer belongs to, and why.

@@ -17,7 +17,7 @@ def divide(layers: list[Layer], cell: Cell = CELL, others: frozenset[str] = froz
     numbered = tuple(dataclasses.replace(y, index=i, id=f"{i}:{y.name}") for i, y in enumerate(layers))
     engine = dataclasses.replace(listing(1), layers=numbered)
     mine = dict.fromkeys(range(len(numbered)), "labelled")
-    return RnnSteps(cell, numbered, LayerFlow.of(engine), mine, others).result()
+    return RnnSteps(cell, numbered, LayerFlow.from_engine(engine), mine, others).result()
 
 
 def loop(rise: str, limit: str, steps: int = 2) -> list[Layer]:
