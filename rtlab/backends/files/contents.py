@@ -64,11 +64,7 @@ def fault(kind: str, file: str, problem: str, expected: str) -> ReadError:
 
 
 def check_layer_count(kind: str, file: str, layers: int) -> None:
-    """Refuse an engine of more layers than are looked at.
-
-    Raises:
-        ReadError: there are more.
-    """
+    """Refuse an engine of more layers than are looked at; raises ``ReadError`` where there are more."""
     if layers > MOST_LAYERS:
         raise ReadError(
             f'Cannot read {kind} file "{file}": it tells of {layers:,} layers, and at most {MOST_LAYERS:,} are looked '
@@ -92,11 +88,7 @@ def open_file(path: Path, error_prefix: str) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, kind: str) -> bytes:
-    """All bytes of a regular file.
-
-    Raises:
-        ReadError: there is none, it is empty, or it cannot be read.
-    """
+    """All bytes of a regular file; raises ``ReadError`` where there is none, it is empty, or it cannot be read."""
     with open_file(path, f'Cannot read {kind} file "{path}"') as file:
         content = file.read()
     if not content:
