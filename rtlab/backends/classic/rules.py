@@ -7,7 +7,8 @@ a line or two in ``SCALES``, ``VERTICAL`` or ``POINTWISE``; the first rule that 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Set
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from rtlab.backends.classic.network import Network, NetworkLayer, check_sole_reader
 
@@ -38,8 +39,8 @@ class FusionRule:
     """
 
     name: str
-    first: Set[str]
-    second: Set[str]
+    first: AbstractSet[str]
+    second: AbstractSet[str]
     source: str
     checks: tuple[FusionCheck, ...] = (check_sole_reader,)
 
