@@ -17,7 +17,7 @@ from rtlab.core.engine import Layer, Tensor
 _REGIONS = "Myelin optimization"
 #: The pass with which every attempt of TensorRT 10 begins.
 _FIRST = "adding DebugOutput nodes"
-#: How phases begin whose seconds are those of the whole build, in the words of trtexec and Polygraphy, or of an attempt.
+#: How phases begin whose seconds are those of the whole build, in the words of trtexec, Polygraphy and the builder.
 _WHOLE = ("Engine built", "Finished engine building", "Engine generation")
 #: How those begin that are parts of a build; the first comes last.
 _PARTS = ("Data initialization and engine generation", "Graph construction and optim", "Formats and tactics")
