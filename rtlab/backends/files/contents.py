@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import dataclasses
 import functools
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rtlab.backends.files import fragments
-from rtlab.backends.files.wrapping import strip_wrapping
-from rtlab.backends.log.lines import GZIP
+from rtlab.backends.files.wrapping import GZIP, detect_encoding, strip_wrapping
 from rtlab.core.extent import MOST_LAYERS
 from rtlab.core.inputs import open_input
 from rtlab.core.phrases import pluralize, quote_names
@@ -97,19 +95,6 @@ def read_bytes(path: Path, kind: str) -> bytes:
 
 
 _BELONGS = {"layers": 'an object with "Layers"', "log": "a verbose log"}
-
-
-def detect_encoding(head: bytes) -> str:
-    """The encoding of a text by its first bytes; PowerShell writes UTF-16."""
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if len(head) > 1 and not head[1] and head[0]:
-        return "utf-16-le"
-    if len(head) > 1 and not head[0] and head[1]:
-        return "utf-16-be"
-    return "utf-8-sig"
 
 
 def read_text(path: Path, kind: str) -> str:

@@ -195,7 +195,7 @@ def sort_by_kind(paths: Iterable[Path]) -> dict[str, Path]:
 def _read_head(path: Path) -> str:
     with open_input(path) as file:
         head = file.read(_HEAD)
-    return head.decode(contents.detect_encoding(head[:4]), "replace")
+    return head.decode(wrapping.detect_encoding(head[:4]), "replace")
 
 
 def _rank(file_kind: str, path: Path) -> int:
@@ -293,7 +293,7 @@ def _read_varint(file: BinaryIO) -> int:
 def _detect_text(head: bytes) -> str | None:
     if not head:
         return None
-    text = head.decode(contents.detect_encoding(head[:4]), "replace")
+    text = head.decode(wrapping.detect_encoding(head[:4]), "replace")
     # The head may end within a character.
     if "\0" in text or text.count("\ufffd") > 1 + len(text) // 20:
         return None
