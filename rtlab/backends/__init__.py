@@ -101,11 +101,7 @@ def get(name: str) -> Backend:
 
     if isinstance(name, str) and name.startswith(f"{compilers.BACKEND}:"):
         release = compilers.named(name.partition(":")[2])
-        return (
-            registry()[compilers.BACKEND]
-            if release.backend == compilers.BACKEND
-            else _get_release_backend(release)
-        )
+        return registry().get(release.backend) or _get_release_backend(release)
     if isinstance(name, str) and name.startswith(providers.PREFIX):
         return _get_provider_backend(providers.parse_provider(name.removeprefix(providers.PREFIX)).short)
     try:
@@ -123,10 +119,8 @@ def _get_provider_backend(provider: str) -> Backend:
     from rtlab.backends import providers
     from rtlab.backends.onnxruntime import OnnxRuntime
 
-    execution_provider = providers.parse_provider(provider)
-    return (
-        registry()["onnxruntime"] if execution_provider == providers.CPU else OnnxRuntime(execution_provider)
-    )
+    named = providers.parse_provider(provider)
+    return registry()["onnxruntime"] if named == providers.CPU else OnnxRuntime(named)
 
 
 @functools.cache

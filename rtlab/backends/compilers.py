@@ -300,11 +300,7 @@ def remove(version: str) -> Compiler:
 def _install_part(
     temp_folder: Path, requirement: str, source: str | Path | None, error_prefix: str, progress: Progress
 ) -> None:
-    """Install one part into the room.
-
-    Raises:
-        Unavailable: pip says why not.
-    """
+    """Install one part into the room; raises ``Unavailable`` where pip says why not."""
     from rtlab.backends.live import child, installing
 
     source_folder = "" if source is None else str(Path(source).resolve())

@@ -136,10 +136,8 @@ def explain_differences(
 ) -> list[str]:
     """Why the layers' medians do not sum to the latency, where they miss it by more than a tenth.
 
-    Args:
-        total: Milliseconds of inferences without the profiler, shape ``(inferences,)``.
-        profiled_total: Of those with it, shape ``(runs,)``.
-        samples: Of layers, shape ``(runs,)`` each.
+    All are milliseconds: ``total`` of inferences without the profiler, shape ``(inferences,)``, ``profiled_total`` of
+    those with it and ``samples`` of layers, shape ``(runs,)`` each.
     """
     complete_samples = [taken for taken in samples.values() if len(taken) == len(profiled_total)]
     if not complete_samples:

@@ -5,6 +5,7 @@ A provider is either compiled into the user's build of ONNX Runtime, or comes in
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -147,10 +148,9 @@ def version() -> str:
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None:
         return ""
-    try:
+    text = ""
+    with contextlib.suppress(OSError):
         text = Path(str(spec.origin)).read_text(encoding="utf-8")
-    except OSError:
-        return "of unknown version"
     match = re.search(r'^__version__\s*=\s*["\'](.+?)["\']', text, re.MULTILINE)
     return match[1] if match else "of unknown version"
 
@@ -163,11 +163,7 @@ def parse_release() -> tuple[int, ...]:
 @functools.cache
 def built_in() -> tuple[str, ...]:
     """Names of the providers that are compiled into this build."""
-    if not version():
-        return ()
-    ort = vendor.onnxruntime()
-
-    return tuple(ort.get_available_providers())
+    return tuple(vendor.onnxruntime().get_available_providers()) if version() else ()
 
 
 @functools.cache
@@ -397,37 +393,31 @@ def create_session(
     ort = vendor.onnxruntime()
 
     basic = options_.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    disabled_optimizers = (*disabled_optimizers, NARROWING) if basic else disabled_optimizers
-    if provider.name in built_in():
-        provider_list = (
-            [CPU.name] if provider.name == CPU.name else [(provider.name, dict(provider_options)), CPU.name]
-        )
-        # Else ONNX Runtime prints what is wrong, and goes on without the provider.
-        ort_session = ort.InferenceSession(
-            data,
-            options_,
-            providers=provider_list,
-            enable_fallback=0,
-            disabled_optimizers=list(disabled_optimizers),
-        )
+    provider_list: list[Any] | None = None
+    if provider.name == CPU.name:
+        provider_list = [CPU.name]
+    elif provider.name in built_in():
+        provider_list = [(provider.name, dict(provider_options)), CPU.name]
     else:
         # Each process registers them once.
         plug_ins()
         kind = str(target).upper()
         devices = [d for d in _list_devices(provider.name) if d.device.type.name == kind]
         if not devices:
-            device_kinds = (
-                ", ".join(sorted({d.device.type.name.lower() for d in _list_devices(provider.name)}))
-                or "none"
-            )
+            kinds = sorted({d.device.type.name.lower() for d in _list_devices(provider.name)}) or ["none"]
             raise Unavailable(
                 f'Backend "{PREFIX}{provider.short}" cannot run on target "{target}": its plug-in finds no such device '
-                f'here (it finds: {device_kinds}). Choose one of these as target=..., or backend="onnxruntime".'
+                f'here (it finds: {", ".join(kinds)}). Choose one of these as target=..., or backend="onnxruntime".'
             )
         options_.add_provider_for_devices(devices[:1], dict(provider_options))
-        ort_session = ort.InferenceSession(
-            data, options_, enable_fallback=0, disabled_optimizers=list(disabled_optimizers)
-        )
+    # With a fallback, ONNX Runtime prints what is wrong, and goes on without the provider.
+    ort_session = ort.InferenceSession(
+        data,
+        options_,
+        providers=provider_list,
+        enable_fallback=0,
+        disabled_optimizers=[*disabled_optimizers, *([NARROWING] if basic else [])],
+    )
     active_providers = ort_session.get_providers()
     if provider.name not in active_providers:
         raise Unavailable(

@@ -17,11 +17,7 @@ _EVALUATOR = "onnxruntime"
 
 
 def get_runner(name: str) -> Runner:
-    """The backend of this name, which can run here.
-
-    Raises:
-        Unavailable: it cannot.
-    """
+    """The backend of this name, which can run here; raises ``Unavailable`` where it cannot."""
     availability = backends.get(name).availability()
     if not availability.ok:
         raise Unavailable(f'Backend "{name}" cannot run: {availability.reason}')
@@ -29,11 +25,7 @@ def get_runner(name: str) -> Runner:
 
 
 def get_evaluator() -> Evaluator:
-    """What computes any value of any model here.
-
-    Raises:
-        Unavailable: it is not installed.
-    """
+    """What computes any value of any model here; raises ``Unavailable`` where it is not installed."""
     return cast("Evaluator", get_runner(_EVALUATOR))
 
 

@@ -7,7 +7,7 @@ from rtlab.backends import compilers
 from rtlab.backends.capabilities import list_capable, require_capability, suggest_backends
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
-from rtlab.core.protocols import Backend, Reader, Recaller
+from rtlab.core.protocols import Backend, Capabilities, Reader, Recaller
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Unavailable, VariantError
 
@@ -55,10 +55,12 @@ def usual_builder(model: Model | None = None) -> str:
 
     Where no compiler is here, it is the one whose builds of the model were recorded.
     """
-    for name in list_capable(lambda c: c.builds and not c.maker.predicts and any(t.sm for t in c.targets)):
-        if is_usable(name, model):
-            return name
-    return "onnxruntime"
+    return next((n for n in list_capable(_builds_for_gpu) if is_usable(n, model)), "onnxruntime")
+
+
+def _builds_for_gpu(capabilities: Capabilities) -> bool:
+    builds = capabilities.builds and not capabilities.maker.predicts
+    return builds and any(t.sm for t in capabilities.targets)
 
 
 def is_usable(name: str, model: Model | None) -> bool:
@@ -90,12 +92,11 @@ def opener_for(backend: str | Backend | None) -> str:
     """The backend that is asked for, or the best one that opens serialized engines."""
     if backend is not None:
         return backend if isinstance(backend, str) else backends.register(backend)
-    openers = list_capable(lambda c: c.opens)
     ready_openers = [
-        n for n in openers if backends.get(n).availability().ok and backends.get(n).capabilities().runs
+        n for n in list_capable(lambda c: c.opens and c.runs) if backends.get(n).availability().ok
     ]
     # Its own words say what is missing.
-    return (ready_openers or sorted(openers))[0]
+    return (ready_openers or sorted(list_capable(lambda c: c.opens)))[0]
 
 
 def reader_for(backend: str | Backend | None) -> Reader:
@@ -138,20 +139,13 @@ def builder_for(
         return _require_builder(backend if isinstance(backend, str) else backends.register(backend), model)
     if str(target) == "cpu":
         return "onnxruntime"
-    builders = {
-        name: candidate.capabilities().targets
-        for name, candidate in backends.registry().items()
-        if candidate.capabilities().builds
-        and not candidate.capabilities().maker.predicts
-        and is_usable(name, model)
-    }
-    gpus = {name: targets for name, targets in builders.items() if any(t.sm for t in targets)}
-    # Where none compiles for the target, the first says for what it does.
-    for name, targets in gpus.items():
-        if target is None or str(target) in map(str, targets):
+    builders = [name for name in list_capable(_builds_for_gpu) if is_usable(name, model)]
+    for name in builders:
+        if target is None or str(target) in map(str, backends.get(name).capabilities().targets):
             return name
-    if gpus:
-        return next(iter(gpus))
+    if builders:
+        # None compiles for the target, and the first says for what it does.
+        return builders[0]
     if target is not None:
         raise Unavailable(f'Cannot build for target "{target}": {NO_BUILDER_REASON}')
     return "onnxruntime"

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtlab.backends.live import building, driver, timing_cache
+from rtlab.backends.live import building, child, driver, timing_cache
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import operators as tables
+from rtlab.core import files
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.engine import Engine
+from rtlab.core.inputs import read_input
 from rtlab.core.optional import PACKAGES
-from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
-from rtlab.errors import Unavailable, VariantError
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
+from rtlab.errors import ReadError, Unavailable, VariantError
 
 
 class TensorRT(EngineRunner):
@@ -70,8 +73,8 @@ class TensorRT(EngineRunner):
     def remembered(
         self, cache: str | Path, keys: Sequence[str], progress: Progress | None = None
     ) -> Mapping[str, Entry]:
-        """What a timing cache holds: see ``live.timing_cache.read``, whose errors it raises."""
-        return timing_cache.read(cache, keys, self, progress)
+        """What a timing cache holds, by those of ``keys`` that it has; see ``Tuner``."""
+        return {e.key: e for e in self._edit_cache(Path(cache), progress, tuple(keys))[0]}
 
     def forced(
         self,
@@ -80,5 +83,40 @@ class TensorRT(EngineRunner):
         entries: Sequence[Entry],
         progress: Progress | None = None,
     ) -> Mapping[str, Entry]:
-        """Write an edited copy of a timing cache: see ``live.timing_cache.force``, whose errors it raises."""
-        return timing_cache.force(cache, copy, entries, self, progress)
+        """Write a copy of a timing cache with other tactics in it, by the keys that the log tells; see ``Tuner``.
+
+        An editable build with the copy takes them. Returned is what the copy remembers of these keys.
+        """
+        path, copy = Path(cache), Path(copy)
+        if copy.resolve() == path.resolve() or (copy.exists() and path.exists() and copy.samefile(path)):
+            raise VariantError(
+                f'Cannot write the edited timing cache to "{copy}": it is the cache that is read. Choose another name.'
+            )
+        for entry in entries:
+            if not 0 < entry.tactic < timing_cache.NOTHING:
+                raise VariantError(
+                    f'Cannot force tactic "{entry.tactic:#x}" in timing cache "{path}": it is no hash of 64 bits. '
+                    "Choose one that the log lists, such as 0x665ded9abbf88."
+                )
+        keys = tuple(entry.key for entry in entries)
+        edited_entries, content = self._edit_cache(path, progress, keys, tuple(entries))
+        files.write(copy, content, what="the timing cache")
+        return {e.key: e for e in edited_entries}
+
+    def _edit_cache(
+        self, path: Path, progress: Progress | None, keys: tuple[str, ...], entries: tuple[Entry, ...] = ()
+    ) -> tuple[tuple[Entry, ...], bytes]:
+        error_prefix = f'Cannot {"edit" if entries else "read"} timing cache "{path}"'
+        try:
+            content = read_input(path)
+        except OSError as error:
+            raise ReadError(
+                f"{error_prefix}: {error.strerror or error}. Name a file that a build has written."
+            ) from error
+        return child.call(
+            timing_cache.edit,
+            timing_cache.CacheEdit(self.binding, content, error_prefix, keys, entries),
+            limits=Limits(),
+            progress=progress or Silent(),
+            error_prefix=error_prefix,
+        )

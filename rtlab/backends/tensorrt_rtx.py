@@ -51,16 +51,13 @@ class TensorRTRTX(EngineRunner):
             release = self._release
             if release.recorded:
                 return Availability(ok=False, reason=_explain_missing(f"tensorrt-rtx=={release.version}"))
-            is_removed = release.path is not None and not release.path.is_dir()
+            if release.path is None or release.path.is_dir():
+                return Availability(ok=True, version=release.version)
             reason = (
                 f'compiler "{release.version}" was removed. Run rtlab compilers add {release.version}, or choose '
                 "another."
             )
-            return (
-                Availability(ok=False, reason=reason)
-                if is_removed
-                else Availability(ok=True, version=release.version)
-            )
+            return Availability(ok=False, reason=reason)
         if importlib.util.find_spec("tensorrt_rtx") is None:
             return Availability(ok=False, reason=_explain_missing("tensorrt-rtx"))
         return Availability(ok=True, version=building.find_package_version("tensorrt_rtx"))
@@ -71,12 +68,9 @@ class TensorRTRTX(EngineRunner):
         It compiles every precision that the target has: ``Target.refusal`` tells which has not.
         """
         targets = [Target(t) for t in SUPPORTED_TARGETS if t != "sm75"]
-        capabilities = self._create_capabilities(targets, runs=self.device is not None)
-        return (
-            dataclasses.replace(capabilities, runs=False, recalls=True)
-            if self._uses_recordings
-            else capabilities
-        )
+        recalls = self._uses_recordings
+        capabilities = self._create_capabilities(targets, runs=self.device is not None and not recalls)
+        return dataclasses.replace(capabilities, recalls=recalls)
 
     @property
     def _uses_recordings(self) -> bool:
@@ -99,8 +93,7 @@ class TensorRTRTX(EngineRunner):
             BuildError: the parser or builder refuses, crashes or passes a limit.
             Cancelled: ``progress`` asked to stop.
         """
-        availability = self.availability()
-        variant = request.variant
+        availability, variant = self.availability(), request.variant
         if self._uses_recordings:
             return self._find_recorded(request)
         if not availability.ok:

@@ -15,12 +15,10 @@ def remove_slices(network: Network) -> None:
     for layer in network:
         if layer.kind != "Slice" or len(layer.ops) != 1:
             continue
-        reason = _check_slice(network, layer)
-        if reason:
+        if reason := _check_slice(network, layer):
             network.record_refusal((), layer, "slice removal", reason)
             continue
-        source = network.get_data_inputs(layer)[0]
-        network.remove_slice(layer, source, "slice removal")
+        network.remove_slice(layer, network.get_data_inputs(layer)[0], "slice removal")
 
 
 def _check_slice(network: Network, layer: NetworkLayer) -> str:
@@ -35,11 +33,8 @@ def _check_slice(network: Network, layer: NetworkLayer) -> str:
         return "it leaves out elements"
     if layer.writes[0] in network.outputs:
         return "what it writes is an output of the model"
-    return (
-        ""
-        if network.writer.get(network.get_data_inputs(layer)[0]) is not None
-        else "it slices an input of the model"
-    )
+    is_input = network.writer.get(network.get_data_inputs(layer)[0]) is None
+    return "it slices an input of the model" if is_input else ""
 
 
 def remove_concats(network: Network) -> None:

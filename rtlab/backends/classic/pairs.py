@@ -57,13 +57,8 @@ def _find_commuting_layer(network: Network, layer: NetworkLayer) -> NetworkLayer
     # Elsewhere a swap would only move the work.
     writer = network.writer.get(data_inputs[0])
     is_sole_reader = network.get_readers(data_inputs[0]) == (before,)
-    return (
-        before
-        if is_sole_reader
-        and writer is not None
-        and writer.kind in rules.LINEAR | rules.ACTIVATIONS | rules.SUMS
-        else None
-    )
+    computes = writer is not None and writer.kind in rules.LINEAR | rules.ACTIVATIONS | rules.SUMS
+    return before if is_sole_reader and computes else None
 
 
 def fuse_inputs(network: Network) -> None:

@@ -160,34 +160,18 @@ def _compute_merge_key(network: Network, layer: NetworkLayer) -> tuple[object, .
     if kernel is None:
         return None
     shape = network.get_shape(layer.node.outputs[0])
-    window = (
-        kernel,
-        attributes.get("strides"),
-        attributes.get("pads"),
-        attributes.get("dilations"),
-        attributes.get("auto_pad"),
-    )
     # A padding of 0 and a stride of 1 are not always written.
-    window_key = tuple(
-        None if isinstance(w, list) and set(w) <= {unit} else w
-        for w, unit in zip(window[1:4], (1, 0, 1), strict=True)
-    )
+    window = [
+        None if isinstance(w := attributes.get(name), list) and set(w) <= {unit} else w
+        for name, unit in (("strides", 1), ("pads", 0), ("dilations", 1))
+    ]
     after = tuple(o for o in layer.ops if o in rules.ACTIVATIONS)
     bounds = tuple(
         _format_clip_bounds(network, n) for n in layer.nodes if network.model.by_id[n].op == "Clip"
     )
     size = shape[2:] if shape is not None else None
-    return (
-        data_inputs[0],
-        repr(kernel),
-        repr(window_key),
-        window[4],
-        after,
-        bounds,
-        layer.int8,
-        layer.narrow,
-        size,
-    )
+    parameters = repr((kernel, window, attributes.get("auto_pad")))
+    return data_inputs[0], parameters, after, bounds, layer.int8, layer.narrow, size
 
 
 def _format_clip_bounds(network: Network, node: str) -> str:

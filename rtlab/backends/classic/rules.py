@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from rtlab.backends.classic.network import Network, NetworkLayer, check_sole_reader
 
@@ -38,8 +39,8 @@ class FusionRule:
     """
 
     name: str
-    first: frozenset[str]
-    second: frozenset[str]
+    first: AbstractSet[str]
+    second: AbstractSet[str]
     source: str
     checks: tuple[FusionCheck, ...] = (check_sole_reader,)
 
@@ -76,11 +77,8 @@ def check_per_channel(network: Network, first: NetworkLayer, second: NetworkLaye
     """A scale whose numbers are constant: one for all, or one for each channel."""
     if second.kind == "BatchNormalization":
         is_constant = all(v in network.constants for v in second.node.inputs[1:5] if v)
-        return (
-            ""
-            if is_constant and not second.node.attributes.get("training_mode")
-            else "its numbers are not constant"
-        )
+        is_constant = is_constant and not second.node.attributes.get("training_mode")
+        return "" if is_constant else "its numbers are not constant"
     others = [v for v in second.node.inputs if v not in first.writes]
     if not others or not all(v in network.constants for v in others):
         return "its other operand is not constant"
@@ -146,11 +144,8 @@ def check_zero_padding(network: Network, first: NetworkLayer, _: NetworkLayer) -
     """A Pad by constant zeros."""
     mode = first.node.attributes.get("mode", "constant")
     is_constant = all(v in network.constants for v in first.node.inputs[1:] if v)
-    return (
-        ""
-        if mode == "constant" and is_constant and len(first.node.inputs) < 3
-        else "it does not pad with zeros"
-    )
+    pads_zeros = mode == "constant" and is_constant and len(first.node.inputs) < 3
+    return "" if pads_zeros else "it does not pad with zeros"
 
 
 def check_pointwise(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
@@ -190,42 +185,37 @@ POINTWISE_OPS = ACTIVATIONS | frozenset({
 _LONGEST = 64
 
 
-def op_set(*names: str) -> frozenset[str]:
-    """Operators."""
-    return frozenset(names)
-
-
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 #: Scales into the weights before them.
 SCALES = (
     FusionRule("ConvScaleFusion", CONVOLUTIONS | {"Gemm"}, SCALINGS, f"{CATALOG}: Convolution and Scale",
                (check_sole_reader, check_constant_weights, check_unfused, check_per_channel)),
-    FusionRule("MatMulBiasFusion", op_set("MatMul"), op_set("Add"), f"{CATALOG}: FullyConnected, Convolution and Scale",
+    FusionRule("MatMulBiasFusion", {"MatMul"}, {"Add"}, f"{CATALOG}: FullyConnected, Convolution and Scale",
                (check_sole_reader, check_constant_weights, check_unfused, check_constant_operand)),
-    FusionRule("ScaleScaleFusion", op_set("BatchNormalization"), op_set("BatchNormalization"),
+    FusionRule("ScaleScaleFusion", {"BatchNormalization"}, {"BatchNormalization"},
                "NVIDIA/TensorRT issue 252, log of TensorRT 6: Fusing [Scale] with [Scale]",
                (check_sole_reader, check_per_channel)),
 )  # fmt: skip
 
 #: Activations and sums into the layer before them.
 VERTICAL = (
-    FusionRule("PaddingConvFusion", op_set("Pad"), CONVOLUTIONS, f"{CATALOG}: Padding and Convolution/Deconvolution",
+    FusionRule("PaddingConvFusion", {"Pad"}, CONVOLUTIONS, f"{CATALOG}: Padding and Convolution/Deconvolution",
                (check_sole_reader, check_zero_padding)),
     FusionRule("ConvEltwiseSumFusion", LINEAR, SUMS, f"{CATALOG}: Convolution and ElementWise Operation",
                (check_sole_reader, check_constant_weights, check_unfused, check_same_shape, check_last_conv)),
-    FusionRule("ConvReluFusion", LINEAR, op_set("Relu", "Clip"),
+    FusionRule("ConvReluFusion", LINEAR, {"Relu", "Clip"},
                f"{CATALOG}: Convolution and ReLU Activation, Clip; {LOG_5}",
                (check_sole_reader, check_constant_weights, check_no_activation)),
-    FusionRule("ConvGeluFusion", LINEAR, op_set("Gelu"), f"{CATALOG}: Convolution and GELU Activation",
+    FusionRule("ConvGeluFusion", LINEAR, {"Gelu"}, f"{CATALOG}: Convolution and GELU Activation",
                (check_sole_reader, check_constant_weights, check_no_activation, check_low_precision)),
-    FusionRule("ConvPoolFusion", CONVOLUTIONS, op_set("MaxPool", "AveragePool"), f"{CATALOG}: Convolution and Pooling",
+    FusionRule("ConvPoolFusion", CONVOLUTIONS, {"MaxPool", "AveragePool"}, f"{CATALOG}: Convolution and Pooling",
                (check_sole_reader, check_int8)),
-    FusionRule("ReluReluFusion", op_set("Relu"), op_set("Relu"), f"{CATALOG}: ReLU and ReLU Activation"),
-    FusionRule("ScaleActivationFusion", op_set("BatchNormalization"), ACTIVATIONS,
+    FusionRule("ReluReluFusion", {"Relu"}, {"Relu"}, f"{CATALOG}: ReLU and ReLU Activation"),
+    FusionRule("ScaleActivationFusion", {"BatchNormalization"}, ACTIVATIONS,
                f"{CATALOG}: Scale and Activation; {LOG_8}", (check_sole_reader, check_no_activation)),
-    FusionRule("LogSoftmaxFusion", op_set("Softmax"), op_set("Log"), f"{CATALOG}: SoftMax and Log"),
-    FusionRule("SoftmaxTopKFusion", op_set("Softmax", "LogSoftmax"), op_set("TopK", "ArgMax"),
+    FusionRule("LogSoftmaxFusion", {"Softmax"}, {"Log"}, f"{CATALOG}: SoftMax and Log"),
+    FusionRule("SoftmaxTopKFusion", {"Softmax", "LogSoftmax"}, {"TopK", "ArgMax"},
                f"{CATALOG}: SoftMax and TopK; a recorded log of TensorRT 10.16 (LogSoftmaxTopKFusion)"),
 )  # fmt: skip
 
@@ -266,15 +256,14 @@ OTHERS = {
 }  # fmt: skip
 
 
+_RULES = (*SCALES, *VERTICAL, *POINTWISE, *VIEWS)
+
+
 def get_source(name: str) -> str:
     """Where a rule is documented, or which log shows it."""
-    for rule in (*SCALES, *VERTICAL, *POINTWISE, *VIEWS):
-        if rule.name == name:
-            return rule.source
-    return OTHERS.get(name, CATALOG)
+    return next((rule.source for rule in _RULES if rule.name == name), OTHERS.get(name, CATALOG))
 
 
 def find_rules(first: str, second: str) -> tuple[FusionRule, ...]:
     """The rules that join two operators."""
-    rules = (*SCALES, *VERTICAL, *POINTWISE, *VIEWS)
-    return tuple(r for r in rules if first in r.first and second in r.second)
+    return tuple(rule for rule in _RULES if first in rule.first and second in rule.second)

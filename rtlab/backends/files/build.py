@@ -154,21 +154,13 @@ def remove_folders(text: str) -> str:
 
 
 def to_engine(build_file: BuildFile) -> Engine:
-    """The engine of a recorded build.
-
-    Raises:
-        VariantError: its target is none.
-    """
+    """The engine of a recorded build; raises ``VariantError`` where its target is none."""
     shared = _get_fields(build_file, _SHARED) | {"target": Target(build_file.target)}
     return Engine(**shared, recorded=True)
 
 
 def decode(content: bytes, name: str) -> BuildFile:
-    """A file's content, checked.
-
-    Raises:
-        ReadError: it is cut, damaged, of another rtlab, or no such file.
-    """
+    """A file's content, checked; raises ``ReadError`` where it is cut, damaged, of another rtlab, or no such file."""
     try:
         build_file = msgspec.json.decode(content, type=BuildFile)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -218,11 +210,7 @@ def _pack_times(profile: Profile) -> SavedTimes:
 
 
 def _unpack_times(saved_times: SavedTimes, engine: Engine, name: str) -> Profile:
-    """The times in a file.
-
-    Raises:
-        ReadError: they are no times, or those of another engine's layers.
-    """
+    """The times in a file; raises ``ReadError`` where they are no times, or those of another engine's layers."""
     if unknown_layers := saved_times.samples.keys() - {layer.id for layer in engine.layers}:
         problem = f'it times layer "{min(unknown_layers)}", which the engine lacks'
         raise contents.fault("build", name, problem, "the times of its own layers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import dataclasses
 import functools
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rtlab.backends.files import fragments
-from rtlab.backends.files.wrapping import strip_wrapping
-from rtlab.backends.log.lines import GZIP
+from rtlab.backends.files.wrapping import GZIP, detect_encoding, strip_wrapping
 from rtlab.core.extent import MOST_LAYERS
 from rtlab.core.inputs import open_input
 from rtlab.core.phrases import pluralize, quote_names
@@ -64,11 +62,7 @@ def fault(kind: str, file: str, problem: str, expected: str) -> ReadError:
 
 
 def check_layer_count(kind: str, file: str, layers: int) -> None:
-    """Refuse an engine of more layers than are looked at.
-
-    Raises:
-        ReadError: there are more.
-    """
+    """Refuse an engine of more layers than are looked at; raises ``ReadError`` where there are more."""
     if layers > MOST_LAYERS:
         raise ReadError(
             f'Cannot read {kind} file "{file}": it tells of {layers:,} layers, and at most {MOST_LAYERS:,} are looked '
@@ -92,11 +86,7 @@ def open_file(path: Path, error_prefix: str) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, kind: str) -> bytes:
-    """All bytes of a regular file.
-
-    Raises:
-        ReadError: there is none, it is empty, or it cannot be read.
-    """
+    """All bytes of a regular file; raises ``ReadError`` where there is none, it is empty, or it cannot be read."""
     with open_file(path, f'Cannot read {kind} file "{path}"') as file:
         content = file.read()
     if not content:
@@ -105,19 +95,6 @@ def read_bytes(path: Path, kind: str) -> bytes:
 
 
 _BELONGS = {"layers": 'an object with "Layers"', "log": "a verbose log"}
-
-
-def detect_encoding(head: bytes) -> str:
-    """The encoding of a text by its first bytes; PowerShell writes UTF-16."""
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if len(head) > 1 and not head[1] and head[0]:
-        return "utf-16-le"
-    if len(head) > 1 and not head[0] and head[1]:
-        return "utf-16-be"
-    return "utf-8-sig"
 
 
 def read_text(path: Path, kind: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from rtlab.core.phrases import pluralize
@@ -20,28 +20,13 @@ _EDGES = re.compile(r'"Bindings"\s*:\s*\[')
 _TRIES = 50
 #: As many names as no engine has inputs and outputs.
 _MANY = 10
-_TIMES = ("averageMs", "medianMs", "timeMs")
 
 
-def _is_layer(entry: Mapping[str, Any]) -> bool:
-    return isinstance(entry.get("Name"), str) and (
-        "LayerType" in entry or "Inputs" in entry or "Outputs" in entry
-    )
-
-
-def _is_row(entry: Mapping[str, Any]) -> bool:
-    return "count" in entry or (isinstance(entry.get("name"), str) and any(k in entry for k in _TIMES))
-
-
-def _is_inference(entry: Mapping[str, Any]) -> bool:
-    return "computeMs" in entry
-
-
-#: What is an entry of a file, by kind, and what it is called.
-_ENTRIES: dict[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
-    "layers": (_is_layer, "layer"),
-    "profile": (_is_row, "row"),
-    "times": (_is_inference, "row"),
+#: By kind of a file: the key of an entry's name, keys of which it has one beside it, and what it is called.
+_ENTRIES = {
+    "layers": ("Name", {"LayerType", "Inputs", "Outputs"}, "layer"),
+    "profile": ("name", {"averageMs", "medianMs", "timeMs"}, "row"),
+    "times": ("", {"computeMs"}, "row"),
 }
 
 
@@ -49,9 +34,14 @@ def salvage(text: str, file: str, kind: str) -> tuple[object, tuple[str, ...]] |
     """What a piece of a file holds, as the document of a whole one, and a note; None where no entry in it is whole."""
     if kind not in _ENTRIES:
         return None
-    is_entry, word = _ENTRIES[kind]
+    name_key, keys, word = _ENTRIES[kind]
     objects = list(_iter_objects(text))
-    entries: list[object] = [entry for entry in objects if is_entry(entry)]
+    entries: list[object] = [
+        o
+        for o in objects
+        if (keys & o.keys() and (not name_key or isinstance(o.get(name_key), str)))
+        or (kind == "profile" and "count" in o)
+    ]
     if not entries and kind == "layers":
         entries, word = _read_name_list(text), "name"
     rows = sum(not (isinstance(e, dict) and "count" in e) for e in entries)
@@ -59,10 +49,7 @@ def salvage(text: str, file: str, kind: str) -> tuple[object, tuple[str, ...]] |
         return None
     has_start = re.match(r'\s*(?:\[|\{\s*"Layers")', text) is not None
     has_end = text.rstrip().endswith("}" if kind == "layers" and has_start else "]")
-    cut_ends = (
-        " and ".join(w for w, is_complete in (("start", has_start), ("end", has_end)) if not is_complete)
-        or "end"
-    )
+    cut_ends = " and ".join(["start"] * (not has_start) + ["end"] * (not has_end)) or "end"
     note = (
         f'"{file}" is a piece of a file, cut off at its {cut_ends}: the {pluralize(rows, word)} in it that '
         f"{'is' if rows == 1 else 'are'} whole {'is' if rows == 1 else 'are'} shown. Give the whole file for the rest."
@@ -70,9 +57,8 @@ def salvage(text: str, file: str, kind: str) -> tuple[object, tuple[str, ...]] |
     if kind != "layers":
         return entries, (note,)
     edges = [e for e in objects if "IOMode" in e]
-    return {"Layers": entries, **({"I/O Tensors": edges} if edges else {"Bindings": _read_bindings(text)})}, (
-        note,
-    )
+    tensors = {"I/O Tensors": edges} if edges else {"Bindings": _read_bindings(text)}
+    return {"Layers": entries, **tensors}, (note,)
 
 
 def _iter_objects(text: str) -> Iterator[dict[str, Any]]:

@@ -265,9 +265,9 @@ def _are_different_engines(
     untimed_layers: Sequence[str],
     layers: Mapping[str, object],
 ) -> bool:
-    """Whether names differ on both sides as those of two engines of one model do.
+    """Whether names differ on both sides as those of two engines of one model do, of which a fifth does not join.
 
-    Of each recorded engine all names join; between two engines of one model a fifth does not.
+    Of each recorded engine all names join.
     """
     return len(unmatched_rows) > max(2, len(names) // 10) and len(untimed_layers) > max(2, len(layers) // 10)
 

@@ -56,10 +56,8 @@ def read(
     )
 
     def to_typed_tensors(names: Iterable[str]) -> tuple[Tensor, ...]:
-        untyped_tensors = to_tensors(values, names)
-        return tuple(
-            t if t.dtype else dataclasses.replace(t, dtype=types.get(t.name, "")) for t in untyped_tensors
-        )
+        tensors = to_tensors(values, names)
+        return tuple(t if t.dtype else dataclasses.replace(t, dtype=types.get(t.name, "")) for t in tensors)
 
     layers = tuple(
         Layer(
@@ -79,7 +77,14 @@ def read(
 
 def to_tensors(values: Mapping[str, Value], names: Iterable[str]) -> tuple[Tensor, ...]:
     """Values of a model as an engine's tensors; a dimension that is not fixed is -1."""
-    return tuple(_make_tensor(name, values.get(name)) for name in names)
+    tensors = []
+    for name in names:
+        value = values.get(name)
+        shape = None
+        if value is not None and value.shape is not None:
+            shape = tuple(d if isinstance(d, int) else -1 for d in value.shape)
+        tensors.append(Tensor(name, value.dtype if value else "", shape))
+    return tuple(tensors)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,13 +205,6 @@ def _follow_fused_nodes(node: Node, value: str, source: Model | None) -> str:
         if op and len(readers) == 1 and readers[0].op == op:
             value = readers[0].outputs[0]
     return value
-
-
-def _make_tensor(name: str, value: Value | None) -> Tensor:
-    if value is None:
-        return Tensor(name)
-    shape = None if value.shape is None else tuple(d if isinstance(d, int) else -1 for d in value.shape)
-    return Tensor(name, value.dtype, shape)
 
 
 def _is_constant(values: Mapping[str, Value], name: str) -> bool:

@@ -42,21 +42,17 @@ def read(profile: Path | None, model: Path | None) -> Recording:
     if profile is not None:
         events, notes = _read_events(profile)
     providers = sorted({str(e["args"].get("provider") or _CPU) for e in events})
-    if model is not None:
-        layers, inputs, outputs = _read_layers(model)
-        read_notes = (*notes,)
-    else:
-        layers, inputs, outputs = _make_layers(events), (), ()
-        read_notes = (*notes, _NO_EDGES)
+    on_cpu = providers in ([], [_CPU])
+    layers, inputs, outputs = (_make_layers(events), (), ()) if model is None else _read_layers(model)
     engine = Engine(
         backend="onnxruntime",
         version="",
-        target=Target("cpu") if providers in ([], [_CPU]) else Target("unknown"),
+        target=Target("cpu" if on_cpu else "unknown"),
         layers=layers,
         inputs=inputs,
         outputs=outputs,
-        notes=read_notes,
-        device="" if providers in ([], [_CPU]) else ", ".join(providers),
+        notes=(*notes, _NO_EDGES) if model is None else (*notes,),
+        device="" if on_cpu else ", ".join(providers),
         maker=compiler_info.ONNX_RUNTIME,
     )
     return Recording(engine, _make_profile(profile, events, engine) if profile is not None else None)
@@ -101,21 +97,20 @@ def _parse_kernel_event(event: dict[str, Any], row: int, file: str) -> list[dict
 
 
 def _make_layers(events: Sequence[dict[str, Any]]) -> tuple[Layer, ...]:
-    first = {e["name"].removesuffix(KERNEL): e["args"] for e in reversed(events)}
-    names = dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events)
+    first_runs: dict[str, dict[str, Any]] = {}
+    for event in events:
+        first_runs.setdefault(event["name"].removesuffix(KERNEL), event["args"])
     return tuple(
         Layer(
             id=f"{i}:{name}",
             name=name,
-            kind=str(first[name].get("op_name") or ""),
+            kind=str(args.get("op_name") or ""),
             index=i,
             attributes={
-                k: first[name][k]
-                for k in ("provider", "input_type_shape", "output_type_shape")
-                if k in first[name]
+                k: args[k] for k in ("provider", "input_type_shape", "output_type_shape") if k in args
             },
         )
-        for i, name in enumerate(names)
+        for i, (name, args) in enumerate(first_runs.items())
     )
 
 

@@ -78,7 +78,7 @@ def parse_layers(text: str, file: str) -> Document:
     header = INSPECTOR.search(text) or ROW.search(text)
     if header is None:
         raise fault("layers", file, "line 1: it has no listing of layers", 'a line "Layers:"')
-    line = text.count("\n", 0, header.start()) + 1
+    line = _get_line(text, header.start())
     lines = text[header.start() :].rstrip(" \t\r\n").split("\n")
     is_multiline = "\n" in text.strip()
     notes: list[str] = []
@@ -107,12 +107,26 @@ def parse_layers(text: str, file: str) -> Document:
             f"{pluralize(len(layer_entries), 'layer')} of it "
             f"{'is' if len(layer_entries) == 1 else 'are'} shown. Give all of what the inspector printed for the rest."
         )
-    edges = [e for _, row in sections["I/O Tensors:"] for e in _parse_edge(row)]
+    edges = [
+        {
+            "Name": m["name"],
+            "IOMode": m["mode"],
+            "DataType": m["dtype"],
+            "Dimensions": _split_ints(m["shape"]),
+        }
+        for _, row in sections["I/O Tensors:"]
+        if (m := EDGE.match(row)) is not None
+    ]
     bindings = [row for _, row in sections["Bindings:"]]
     return Document(
         {"Layers": layer_entries, **({"I/O Tensors": edges} if edges else {"Bindings": bindings})},
         tuple(notes),
     )
+
+
+def _get_line(text: str, at: int) -> int:
+    """The number of the line of a position, from 1."""
+    return text.count("\n", 0, at) + 1
 
 
 def _split_sections(lines: Iterable[str], section: str) -> dict[str, list[tuple[int, str]]]:
@@ -143,15 +157,8 @@ def _trim_last_row(row: str, *, is_complete: bool) -> str | None:
 
 def parse_entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
     """Lines of a log, each with its number, as the entries of ``Layers`` in JSON; and the numbers of damaged ones."""
-    layer_entries: list[object] = []
-    damaged_lines: list[int] = []
-    for line, row in rows:
-        layer_entry = parse_entry(row)
-        if layer_entry is None:
-            damaged_lines.append(line)
-        else:
-            layer_entries.append(layer_entry)
-    return layer_entries, damaged_lines
+    entries = [(line, parse_entry(row)) for line, row in rows]
+    return [e for _, e in entries if e is not None], [line for line, e in entries if e is None]
 
 
 def _require_entry(row: str, where: str, file: str) -> object:
@@ -182,17 +189,6 @@ def parse_entry(row: str) -> dict[str, object] | None:
         end = next_.start() if next_ else len(rest)
         fields[mark["key"]] = _parse_value(rest[mark.end() : end].strip())
     return fields
-
-
-def _parse_edge(row: str) -> list[object]:
-    """A row of the tensors at the edge of an engine as its entry in JSON."""
-    match = EDGE.match(row)
-    if match is None:
-        return []
-    return [{
-        "Name": match["name"], "IOMode": match["mode"], "DataType": match["dtype"],
-        "Dimensions": _split_ints(match["shape"]),
-    }]  # fmt: skip
 
 
 def _parse_value(text: str) -> object:
@@ -249,10 +245,8 @@ def parse_table(text: str, file: str) -> Table:
             break
         rows.append((name.strip(), values[2 if head["median"] else 1]))
     if not rows:
-        line_ = text.count("\n", 0, head.start()) + 1
-        raise fault(
-            "profile", file, f"line {line_}: no row follows the head of the table", "a row for each layer"
-        )
+        problem = f"line {_get_line(text, head.start())}: no row follows the head of the table"
+        raise fault("profile", file, problem, "a row for each layer")
     counts = [m for m in _COUNT.finditer(text) if m.start() < head.start()]
     return Table(tuple(rows), int(counts[-1]["count"]) if counts else 0, bool(head["median"]), is_complete)
 
@@ -294,8 +288,7 @@ def parse_times(text: str, file: str) -> list[list[tuple[str, float]]]:
         except ValueError:
             time = -1.0
         if not 0 <= time < float("inf"):
-            line = text.count("\n", 0, match.start()) + 1
-            problem = f'line {line}: row "{match["name"]}" has no time'
+            problem = f'line {_get_line(text, match.start())}: row "{match["name"]}" has no time'
             raise fault("profile", file, problem, "microseconds")
         # The layers of one inference come in one order, so the first one begins the next.
         if not runs or match["name"] == runs[-1][0][0]:

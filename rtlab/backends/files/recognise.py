@@ -103,11 +103,7 @@ _ELSE = {
 
 
 def detect_kind(path: Path) -> str:
-    """The kind of a file, one of ``KINDS``.
-
-    Raises:
-        ReadError: it is none of them, or cannot be read.
-    """
+    """The kind of a file, one of ``KINDS``; raises ``ReadError`` where it is none of them, or cannot be read."""
     with contents.open_file(path, f'Cannot read "{path}"') as file:
         file_kind = detect_stream_kind(file, path.name)
         file.seek(0)
@@ -133,13 +129,12 @@ def _make_unknown_error(path: Path, head: bytes) -> ReadError:
         description = "empty"
     elif _LAYER.match(head):
         description = (
-            "one line of a listing, cut off within the name of its layer, which is all that it tells"
+            "one line of a listing of layers, cut off within the name of its layer, "
+            "which is all that it tells"
         )
-    description = (
-        f"it is {description}" if description else f"it begins with {head[:16]!r}, which tells no kind"
-    )
+    content = f"is {description}" if description else f"begins with {head[:16]!r}, which tells no kind"
     return ReadError(
-        f'Cannot read "{path.name}": byte 0: {description}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
+        f'Cannot read "{path.name}": byte 0: it {content}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
         'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
         "output, metadata, log, archive, results, ort_profile or ort_model."
     )
@@ -200,7 +195,7 @@ def sort_by_kind(paths: Iterable[Path]) -> dict[str, Path]:
 def _read_head(path: Path) -> str:
     with open_input(path) as file:
         head = file.read(_HEAD)
-    return head.decode(contents.detect_encoding(head[:4]), "replace")
+    return head.decode(wrapping.detect_encoding(head[:4]), "replace")
 
 
 def _rank(file_kind: str, path: Path) -> int:
@@ -298,7 +293,7 @@ def _read_varint(file: BinaryIO) -> int:
 def _detect_text(head: bytes) -> str | None:
     if not head:
         return None
-    text = head.decode(contents.detect_encoding(head[:4]), "replace")
+    text = head.decode(wrapping.detect_encoding(head[:4]), "replace")
     # The head may end within a character.
     if "\0" in text or text.count("\ufffd") > 1 + len(text) // 20:
         return None

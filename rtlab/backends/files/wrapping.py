@@ -5,9 +5,12 @@ Lines stay lines, so that a message counts them as the sender sees them.
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import re
 
+#: The first bytes of a gzip file.
+GZIP = b"\x1f\x8b"
 #: Characters from which the wrapping is found.
 _SAMPLE = 1 << 16
 #: Marks, one inside the other, that are taken off: an answer to an answer to an answer.
@@ -79,3 +82,16 @@ def _find_mark(sample: str, *, stamps: bool) -> re.Pattern[str] | None:
 def strip_wrapping(text: str) -> str:
     """A text without what stands around its lines."""
     return detect_wrapping(text).strip(text)
+
+
+def detect_encoding(head: bytes) -> str:
+    """The encoding of a text by its first bytes; PowerShell writes UTF-16."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if len(head) > 1 and not head[1] and head[0]:
+        return "utf-16-le"
+    if len(head) > 1 and not head[0] and head[1]:
+        return "utf-16-be"
+    return "utf-8-sig"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import difflib
@@ -53,11 +54,9 @@ class BuiltPlan:
 @functools.cache
 def find_package_version(module: str) -> str:
     """The version of the package that brings a module, which may bear several names; empty where it has none."""
-    try:
-        # Usually it bears the module's name; asking every package for its modules takes half a second.
+    # Usually it bears the module's name; asking every package for its modules takes half a second.
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version(module)
-    except importlib.metadata.PackageNotFoundError:
-        pass
     owners = importlib.metadata.packages_distributions().get(module, [])
     return importlib.metadata.version(owners[0]) if owners else ""
 
@@ -232,13 +231,12 @@ def _complete_profile(model: Model, ranges: dict[str, Shapes], error_prefix: str
         value = model.values[name]
         declared_shape = value.shape or ()
         # A profile of a shape tensor holds values, not sizes; the parser knows which inputs are shape tensors.
-        if len(declared_shape) <= 1 and value.dtype in {"int32", "int64"}:
-            continue
+        is_shape_tensor = len(declared_shape) <= 1 and value.dtype in {"int32", "int64"}
         fits = len(shapes[0]) == len(declared_shape) and all(
             not isinstance(dim, int) or {s[axis] for s in shapes} == {dim}
             for axis, dim in enumerate(declared_shape)
         )
-        if not fits:
+        if not fits and not is_shape_tensor:
             declared_text = "x".join(str(d if d is not None else "?") for d in declared_shape)
             raise VariantError(
                 f'{error_prefix}: an optimization profile gives input "{name}" the shapes '

@@ -18,8 +18,7 @@ _HEADER = re.compile(rb"TRT-(\d+)-(\w+)")
 
 def has_calibrators(product: str) -> bool:
     """Whether a release may have calibrators, by its name with its version; the binding has the last word."""
-    name, _, version = product.partition(" ")
-    return name == "TensorRT" and not re.match(r"(1[1-9]|[2-9]\d)\.", version)
+    return re.match(r"TensorRT (?!(1[1-9]|[2-9]\d)\.)", product) is not None
 
 
 def create_unsupported_error(error_prefix: str, product: str) -> VariantError:
@@ -79,19 +78,18 @@ def read_cache(calibrator: Any, spec: BuildSpec, *, done: bool) -> tuple[str, tu
     calibrator_input = spec.calibration
     if calibrator is None or calibrator_input is None:
         return "", ()
-    text = calibrator.cache_contents or b""
+    text = bytes(calibrator.cache_contents or b"")
     # A refusal of the network before calibration has another reason.
     if calibrator.num_batches < calibrator_input.count and (done or calibrator.num_batches):
         raise CalibrationError(
             f"{spec.error_prefix}: TensorRT's calibrator took {calibrator.num_batches} of {calibrator_input.count} "
             "batches. Look for the reason in the log; the GPU's memory may be too small for a batch."
         )
-    old_version, _ = _parse_header(calibrator_input.cache)
-    new_version, _ = _parse_header(bytes(text))
-    version_note = f"scales of a calibration cache of TensorRT {old_version} were used as they are"
-    return bytes(text).decode("utf-8", "replace"), (
-        version_note,
-    ) if old_version and old_version != new_version else ()
+    old, new = _HEADER.match(calibrator_input.cache), _HEADER.match(text)
+    notes: tuple[str, ...] = ()
+    if old and not (new and new[1] == old[1]):
+        notes = (f"scales of a calibration cache of TensorRT {old[1].decode()} were used as they are",)
+    return text.decode("utf-8", "replace"), notes
 
 
 class _Batches:
@@ -112,11 +110,6 @@ class _Batches:
 def batch_path(folder: str, number: int) -> Path:
     """Where a batch is kept."""
     return Path(folder) / f"batch-{number:07}.pickle"
-
-
-def _parse_header(cache: bytes) -> tuple[str, str]:
-    match = _HEADER.match(cache)
-    return (match[1].decode(), match[2].decode()) if match else ("", "")
 
 
 def _write_cache_file(calibrator_input: CalibratorInput, version: str) -> str | None:

@@ -103,22 +103,17 @@ class Bounds:
     @property
     def activity(self) -> str:
         """What it is that a user stops."""
-        return (
-            self.work.activity
-            if self.error_prefix.startswith("Backend")
-            else self.error_prefix[:1].lower() + self.error_prefix[1:]
-        )
+        if self.error_prefix.startswith("Backend"):
+            return self.work.activity
+        return self.error_prefix[:1].lower() + self.error_prefix[1:]
 
     def compute_memory_limit(self, process: Any) -> int:
         """Bytes that a process may have, as ``psutil`` tells of it at the beginning."""
         import psutil
 
-        limit = self.limits.memory
-        return (
-            measure_memory(process) + min(limit, psutil.virtual_memory().available)
-            if self.work.limit_to_free_memory
-            else limit
-        )
+        if not self.work.limit_to_free_memory:
+            return self.limits.memory
+        return measure_memory(process) + min(self.limits.memory, int(psutil.virtual_memory().available))
 
     def check(self, used: int = 0, memory_limit: int = 0) -> None:
         """Raise the error of a limit that is passed; of memory ``memory_limit`` bytes are granted."""
@@ -304,9 +299,8 @@ class ChildProcess:
                 code = _wait_exit_code(self._child)
                 self._stderr.seek(0)
                 stderr_text = self._stderr.read().decode("utf-8", "replace")
-                raise bounds.work.failure(
-                    _describe_crash(code, bounds.error_prefix, bounds.work), details=stderr_text
-                )
+                problem = _describe_crash(code, bounds.error_prefix, bounds.work)
+                raise bounds.work.failure(problem, details=stderr_text)
             check(progress, bounds.activity)
             # A brief call is over before it could take much.
             memory_limit = memory_limit or bounds.compute_memory_limit(self._process)
@@ -395,12 +389,11 @@ def _describe_crash(code: int, error_prefix: str, work: ChildWork) -> str:
 def _send(child: subprocess.Popen[bytes], parts: tuple[object, ...]) -> None:
     pipe = child.stdin
     assert pipe is not None  # noqa: S101 - we asked for the pipe
-    try:
+    # The child may have died first, or was closed; the receiver tells.
+    with contextlib.suppress(OSError, ValueError):
         for part in parts:
             pickle.dump(part, pipe, protocol=pickle.HIGHEST_PROTOCOL)
         pipe.flush()
-    except (OSError, ValueError):  # the child died first, or was closed; the receiver tells
-        pass
 
 
 def _receive(child: subprocess.Popen[bytes], messages: queue.SimpleQueue[tuple[str, Any]]) -> None:

@@ -247,11 +247,11 @@ def create_session(spec: SessionSpec, options: Any) -> Any:
                 "raise the limit.",
                 details=str(error),
             ) from error
-        advice = (
-            "Check that every operator has a CPU kernel for its types."
-            if spec.provider == CPU
-            else f"Check the options and the driver of {spec.provider.title}, and the types of the operators."
-        )
+        advice = "Check that every operator has a CPU kernel for its types."
+        if spec.provider != CPU:
+            advice = (
+                f"Check the options and the driver of {spec.provider.title}, and the types of the operators."
+            )
         raise BuildError(
             f"{spec.error_prefix}: ONNX Runtime refuses the model: {_first_line(error)} {advice}",
             details=str(error),
@@ -289,11 +289,7 @@ def _array(value: Any) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """A run, whose failure is told in words.
-
-    Raises:
-        RunError: ONNX Runtime fails on the inputs.
-    """
+    """A run, whose failure is told in words; raises ``RunError`` where ONNX Runtime fails on the inputs."""
     try:
         yield
     except Exception as error:

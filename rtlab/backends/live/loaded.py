@@ -177,23 +177,16 @@ def outputs(
         execution.feed(feed)
         port_names = {port.name for port in execution.ports}
         inner_names = [n for n in dict.fromkeys(names) if n not in port_names]
-        listener = (
-            debug_tensors.attach_debug_listener(open_engine, execution.context, inner_names)
-            if inner_names
-            else None
-        )
+        if inner_names:
+            listener = debug_tensors.attach_debug_listener(open_engine, execution.context, inner_names)
         execution.run()
         execution.stream.synchronize()
         values = execution.copy_tensors()
-        if listener is not None:
+        if inner_names:
             # A name that no tensor of the engine has is told with those that it has.
             values |= debug_tensors.collect_debug_tensors(open_engine, listener, inner_names, sorted(values))
     report.advance()
-    return (
-        {n: values[n] for n in names}
-        if names
-        else {p.name: values[p.name] for p in execution.ports if not p.is_input}
-    )
+    return {n: values[n] for n in names or [p.name for p in execution.ports if not p.is_input]}
 
 
 def list_debug_tensors(feed: Mapping[str, NDArray[Any]], report: Any) -> tuple[str, ...]:

@@ -146,11 +146,7 @@ class ChildSession:
         return self._child.process.alive
 
     def run(self, caller: ChildCaller, names: Sequence[str], batch: Batch) -> list[Any]:
-        """Run one batch.
-
-        Raises:
-            RunError: ONNX Runtime fails on it.
-        """
+        """Run one batch; raises ``RunError`` where ONNX Runtime fails on it."""
         pool = self._child.context
         fd = pool.acquire()
         payload = self._number, tuple(names), dict(batch), fd

@@ -40,13 +40,9 @@ def _describe_compiler(trt: Any, spec: BuildSpec) -> str:
 
 
 def apply(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
-    """Set attributes, flags and memory pools.
+    """Set attributes, flags and memory pools of an ``IBuilderConfig``.
 
-    Args:
-        trt: The binding.
-        config: Its ``IBuilderConfig``.
-        spec: The build, with its options.
-        warnings: Errors and warnings that the builder logged so far; it grows while it is used.
+    ``warnings`` are errors and warnings that the builder logged so far; they grow while it is used.
 
     Raises:
         VariantError: a name is unknown to this binding, or it does not take the value.

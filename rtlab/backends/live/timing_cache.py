@@ -8,24 +8,17 @@ Only the verbose log of the build that timed an operator tells its key and its t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.live import child, trt_callbacks
-from rtlab.backends.live.running import EngineRunner
-from rtlab.core import files
+from rtlab.backends.live import trt_callbacks
 from rtlab.core.buildlog import Entry
-from rtlab.core.inputs import read_input
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import ReadError, VariantError
 
 #: What a build must be told, so that its timing cache can be read and edited.
 FLAG = "EDITABLE_TIMING_CACHE"
 #: What a cache answers for a key that it does not have.
-_NONE = 2**64 - 1
+NOTHING = 2**64 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,82 +30,6 @@ class CacheEdit:
     error_prefix: str
     keys: tuple[str, ...]
     entries: tuple[Entry, ...] = ()
-
-
-def read(
-    path: str | Path, keys: Sequence[str], backend: EngineRunner, progress: Progress | None = None
-) -> Mapping[str, Entry]:
-    """What a timing cache remembers, by those of ``keys`` that it has.
-
-    Raises:
-        ReadError: the file cannot be read, is of another version or GPU, or was not written by an editable build.
-        VariantError: the installed TensorRT cannot edit timing caches.
-        BackendError: the child process crashed or passed a limit.
-    """
-    return {e.key: e for e in _run_edit(Path(path), backend, progress, tuple(keys), ())[0]}
-
-
-def force(
-    path: str | Path,
-    copy: str | Path,
-    entries: Sequence[Entry],
-    backend: EngineRunner,
-    progress: Progress | None = None,
-) -> Mapping[str, Entry]:
-    """Write a copy of a timing cache with other tactics in it, by the keys that the log tells; see ``Tuner.forced``.
-
-    Returns:
-        What the copy remembers of these keys.
-
-    Raises:
-        ReadError, VariantError, BackendError: as ``read``; besides, a key is not in the cache, a hash has more than 64
-            bits, or the copy is the cache itself.
-        RtlabError: the copy cannot be written.
-    """
-    path, copy = Path(path), Path(copy)
-    if copy.resolve() == path.resolve() or (copy.exists() and path.exists() and copy.samefile(path)):
-        raise VariantError(
-            f'Cannot write the edited timing cache to "{copy}": it is the cache that is read. Choose another name.'
-        )
-    for entry in entries:
-        if not 0 < entry.tactic < _NONE:
-            raise VariantError(
-                f'Cannot force tactic "{entry.tactic:#x}" in timing cache "{path}": it is no hash of 64 bits. Choose '
-                "one that the log lists, such as 0x665ded9abbf88."
-            )
-    edited_entries, content = _run_edit(
-        path, backend, progress, tuple(e.key for e in entries), tuple(entries)
-    )
-    files.write(copy, content, what="the timing cache")
-    return {e.key: e for e in edited_entries}
-
-
-def _run_edit(
-    path: Path,
-    backend: EngineRunner,
-    progress: Progress | None,
-    keys: tuple[str, ...],
-    entries: tuple[Entry, ...],
-) -> tuple[tuple[Entry, ...], bytes]:
-    error_prefix = f'Cannot {"edit" if entries else "read"} timing cache "{path}"'
-    if backend.product != "TensorRT":
-        raise VariantError(
-            f"{error_prefix}: {backend.product} times kernels when it runs, and remembers none while it builds. Choose "
-            'backend="tensorrt".'
-        )
-    try:
-        content = read_input(path)
-    except OSError as error:
-        raise ReadError(
-            f"{error_prefix}: {error.strerror or error}. Name a file that a build has written."
-        ) from error
-    return child.call(
-        edit,
-        CacheEdit(backend.binding, content, error_prefix, keys, entries),
-        limits=Limits(),
-        progress=progress or Silent(),
-        error_prefix=error_prefix,
-    )
 
 
 def edit(spec: CacheEdit, report: Any) -> tuple[tuple[Entry, ...], bytes]:
@@ -142,7 +59,7 @@ def edit(spec: CacheEdit, report: Any) -> tuple[tuple[Entry, ...], bytes]:
         )
     for entry in spec.entries:
         key = trt.TimingCacheKey.parse(entry.key)
-        if cache.query(key).tacticHash == _NONE:
+        if cache.query(key).tacticHash == NOTHING:
             raise VariantError(
                 f"{spec.error_prefix}: it has no entry of key {entry.key}, so it is not of the build whose log tells "
                 "it. Build once more with this file, after it was deleted."
@@ -154,6 +71,6 @@ def edit(spec: CacheEdit, report: Any) -> tuple[tuple[Entry, ...], bytes]:
     entries = []
     for text in spec.keys:
         value = cache.query(trt.TimingCacheKey.parse(text))
-        if value.tacticHash != _NONE:
+        if value.tacticHash != NOTHING:
             entries.append(Entry(text, int(value.tacticHash), float(value.timingMSec)))
     return tuple(entries), bytes(cache.serialize())

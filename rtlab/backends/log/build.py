@@ -17,6 +17,10 @@ from rtlab.core.engine import Layer, Tensor
 _REGIONS = "Myelin optimization"
 #: The pass with which every attempt of TensorRT 10 begins.
 _FIRST = "adding DebugOutput nodes"
+#: How phases begin whose seconds are those of the whole build, in the words of trtexec, Polygraphy and the builder.
+_WHOLE = ("Engine built", "Finished engine building", "Engine generation")
+#: How those begin that are parts of a build; the first comes last.
+_PARTS = ("Data initialization and engine generation", "Graph construction and optim", "Formats and tactics")
 #: Bytes in a mebibyte.
 _MIB = 1 << 20
 
@@ -41,15 +45,12 @@ class OpenAttempt:
     def to_attempt(self) -> buildlog.Attempt:
         """The attempt as the noun."""
         passes = list(self.passes)
-        if self.pending:
-            passes.append(
-                NetworkPass("unfinished", self.count, None, tuple(self.pending), self.pending[0].line)
-            )
+        if pending := tuple(self.pending):
+            passes.append(NetworkPass("unfinished", self.count, None, pending, pending[0].line))
         if self.regions and passes:
             at = next((i for i, p in enumerate(passes) if p.name == _REGIONS), len(passes) - 1)
-            passes[at] = dataclasses.replace(
-                passes[at], decisions=(*passes[at].decisions, *self.regions.values())
-            )
+            decisions = (*passes[at].decisions, *self.regions.values())
+            passes[at] = dataclasses.replace(passes[at], decisions=decisions)
         return buildlog.Attempt(tuple(passes), self.name, self.milliseconds)
 
 
@@ -75,6 +76,7 @@ class Build:
         self.bound_names: dict[str, None] = {}
         self.unread, self.unread_line = 0, ""
         self.notes: list[str] = []
+        #: Seconds of phases by their beginnings.
         self._phases: dict[str, float] = {}
 
     @property
@@ -146,21 +148,13 @@ class Build:
 
     def end_phase(self, phase: str, seconds: float) -> None:
         """A phase has ended."""
-        if phase == "Engine generation":
-            # The builder says so after each attempt; only with strategies is another one to come.
-            self._phases[phase] = self._phases.get(phase, 0.0) + seconds
-            self.complete = self.complete or not self.attempt.name
-        elif phase in {"Engine built", "Finished engine building"}:
-            # The words of trtexec, and of Polygraphy.
-            self._phases["Engine built"] = seconds
+        name = next((n for n in (*_WHOLE, *_PARTS) if phase.startswith(n)), "")
+        is_attempt = name == "Engine generation"
+        if name:
+            self._phases[name] = seconds + (self._phases.get(name, 0.0) if is_attempt else 0.0)
+        # With strategies, another attempt is to come.
+        if name in {*_WHOLE, _PARTS[0]} and not (is_attempt and self.attempt.name):
             self.complete = True
-        elif phase == "Data initialization and engine generation":
-            self._phases["Data"] = seconds
-            self.complete = True
-        elif phase.startswith("Graph construction and optim"):
-            self._phases["Graph"] = seconds
-        elif phase.startswith("Formats and tactics"):
-            self._phases["Formats"] = seconds
 
     def begin_listing(self) -> None:
         """The listing of the engine's layers begins: the builder has decided."""
@@ -196,12 +190,10 @@ class Build:
 
     def compute_seconds(self) -> float | None:
         """Time of the whole build: as told, or the sum of its phases."""
-        for name in ("Engine built", "Engine generation"):
+        for name in _WHOLE:
             if name in self._phases:
                 return self._phases[name]
-        if "Data" in self._phases:
-            return sum(self._phases.values())
-        return None
+        return sum(self._phases.values()) if _PARTS[0] in self._phases else None
 
     def get_edges(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Tensors that the engine takes and gives."""

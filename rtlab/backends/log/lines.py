@@ -8,22 +8,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from rtlab.backends.files.wrapping import Wrapping, detect_wrapping
+from rtlab.backends.files.wrapping import GZIP, Wrapping, detect_encoding, detect_wrapping
 from rtlab.core.inputs import open_input
 
 _AGAIN = (
     "Make a verbose log with trtexec --verbose, with polygraphy convert -vv, or with a logger that receives VERBOSE "
     "messages, and give all of it."
 )
-#: The first bytes of a gzip file.
-GZIP = b"\x1f\x8b"
 #: Lines of a log that tells of a build.
 _EXPECTED = 'such as "After vertical fusions: 84 layers" or "Tactic: 0x0000000000000000 Time: 0.0031"'
 _CHUNK = 1 << 20
 _SAMPLED = 1 << 16
 #: A longer line is no line of a log; it is read in pieces.
 _LONGEST = 1 << 23
-_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: How a logger's line begins: a severity or TensorRT's name in brackets, after a date or a name at most.
 TAGGED = re.compile(rb"\s*(?:\[[^\[\]]{1,40}\] ?)?\[(?:V|I|W|E|F|TRT|TensorRT)\]")
 #: How lines end that are whole, where nothing stands behind them: any other may be cut within a number or a name.
@@ -31,8 +28,6 @@ _COMPLETE_LINE = re.compile(
     rb"(?:\blayers|\bseconds\.?|\bms|\bsec\.|\bMiB|\*{3,}|(?:Layer\([^)]*\): |Name: ).*[\])]|&&&& .*)\s*$",
     re.DOTALL,
 )
-#: What tells UTF-16 without a mark: this share of every second byte is zero, in so many bytes.
-_ZEROS, _SAMPLE = 0.8, 400
 
 
 class LogLines:
@@ -146,10 +141,5 @@ def _drop_partial_line(lines: list[bytes]) -> None:
 
 
 def _detect_decoder(head: bytes) -> codecs.IncrementalDecoder | None:
-    if head.startswith(_MARKS):
-        return codecs.getincrementaldecoder("utf-16")("replace")
-    sample = head[:_SAMPLE]
-    for order, zeros in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
-        if zeros and zeros.count(0) > _ZEROS * len(zeros):
-            return codecs.getincrementaldecoder(order)("replace")
-    return None
+    encoding = detect_encoding(head)
+    return None if encoding == "utf-8-sig" else codecs.getincrementaldecoder(encoding)("replace")

@@ -102,15 +102,17 @@ class Header:
 
     def describe(self) -> str:
         """Version, GPU and latency, as far as they are known."""
-        parts = [f"TensorRT {self.version}" if self.version else "", self.device]
-        parts.append("" if self.latency is None else f"{self.latency:.4g} ms per inference in the median")
-        parts.append("" if self.throughput is None else f"{self.throughput:.6g} inferences per second")
+        parts = [f"TensorRT {self.version}"] * bool(self.version) + [self.device] * bool(self.device)
+        if self.latency is not None:
+            parts.append(f"{self.latency:.4g} ms per inference in the median")
+        if self.throughput is not None:
+            parts.append(f"{self.throughput:.6g} inferences per second")
         if self.latency is None and self.averages:
             parts.append(
                 f"{statistics.median(self.averages):.4g} ms per inference in the median of {len(self.averages)} "
                 f"averages of {self.runs} runs each"
             )
-        return ", ".join(t for t in parts if t)
+        return ", ".join(parts)
 
     def compute_median(self) -> float | None:
         """Milliseconds of an inference in the median, or in that of averages where the log was cut before its sum."""
@@ -123,8 +125,7 @@ class Header:
             # 8502 is 8.5.2, 101601 is 10.16.1.
             digits = groups["digits"]
             split = 1 if len(digits) <= _SHORT else len(digits) - 4
-            minor, patch = digits[split:-2], digits[-2:]
-            self.version = f"{digits[:split]}.{int(minor)}.{int(patch)}"
+            self.version = f"{digits[:split]}.{int(digits[split:-2])}.{int(digits[-2:])}"
         elif match.re is _DEVICE:
             self.device = groups["name"].strip()
         elif match.re is _CAPABILITY:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from fake_gpu import VERSIONS, Here, needs_api
-from rtlab.backends.live.timing_cache import FLAG, Entry, force, read
+from rtlab.backends.live.timing_cache import FLAG, Entry
 from rtlab.backends.log.operators import Operator, parse_operators
-from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.buildlog import TacticTime
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions
@@ -43,7 +42,7 @@ def test_a_forced_tactic_is_the_one_that_is_built(tmp_path: Path, release: str) 
     told = parse_operators(engine.log)
     keys = [o.key for o in told]
     assert len(keys) == len(set(keys)) == len(taken(engine)) > 2
-    entries = read(file, keys, Here(release))
+    entries = Here(release).remembered(file, keys)
     assert keys == list(entries)
     # The log and the cache tell of the same tactics and times.
     assert [(o.timed[0].tactic, o.timed[0].milliseconds) for o in told] == [
@@ -52,8 +51,8 @@ def test_a_forced_tactic_is_the_one_that_is_built(tmp_path: Path, release: str) 
     assert taken(engine) == [entries[k].tactic for k in keys]
     before, kept = file.stat().st_mtime_ns, file.read_bytes()
     other = Entry(keys[1], int(told[1].timed[2].tactic, 0), told[1].timed[2].milliseconds)
-    assert {keys[1]: other} == force(file, copy, [other], Here(release))
-    assert {**entries, keys[1]: other} == read(copy, keys, Here(release))
+    assert {keys[1]: other} == Here(release).forced(file, copy, [other])
+    assert {**entries, keys[1]: other} == Here(release).remembered(copy, keys)
     again = build(release, copy, FLAG)
     assert [taken(engine)[0], other.tactic, *taken(engine)[2:]] == taken(again)
     # What the cache knows is not timed again.
@@ -61,7 +60,7 @@ def test_a_forced_tactic_is_the_one_that_is_built(tmp_path: Path, release: str) 
     assert (before, kept) == (file.stat().st_mtime_ns, file.read_bytes())
     assert {file, copy} == set(tmp_path.iterdir())
     # Keys of no operator of this cache are left out.
-    assert {} == read(file, ["0x" + "0" * 32], Here(release))
+    assert {} == Here(release).remembered(file, ["0x" + "0" * 32])
 
 
 @needs_api
@@ -69,7 +68,7 @@ def test_what_cannot_be_edited_says_why(tmp_path: Path) -> None:
     key, unknown = "0x" + "1" * 32, "0x" + "f" * 32
     file, copy, backend = tmp_path / "timing", tmp_path / "copy", Here("trt10")
     with pytest.raises(ReadError, match="No such file"):
-        read(file, [], backend)
+        backend.remembered(file, [])
     content = f"TC:{VERSIONS['trt10']}:here:1:{key}=7=0.5".encode()
     for damaged, said in (
         (content.rpartition(b":")[0], r"no entries .* flags=\[\"EDITABLE_TIMING_CACHE\"\]"),
@@ -78,7 +77,7 @@ def test_what_cannot_be_edited_says_why(tmp_path: Path) -> None:
     ):
         file.write_bytes(damaged)
         with pytest.raises(ReadError, match=said):
-            read(file, [], backend)
+            backend.remembered(file, [])
     file.write_bytes(content)
     (tmp_path / "link").hardlink_to(file)
     for target, entry, said in (
@@ -88,14 +87,9 @@ def test_what_cannot_be_edited_says_why(tmp_path: Path) -> None:
         *((tmp_path / same, Entry(key, 1, 0.1), "the cache that is read") for same in ("timing", "./link")),
     ):
         with pytest.raises(VariantError, match=said):
-            force(file, target, [entry], backend)
+            backend.forced(file, target, [entry])
     assert (content, False) == (file.read_bytes(), copy.exists())
-    assert {key: Entry(key, 7, 0.5)} == read(file, [key, unknown], backend)
-
-
-def test_a_compiler_that_times_nothing_while_it_builds_says_so(tmp_path: Path) -> None:
-    with pytest.raises(VariantError, match=r"TensorRT-RTX times kernels when it runs"):
-        read(tmp_path / "timing", [], TensorRTRTX())
+    assert {key: Entry(key, 7, 0.5)} == backend.remembered(file, [key, unknown])
 
 
 KEY = "0x1814870c44ff0f8574df6e3dda04cbd7"
