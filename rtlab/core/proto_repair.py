@@ -5,7 +5,6 @@ Each is a pass over the file's proto: what it puts right no model can hold.
 
 from __future__ import annotations
 
-import dataclasses
 import graphlib
 import heapq
 from collections import Counter
@@ -20,6 +19,7 @@ from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 
 Graph: TypeAlias = onnx.GraphProto | onnx.FunctionProto
+ProtoPass: TypeAlias = Pass[onnx.ModelProto, onnx.ModelProto]
 
 #: So many nodes of a cycle, and values whose sizes were put right, are named.
 _NAMED = 8
@@ -29,11 +29,11 @@ _LISTED = 3
 def repair(proto: onnx.ModelProto, error_prefix: str) -> Iterator[str]:
     """Put right what is wrong, with a sentence about each kind; errors are those of ``find_node_order``."""
     for one in passes(proto, error_prefix):
-        one(proto)
+        one.edit(proto)
         yield from one.notes
 
 
-def passes(proto: onnx.ModelProto, error_prefix: str) -> Iterator[Pass[onnx.ModelProto, onnx.ModelProto]]:
+def passes(proto: onnx.ModelProto, error_prefix: str) -> Iterator[ProtoPass]:
     """What there is to put right. None is decided before the one that came first was applied."""
     if (dynamic := find_impossible_sizes(proto)).notes:
         yield dynamic
@@ -67,27 +67,7 @@ def _check_sizes_possible(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
     return notes[0] if notes else ""
 
 
-@dataclasses.dataclass(frozen=True)
-class ImpossibleSizes:
-    """Sizes that no tensor has become dynamic; ``dims`` are those."""
-
-    dims: tuple[onnx.TensorShapeProto.Dimension, ...]
-    notes: tuple[str, ...]
-    name = "sizes that no tensor has"
-    needs = ()
-    promises = (
-        Promise("nodes stay as they are", _check_nodes_unchanged),
-        Promise("every size that is left is one", _check_sizes_possible),
-    )
-    changes = ""
-
-    def __call__(self, _: onnx.ModelProto) -> None:
-        """Clear them."""
-        for dim in self.dims:
-            dim.ClearField("dim_value")
-
-
-def find_impossible_sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
+def find_impossible_sizes(proto: onnx.ModelProto) -> ProtoPass:
     """Take sizes that no tensor has as dynamic, as their exporters mean them; a sentence about each kind.
 
     A size below zero is unknown wherever it stands. Zero in an input of the main graph is too: no data has it. Where
@@ -122,7 +102,16 @@ def find_impossible_sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
         )
     elif inner:
         notes = (f"Sizes below 0 of {pluralize(inner, 'value')} are taken as unknown",)
-    return ImpossibleSizes(tuple(dims), notes)
+
+    def clear_sizes(_: onnx.ModelProto) -> None:
+        for dim in dims:
+            dim.ClearField("dim_value")
+
+    promises = (
+        Promise("nodes stay as they are", _check_nodes_unchanged),
+        Promise("every size that is left is one", _check_sizes_possible),
+    )
+    return Pass("sizes that no tensor has", clear_sizes, promises, notes=notes)
 
 
 def _find_impossible_dims(kind: onnx.TypeProto, *, zero: bool) -> list[onnx.TensorShapeProto.Dimension]:
@@ -167,29 +156,7 @@ def _check_order(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
     return notes[0] if notes else ""
 
 
-@dataclasses.dataclass(frozen=True)
-class NodeOrder:
-    """Nodes come after those that they read from; ``orders`` are graphs with the nodes' old places in the new order."""
-
-    orders: tuple[tuple[Graph, Sequence[int]], ...]
-    notes: tuple[str, ...]
-    name = "order of nodes"
-    needs = ()
-    promises = (
-        Promise("no node is lost, and none is new", _check_same_nodes),
-        Promise("nodes stand behind what they read", _check_order),
-    )
-    changes = ""
-
-    def __call__(self, _: onnx.ModelProto) -> None:
-        """Sort them."""
-        for graph, places in self.orders:
-            nodes = list(graph.node)
-            rank = {id(nodes[at]): i for i, at in enumerate(places)}
-            graph.node.sort(key=lambda node, rank=rank: rank[id(node)])
-
-
-def find_node_order(proto: onnx.ModelProto, error_prefix: str) -> NodeOrder:
+def find_node_order(proto: onnx.ModelProto, error_prefix: str) -> ProtoPass:
     """Sort the nodes of every graph so that each comes after those that it reads from; a sentence if any moved.
 
     Nodes that stand well keep their order: of those that may come next, the first of the file does.
@@ -220,7 +187,18 @@ def find_node_order(proto: onnx.ModelProto, error_prefix: str) -> NodeOrder:
     words = (
         f"{pluralize(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
     )
-    return NodeOrder(tuple(orders), (words,) if moved else ())
+
+    def sort_nodes(_: onnx.ModelProto) -> None:
+        for graph, places in orders:
+            nodes = list(graph.node)
+            rank = {id(nodes[at]): i for i, at in enumerate(places)}
+            graph.node.sort(key=lambda node, rank=rank: rank[id(node)])
+
+    promises = (
+        Promise("no node is lost, and none is new", _check_same_nodes),
+        Promise("nodes stand behind what they read", _check_order),
+    )
+    return Pass("order of nodes", sort_nodes, promises, notes=(words,) if moved else ())
 
 
 def _iter_initial_names(graph: Graph) -> Iterator[str]:

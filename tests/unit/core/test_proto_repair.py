@@ -154,8 +154,8 @@ def test_what_breaks_a_promise_is_named() -> None:
     short = model([early], [info("x", [2])], [info("y", [2])])
     swapped = model([late, early], [info("x", [2])], [info("y", [2])])
     below = model([early, late], [info("x", [-1])], [info("y", [2])])
-    stays, possible = proto_repair.ImpossibleSizes((), ()).promises
-    same, ordered = proto_repair.NodeOrder((), ()).promises
+    stays, possible = proto_repair.find_impossible_sizes(good).promises
+    same, ordered = proto_repair.find_node_order(good, "Cannot load:").promises
     for promise in (stays, possible, same, ordered):
         assert "" == promise.check(good, good)
     assert "" == same.check(good, swapped)
