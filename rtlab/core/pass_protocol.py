@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 #: What needs and promises are judged by.
 G = TypeVar("G")
 #: What is edited.
-E_contra = TypeVar("E_contra", contravariant=True)
+E = TypeVar("E")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,31 +28,22 @@ class Promise(Generic[G]):
     check: Callable[[G, G], str]
 
 
-class Pass(Protocol[G, E_contra]):
-    """One change of a graph.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pass(Generic[G, E]):
+    """One change of a graph, which a function made that decided it.
 
-    ``notes`` say in words what it does that one would not expect, and what it leaves; they are known before it runs.
+    Attributes:
+        name: What it does, in a few words.
+        edit: Does it.
+        promises: What holds afterwards.
+        needs: What the graph must be before.
+        changes: What becomes of the numbers, in a few words; empty where they stay what they are.
+        notes: Sentences on what one would not expect, and on what is left.
     """
 
-    @property
-    def name(self) -> str:
-        """What it does, in a few words."""
-
-    @property
-    def needs(self) -> tuple[Need[G], ...]:
-        """What the graph must be before."""
-
-    @property
-    def promises(self) -> tuple[Promise[G], ...]:
-        """What holds afterwards."""
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers, in a few words; empty where they stay what they are."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for people."""
-
-    def __call__(self, edit: E_contra, /) -> None:
-        """Do it."""
+    name: str
+    edit: Callable[[E], None]
+    promises: tuple[Promise[G], ...]
+    needs: tuple[Need[G], ...] = ()
+    changes: str = ""
+    notes: tuple[str, ...] = ()

@@ -51,7 +51,7 @@ def apply_transforms(
         links = equalize.plan(transformed_model, match_treated_nodes(transformed_model, treatments))
         notes += equalize.describe_equalization(links)
         if links:
-            transformed_model = passes.run(transformed_model, [equalize.Equalize(links)], source=True)
+            transformed_model = passes.run(transformed_model, [equalize.equalize(links)], source=True)
     treatments = [t for t in variant.treatments if t.kind == "smooth"]
     if treatments and peaks is None:
         notes.append("not smoothed: channels of activations were not observed")
@@ -62,7 +62,7 @@ def apply_transforms(
         )
         transformed_model = passes.run(
             transformed_model,
-            [smooth.Smooth(links, peaks, alpha) for links, alpha in smoothing_links],
+            [smooth.smooth(links, peaks, alpha) for links, alpha in smoothing_links],
             source=True,
         )
     return transformed_model, tuple(notes)

@@ -21,7 +21,7 @@ from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
 from rtlab.quantize.narrow import HalfConstants
-from rtlab.quantize.rewrite import QUANTIZED, Pairs, share_scales
+from rtlab.quantize.rewrite import QUANTIZED, insert_pairs, share_scales
 from rtlab.quantize.thresholds import compute_scale
 from rtlab.quantize.weight_correction import WeightCorrector
 
@@ -37,9 +37,7 @@ _TF32_OPSET = 9
 _MOVES = placement.POOLS | placement.VIEWS | {"Concat"}
 _FLOATS = {"fp16", "bf16", "fp32", "fp64"}
 #: Weights that are in four bits before the passes that store them run.
-_FourBitWeights: TypeAlias = Mapping[
-    Precision, Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]
-]
+_FourBitWeights: TypeAlias = Mapping[Precision, weights.FourBitWeights]
 #: Precisions by the types of what is stored.
 _STORED = {kind: p for p in Precision if p.stored.scaled for kind in (str(p), f"u{p}")}
 
@@ -221,7 +219,7 @@ class _Preparation:
         return self._source_plans[precision]
 
     def _convert(self, opset: int, precision: Precision) -> None:
-        self._apply(passes.Raise(opset, f'in "{precision}"'))
+        self._apply(passes.raise_opset(opset, f'in "{precision}"'))
 
     def _quantize(
         self, precision: Precision, ranges: Ranges | None, scales: Mapping[str, Scale] | None
@@ -242,9 +240,10 @@ class _Preparation:
             self.scales.setdefault(value, dataclasses.replace(scale, largest=precision.stored.largest))
         scale_notes = tuple(scale.note for scale in shared_scales.values() if scale.note)
         rebuild = self._corrector.reconstruct_weight
-        self._apply(
-            Pairs(plan, chosen_scales, precision, self.variant.weights, self._check, scale_notes, rebuild)
+        pairs = insert_pairs(
+            plan, chosen_scales, precision, self.variant.weights, self._check, rebuild=rebuild
         )
+        self._apply(dataclasses.replace(pairs, notes=scale_notes))
         self.assigned_precisions.update(dict.fromkeys(plan.nodes, precision))
 
     def _drop_unscaled_nodes(
@@ -382,7 +381,7 @@ class _Preparation:
             *describe_skipped_nodes(narrow_plan.skipped_nodes),
         )
         if plans or narrow_plan.nodes:
-            self._apply_per_model(plans, four_bit_weights, fp16_passes.Narrow(narrow_plan, constants, notes))
+            self._apply_per_model(plans, four_bit_weights, narrow_plan, constants, notes)
         else:
             self.notes += notes
         self.assigned_precisions.update(narrow_plan.nodes)
@@ -392,25 +391,26 @@ class _Preparation:
         self,
         plans: Mapping[Precision, weights.FourBitPlan],
         four_bit_weights: _FourBitWeights,
-        narrow: fp16_passes.Narrow,
+        narrow_plan: fp16_plan.HalfPlan,
+        constants: HalfConstants,
+        notes: tuple[str, ...],
     ) -> None:
         """Apply what the typed graph and its emulation express in different ways."""
-        narrow_plan, constants = narrow.plan, narrow.constants
         fp32_model = self._finish_edit()
         if plans:
             dequantize_passes = [
-                weights.Dequantize(plan, p, narrow_plan.nodes, four_bit_weights=four_bit_weights[p])
+                weights.dequantize_weights(plan, p, narrow_plan.nodes, four_bit_weights[p])
                 for p, plan in plans.items()
             ]
             self.emulation = emulation_model = passes.run(
                 fp32_model, dequantize_passes, keep_origins=fp32_model is not self.source
             )
             for precision, plan in plans.items():
-                self._apply(weights.Store(plan, precision, four_bit_weights=four_bit_weights[precision]))
-        self.notes += narrow.notes
+                self._apply(weights.store_weights(plan, precision, four_bit_weights[precision]))
+        self.notes += notes
         if not narrow_plan.nodes:
             return
-        narrow = dataclasses.replace(narrow, notes=())
+        narrow = fp16_passes.narrow(narrow_plan, constants)
         # Both models are the one that was planned for unless weights of four bits were written to each.
         emulation_plan, emulation_constants = narrow_plan, constants
         if plans:
@@ -441,7 +441,7 @@ class _Preparation:
 
     def _plan_half_with_four_bits(
         self, plans: Mapping[Precision, weights.FourBitPlan], narrow_plan: fp16_plan.HalfPlan
-    ) -> fp16_passes.Narrow:
+    ) -> passes.Pass:
         """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
         typed, halves, dequantizers = self._typed_model, dict(narrow_plan.nodes), list[str]()
         for precision, plan in plans.items():
@@ -456,7 +456,7 @@ class _Preparation:
                     }
                 )
         constants = HalfConstants(typed.known, self._check)
-        return fp16_passes.Narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
+        return fp16_passes.narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
 
     def _check(self) -> None:
         check(self._progress, "preparing the model")
@@ -502,14 +502,14 @@ def _build_half_emulation(
     model: Model, plan: fp16_plan.HalfPlan, check: Callable[[], object], *, keep_origins: bool
 ) -> Model:
     return passes.run(
-        model, [fp16_passes.Round(plan, HalfConstants(model.known, check))], keep_origins=keep_origins
+        model, [fp16_passes.round_values(plan, HalfConstants(model.known, check))], keep_origins=keep_origins
     )
 
 
 def _build_tf32_emulation(
     model: Model, nodes: Collection[str], check: Callable[[], object], *, keep_origins: bool
 ) -> Model:
-    return passes.run(model, [tf32.Truncate(nodes, check)], keep_origins=keep_origins)
+    return passes.run(model, [tf32.truncate(nodes, check)], keep_origins=keep_origins)
 
 
 def _collect_precisions(

@@ -7,7 +7,6 @@ that rounded: the error that this node makes itself. What arrives from others is
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -40,21 +39,12 @@ def compute_bias_shift(
     return flat
 
 
-@dataclasses.dataclass(frozen=True)
-class BiasCorrection:
+def correct_biases(shifts: Mapping[str, NDArray[np.float64]], notes: tuple[str, ...] = ()) -> passes.Pass:
     """Mean errors taken off biases: by node, what rounding adds to each of its output channels."""
 
-    shifts: Mapping[str, NDArray[np.float64]]
-    notes: tuple[str, ...] = ()
-    name = "bias correction"
-    needs = ()
-    promises = passes.INSERTION_PROMISES
-    changes = "biases without the mean error of rounding"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
+    def edit_graph(edit: Edit) -> None:
         model = edit.model
-        places = {node: find_bias_input(model, node) for node in self.shifts}
+        places = {node: find_bias_input(model, node) for node in shifts}
         for node, place in places.items():
             if place is None:
                 continue
@@ -62,12 +52,11 @@ class BiasCorrection:
             inputs = model.by_id[reader].inputs
             name = inputs[position] if position < len(inputs) else ""
             offset = np.asarray(model.known[name].numpy()) if name else np.zeros((), np.float32)
-            corrected = offset.astype(np.float64) - self.shifts[node] / factor
-            edit.set_input(
-                reader,
-                position,
-                edit.add_constant(f"{reader}/corrected_bias", corrected.astype(offset.dtype)),
-            )
+            corrected = (offset.astype(np.float64) - shifts[node] / factor).astype(offset.dtype)
+            edit.set_input(reader, position, edit.add_constant(f"{reader}/corrected_bias", corrected))
+
+    changes = "biases without the mean error of rounding"
+    return passes.Pass("bias correction", edit_graph, passes.INSERTION_PROMISES, changes=changes, notes=notes)
 
 
 def find_bias_input(model: Model, node: str) -> tuple[str, int, float] | None:

@@ -7,7 +7,6 @@ former and multiplies the latter, so that both become ``sqrt(r1 r2)``.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.precision import compute_amax
 from rtlab.quantize import passes
 from rtlab.quantize.scale_migration import (
+    MIGRATION_PROMISES,
     ChannelLink,
     Constants,
     compute_read_peaks,
@@ -40,23 +40,14 @@ def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLin
     return tuple(link for link in find_links(model) if nodes is None or link.first in nodes)
 
 
-@dataclasses.dataclass(frozen=True)
-class Equalize:
+def equalize(links: tuple[ChannelLink, ...]) -> passes.Pass:
     """One range for each channel where it is written and where it is read."""
 
-    links: tuple[ChannelLink, ...]
-    notes: tuple[str, ...] = ()
-    name = "equalization"
-    needs = ()
-    promises = (passes.INTERFACE, passes.NODES, passes.VALUES, passes.ORDER, passes.TYPES)
-    changes = "the same but for rounding; channels between have another scale"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
+    def edit_graph(edit: Edit) -> None:
         constants = Constants(edit.model)
         for _ in range(_ROUNDS):
             largest_change = 0.0
-            for link in self.links:
+            for link in links:
                 scale = compute_scale_factors(constants, link)
                 largest_change = max(largest_change, float(compute_amax(np.log(scale))))
                 if (scale != 1).any():
@@ -64,6 +55,9 @@ class Equalize:
             if largest_change < _STILL:
                 break
         constants.write(edit)
+
+    changes = "the same but for rounding; channels between have another scale"
+    return passes.Pass("equalization", edit_graph, MIGRATION_PROMISES, changes=changes)
 
 
 def compute_scale_factors(constants: Constants, link: ChannelLink) -> NDArray[np.float64]:

@@ -42,8 +42,8 @@ def separate_existing_qdq(source: Model, emulation: Model) -> tuple[Model, Model
     """
     if not has_rounding_pairs(source):
         return source, emulation
-    bare_model = passes.run(source, [_InsertRelus(), _RemovePairs(), passes.Infer()], source=True)
-    return bare_model, passes.run(emulation, [_InsertRelus()], keep_origins=True)
+    bare_model = passes.run(source, [_RELUS, _NO_PAIRS, passes.INFER], source=True)
+    return bare_model, passes.run(emulation, [_RELUS], keep_origins=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ def release(edit: Edit, nodes: Iterable[str]) -> None:
     Where one writes an output of the model that is rounded at the last, that is no longer so either. Relus that were
     left to pairs are written first, everywhere, so that values have the same names whatever is released.
     """
-    _InsertRelus()(edit)
+    _insert_relus(edit)
     editor, reading, released_nodes = (
         QdqEditor(edit),
         QuantizedGraph(edit.graph),
@@ -106,7 +106,11 @@ def _find_output_producer(pair: QdqPair) -> ir.Node | None:
 
 def release_all_nodes(model: Model) -> Model:
     """A model of which every node is released: the numbers that a calibration observes."""
-    return passes.run(model, [_ReleaseNodes(find_quantized_nodes(model))], source=True)
+    nodes = find_quantized_nodes(model)
+    promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
+    changes = "what was rounded is not"
+    released = passes.Pass("released nodes", lambda edit: release(edit, nodes), promises, changes=changes)
+    return passes.run(model, [released], source=True)
 
 
 def find_quantized_nodes(model: Model) -> tuple[str, ...]:
@@ -175,56 +179,27 @@ def _compute_amax(pair: QdqPair) -> float | None:
     return scale * (high if pair.is_symmetric else max(low, high))
 
 
-class _InsertRelus:
+def _insert_relus(edit: Edit) -> None:
     """A Relu in front of each pair that cuts off what is below zero, which changes nothing.
 
     ONNX Runtime's quantizer leaves the Relu to such a pair: without it the model would be another one.
     """
-
-    name = "rectifying pairs"
-    notes: tuple[str, ...] = ()
-    needs = ()
-    promises = (passes.INTERFACE,)
-    changes = "nothing"
-
-    def __call__(self, edit: Edit) -> None:
-        """Write them."""
-        editor = QdqEditor(edit)
-        for pair in list(QuantizedGraph(edit.graph).activations):
-            if pair.q is not None and pair.rectifies and not is_nonnegative(pair.q.inputs[0]):
-                editor.reroute(pair.q, 0, editor.get_rectified_source(pair))
-        edit.sort_and_reindex()
+    editor = QdqEditor(edit)
+    for pair in list(QuantizedGraph(edit.graph).activations):
+        if pair.q is not None and pair.rectifies and not is_nonnegative(pair.q.inputs[0]):
+            editor.reroute(pair.q, 0, editor.get_rectified_source(pair))
+    edit.sort_and_reindex()
 
 
-class _RemovePairs:
-    """No pair that only rounds."""
-
-    name = "without own pairs"
-    notes: tuple[str, ...] = ()
-    needs = ()
-    promises = (passes.INTERFACE,)
-    changes = "what was rounded is not"
-
-    def __call__(self, edit: Edit) -> None:
-        """Take them out."""
-        editor = QdqEditor(edit)
-        for pair in list(QuantizedGraph(edit.graph).pairs.values()):
-            if _only_rounds(pair):
-                editor.remove(pair)
-        edit.sort_and_reindex()
+def _remove_pairs(edit: Edit) -> None:
+    editor = QdqEditor(edit)
+    for pair in list(QuantizedGraph(edit.graph).pairs.values()):
+        if _only_rounds(pair):
+            editor.remove(pair)
+    edit.sort_and_reindex()
 
 
-@dataclasses.dataclass(frozen=True)
-class _ReleaseNodes:
-    """Nodes that read what enters their pairs."""
-
-    nodes: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    name = "released nodes"
-    needs = ()
-    promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
-    changes = "what was rounded is not"
-
-    def __call__(self, edit: Edit) -> None:
-        """Let them."""
-        release(edit, self.nodes)
+_RELUS = passes.Pass("rectifying pairs", _insert_relus, (passes.INTERFACE,), changes="nothing")
+_NO_PAIRS = passes.Pass(
+    "without own pairs", _remove_pairs, (passes.INTERFACE,), changes="what was rounded is not"
+)

@@ -19,14 +19,14 @@ from rtlab.core.finding import Finding
 from rtlab.core.model import Model, of
 from rtlab.core.phrases import quote_names
 from rtlab.errors import VariantError
-from rtlab.quantize import integers, passes
+from rtlab.quantize import integers, passes, rule
 from rtlab.quantize.edit import Edit, copy_model
 from rtlab.quantize.encoding import Encoding
 from rtlab.quantize.passes import Pass
 from rtlab.quantize.placement import plan
 from rtlab.quantize.qdq import QuantizedGraph
 from rtlab.quantize.qdq_rules import PlacementRules
-from rtlab.quantize.rule import Diagnosis, Repair
+from rtlab.quantize.rule import Diagnosis
 
 __all__ = ["apply", "check", "missing", "repair", "select"]
 
@@ -109,14 +109,7 @@ def apply(
     if not _has_quantization(model.ir.graph) or (finding_ids is not None and not finding_ids):
         return model, ()
     edit, applied_findings = Edit(model, source=True), dict[str, Finding]()
-    integer_findings = {f.id: f for f in integers.check(model.ir.graph, model.opset)}
-    for graph_pass in iter_repair_passes(edit, finding_ids, scale_of):
-        if isinstance(graph_pass, Repair):
-            applied_findings.update({d.finding.id: d.finding for d in graph_pass.diagnoses})
-        if isinstance(graph_pass, integers.Unfold):
-            applied_findings.update(
-                {i: integer_findings[i] for i in graph_pass.findings if i in integer_findings}
-            )
+    for graph_pass in iter_repair_passes(edit, finding_ids, scale_of, applied_findings):
         passes.apply(graph_pass, edit)
     return edit.finish(), tuple(applied_findings.values())
 
@@ -125,17 +118,23 @@ def iter_repair_passes(
     edit: Edit,
     finding_ids: AbstractSet[str] | None = None,
     scale_of: Callable[[str], float] | None = None,
+    applied_findings: dict[str, Finding] | None = None,
 ) -> Iterator[Pass]:
-    """The passes of a repair, each decided by the graph that those before it leave; as for ``repair``."""
-    opset = edit.model.opset
+    """The passes of a repair, each decided by the graph that those before it leave; as for ``repair``.
+
+    What they repair is entered in ``applied_findings``, in that order.
+    """
+    opset, applied = edit.model.opset, {} if applied_findings is None else applied_findings
+    initial = {f.id: f for f in integers.check(edit.graph, opset)}
     # What is unfolded may show stored integers that are dequantized late.
-    while ids := [
+    while now := [
         f.id
         for f in integers.check(edit.graph, opset)
         if f.fixable and (finding_ids is None or f.id in finding_ids)
     ]:
-        yield integers.Unfold(tuple(ids))
-        yield passes.Infer()
+        applied.update((i, initial[i]) for i in now if i in initial)
+        yield integers.unfold(tuple(now))
+        yield passes.INFER
     limit, repair_counts = len(edit.model.nodes), Counter[str]()
 
     def list_open(planned_inputs: AbstractSet[tuple[str, int]]) -> list[Diagnosis]:
@@ -152,11 +151,12 @@ def iter_repair_passes(
         while open_:
             # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
             # where the largest scale passes from one Concat to the next, but not more often than there are nodes.
-            now = tuple(f for f in open_ if f.finding.rule == open_[0].finding.rule)
-            repair_counts.update(f.finding.id for f in now)
-            yield Repair(now)
+            first_rule = [d for d in open_ if d.finding.rule == open_[0].finding.rule]
+            repair_counts.update(d.finding.id for d in first_rule)
+            applied.update((d.finding.id, d.finding) for d in first_rule)
+            yield rule.repair(first_rule)
             open_ = list_open(planned_inputs)
-        yield passes.Infer()
+        yield passes.INFER
 
 
 def _validate_selection(model: Model, finding_ids: AbstractSet[str], *, calibrated: bool) -> None:

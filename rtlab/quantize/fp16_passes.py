@@ -68,35 +68,26 @@ def fp16(model: Model) -> HalfPrecisionModels:
         *describe_saturation(model, half_plan, constants),
         *describe_skipped_nodes(half_plan.skipped_nodes),
     )
-    typed, emulation = (passes.run(model, [p(half_plan, constants)]) for p in (Narrow, Round))
+    typed, emulation = (passes.run(model, [p(half_plan, constants)]) for p in (narrow, round_values))
     return HalfPrecisionModels(typed, emulation, notes)
 
 
-@dataclasses.dataclass(frozen=True)
-class _HalfPass:
-    """Base of both forms; ``plan`` and ``constants`` were made from the graph that it is applied to."""
-
-    plan: HalfPlan
-    constants: HalfConstants
-    notes: tuple[str, ...] = ()
-    needs = ()
-    promises = passes.INSERTION_PROMISES
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers."""
-        types = sorted({p.upper() for p in self.plan.nodes.values()})
-        return f"rounded to {' and '.join(types)}" if types else ""
+def _describe_changes(plan: HalfPlan) -> str:
+    types = sorted({p.upper() for p in plan.nodes.values()})
+    return f"rounded to {' and '.join(types)}" if types else ""
 
 
-class Narrow(_HalfPass):
-    """Values of 16 bits and casts between types; each value has one home, and a cast to the other where it is read."""
+def narrow(plan: HalfPlan, constants: HalfConstants) -> passes.Pass:
+    """Values of 16 bits and casts between types; each value has one home, and a cast to the other where it is read.
 
-    name = "16-bit types"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
-        _TypedModelWriter(edit, self.plan, self.constants)
+    ``plan`` and ``constants`` were made from the graph that it is applied to, as those of ``round_values``.
+    """
+    return passes.Pass(
+        "16-bit types",
+        lambda edit: _TypedModelWriter(edit, plan, constants).write(),
+        passes.INSERTION_PROMISES,
+        changes=_describe_changes(plan),
+    )
 
 
 class _TypedModelWriter:
@@ -111,7 +102,11 @@ class _TypedModelWriter:
         self._forms: dict[tuple[str, Precision], ir.Value] = {}
         #: The same of constants; what hides is another number than what is computed with.
         self._constant_forms: dict[tuple[str, Precision, bool], ir.Value] = {}
-        _saturate_attributes(edit, model, plan, constants)
+        self._model = model
+
+    def write(self) -> None:
+        model, plan = self._model, self._plan
+        _saturate_attributes(self._edit, model, plan, self._constants)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 if is_fp32(model, value) and node.op not in ANY_TYPE:
@@ -156,14 +151,11 @@ class _TypedModelWriter:
         _cast(edit, inner, Precision.FP32, name, edit.get_origin(node.id), after=node.id, output=outer)
 
 
-class Round(_HalfPass):
-    """Values of FP32 that are rounded where ``Narrow`` holds 16 bits, by a cast there and back."""
+def round_values(plan: HalfPlan, constants: HalfConstants) -> passes.Pass:
+    """Values of FP32 that are rounded where ``narrow`` holds 16 bits, by a cast there and back."""
 
-    name = "rounding to 16 bits"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
-        model, plan, constants, tensors = edit.model, self.plan, self.constants, self.constants.tensors
+    def edit_graph(edit: Edit) -> None:
+        model, tensors = edit.model, constants.tensors
         rounded_values: dict[tuple[str, Precision, bool], ir.Value] = {}
         exact = EXACT if model.opset >= BOUNDS_ARE_INPUTS else EXACT - BOUNDED
         _saturate_attributes(edit, model, plan, constants)
@@ -190,6 +182,10 @@ class Round(_HalfPass):
                     inner, outer = edit.split(value, f"{name}/unrounded")
                     origin = edit.get_origin(node.id)
                     _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=outer)
+
+    return passes.Pass(
+        "rounding to 16 bits", edit_graph, passes.INSERTION_PROMISES, changes=_describe_changes(plan)
+    )
 
 
 def _cast(edit: Edit, value: ir.Value, to: Precision, name: str, origin: str, **place: Any) -> ir.Value:

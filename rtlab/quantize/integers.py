@@ -131,52 +131,43 @@ def check(graph: ir.Graph, opset: int) -> list[Finding]:
     return findings
 
 
-@dataclasses.dataclass(frozen=True)
-class Unfold:
+def _unfold_all(edit: Edit, findings: Sequence[str]) -> None:
+    editor, opset = QdqEditor(edit), edit.model.opset
+    graph = edit.graph
+    if STATIC_ID in findings and all(_is_rewritable(n, opset) for n in graph if _get_form(n)):
+        for node in list(graph):
+            if (form := _get_form(node)) is not None:
+                _unfold(editor, node, form)
+            elif node.domain in ONNX_DOMAINS and node.op_type in PASSES:
+                _wrap(editor, node)
+    if DYNAMIC_ID in findings:
+        for node in list(graph):
+            if node.op_type in _DYNAMIC and (product := _match_dynamic_product(node, opset)) is not None:
+                _fold(editor, node, product)
+    if DELAYED_DQ_ID in findings:
+        for dq, maker in _find_delayed_dequantizations(graph):
+            dq_inputs = [maker.inputs[0], *dq.inputs[1:]]
+            floats = editor.insert_node(
+                "DequantizeLinear", f"{maker.name}/DequantizeLinear", dq_inputs, maker
+            )
+            maker.replace_input_with(0, floats)
+            maker.outputs[0].type = dq.outputs[0].type or ir.TensorType(ir.DataType.FLOAT)
+            editor.take_over(dq, maker.outputs[0])
+    edit.sort_and_reindex()
+
+
+def unfold(findings: Sequence[str]) -> passes.Pass:
     """Operators on integers as what they compute on floats, between pairs; ``findings`` are ids of ``check``.
 
     Each node that is new names the one that it stands for, and what computes has its id.
     """
-
-    findings: Sequence[str]
-    notes: tuple[str, ...] = ()
-    name = "operators on integers as pairs"
-    needs = ()
-    promises = (passes.INTERFACE, passes.ORIGINS, passes.ORDER, passes.TYPES)
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers."""
-        return (
-            ""
-            if set(self.findings) <= {DELAYED_DQ_ID}
-            else "sums are of floats, and what was scaled at run time is not"
-        )
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
-        editor, opset = QdqEditor(edit), edit.model.opset
-        graph = edit.graph
-        if STATIC_ID in self.findings and all(_is_rewritable(n, opset) for n in graph if _get_form(n)):
-            for node in list(graph):
-                if (form := _get_form(node)) is not None:
-                    _unfold(editor, node, form)
-                elif node.domain in ONNX_DOMAINS and node.op_type in PASSES:
-                    _wrap(editor, node)
-        if DYNAMIC_ID in self.findings:
-            for node in list(graph):
-                if node.op_type in _DYNAMIC and (product := _match_dynamic_product(node, opset)) is not None:
-                    _fold(editor, node, product)
-        if DELAYED_DQ_ID in self.findings:
-            for dq, maker in _find_delayed_dequantizations(graph):
-                dq_inputs = [maker.inputs[0], *dq.inputs[1:]]
-                floats = editor.insert_node(
-                    "DequantizeLinear", f"{maker.name}/DequantizeLinear", dq_inputs, maker
-                )
-                maker.replace_input_with(0, floats)
-                maker.outputs[0].type = dq.outputs[0].type or ir.TensorType(ir.DataType.FLOAT)
-                editor.take_over(dq, maker.outputs[0])
-        edit.sort_and_reindex()
+    exact = set(findings) <= {DELAYED_DQ_ID}
+    return passes.Pass(
+        "operators on integers as pairs",
+        lambda edit: _unfold_all(edit, findings),
+        (passes.INTERFACE, passes.ORIGINS, passes.ORDER, passes.TYPES),
+        changes="" if exact else "sums are of floats, and what was scaled at run time is not",
+    )
 
 
 def _find_delayed_dequantizations(graph: ir.Graph) -> list[tuple[ir.Node, ir.Node]]:

@@ -71,39 +71,32 @@ def build_isolated_error_model(source: Model, emulation: Model) -> IsolatedError
         switches = find_switches(source, emulation)
     except VariantError:
         return None
-    insert_shadows = InsertShadows(switches, source.by_id)
-    model = passes.run(emulation, [insert_shadows], keep_origins=True)
-    return IsolatedErrorModel(model, insert_shadows.error_sums)
+    error_sums: dict[str, IsolatedErrorSums] = {}
+    shadows = passes.Pass(
+        "shadows",
+        lambda edit: error_sums.update(_insert_shadows(edit, switches, source.by_id)),
+        (passes.ORIGINS, passes.ORDER, passes.TYPES),
+        changes="computed beside what it is without rounding",
+    )
+    model = passes.run(emulation, [shadows], keep_origins=True)
+    return IsolatedErrorModel(model, error_sums)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class InsertShadows:
-    """Shadows in the place of the roundings of an emulation; ``error_sums`` is known once it is applied."""
-
-    switches: tuple[Switch, ...]
-    keep: Container[str] = ()
-    error_sums: dict[str, IsolatedErrorSums] = dataclasses.field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    name = "shadows"
-    needs = ()
-    promises = (passes.ORIGINS, passes.ORDER, passes.TYPES)
-    changes = "computed beside what it is without rounding"
-
-    def __call__(self, edit: Edit) -> None:
-        """Part the two."""
-        nodes: dict[str, list[Switch]] = {}
-        for switch in self.switches:
-            nodes.setdefault(switch.quantizer.node, []).append(switch)
-        builder = _ShadowBuilder(edit)
-        shadow_values = {
-            value: shadow_value
-            for node_switches in nodes.values()
-            for value, shadow_value in builder.split_node(node_switches)
-        }
-        for value, shadow_value in shadow_values.items():
-            self.error_sums[value] = builder.add_error_sums(value, shadow_value)
-        dequantize_in_place(edit, self.keep)
-        edit.sort_and_reindex()
+def _insert_shadows(
+    edit: Edit, switches: Sequence[Switch], keep: Container[str]
+) -> dict[str, IsolatedErrorSums]:
+    """Put shadows in the place of roundings; gives the sums of the error of each value."""
+    nodes: dict[str, list[Switch]] = {}
+    for switch in switches:
+        nodes.setdefault(switch.quantizer.node, []).append(switch)
+    builder = _ShadowBuilder(edit)
+    shadow_values = [pair for node_switches in nodes.values() for pair in builder.split_node(node_switches)]
+    error_sums = {
+        value: builder.add_error_sums(value, shadow) for value, shadow in dict(shadow_values).items()
+    }
+    dequantize_in_place(edit, keep)
+    edit.sort_and_reindex()
+    return error_sums
 
 
 class _ShadowBuilder:

@@ -7,7 +7,6 @@ converter works on another form, and is a pass of its own; so is its inference o
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -20,7 +19,7 @@ from rtlab.quantize.placement import WEIGHTED
 Need: TypeAlias = pass_protocol.Need[Model]
 Promise: TypeAlias = pass_protocol.Promise[Model]
 #: One change of the graph of a model.
-Pass: TypeAlias = pass_protocol.Pass[Model, Edit]
+Pass = pass_protocol.Pass[Model, Edit]
 
 
 def run(
@@ -48,7 +47,7 @@ def apply(graph_pass: Pass, edit: Edit, check: Callable[[], object] = lambda: No
     for need in graph_pass.needs:
         if reason := need.check(edit.model):
             raise VariantError(f'Cannot apply "{graph_pass.name}" to model "{edit.model.name}": {reason}.')
-    graph_pass(edit)
+    graph_pass.edit(edit)
 
 
 def require_opset(min_opset: int) -> Need:
@@ -149,50 +148,18 @@ REPAIR_PROMISES = (INTERFACE, PRODUCTS, ORIGINS, ORDER, TYPES)
 INSERTION_PROMISES = (INTERFACE, NODES, VALUES, ORIGINS, ORDER, TYPES)
 
 
-@dataclasses.dataclass(frozen=True)
-class Infer:
-    """Types and shapes of all values, as far as ONNX infers them: where operators became others that it knows."""
-
-    notes: tuple[str, ...] = ()
-    name = "types and shapes"
-    needs = ()
-    promises = (NODES, VALUES, ORIGINS, ORDER, TYPES)
-    changes = ""
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
-        edit.infer()
+#: Types and shapes of all values, as far as ONNX infers them: where operators became others that it knows.
+INFER = Pass("types and shapes", Edit.infer, (NODES, VALUES, ORIGINS, ORDER, TYPES))
 
 
-@dataclasses.dataclass(frozen=True)
-class Raise:
-    """The default operator set in a later version, by ONNX's converter; ``why`` says what for."""
+def raise_opset(opset: int, why: str) -> Pass:
+    """The default operator set in a later version, by ONNX's converter, which writes some operators anew.
 
-    opset: int
-    why: str
-    notes: tuple[str, ...] = ()
-    needs = ()
-    changes = ""
-
-    @property
-    def name(self) -> str:
-        """What it does, in a few words."""
-        return f"opset {self.opset}"
-
-    @property
-    def promises(self) -> tuple[Promise, ...]:
-        """The opset, and all that there was; the converter writes some operators anew."""
-        min_opset = self.opset
-        opset_promise = Promise(
-            f"opset {min_opset} or later",
-            lambda _, after: "" if after.opset >= min_opset else f"it is {after.opset}",
-        )
-        return (opset_promise, INTERFACE, ORIGINS, ORDER)
-
-    def __call__(self, edit: Edit) -> None:
-        """Convert.
-
-        Raises:
-            VariantError: ONNX's converter refuses the graph, or loses a node.
-        """
-        edit.raise_opset(self.opset, self.why)
+    It raises VariantError where the converter refuses the graph or loses a node; ``why`` says what for.
+    """
+    raised = Promise(
+        f"opset {opset} or later", lambda _, after: "" if after.opset >= opset else f"it is {after.opset}"
+    )
+    return Pass(
+        f"opset {opset}", lambda edit: edit.raise_opset(opset, why), (raised, INTERFACE, ORIGINS, ORDER)
+    )

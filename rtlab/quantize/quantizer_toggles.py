@@ -101,7 +101,7 @@ def build_switched_model(source: Model, emulation: Model) -> SwitchedModel:
         VariantError: nothing of the source is rounded in the emulation.
     """
     switches = find_switches(source, emulation)
-    switched_model = passes.run(emulation, [InsertSwitches(switches)], keep_origins=True)
+    switched_model = passes.run(emulation, [insert_switches(switches)], keep_origins=True)
     return SwitchedModel(switched_model, tuple(s.quantizer for s in switches))
 
 
@@ -203,8 +203,7 @@ def _get_attribute_value(attribute: ir.Attr) -> object:
     return attribute.as_tensor().tobytes() if attribute.type == ir.AttributeType.TENSOR else attribute.value
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class InsertSwitches:
+def insert_switches(switches: tuple[Switch, ...]) -> passes.Pass:
     """A switch in each of some places of an emulation.
 
     An If chooses between what is rounded and what is not, of which one is computed. A node with a large constant is
@@ -212,20 +211,16 @@ class InsertSwitches:
     and a kernel that lays out constant weights beforehand would add in another order.
     """
 
-    switches: tuple[Switch, ...]
-    notes: tuple[str, ...] = ()
-    name = "switches"
-    needs = (passes.require_opset(_OPSET),)
-    promises = (passes.ORIGINS, passes.ORDER, passes.TYPES)
-    changes = "rounded where a switch says so"
-
-    def __call__(self, edit: Edit) -> None:
-        """Put them in."""
-        size = ir.Shape([len(self.switches)])
+    def edit_graph(edit: Edit) -> None:
+        size = ir.Shape([len(switches)])
         edit.graph.inputs.append(ir.Value(name=INPUT, type=ir.TensorType(ir.DataType.BOOL), shape=size))
         edit.sort_and_reindex()
-        _SwitchWriter(edit, self.switches).wire()
+        _SwitchWriter(edit, switches).wire()
         edit.sort_and_reindex()
+
+    promises = (passes.ORIGINS, passes.ORDER, passes.TYPES)
+    needs, changes = (passes.require_opset(_OPSET),), "rounded where a switch says so"
+    return passes.Pass("switches", edit_graph, promises, needs, changes)
 
 
 class _SwitchWriter:

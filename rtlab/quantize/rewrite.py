@@ -39,7 +39,9 @@ def share_scales(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping
     shared_scales = dict(scales)
     for group in plan.groups:
         widest = max(
-            (scales[v] for v in group if v in scales and not scales[v].note), key=_get_amax, default=None
+            (scales[v] for v in group if v in scales and not scales[v].note),
+            key=lambda s: s.amax,
+            default=None,
         )
         if widest is not None:
             shared_scales.update((v, _widen_scale(widest, scales[v])) for v in group if v in scales)
@@ -67,7 +69,7 @@ def quantize(
     precision: Precision = Precision.INT8,
     weights: Granularity = "channel",
 ) -> Model:
-    """The model with ``Pairs`` for a plan; lower opsets are converted to what the type needs: 13 for INT8, 19 for FP8.
+    """The model with pairs for a plan; lower opsets are converted to what the type needs: 13 for INT8, 19 for FP8.
 
     Raises:
         CalibrationError: a scale is missing, zero or not finite.
@@ -76,16 +78,24 @@ def quantize(
     """
     if not plan.activations:
         return model
-    opset = passes.Raise(precision.stored.opset, f'in "{precision}"')
-    return passes.run(model, [opset, Pairs(plan, scales, precision, weights)])
+    opset = passes.raise_opset(precision.stored.opset, f'in "{precision}"')
+    return passes.run(model, [opset, insert_pairs(plan, scales, precision, weights)])
 
 
-@dataclasses.dataclass(frozen=True)
-class Pairs:
+def insert_pairs(
+    plan: QuantizationPlan,
+    scales: Mapping[str, Scale],
+    precision: Precision = Precision.INT8,
+    weights: Granularity = "channel",
+    check: Callable[[], object] = lambda: None,
+    *,
+    rebuild: Rebuild | None = None,
+) -> passes.Pass:
     """A quantize and dequantize pair on each activation of a plan, and its weights stored quantized.
 
     Activations are symmetric per tensor with zero point 0 and a scalar scale. Weights are symmetric with one
-    scale per output channel or per tensor, and have no zero point; biases stay FP32.
+    scale per output channel or per tensor, and have no zero point; biases stay FP32. Applied, it raises
+    CalibrationError where a scale is missing, zero or not finite, and ModelError where a weight holds NaN or infinity.
 
     Args:
         plan: What to quantize, by ``rtlab.quantize.placement.plan``.
@@ -96,83 +106,53 @@ class Pairs:
         rebuild: What rounds a weight, by the nodes that read it, with its scales in its shape; None, or what gives
             None, is to nearest.
     """
+    stored = precision.stored
 
-    plan: QuantizationPlan
-    scales: Mapping[str, Scale]
-    precision: Precision = Precision.INT8
-    weights: Granularity = "channel"
-    check: Callable[[], object] = lambda: None
-    notes: tuple[str, ...] = ()
-    rebuild: Rebuild | None = None
-
-    @property
-    def name(self) -> str:
-        """What it does, in a few words."""
-        return f"{self.precision.upper()} pairs"
-
-    @property
-    def needs(self) -> tuple[passes.Need, ...]:
-        """The opset that has the type."""
-        return (passes.require_opset(self.precision.stored.opset),)
-
-    promises = passes.INSERTION_PROMISES
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers."""
-        return f"rounded to {self.precision.upper()}"
-
-    def __call__(self, edit: Edit) -> None:
-        """Put them in.
-
-        Raises:
-            CalibrationError: a scale is missing, zero or not finite.
-            ModelError: a weight holds NaN or infinity.
-        """
-        shared_scales, kind = (
-            share_scales(self.plan, _validate_scales(self.plan, self.scales)),
-            self.precision.stored,
-        )
+    def edit_graph(edit: Edit) -> None:
+        shared_scales = share_scales(plan, _validate_scales(plan, scales))
         tensors = edit.model.known
-        zero = edit.add_constant("zero_point", np.zeros((), kind.dtype))
-        for value, edges in self.plan.activations.items():
-            scale = dataclasses.replace(shared_scales[value], largest=kind.largest)
+        zero = edit.add_constant("zero_point", np.zeros((), stored.dtype))
+        for value, edges in plan.activations.items():
+            scale = dataclasses.replace(shared_scales[value], largest=stored.largest)
             _connect(edit, edges, _insert_pair(edit, edit.values[value], edges[0], scale, zero))
-        for (value, axis), edges in self.plan.weights.items():
-            self.check()
+        for (value, axis), edges in plan.weights.items():
+            check()
             weight = np.asarray(tensors[value].numpy(), dtype=np.float32)
-            along = axis if self.weights == "channel" else None
-            _connect(edit, edges, self._store_weight(edit, weight, along, value, edges))
+            along = axis if weights == "channel" else None
+            _connect(edit, edges, store_weight(edit, weight, along, value, edges))
 
-    def _store_weight(
-        self, edit: Edit, weight: NDArray[np.float32], axis: int | None, value: str, edges: tuple[Edge, ...]
+    def store_weight(
+        edit: Edit, weight: NDArray[np.float32], axis: int | None, value: str, edges: tuple[Edge, ...]
     ) -> ir.Value:
-        """The numbers of a weight as they are stored."""
         node = edges[0][0]
         with np.errstate(invalid="ignore"):
-            values, scale = quantize_weight(weight, axis, self.precision)
+            values, scale = quantize_weight(weight, axis, precision)
         # Whatever is not finite is the largest magnitude, so no weight is read once more to find it.
         if not np.isfinite(scale).all():
             raise _make_nonfinite_error(value, node)
-        if self.rebuild is not None:
-            spread = (
-                scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
-            )
-            rebuilt_weight = self.rebuild(
-                [n for n, _ in edges], weight, np.broadcast_to(spread, weight.shape), self.precision
-            )
+        if rebuild is not None:
+            spread = np.broadcast_to(_align_scale(scale, axis, weight.ndim), weight.shape)
+            rebuilt_weight = rebuild([n for n, _ in edges], weight, spread, precision)
             values = values if rebuilt_weight is None else rebuilt_weight.astype(values.dtype)
         name = f"{node}/weight"
-        weight_constant = edit.add_constant(f"{name}/{self.precision}", values)
         return edit.insert(
             "DequantizeLinear",
             f"{name}/DequantizeLinear",
-            [weight_constant, edit.add_constant(f"{name}/scale", scale)],
+            [edit.add_constant(f"{name}/{precision}", values), edit.add_constant(f"{name}/scale", scale)],
             origin=node,
             kind=ir.DataType.FLOAT,
             before=node,
             attrs={} if axis is None else {"axis": axis},
         )
+
+    title = precision.upper()
+    needs = (passes.require_opset(stored.opset),)
+    return passes.Pass(f"{title} pairs", edit_graph, passes.INSERTION_PROMISES, needs, f"rounded to {title}")
+
+
+def _align_scale(scale: NDArray[np.float32], axis: int | None, rank: int) -> NDArray[np.float32]:
+    """Scales of channels in a shape that fits the weight's."""
+    return scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
 def quantize_weight(
@@ -220,8 +200,7 @@ def _compute_scale(amax: NDArray[np.float32], kind: NumberFormat) -> NDArray[np.
 def _quantize_to_steps(
     weight: NDArray[np.float32], axis: int | None, scale: NDArray[np.float32], kind: NumberFormat
 ) -> NDArray[Any]:
-    spread = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
-    return kind.quantize(weight / spread)
+    return kind.quantize(weight / _align_scale(scale, axis, weight.ndim))
 
 
 def require_finite(weight: NDArray[np.float32], value: str, node: str) -> NDArray[np.float32]:
@@ -284,7 +263,3 @@ def _insert_pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: i
 def _connect(edit: Edit, edges: tuple[Edge, ...], value: ir.Value) -> None:
     for node, position in edges:
         edit.set_input(node, position, value)
-
-
-def _get_amax(scale: Scale) -> float:
-    return scale.amax

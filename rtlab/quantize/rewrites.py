@@ -5,7 +5,6 @@ Values keep their names, so that what was observed of them serves the rewritten 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -79,7 +78,12 @@ def apply_rewrites(model: Model, rewrites: Sequence[Rewrite]) -> Model:
     Raises:
         VariantError: there is no such node, or it has no such form.
     """
-    return passes.run(model, [ApplyRewrites(tuple(rewrites))], source=True) if rewrites else model
+    if not rewrites:
+        return model
+    promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
+    changes = "the same but for rounding"
+    rewriting = passes.Pass("rewrites", lambda edit: rewrite_nodes(edit, rewrites), promises, changes=changes)
+    return passes.run(model, [rewriting], source=True)
 
 
 #: The forms that the script of ``patch`` knows.
@@ -155,42 +159,28 @@ def _find_repairs(model: Model, rewrites: Iterable[Rewrite]) -> dict[str, list[s
     return finding_ids
 
 
-@dataclasses.dataclass(frozen=True)
-class ApplyRewrites:
-    """Some nodes in other forms."""
-
-    rewrites: tuple[Rewrite, ...]
-    notes: tuple[str, ...] = ()
-    name = "rewrites"
-    needs = ()
-    promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
-    changes = "the same but for rounding"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it.
-
-        Raises:
-            VariantError: there is no such node, or it has no such form.
-        """
-        model = edit.model
-        check(model, self.rewrites)
-        # One after the other may not find any more what one before it has mended, too.
-        finding_ids = {i for ids in _find_repairs(model, self.rewrites).values() for i in ids}
-        for graph_pass in findings.iter_repair_passes(edit, finding_ids) if finding_ids else ():
-            passes.apply(graph_pass, edit)
-        if released_nodes := [r.node for r in self.rewrites if r.kind == "release"]:
-            existing_qdq.release(edit, released_nodes)
-        for rewrite in (r for r in self.rewrites if r.kind not in QDQ_REWRITES):
-            if rewrite.kind == "fold":
-                _fold(edit, rewrite.node)
-            elif rewrite.kind == "drop":
-                _drop(edit, rewrite.node)
-            elif rewrite.kind == "merge":
-                _merge(edit, rewrite.node, find_siblings(model, model.by_id[rewrite.node]))
-            elif rewrite.kind == "lift":
-                _lift(edit, rewrite.node, find_permutation(model, model.by_id[rewrite.node]))
-            else:
-                _pool(edit, rewrite.node, _get_pool_area(model, model.by_id[rewrite.node]))
+def rewrite_nodes(edit: Edit, rewrites: Sequence[Rewrite]) -> None:
+    """Write nodes of a graph under edit in other forms; errors are those of ``apply_rewrites``."""
+    model = edit.model
+    check(model, rewrites)
+    # One after the other may not find any more what one before it has mended, too.
+    finding_ids = {i for ids in _find_repairs(model, rewrites).values() for i in ids}
+    for graph_pass in findings.iter_repair_passes(edit, finding_ids) if finding_ids else ():
+        passes.apply(graph_pass, edit)
+    if released_nodes := [r.node for r in rewrites if r.kind == "release"]:
+        existing_qdq.release(edit, released_nodes)
+    for rewrite in rewrites:
+        node = model.by_id[rewrite.node]
+        if rewrite.kind == "fold":
+            _fold(edit, node.id)
+        elif rewrite.kind == "drop":
+            _drop(edit, node.id)
+        elif rewrite.kind == "merge":
+            _merge(edit, node.id, find_siblings(model, node))
+        elif rewrite.kind == "lift":
+            _lift(edit, node.id, find_permutation(model, node))
+        elif rewrite.kind == "pool":
+            _pool(edit, node.id, _get_pool_area(model, node))
 
 
 def _explain_refusal(model: Model, rewrite: Rewrite) -> str:

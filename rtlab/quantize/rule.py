@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab.core.finding import Finding
@@ -27,32 +27,20 @@ class Diagnosis:
     value_to_calibrate: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class Repair:
-    """What findings of one rule name, put right. They were made of the graph that it is applied to."""
+def repair(diagnoses: Sequence[Diagnosis]) -> passes.Pass:
+    """What findings of one rule name, put right; they were made of the graph that it is applied to."""
 
-    diagnoses: tuple[Diagnosis, ...]
-    notes: tuple[str, ...] = ()
-    needs = ()
-    promises = passes.REPAIR_PROMISES
-
-    @property
-    def name(self) -> str:
-        """What it does, in a few words."""
-        return f'repair of "{self.diagnoses[0].finding.rule}"'
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers."""
-        return "" if all(f.finding.exact for f in self.diagnoses) else "quantized in other places, or anew"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it, one finding after the other."""
+    def edit_graph(edit: Edit) -> None:
         editor = QdqEditor(edit)
-        for diagnosis in self.diagnoses:
+        for diagnosis in diagnoses:
             if diagnosis.apply is not None:
                 diagnosis.apply(editor)
         edit.sort_and_reindex()
+
+    exact = all(d.finding.exact for d in diagnoses)
+    changes = "" if exact else "quantized in other places, or anew"
+    name = f'repair of "{diagnoses[0].finding.rule}"'
+    return passes.Pass(name, edit_graph, passes.REPAIR_PROMISES, changes=changes)
 
 
 def diagnose_pair(

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.precision import compute_amax
+from rtlab.quantize import passes
 from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 NORMS = frozenset({"LayerNormalization", "RMSNormalization", "Mul"})
 _MATRIX = 2
+#: What holds where scale moved: values between have other numbers.
+MIGRATION_PROMISES = (passes.INTERFACE, passes.NODES, passes.VALUES, passes.ORDER, passes.TYPES)
 
 
 @dataclasses.dataclass(frozen=True)

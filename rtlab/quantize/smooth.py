@@ -7,7 +7,6 @@ that read it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import numpy as np
 from rtlab.core.phrases import pluralize
 from rtlab.quantize import passes
 from rtlab.quantize.scale_migration import (
+    MIGRATION_PROMISES,
     NORMS,
     ChannelLink,
     Constants,
@@ -49,37 +49,29 @@ def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLin
     return tuple(matching_links)
 
 
-@dataclasses.dataclass(frozen=True)
-class Smooth:
+def smooth(
+    links: tuple[ChannelLink, ...], peaks: Mapping[str, NDArray[np.float64]], alpha: float = 0.5
+) -> passes.Pass:
     """Channels of some links divided by what evens them out.
 
-    ``peaks`` is the largest magnitude that was seen in each channel, by the value that a reader reads; ``alpha`` says
-    how much of the unevenness goes into the weights.
+    Args:
+        links: By ``plan``.
+        peaks: The largest magnitude that was seen in each channel, by the value that a reader reads.
+        alpha: How much of the unevenness goes into the weights.
     """
 
-    links: tuple[ChannelLink, ...]
-    peaks: Mapping[str, NDArray[np.float64]]
-    alpha: float = 0.5
-    notes: tuple[str, ...] = ()
-    name = "smoothing"
-    needs = ()
-    promises = (passes.INTERFACE, passes.NODES, passes.VALUES, passes.ORDER, passes.TYPES)
-    changes = "the same but for rounding; channels of activations have another scale"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it."""
+    def edit_graph(edit: Edit) -> None:
         constants = Constants(edit.model)
-        for link in self.links:
-            channel_peaks = [self.peaks[r.value] for r in link.readers if r.value in self.peaks]
+        for link in links:
+            channel_peaks = [peaks[r.value] for r in link.readers if r.value in peaks]
             if len(channel_peaks) == len(link.readers):
-                move_scale(
-                    constants,
-                    link,
-                    compute_smoothing_factors(
-                        np.max(channel_peaks, axis=0), compute_read_peaks(constants, link), self.alpha
-                    ),
-                )
+                activations = np.max(channel_peaks, axis=0)
+                factors = compute_smoothing_factors(activations, compute_read_peaks(constants, link), alpha)
+                move_scale(constants, link, factors)
         constants.write(edit)
+
+    changes = "the same but for rounding; channels of activations have another scale"
+    return passes.Pass("smoothing", edit_graph, MIGRATION_PROMISES, changes=changes)
 
 
 def compute_smoothing_factors(

@@ -130,32 +130,22 @@ def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
         for k, users in by_value.items()
         if not all(w.is_sparse for w in users)
     }
-    return passes.run(model, [Prune(todo)], keep_origins=True) if todo else model
+    return passes.run(model, [prune_weights(todo)], keep_origins=True) if todo else model
 
 
-@dataclasses.dataclass(frozen=True)
-class Prune:
+def prune_weights(weights: Mapping[tuple[str, int], tuple[str, ...]]) -> passes.Pass:
     """The two smallest magnitudes of every four become zero, of equal ones the last.
 
-    ``weights`` are the nodes that read a constant, by its name and the axis that they sum over.
+    Applied, it raises ModelError where a weight holds NaN or infinity.
+
+    Args:
+        weights: The nodes that read a constant, by its name and the axis that they sum over.
     """
 
-    weights: Mapping[tuple[str, int], tuple[str, ...]]
-    notes: tuple[str, ...] = ()
-    name = "2:4 sparsity"
-    needs = ()
-    promises = passes.INSERTION_PROMISES
-    changes = "the smaller half of each four weights becomes zero"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it.
-
-        Raises:
-            ModelError: a weight holds NaN or infinity.
-        """
+    def edit_graph(edit: Edit) -> None:
         model = edit.model
         outside = find_captured_values(model) | set(model.outputs)
-        for (value, axis), nodes in self.weights.items():
+        for (value, axis), nodes in weights.items():
             array = _prune_weight(np.asarray(model.known[value].numpy()), axis, value=value, node=nodes[0])
             # As it is now: nodes that sum over another axis may have a copy of their own already.
             readers = {use.node.name for use in edit.values[value].uses()}
@@ -167,6 +157,9 @@ class Prune:
                 for i, input_name in enumerate(model.by_id[node].inputs):
                     if input_name == value:
                         edit.set_input(node, i, pruned_constant)
+
+    changes = "the smaller half of each four weights becomes zero"
+    return passes.Pass("2:4 sparsity", edit_graph, passes.INSERTION_PROMISES, changes=changes)
 
 
 def compute_mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:

@@ -5,7 +5,6 @@ Both factors of a product are rounded to ten explicit bits of mantissa; sums sta
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
@@ -39,42 +38,32 @@ def find_tf32_products(model: Model) -> tuple[str, ...]:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Truncate:
-    """Both factors of each of the nodes rounded to TF32.
+def truncate(nodes: Collection[str], check: Callable[[], object] = lambda: None) -> passes.Pass:
+    """Both factors of each of the nodes rounded to TF32; ``check`` is called before each node and may raise.
 
     Constants are rounded to nearest, ties to even. Activations are split in the graph after Veltkamp: with
     ``c = (2^13 + 1) x``, ``c - (c - x)`` is the nearest number of 11 bits (Dekker, Numer. Math. 18, 1971; proved
     by Boldo, IJCAR 2006), ties go either way. Magnitudes from 2^114 on, infinity and NaN pass as they are.
     """
 
-    nodes: Collection[str]
-    check: Callable[[], object] = lambda: None
-    notes: tuple[str, ...] = ()
-    name = "rounding to TF32"
-    needs = (passes.require_opset(9),)
-    promises = passes.INSERTION_PROMISES
-    changes = "rounded to TF32"
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it; raises what ``check`` does."""
+    def edit_graph(edit: Edit) -> None:
         model = edit.model
         rounded_values: dict[str, ir.Value] = {}
         for node in model.top:
-            if node.id not in self.nodes:
+            if node.id not in nodes:
                 continue
-            self.check()
+            check()
             for i, value in enumerate(node.inputs[:2]):
                 name = f"{node.id}/input{i or ''}/tf32"
-                if value not in rounded_values:
-                    rounded_values[value] = (
-                        edit.add_constant(
-                            name, round_to_tf32(np.asarray(model.known[value].numpy(), np.float32))
-                        )
-                        if value in model.known
-                        else _insert_rounding(edit, edit.values[value], name, node.id)
-                    )
+                if value not in rounded_values and value in model.known:
+                    numbers = np.asarray(model.known[value].numpy(), np.float32)
+                    rounded_values[value] = edit.add_constant(name, round_to_tf32(numbers))
+                elif value not in rounded_values:
+                    rounded_values[value] = _insert_rounding(edit, edit.values[value], name, node.id)
                 edit.set_input(node.id, i, rounded_values[value])
+
+    needs, changes = (passes.require_opset(9),), "rounded to TF32"
+    return passes.Pass("rounding to TF32", edit_graph, passes.INSERTION_PROMISES, needs, changes)
 
 
 def round_to_tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:

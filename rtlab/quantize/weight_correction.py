@@ -10,7 +10,7 @@ import numpy as np
 from rtlab.core.phrases import pluralize
 from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
-from rtlab.quantize import correct, weights
+from rtlab.quantize import correct, passes, weights
 from rtlab.quantize.apply_transforms import match_treated_nodes
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
 from rtlab.quantize.gptq import fit_scales, reconstruct
@@ -65,7 +65,7 @@ class WeightCorrector:
 
     def quantize_four_bit(
         self, model: Model, plan: weights.FourBitPlan, precision: Precision
-    ) -> Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]:
+    ) -> weights.FourBitWeights:
         """The weights of a plan in four bits whose readers were observed.
 
         Raises:
@@ -146,9 +146,9 @@ class WeightCorrector:
     def build_correction(
         self,
         typed: Model,
-        four_bit_weights: Mapping[Precision, Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]],
+        four_bit_weights: Mapping[Precision, weights.FourBitWeights],
         plans: Mapping[Precision, weights.FourBitPlan],
-    ) -> correct.BiasCorrection | None:
+    ) -> passes.Pass | None:
         """What is taken off biases; None where nothing is.
 
         Args:
@@ -175,7 +175,7 @@ class WeightCorrector:
         if not shifts:
             return None
         note = f"the mean error of rounding taken off {pluralize(len(shifts), 'bias', 'biases')}"
-        return correct.BiasCorrection(
+        return correct.correct_biases(
             shifts,
             (
                 note,
@@ -229,7 +229,7 @@ def _collect_eight_bit_weights(typed: Model, nodes: Collection[str]) -> dict[str
 
 def _collect_four_bit_weights(
     typed: Model,
-    four_bit_weights: Mapping[Precision, Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]],
+    four_bit_weights: Mapping[Precision, weights.FourBitWeights],
     plans: Mapping[Precision, weights.FourBitPlan],
     nodes: Collection[str],
 ) -> dict[str, NDArray[np.float32]]:

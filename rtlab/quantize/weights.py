@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -143,119 +143,84 @@ def _choose_layout(
     return ScaleLayout(axis, choose_int4_block(sizes[axis]))
 
 
-@dataclasses.dataclass(frozen=True)
-class _FourBitPass:
-    """What both forms share: the weights of a plan, rounded to a type of four bits."""
-
-    plan: FourBitPlan
-    precision: Precision
-    #: Weights that are in four bits already, by value and layout; the others are rounded to nearest.
-    four_bit_weights: Mapping[tuple[str, ScaleLayout], FourBitWeight] = dataclasses.field(
-        default_factory=dict, kw_only=True
-    )
-    promises = passes.INSERTION_PROMISES
-
-    @property
-    def changes(self) -> str:
-        """What becomes of the numbers."""
-        return f"weights rounded to {self.precision.upper()}"
-
-    def _iter_stored_weights(self, model: Model) -> Iterator[tuple[str, tuple[str, ...], FourBitWeight]]:
-        """Each weight with the nodes that read it, in four bits.
-
-        Raises:
-            ModelError: a weight holds NaN or infinity.
-        """
-        for (value, layout), nodes in self.plan.weights.items():
-            stored_weight = self.four_bit_weights.get((value, layout))
-            yield (
-                value,
-                nodes,
-                stored_weight
-                or quantize_to_four_bits(read_weight(model, value, nodes[0]), layout, self.precision),
-            )
+#: Weights in four bits, by value and layout.
+FourBitWeights: TypeAlias = Mapping[tuple[str, ScaleLayout], FourBitWeight]
 
 
-@dataclasses.dataclass(frozen=True)
-class Store(_FourBitPass):
-    """Weights stored in four bits, and dequantized before the products that read them."""
+def _iter_stored_weights(
+    model: Model, plan: FourBitPlan, precision: Precision, four_bit_weights: FourBitWeights
+) -> Iterator[tuple[str, tuple[str, ...], FourBitWeight]]:
+    """Each weight of a plan with the nodes that read it, to nearest unless it is in four bits already.
 
-    notes: tuple[str, ...] = ()
+    Raises:
+        ModelError: a weight holds NaN or infinity.
+    """
+    for (value, layout), nodes in plan.weights.items():
+        stored = four_bit_weights.get((value, layout))
+        if stored is None:
+            stored = quantize_to_four_bits(read_weight(model, value, nodes[0]), layout, precision)
+        yield value, nodes, stored
 
-    @property
-    def name(self) -> str:
-        """What it does, in a few words."""
-        return f"{self.precision.upper()} weights"
 
-    @property
-    def needs(self) -> tuple[passes.Need, ...]:
-        """The opset that has the type."""
-        return (passes.require_opset(self.precision.stored.opset),)
+def store_weights(
+    plan: FourBitPlan, precision: Precision, four_bit_weights: FourBitWeights | None = None
+) -> passes.Pass:
+    """Weights stored in four bits, and dequantized before the products that read them.
 
-    def __call__(self, edit: Edit) -> None:
-        """Do it.
+    ``four_bit_weights`` are in four bits already; the others are rounded to nearest. Applied, it raises ModelError
+    where a weight holds NaN or infinity, and so does ``dequantize_weights``.
+    """
 
-        Raises:
-            ModelError: a weight holds NaN or infinity.
-        """
-        for value, nodes, stored_weight in self._iter_stored_weights(edit.model):
-            name, like, form = f"{nodes[0]}/weight", edit.values[value], stored_weight.form
+    def edit_graph(edit: Edit) -> None:
+        for value, nodes, stored in _iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
+            name, form = f"{nodes[0]}/weight", stored.form
             place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
-            scale = edit.add_constant(f"{name}/scale", stored_weight.scale)
-            if stored_weight.tensor_scale is not None:
-                tensor_scale = edit.add_constant(f"{name}/tensor_scale", stored_weight.tensor_scale)
-                scale = edit.insert(
-                    "DequantizeLinear",
-                    f"{name}/scale/DequantizeLinear",
-                    [scale, tensor_scale],
-                    kind=ir.DataType.FLOAT,
-                    **place,
-                )
+            scale = edit.add_constant(f"{name}/scale", stored.scale)
+            if stored.tensor_scale is not None:
+                inputs = [scale, edit.add_constant(f"{name}/tensor_scale", stored.tensor_scale)]
+                kind, title = ir.DataType.FLOAT, f"{name}/scale/DequantizeLinear"
+                scale = edit.insert("DequantizeLinear", title, inputs, kind=kind, **place)
             numbers = edit.insert(
                 "DequantizeLinear",
                 f"{name}/DequantizeLinear",
-                [edit.add_constant(f"{name}/{self.precision}", stored_weight.values), scale],
-                like=like,
+                [edit.add_constant(f"{name}/{precision}", stored.values), scale],
+                like=edit.values[value],
                 attrs={"axis": form.axis, **({"block_size": form.block} if form.block else {})},
                 **place,
             )
             for node in nodes:
                 edit.set_input(node, 1, numbers)
 
+    title = f"{precision.upper()} weights"
+    needs, changes = (
+        (passes.require_opset(precision.stored.opset),),
+        f"weights rounded to {precision.upper()}",
+    )
+    return passes.Pass(title, edit_graph, passes.INSERTION_PROMISES, needs, changes)
 
-@dataclasses.dataclass(frozen=True)
-class Dequantize(_FourBitPass):
-    """The numbers that the dequantizations of ``Store`` yield, as FP32 constants.
+
+def dequantize_weights(
+    plan: FourBitPlan,
+    precision: Precision,
+    halves: Mapping[str, Precision],
+    four_bit_weights: FourBitWeights | None = None,
+) -> passes.Pass:
+    """The numbers that the dequantizations of ``store_weights`` yield, as FP32 constants.
 
     ``halves`` are the nodes that compute in 16 bits; for those the scales of INT4 are of 16 bits too.
     """
 
-    halves: Mapping[str, Precision]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """What it does, in a few words."""
-        return f"numbers of {self.precision.upper()} weights"
-
-    needs = ()
-
-    def __call__(self, edit: Edit) -> None:
-        """Do it.
-
-        Raises:
-            ModelError: a weight holds NaN or infinity.
-        """
-        for _, nodes, stored_weight in self._iter_stored_weights(edit.model):
-            half = self.halves.get(nodes[0], Precision.FP32)
-            output_weight = stored_weight
-            if half.is_half and self.precision is Precision.INT4:
-                output_weight = dataclasses.replace(
-                    stored_weight, scale=stored_weight.scale.astype(half.stored.dtype)
-                )
-            numbers = edit.add_constant(f"{nodes[0]}/weight/dequantized", output_weight.dequantize())
+    def edit_graph(edit: Edit) -> None:
+        for _, nodes, stored in _iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
+            half, weight = halves.get(nodes[0], Precision.FP32), stored
+            if half.is_half and precision is Precision.INT4:
+                weight = dataclasses.replace(stored, scale=stored.scale.astype(half.stored.dtype))
+            numbers = edit.add_constant(f"{nodes[0]}/weight/dequantized", weight.dequantize())
             for node in nodes:
                 edit.set_input(node, 1, numbers)
+
+    title, changes = f"numbers of {precision.upper()} weights", f"weights rounded to {precision.upper()}"
+    return passes.Pass(title, edit_graph, passes.INSERTION_PROMISES, changes=changes)
 
 
 def quantize_to_four_bits(

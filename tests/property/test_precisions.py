@@ -20,7 +20,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import assign, prepare, quantizable
 from rtlab.quantize.passes import run
-from rtlab.quantize.tf32 import Truncate, round_to_tf32
+from rtlab.quantize.tf32 import round_to_tf32, truncate
 from rtlab.quantize.weights import ScaleLayout, choose_int4_block, quantize_to_four_bits
 from sessions import computed as execute
 
@@ -129,7 +129,7 @@ NORMAL = st.floats(2.0**-100, 2.0**113, width=32) | st.floats(-(2.0**113), -(2.0
 @given(hnp.arrays(np.float32, 64, elements=NORMAL | st.integers(-5000, 5000).map(float)))
 def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
     net = written("x[1, 64]; n: y = MatMul(x, eye); y[1, 64]", eye=np.eye(64, dtype=np.float32))
-    rounded = execute(run(net, [Truncate(["n"])]), {"x": array[None]}, ["y"])["y"][0]
+    rounded = execute(run(net, [truncate(["n"])]), {"x": array[None]}, ["y"])["y"][0]
     tie = (array.view(np.uint32) & 0x1FFF) == 0x1000
     np.testing.assert_array_equal(round_to_tf32(array)[~tie], rounded[~tie])
     assert not (rounded.view(np.uint32) & 0x1FFF).any()

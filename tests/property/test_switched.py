@@ -37,7 +37,7 @@ def holds(model: Model, variant: Variant, feed: dict[str, np.ndarray]) -> bool:
     """Whether anything can be switched; both ends are the two models then."""
     emulation = prepare(model, variant, scales={v: Scale(3.0) for v in quantizable(model)}).emulation
     # An operator of another opset is another kernel.
-    raised = passes.run(model, [passes.Raise(emulation.opset, "for a test")])
+    raised = passes.run(model, [passes.raise_opset(emulation.opset, "for a test")])
     before = ran(raised, feed), ran(emulation, feed)
     try:
         made = build_switched_model(model, emulation)

@@ -149,7 +149,7 @@ def build_estimator(
     if emulation.opset < _OPSET:
         try:
             source, emulation = (
-                passes.run(m, [passes.Raise(_OPSET, "for gradients")], keep_origins=True)
+                passes.run(m, [passes.raise_opset(_OPSET, "for gradients")], keep_origins=True)
                 for m in (source, emulation)
             )
         except VariantError:

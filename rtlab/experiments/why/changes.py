@@ -374,7 +374,7 @@ def iter_rewrites(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
             _CAUSED.get(rewrite.kind, "operator"),
             rewrites.describe_rewrite(model, rewrite),
             tuple(rewrites.iter_transposes_before(model, rewrite)) or (rewrite.node,),
-            rewrites.ApplyRewrites((rewrite,)),
+            functools.partial(rewrites.rewrite_nodes, rewrites=(rewrite,)),
             substitutes=((rewrite.node, substitute),) if substitute else (),
             rewrite=rewrite,
         )

@@ -18,7 +18,7 @@ from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import equalize, gptq
-from rtlab.quantize.correct import BiasCorrection, compute_bias_shift, find_bias_input
+from rtlab.quantize.correct import compute_bias_shift, correct_biases, find_bias_input
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.im2col import make_product_form
 from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
@@ -102,7 +102,7 @@ def test_a_bias_is_what_leaves_no_mean_error_to_a_rounded_weight(op: str, names:
     axes = (0, 2, 3) if op == "Conv" else 0
     assert (run(off, x) - run(model, x)).mean(axis=axes) == pytest.approx(added, abs=1e-5)
     edit = Edit(off)
-    BiasCorrection({"n": added})(edit)
+    correct_biases({"n": added}).edit(edit)
     assert (run(edit.finish(), x) - run(model, x)).mean(axis=axes) == pytest.approx(0, abs=1e-5)
 
 

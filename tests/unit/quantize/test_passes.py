@@ -34,8 +34,8 @@ from rtlab.quantize import (
 )
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.narrow import HalfConstants
-from rtlab.quantize.passes import Pass, Promise, Raise
-from rtlab.quantize.rewrite import Pairs
+from rtlab.quantize.passes import Pass, Promise, raise_opset
+from rtlab.quantize.rewrite import insert_pairs
 
 node = helper.make_node
 SAMPLES = (
@@ -48,25 +48,25 @@ Made = tuple[Model, Pass] | None
 
 
 def raised(model: Model, opset: int) -> Model:
-    return passes.run(model, [Raise(opset, "for a test")])
+    return passes.run(model, [raise_opset(opset, "for a test")])
 
 
 def pairs(precision: Precision, model: Model) -> Made:
     plan = placement.plan(model, None, precision)
     scales = {v: Scale(8.0) for v in plan.activations}
-    return (raised(model, 19), Pairs(plan, scales, precision)) if plan.activations else None
+    return (raised(model, 19), insert_pairs(plan, scales, precision)) if plan.activations else None
 
 
 def stored(model: Model) -> Made:
     ready = raised(model, Precision.INT4.stored.opset)
     plan = weights.plan(ready, {n.id for n in ready.top}, Precision.INT4)
-    return (ready, weights.Store(plan, Precision.INT4)) if plan.weights else None
+    return (ready, weights.store_weights(plan, Precision.INT4)) if plan.weights else None
 
 
 def numbers(precision: Precision, model: Model) -> Made:
     ready = raised(model, precision.stored.opset)
     plan = weights.plan(ready, {n.id for n in ready.top}, precision)
-    return (ready, weights.Dequantize(plan, precision, {})) if plan.weights else None
+    return (ready, weights.dequantize_weights(plan, precision, {})) if plan.weights else None
 
 
 def halves(precision: Precision, kind: Any, model: Model) -> Made:
@@ -77,24 +77,24 @@ def halves(precision: Precision, kind: Any, model: Model) -> Made:
 
 def truncate(model: Model) -> Made:
     nodes = tf32.find_tf32_products(model)
-    return (model, tf32.Truncate(nodes)) if nodes else None
+    return (model, tf32.truncate(nodes)) if nodes else None
 
 
 def prune(model: Model) -> Made:
     found = {(w.value, w.axis): (w.node,) for w in sparsity.find(model) if w.eligible}
-    return (model, sparsity.Prune(found)) if found else None
+    return (model, sparsity.prune_weights(found)) if found else None
 
 
 def equalization(model: Model) -> Made:
     found = equalize.plan(model)
-    return (model, equalize.Equalize(found)) if found else None
+    return (model, equalize.equalize(found)) if found else None
 
 
 def smoothing(model: Model) -> Made:
     found = smooth.plan(model)
     widths = {r.value: link.channels for link in found for r in link.readers}
     peaks = {v: np.linspace(0.1, 10, n) for v, n in widths.items()}
-    return (model, smooth.Smooth(found, peaks)) if found else None
+    return (model, smooth.smooth(found, peaks)) if found else None
 
 
 def correction(model: Model) -> Made:
@@ -105,22 +105,22 @@ def correction(model: Model) -> Made:
     shifts = {
         n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, im2col.ProductForm)
     }
-    return (model, correct.BiasCorrection(shifts)) if shifts else None
+    return (model, correct.correct_biases(shifts)) if shifts else None
 
 
 #: How each pass is made for a model, None where there is nothing to do, and the least that is left of an output beside
 #: the error: decibels, which is what samples showed less a margin. An operator of another opset is another kernel, and
 #: adds in another order.
 PASSES: dict[str, tuple[Callable[[Model], Made], float]] = {
-    "opset": (lambda model: (model, Raise(21, "for a test")), 100.0),
+    "opset": (lambda model: (model, raise_opset(21, "for a test")), 100.0),
     "int8 pairs": (partial(pairs, Precision.INT8), 0.0),
     "fp8 pairs": (partial(pairs, Precision.FP8), 0.0),
     "int4 weights": (stored, 0.0),
     "int4 numbers": (partial(numbers, Precision.INT4), 0.0),
     "fp4 numbers": (partial(numbers, Precision.FP4), 0.0),
-    "fp16 types": (partial(halves, Precision.FP16, fp16_passes.Narrow), 40.0),
-    "fp16 rounding": (partial(halves, Precision.FP16, fp16_passes.Round), 40.0),
-    "bf16 rounding": (partial(halves, Precision.BF16, fp16_passes.Round), 15.0),
+    "fp16 types": (partial(halves, Precision.FP16, fp16_passes.narrow), 40.0),
+    "fp16 rounding": (partial(halves, Precision.FP16, fp16_passes.round_values), 40.0),
+    "bf16 rounding": (partial(halves, Precision.BF16, fp16_passes.round_values), 15.0),
     "tf32 rounding": (truncate, 40.0),
     "2:4 sparsity": (prune, 0.0),
     "equalization": (equalization, 90.0),
@@ -224,7 +224,7 @@ def test_a_pass_that_lacks_what_it_needs_says_so(make) -> None:
     net = make("x[2, 4]; n: y = MatMul(x, w); y[2, 4]", {"w": np.ones((4, 4), np.float32)}, opset=13)
     plan = placement.plan(net, None, Precision.FP8)
     with pytest.raises(VariantError, match="needs opset 19, and the model has 13"):
-        passes.run(net, [Pairs(plan, {"x": Scale(1.0)}, Precision.FP8)])
+        passes.run(net, [insert_pairs(plan, {"x": Scale(1.0)}, Precision.FP8)])
 
 
 def broken(promises: tuple[Promise, ...], before: Model, after: Model) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 from onnx import helper
 
 from rtlab.quantize.passes import run as apply
-from rtlab.quantize.tf32 import Truncate, find_tf32_products, round_to_tf32
+from rtlab.quantize.tf32 import find_tf32_products, round_to_tf32, truncate
 
 node = helper.make_node
 
@@ -43,7 +43,7 @@ def test_a_product_of_the_emulation_is_that_of_rounded_factors(make, run, op: st
     rng = np.random.default_rng(1)
     x, w = rng.standard_normal((4, 8)).astype(np.float32), rng.standard_normal((8, 1)).astype(np.float32)
     net = make([node(op, ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [4, 8]}, {"y": [4, 1]})
-    got = run(apply(net, [Truncate(["n"])]), {"x": x})["y"]
+    got = run(apply(net, [truncate(["n"])]), {"x": x})["y"]
     exact = oracle(x).astype(np.float64) @ oracle(w).astype(np.float64)
     np.testing.assert_allclose(got, exact, rtol=1e-6, atol=1e-6)
     assert np.abs(got - x.astype(np.float64) @ w.astype(np.float64)).max() > 1e-5
@@ -53,13 +53,13 @@ def test_a_product_of_the_emulation_is_that_of_rounded_factors(make, run, op: st
 def test_activations_beyond_any_product_pass(make, run):
     net = make("x[6, 1]; n: y = MatMul(x, w); y[6, 1]", {"w": np.ones((1, 1), np.float32)})
     x = np.float32([3e38, -3e38, np.inf, -np.inf, 2.0**114, 2.0**-126]).reshape(6, 1)
-    np.testing.assert_array_equal(x, run(apply(net, [Truncate(["n"])]), {"x": x})["y"])
+    np.testing.assert_array_equal(x, run(apply(net, [truncate(["n"])]), {"x": x})["y"])
 
 
 def test_a_value_is_rounded_once_for_all_its_readers(make):
     w = np.ones((2, 2), np.float32)
     net = make("x[2, 2]; a: a = MatMul(x, w); b: b = MatMul(x, w); y: y = Add(a, b); y[2, 2]", {"w": w})
-    ready = apply(net, [Truncate(find_tf32_products(net))])
+    ready = apply(net, [truncate(find_tf32_products(net))])
     assert ("a", "b") == find_tf32_products(net)
     assert 6 == len(ready.nodes) - len(net.nodes)
     assert {"a"} == {n.origin for n in ready.nodes if n.id not in net.by_id}

@@ -11,13 +11,13 @@ from rtlab.core.model import Model
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
 from rtlab.quantize.weights import (
-    Dequantize,
     FourBitPlan,
     ScaleLayout,
-    Store,
     choose_int4_block,
+    dequantize_weights,
     plan,
     quantize_to_four_bits,
+    store_weights,
 )
 
 node = helper.make_node
@@ -90,7 +90,9 @@ def test_the_scale_of_a_small_block_of_fp4_is_below_one():
 
 def typed(net: Model, decided: FourBitPlan) -> Model:
     """The model with weights stored in INT4."""
-    return passes.run(net, [passes.Raise(INT4.stored.opset, "for a test"), Store(decided, INT4)])
+    return passes.run(
+        net, [passes.raise_opset(INT4.stored.opset, "for a test"), store_weights(decided, INT4)]
+    )
 
 
 @pytest.mark.slow
@@ -98,7 +100,7 @@ def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
     net = product(make, weight(48, 10))
     decided = plan(net, {"n"}, INT4)
     graph = typed(net, decided)
-    emulated = passes.run(net, [Dequantize(decided, INT4, {})])
+    emulated = passes.run(net, [dequantize_weights(decided, INT4, {})])
     value = graph.by_id["n"].inputs[1]
     x = np.ones((3, 48), np.float32)
     expected = quantize_to_four_bits(weight(48, 10), ScaleLayout(0, 24), INT4).dequantize()
@@ -123,10 +125,10 @@ def test_a_scale_in_fp16_is_rounded_before_it_multiplies(make, run):
     net = product(make, w)
     decided = plan(net, {"n"}, INT4)
     assert ScaleLayout(0, 16) == next(iter(decided.weights))[1]
-    ready = passes.run(net, [Dequantize(decided, INT4, {"n": Precision.FP16})])
+    ready = passes.run(net, [dequantize_weights(decided, INT4, {"n": Precision.FP16})])
     got = run(ready, {"x": np.eye(3, 32, dtype=np.float32)})["y"]
     assert not got.any()
-    wide = passes.run(net, [Dequantize(decided, INT4, {})])
+    wide = passes.run(net, [dequantize_weights(decided, INT4, {})])
     assert run(wide, {"x": np.eye(3, 32, dtype=np.float32)})["y"].all()
 
 
