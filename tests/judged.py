@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.analyses.findings.rank import findings
+from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.timing.times import LayerTime, Timing
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -62,7 +62,7 @@ def timed(found: Engine, *microseconds: float, total: float | None = None) -> Ti
 
 
 def of(found: Engine, rule: str, times: Timing | None = None, **known) -> list[Finding]:
-    return [f for f in findings(found, timing=times, **known) if f.rule == rule]
+    return [f for f in rank_findings(found, timing=times, **known) if f.rule == rule]
 
 
 def conv(reads: Tensor | tuple[Tensor, ...], writes: Tensor, *, name: str = "conv", tactic: str = "", **told):

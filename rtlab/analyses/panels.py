@@ -19,8 +19,8 @@ from rtlab.analyses.calibration.calibrated import Calibrated, analyze_calibratio
 from rtlab.analyses.channels.panel import build_channel_panel, get_channel_errors
 from rtlab.analyses.diagnosis.panel import build_diagnosis_panel, get_diagnosis
 from rtlab.analyses.difference.panel import analyze_difference, build_difference_panel
-from rtlab.analyses.engine.summary import Summary, summary
-from rtlab.analyses.findings.analysis import Findings, findings
+from rtlab.analyses.engine.summary import Summary, summarize_engine
+from rtlab.analyses.findings.analysis import Findings, summarize_findings
 from rtlab.analyses.formulations.panel import analyze_tuning, build_tuning_panel
 from rtlab.analyses.kernels import list_kernels
 from rtlab.analyses.memory.panel import analyze_memory, build_memory_panel
@@ -302,7 +302,7 @@ ANALYSES: tuple[Analysis, ...] = (
         label="Engine",
         title="What the layers are",
         lead="Layers by kind and by precision with their time, what changes types, and what only moves data.",
-        compute=lambda context: summary(context.result, context.model),
+        compute=lambda context: summarize_engine(context.result, context.model),
         payload_type=Summary,
     ),
     Analysis(
@@ -333,7 +333,9 @@ ANALYSES: tuple[Analysis, ...] = (
         label="Findings",
         title="What is worth changing",
         lead="What to change about the engine and about the model's own quantization, and why.",
-        compute=lambda context: findings(context.model, context.facts, context.study.results.values()),
+        compute=lambda context: summarize_findings(
+            context.model, context.facts, context.study.results.values()
+        ),
         payload_type=Findings,
     ),
     Analysis(
@@ -388,7 +390,7 @@ def render_panel(name: str, context: PanelContext) -> Panel:
         "title": analysis.title,
         **{k: [] for k in ("settings", "work", "scripts", "figures")},
         "facts": view.facts if view else [],
-        "columns": table.columns() if table else [],
+        "columns": table.columns() if table and (table.items or "table" not in parts) else [],
         "rows": table.rows() if table else [],
         "notes": view.notes if view else [],
         "problem": "",

@@ -140,7 +140,7 @@ def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
     """Print one question of a variant, or all of it as JSON; False where neither was wanted."""
     from rtlab.analyses import score
     from rtlab.analyses.titles import get_variant_titles
-    from rtlab.web.page.document import document
+    from rtlab.web.page.document import build_variant_document
 
     if args.ask:
         answer = study.ask(args.ask, variant=name)
@@ -149,9 +149,9 @@ def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
         else:
             print(answer)
     elif args.json:
-        facts, state = study[name].facts, study.state
-        variant_document = document(
-            facts, study.model, get_variant_titles(state), baseline=score.reference(state, facts)
+        facts, snapshot = study[name].facts, study.state
+        variant_document = build_variant_document(
+            facts, study.model, get_variant_titles(snapshot), baseline=score.find_reference(snapshot, facts)
         )
         printing.print_json(variant_document)
     return bool(args.ask or args.json)
@@ -159,7 +159,7 @@ def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
 
 def _compare(args: argparse.Namespace) -> int:
     from rtlab.analyses.titles import get_variant_titles
-    from rtlab.web.page.document import difference_document
+    from rtlab.web.page.document import build_difference_document
 
     if args.second == "compilers" and not Path(args.second).exists():
         return _releases(args)
@@ -169,9 +169,9 @@ def _compare(args: argparse.Namespace) -> int:
     target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
     if args.json:
         titles_by_name = get_variant_titles(study.state)
-        comparison = difference_document(engine_difference, study.model, titles_by_name)
+        comparison = build_difference_document(engine_difference, study.model, titles_by_name)
         comparison["estimate"] = (
-            None if target is None else difference_document(target, study.model, titles_by_name)
+            None if target is None else build_difference_document(target, study.model, titles_by_name)
         )
         printing.print_json(comparison)
         return 0
@@ -184,7 +184,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _releases(args: argparse.Namespace) -> int:
     study, name = opening.plan_first_engine(args)
-    return _print_json_or_text(args, study.fusion.releases(name), lambda releases: print(releases.told()))
+    return _print_json_or_text(args, study.fusion.releases(name), lambda releases: print(releases.to_text()))
 
 
 def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T], None]) -> int:
@@ -231,7 +231,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
         budget_s=args.seconds,
     )
     sensitivity = study.accuracy.diagnose(args.precision).add_causes(sensitivity)
-    return _print_json_or_text(args, sensitivity, lambda one: print(one.told()))
+    return _print_json_or_text(args, sensitivity, lambda one: print(one.to_text()))
 
 
 def _repair(args: argparse.Namespace) -> int:

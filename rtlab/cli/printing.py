@@ -34,7 +34,7 @@ def print_variant(result: Result, study: Study) -> None:
     from rtlab.core.data import RANDOM
     from rtlab.documents.numbers import get_layer_noun
     from rtlab.documents.results import align_columns
-    from rtlab.web.page.chrome import random_words
+    from rtlab.web.page.chrome import describe_randomness
     from rtlab.web.page.table import count_nodes
 
     engine = result.engine
@@ -59,9 +59,9 @@ def print_variant(result: Result, study: Study) -> None:
         print(f"{engine.provenance}; building it took {engine.seconds:.2g} s ({where})")
     _print_times(result)
     if result.score:
-        from rtlab.analyses.score import reference, words
+        from rtlab.analyses.score import describe_score, find_reference
 
-        score = words(result.facts, reference(study.state, result.facts))
+        score = describe_score(result.facts, find_reference(study.state, result.facts))
         print(f"{result.score.name}: {score} (measured on held-out samples, {result.score.source})")
     for stage_status in result.missing:
         # Whoever asked for no more than the build knows it.
@@ -70,7 +70,7 @@ def print_variant(result: Result, study: Study) -> None:
                 f"{rewrite_for_cli(stage_status.text)}"
                 f"{'; give more with --budget' if stage_status.why == 'budget' else ''}"
             )
-    noise = f"{inputs} with --data D.npz" if (inputs := random_words(result.facts)) else ""
+    noise = f"{inputs} with --data D.npz" if (inputs := describe_randomness(result.facts)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")
     layer_names = name_layers(result.facts, study.model)
@@ -101,12 +101,12 @@ def print_variant(result: Result, study: Study) -> None:
 def _find_faults(result: Result, study: Study) -> tuple[str, ...]:
     """What is wrong with the outputs, in words."""
     from rtlab.analyses.check.numbers import find_faults
-    from rtlab.analyses.score import reference
+    from rtlab.analyses.score import find_reference
     from rtlab.core.variant import Precision
 
     facts = result.facts
     plain = facts if {*facts.variant.precisions} == {Precision.FP32} else None
-    return tuple(find_faults(facts, reference(study.state, facts) or plain))
+    return tuple(find_faults(facts, find_reference(study.state, facts) or plain))
 
 
 def _print_times(result: Result) -> None:

@@ -6,24 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from rtlab.core.schema import Origin
 from rtlab.documents.commands import WORKS, WorkName
-from rtlab.documents.contract import Column, Fact, Link, Option, Setting, Work
+from rtlab.documents.contract import Fact, Link, Option, Setting, Work
 
 
 def fact(key: str, value: str, origin: Origin | None = None, note: str = "") -> Fact:
     """One number, ready to show; without an origin it is a count."""
     return Fact(key=key, value=value, origin=origin or "", note=note)
-
-
-def column(
-    title: str, unit: str = "", origin: Origin | None = None, *, numeric: bool | None = None
-) -> Column:
-    """One column; one that has a unit or an origin is numeric."""
-    return Column(
-        title=title,
-        unit=unit,
-        numeric=bool(unit or origin) if numeric is None else numeric,
-        origin=origin or "",
-    )
 
 
 def button(work: WorkName, label: str, why: str = "", **values: str) -> Work:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from rtlab.core.schema import Field, Origin, fields, format_text, is_noun
 from rtlab.documents.contract import Column, Fact, Link, Row
 from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
-from rtlab.documents.panel import column, fact, link
+from rtlab.documents.panel import fact, link
 from rtlab.documents.serialization import to_builtins
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ class ResultTable:
     def columns(self) -> list[Column]:
         """For a panel."""
         return [
-            column(
-                format_text(f.meaning.title, of=self.of),
-                self._unit(f)[0],
-                self._origin(f),
+            Column(
+                title=format_text(f.meaning.title, of=self.of),
+                unit=self._unit(f)[0],
                 numeric=_is_numeric(f),
+                origin=self._origin(f) or "",
             )
             for f in self.fields
         ]
@@ -193,7 +193,7 @@ class ResultTable:
 
 def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Cells in columns for a terminal; what steers one is taken out, and a long cell is cut."""
-    lines = [[_strip_control(c) for c in row] for row in (head, *rows)]
+    lines = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in (head, *rows)]
     widths = [min(_WIDEST, max(len(r[i]) for r in lines)) for i in range(len(head))]
     cut = ([c if len(c) <= _WIDEST else f"{c[: _WIDEST - 1]}…" for c in row] for row in lines)
     return "\n".join("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in cut)
@@ -346,8 +346,3 @@ def _format_value(value: Any, unit: str) -> str:
     if isinstance(value, int) and not unit:
         return f"{value:,}"
     return format_number(to_builtins(100.0 * value if unit == "%" else value), unit)
-
-
-def _strip_control(text: str) -> str:
-    """A name from a file without what steers a terminal."""
-    return "".join(c if c.isprintable() else " " for c in text)

@@ -73,7 +73,7 @@ class ChannelSearch:
                         f'Cannot compare value "{self.value}": it has shape {x.shape} in the reference and {y.shape} '
                         "in the variant, since numbers decide its size. Ask for one before it."
                     )
-                more = ChannelSums.of(x, y, local_error, self.axis, self.threshold)
+                more = ChannelSums.from_batch(x, y, local_error, self.axis, self.threshold)
                 if sums is None:
                     sums = more
                 elif len(sums.sums) == len(more.sums):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from rtlab.analyses.batches.sweeps import BatchTime, Sweep
-from rtlab.analyses.samples.spread import spread
+from rtlab.analyses.samples.spread import compute_spread
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
@@ -82,7 +82,7 @@ class BatchSweep:
                 note = f"Batch {size} could not be run: {error}"
             else:
                 context.count(runs=self.runs)
-                if (times := spread(profile.total)) is not None:
+                if (times := compute_spread(profile.total)) is not None:
                     rows.append(BatchTime(size, times))
             last = Sweep(
                 self.name, context.tool.source, profile.device, profile.processor,

@@ -304,7 +304,7 @@ class Observer:
 
     def _calibration_stats(self, name: str, ranges: Ranges, data: CalibrationData) -> _tensors.TensorStats:
         value, value_range = self.model.values[name], ranges.values[name]
-        return _tensors.magnitudes(
+        return _tensors.summarize_magnitudes(
             name,
             dtype=value.dtype,
             shape=value.shape,

@@ -15,7 +15,7 @@ import numpy as np
 from rtlab import backends
 from rtlab.analyses.accuracy.errors import Comparison
 from rtlab.analyses.build.layers_from_log import rebuild_layers
-from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.timing import times as _timing
 from rtlab.analyses.timing.times import Timing
@@ -234,7 +234,7 @@ def _complete_engine(recording: Recording, built_model: Model) -> Engine:
     engine, log = recording.engine, recording.log
     if engine.layers or log is None or not built_model.nodes:
         return engine
-    layers = rebuild_layers(replay(log, built_model), built_model)
+    layers = rebuild_layers(replay_decisions(log, built_model), built_model)
     if not layers:
         return engine
     layer_counts = log.attempts[log.chosen].counts[-1:] if log.attempts else ()

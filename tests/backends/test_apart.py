@@ -114,7 +114,7 @@ def test_a_crash_in_a_stage_costs_that_stage_alone(undisturbed, stage, name) -> 
     assert {stage: "missing"} == {k: s.state for k, s in result.stages.items() if s.state != "done"}
     text = result.stages[stage].text
     assert f"process crashed with {name}" in text
-    assert text in [s["text"] for s in chrome.status(study.state, "int8")]
+    assert text in [s["text"] for s in chrome.list_status(study.state, "int8")]
     assert (result.source, result.engine) == (study.model, study["int8"].engine)
     study.measure("int8", budget_s=math.inf)
     assert ["done"] * 4 == states(study)

@@ -9,7 +9,7 @@ import pytest
 import rtlab
 import shelf
 from rtlab import backends
-from rtlab.analyses.memory.plan import RESERVATION, MemoryPlan, plan
+from rtlab.analyses.memory.plan import RESERVATION, MemoryPlan, plan_engine_memory
 from rtlab.api import Result
 
 TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}
@@ -30,7 +30,7 @@ def built(name: str, backend: str) -> Result:
 
 def planned(name: str, backend: str, batch: int | None = None) -> MemoryPlan:
     result = built(name, backend)
-    return plan(result.engine, result.prepared.model, batch=batch)
+    return plan_engine_memory(result.engine, result.prepared.model, batch=batch)
 
 
 @pytest.mark.slow
@@ -68,6 +68,9 @@ def test_small_engines_are_planned_to_the_byte_as_the_builder_did(name: str) -> 
 def test_streams_that_run_side_by_side_never_need_less() -> None:
     found = built("googlenet", "tensorrt-rtx")
     model = found.prepared.model
-    together, alone = plan(found.engine, model), plan(found.engine, model, one_stream=True)
+    together, alone = (
+        plan_engine_memory(found.engine, model),
+        plan_engine_memory(found.engine, model, one_stream=True),
+    )
     assert together.streams > 1
     assert together.bound >= alone.bound

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import engines
-from rtlab.analyses.memory.plan import plan
+from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.model import make_empty_model
 from rtlab.relation.footprint import nbytes
@@ -31,7 +31,7 @@ def test_a_plan_of_five_thousand_layers_is_at_hand_at_once(benchmark, care, tmp_
             for tensor in (*layer.inputs, *layer.outputs):
                 nbytes(tensor.dtype, tensor.shape)
         between = time.process_time()
-        found = plan(engine, make_empty_model())
+        found = plan_engine_memory(engine, make_empty_model())
         took.append(time.process_time() - between)
         least.append(between - began)
         assert found.overhead <= 0.05

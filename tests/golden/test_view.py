@@ -17,7 +17,7 @@ from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, RtlabError
 from rtlab.web.page import charts, chrome, controls, table
-from rtlab.web.page.document import document
+from rtlab.web.page.document import build_variant_document
 from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.steps import parse_steps
 from snapshots import plain
@@ -68,7 +68,8 @@ def test_graphs_and_their_numbers_are_those_of_the_file(subject: str, golden: An
     facts = study[name].facts
     compiler = scenes.head(facts).partition(" · ")[2]
     told = without(
-        plain(document(facts, study.model, {name: "a title"})), LEFT_OUT | (RUN_TOLD if built else set())
+        plain(build_variant_document(facts, study.model, {name: "a title"})),
+        LEFT_OUT | (RUN_TOLD if built else set()),
     )
     golden(
         f"view/{subject}.json",
@@ -88,11 +89,11 @@ def around(study: Any, name: str, building: str = "") -> dict[str, Any]:
     return {
         "chips": [
             without(plain(c), {"stages"})
-            for c in chrome.chips(study, baseline=chrome.baseline(study), building=building)
+            for c in chrome.build_chips(study, baseline=chrome.pick_baseline(study), building=building)
         ],
-        "status": [plain(s) for s in chrome.status(study, name)],
+        "status": [plain(s) for s in chrome.list_status(study, name)],
         "table": table.study_html(study).replace("</tr>", "</tr>\n").splitlines(),
-        "data": chrome.data_state(study),
+        "data": chrome.describe_data(study),
     }
 
 
@@ -111,7 +112,7 @@ def test_what_stands_around_the_graphs_is_what_the_file_says(golden: Any) -> Non
         "one run": {"total": profile.total[:1], "samples": {k: v[:1] for k, v in profile.samples.items()}, "runs": 1},
         "many runs": {"total": np.linspace(1, 2, 200), "runs": 200},
     }  # fmt: skip
-    assert len(table.failure(BuildError("", details="x" * 20_010))["details"]) == 20_000
+    assert len(table.describe_failure(BuildError("", details="x" * 20_010))["details"]) == 20_000
     sections = {"as it is": around(study, "int8")}
     sections["failed"] = around(
         dataclasses.replace(study, results=missing, failures={"int8": error}), "int8", "fp16"
@@ -124,7 +125,7 @@ def test_what_stands_around_the_graphs_is_what_the_file_says(golden: Any) -> Non
         view = engine_view(odd, study.model)
         told |= {
             "overlays": [numbers(o) for o in view["overlays"]],
-            "charts": thin(plain(charts.of(view, odd))),
+            "charts": thin(plain(charts.build_charts(view, odd))),
         }
         kept = ("status", "overlays", *(["charts"] if name in {"some layers", "no time"} else []))
         sections[name] = {k: told[k] for k in kept}
@@ -150,13 +151,16 @@ def test_what_can_be_chosen_is_what_the_file_says(golden: Any) -> None:
     sections: dict[str, Any] = {}
     for name, model in models.items():
         for i, choice in enumerate(CHOICES[: 5 if name == "sizes" else 1]):
-            told = controls.controls(model, choice)
+            told = controls.build_controls(model, choice)
             reasons = {k: [f"{o['id']}: {o['reason']}" for o in told[k] if o["reason"]]
                        for k in ("precisions", "calibrators", "targets", "treatments")}  # fmt: skip
             asked = refusable(lambda c=choice: str(controls.choice_to_variant(c)))
             sections[f"{name} {i}"] = {**reasons, "sizes": told["sizes"], "wanted": asked}
         variant = Variant.of("int8", calibrator="minmax", target="sm89")
-        sections[name] = {"choice": controls.choice(model, variant), "start": str(controls.start(model))}
+        sections[name] = {
+            "choice": controls.build_choice(model, variant),
+            "start": str(controls.default_variant(model)),
+        }
     golden("view/choices.json", sections)
 
 

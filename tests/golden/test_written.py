@@ -15,8 +15,8 @@ import pytest
 import rtlab
 import scenes
 from rtlab.analyses.difference.diff import Side, compute_difference
-from rtlab.analyses.engine.breakdown import by_kind, transitions
-from rtlab.analyses.reformats.reasons import reformats
+from rtlab.analyses.engine.breakdown import by_kind, find_transitions
+from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.backends.files import recognise
 from rtlab.relation.coverage import coverage
 from rtlab.relation.layerwork import layer_works
@@ -72,7 +72,7 @@ def test_types_change_where_the_engine_was_written_to_change_them() -> None:
     result, _ = engine("int8")
     found = {
         (t.before, t.after): (len(t.layers), round(1e3 * t.milliseconds))
-        for t in transitions(result.engine, result.timing)
+        for t in find_transitions(result.engine, result.timing)
     }
     assert {
         ("fp32", "int8"): (1, 6), ("int8", "int8"): (3, 40), ("int8", "fp16"): (1, 9), ("fp16", "fp16"): (1, 5),
@@ -133,7 +133,7 @@ def test_memory_peaks_where_the_largest_neighbours_meet(precision, peak, step) -
 def test_copies_have_the_causes_that_they_were_written_for() -> None:
     result, _ = engine("int8")
     names = {y.id: y.name for y in result.engine.layers}
-    found = reformats(result.engine, result.timing)
+    found = find_reformats(result.engine, result.timing)
     assert [
         ("", "conv1 + relu1", "input", 6), ("conv1 + relu1", "pool", "type", 9), ("pool", "conv2 + relu2", "type", 7),
     ] == [

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rtlab.analyses.memory.arena import PACKAGES, compute_peak_size, place
 from rtlab.analyses.memory.lifetimes import Life, lifetimes
-from rtlab.analyses.memory.plan import plan
+from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import make_empty_model
@@ -86,7 +86,7 @@ def apart(truth: Truth, first: str, second: str, reach: dict[int, set[int]]) -> 
 @given(truths(), st.sampled_from([1, 256, 512]))
 def test_no_two_tensors_that_may_be_alive_at_a_time_share_a_byte(truth: Truth, align: int) -> None:
     """Every pair, under every order of execution that streams and events leave open."""
-    found = plan(truth.engine, make_empty_model(), align=align)
+    found = plan_engine_memory(truth.engine, make_empty_model(), align=align)
     reach = {n: nx.descendants(truth.order, n) for n in truth.order}
     placed = [(a.value, a.offset, a.nbytes) for a in found.allocations]
     assert {name for name, _, _ in placed} == set(truth.sizes)
@@ -113,8 +113,8 @@ def test_tensors_are_kept_apart_only_where_the_order_asks_for_it(truth: Truth) -
 @settings(max_examples=100, deadline=None)
 @given(truths())
 def test_a_plan_lies_between_its_bound_and_naive_allocation(truth: Truth) -> None:
-    found = plan(truth.engine, make_empty_model())
-    one = plan(truth.engine, make_empty_model(), one_stream=True)
+    found = plan_engine_memory(truth.engine, make_empty_model())
+    one = plan_engine_memory(truth.engine, make_empty_model(), one_stream=True)
     assert found.bound <= found.peak <= found.naive
     assert one.bound == (one.alive.max() if len(one.alive) else 0)
     assert found.bound >= one.bound

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from nets import graph_proto
 from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
-from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.replay import replay_decisions
 from rtlab.backends.log.verbose import parse
 from rtlab.core.model import Model, wrap
 
@@ -165,7 +165,7 @@ def built(draw) -> tuple[Model, Compiler, str]:
 @given(built())
 def test_the_groups_after_each_step_are_what_the_compiler_made(drawn) -> None:
     model, compiler, log = drawn
-    played = replay(parse(log).log, model)
+    played = replay_decisions(parse(log).log, model)
     assert len(compiler.truth) == len(played.steps) + 1
     for k, truth in enumerate(compiler.truth):
         groups = played.get_groups(k)
@@ -177,7 +177,7 @@ def test_the_groups_after_each_step_are_what_the_compiler_made(drawn) -> None:
 @given(built())
 def test_layers_that_are_rebuilt_part_the_nodes_as_the_compiler_did(drawn) -> None:
     model, compiler, log = drawn
-    layers = rebuild_layers(replay(parse(log).log, model), model)
+    layers = rebuild_layers(replay_decisions(parse(log).log, model), model)
     if len(compiler.truth) == 1:
         assert () == layers
         return

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from build_logs import INCEPTION, REGIONS, SPARSE
-from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.build.story import BuildStory, build_story
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.backends.compiler_info import TENSORRT
@@ -70,7 +70,7 @@ def read(data: bytes) -> ParsedLog | None:
     assert list(range(len(parsed.layers))) == [layer.index for layer in parsed.layers]
     model = net()
     engine = Engine("trtexec", log.version, log.target, parsed.layers, maker=TENSORRT)
-    found = replay(log, model, engine)
+    found = replay_decisions(log, model, engine)
     assert found.coverage[1] == len(found.steps)
     for k in (0, len(found.steps) // 2, len(found.steps)):
         groups = found.get_groups(k)

@@ -15,7 +15,7 @@ import published_nets
 import recorded
 import remade
 from golden.test_classic import predicted
-from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.replay import replay_decisions
 from rtlab.backends.log import verbose
 from rtlab.core.model import Model, load
 
@@ -35,7 +35,7 @@ def test_googlenet_is_what_tensorrt_5_made_of_it() -> None:
     kinds = [d.action for d in made]
     assert (57, 9, 9, 9, 27) == tuple(map(kinds.count, ("fuse", "merge", "eliminate", "copy", "retarget")))
     assert 66 == len(engine.layers)
-    played = replay(verbose.parse(engine.log).log, model, engine)
+    played = replay_decisions(verbose.parse(engine.log).log, model, engine)
     assert [84, 66] == [played.count_layers(57), played.count_layers(66)]
     # Each step but those of a layer that is gone ends in a layer.
     assert all(s.layer for s in played.steps if s.joins)

@@ -26,10 +26,10 @@ from answers import refusable
 from roofs import judged_layers, profiled
 from rtlab import Study, backends
 from rtlab.analyses.difference.diff import Side, compute_difference
-from rtlab.analyses.engine.breakdown import by_kind, transitions
-from rtlab.analyses.findings.rank import findings
-from rtlab.analyses.memory.plan import plan
-from rtlab.analyses.reformats.reasons import reformats
+from rtlab.analyses.engine.breakdown import by_kind, find_transitions
+from rtlab.analyses.findings.rank import rank_findings
+from rtlab.analyses.memory.plan import plan_engine_memory
+from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.analyses.roofline.estimate_error import (
     CROSS_VALIDATED,
     LEAVE_ONE_OUT,
@@ -157,7 +157,7 @@ def test_names_alone_tell_what_840_layers_do() -> None:
     convolutions = [n for n in kept if any(p.endswith("/Conv") for p in n.split(" + "))]
     assert len(convolutions) == len(found["convolution (by its name)"].layers)
     assert (840, True) == (sum(len(s.layers) for s in found.values()), len(found[""].layers) < 10)
-    told, *_ = findings(engine, timing=times)
+    told, *_ = rank_findings(engine, timing=times)
     assert (247, pytest.approx(489.44)) == (len(told.layers), told.microseconds)
 
 
@@ -254,7 +254,7 @@ EXPECTED = {
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_findings_are_what_is_in_an_engine_and_no_more(name: str) -> None:
     engine, times = engines.read(HOME / name)
-    assert EXPECTED[name] == {f.id for f in findings(engine, timing=times)}
+    assert EXPECTED[name] == {f.id for f in rank_findings(engine, timing=times)}
 
 
 @pytest.mark.parametrize("folder", profiled(HOME), ids=lambda f: f.name)
@@ -275,14 +275,14 @@ def test_the_errors_of_estimates_are_those_that_are_told(folder: Path) -> None:
 @engines.of(DETAILED)
 @pytest.mark.parametrize("batch", [None, 1, 64])
 def test_memory_plans_reach_their_bound(folder: Path, batch: int | None) -> None:
-    found = plan(engines.read(folder)[0], make_empty_model(), batch=batch)
+    found = plan_engine_memory(engines.read(folder)[0], make_empty_model(), batch=batch)
     assert found.overhead <= 0.05
     assert (found.alive.max(), ()) == (found.bound, tuple(found.unsized))
 
 
 def test_a_resnet_needs_most_memory_at_its_pooling() -> None:
     """Batch 32 in fp32: it reads 64×112×112 and writes 64×56×56; 11.7 million parameters."""
-    found = plan(engines.read(FP32)[0], make_empty_model())
+    found = plan_engine_memory(engines.read(FP32)[0], make_empty_model())
     assert found.peak == 32 * 64 * (112**2 + 56**2) * 4
     assert 44.6 == pytest.approx(found.weights / 2**20, abs=0.05)
 
@@ -291,13 +291,13 @@ def test_quantized_shortcuts_free_what_the_other_placement_is_advised() -> None:
     """ResNet18 with shortcuts in FP16: its advice is what the second engine did, which has 11 steps fewer."""
     (before, _), (after, _) = engines.read(QAT), engines.read(RESIDUAL)
     advised = [
-        [r for r in reformats(e) if r.source == "quantization" and "shortcut" in r.fix]
+        [r for r in find_reformats(e) if r.source == "quantization" and "shortcut" in r.fix]
         for e in (before, after)
     ]
     assert [8, 0] == [len(a) for a in advised]
     assert 11 == len(before.layers) - len(after.layers)
     wider = [
-        sum(len(t.layers) for t in transitions(e) if t.before == "int8" and t.after in {"fp16", "fp32"})
+        sum(len(t.layers) for t in find_transitions(e) if t.before == "int8" and t.after in {"fp16", "fp32"})
         for e in (before, after)
     ]
     assert wider[1] < wider[0]

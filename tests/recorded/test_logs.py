@@ -12,7 +12,7 @@ import pytest
 import pasted
 from rtlab import Study
 from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
-from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 from rtlab.backends.files import recognise
 from rtlab.backends.log.operators import parse_operators
@@ -86,7 +86,7 @@ def test_every_timing_and_decision_is_counted_and_winners_are_those_that_the_log
 def test_googlenet_of_the_log_is_the_sample_of_that_name() -> None:
     """57 pairs, 9 merges of three pairs, 9 concatenations with three tensors moved and one copied: 66 layers."""
     model = load("googlenet").model
-    found = replay(parse(GOOGLENET).log, model)
+    found = replay_decisions(parse(GOOGLENET).log, model)
     assert (111, 111) == found.coverage
     assert [141, 84, 66, 66] == [found.count_layers(k) for k in (0, 57, 66, 111)]
     assert [2] * 30 + [6] * 9 == sorted(len(group) for group in found.get_groups(111))

@@ -16,7 +16,7 @@ from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import PANELS, render_panel
 from rtlab.errors import RtlabError
 from rtlab.relation.footprint import nbytes
-from rtlab.web.page.document import difference_document, document
+from rtlab.web.page.document import build_difference_document, build_variant_document
 
 
 def tensor(name: str, *shape: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ FIELDS = {
 }
 TOLD = {
     "table": lambda r, _: r.table(),
-    "document": lambda r, s: json.dumps(document(r.facts, s.model), allow_nan=False),
+    "document": lambda r, s: json.dumps(build_variant_document(r.facts, s.model), allow_nan=False),
     "memory": lambda r, _: r.memory(),
     "memory of four": lambda r, _: r.memory(batch=4),
     "roofline": lambda r, _: r.roofline("A100"),
@@ -90,7 +90,7 @@ TOLD = {
     "findings": lambda r, _: r.findings,
     "reformats": lambda r, _: r.reformats(),
     "difference": lambda _, s: json.dumps(
-        difference_document(s.difference("engine", "engine", gpu="A100"), s.model)
+        build_difference_document(s.difference("engine", "engine", gpu="A100"), s.model)
     ),
     **{
         name: lambda r, s, n=name: json.dumps(

@@ -28,14 +28,14 @@ def study() -> rtlab.Study:
 
 def test_it_is_marked_wherever_it_stands_and_never_timed(study: rtlab.Study) -> None:
     snapshot, result = study.state, study["classic"]
-    chip = next(c for c in chrome.chips(snapshot, baseline="cpu") if c["id"] == "classic")
+    chip = next(c for c in chrome.build_chips(snapshot, baseline="cpu") if c["id"] == "classic")
     assert (True, 15, None) == (chip["predicted"], chip["layers"], result.timing)
-    told = chrome.status(snapshot, "classic")
+    told = chrome.list_status(snapshot, "classic")
     assert {"predicted"} == {s["origin"] for s in told if "Predicted TensorRT" in s["text"]}
     assert "◌ predicted" in study_html(snapshot)
     build = study.ask("build", variant="classic")
     assert "predicted" == build.result.origin
-    written = document.document(result.facts, study.model)
+    written = document.build_variant_document(result.facts, study.model)
     assert "predicted" == written["engine"]["origin"] == written["build"]["origin"]
     engine = study.ask("engine", variant="classic")._repr_html_()
     assert not any("reported" in text for text in (repr(build), engine, json.dumps(written["build"])))

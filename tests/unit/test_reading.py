@@ -20,7 +20,7 @@ from rtlab.errors import ModelError, ReadError, VariantError
 from rtlab.testing import tiny_model
 from rtlab.web.page import chrome
 from rtlab.web.page.contract import EngineView
-from rtlab.web.page.document import document
+from rtlab.web.page.document import build_variant_document
 from rtlab.web.page.graph import engine_view
 from shelf import load
 
@@ -141,7 +141,7 @@ def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
 
 
 def lines(study: Study) -> str:
-    return "\n".join(s["text"] for s in chrome.status(study.state, "engine"))
+    return "\n".join(s["text"] for s in chrome.list_status(study.state, "engine"))
 
 
 def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
@@ -155,7 +155,7 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
     profile = session.end_profiling()
     for files in ((profile, tmp_path / "optimized.onnx"), (tmp_path / "optimized.onnx",)):
         study = rtlab.read(*files)
-        (chip,) = chrome.chips(study.state, baseline="")
+        (chip,) = chrome.build_chips(study.state, baseline="")
         assert ("engine", "fp32 · CPU") == (chip["label"], chip["about"])
         assert "GPU" not in json.dumps([chip, lines(study), study._repr_html_()], ensure_ascii=False)
 
@@ -163,7 +163,7 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
 def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> None:
     files = engines.files(engines.RESIDUAL)
     study = rtlab.read(**files)
-    told = document(study["engine"].facts, study.model)
+    told = build_variant_document(study["engine"].facts, study.model)
     for rows in (told["summary"]["kinds"], told["summary"]["precisions"], told["timing"]["layers"]):
         assert pytest.approx(1.0) == sum(r["share"] for r in rows)
     assert {"name": None, "opset": None, "nodes": []} == told["model"]
@@ -173,7 +173,7 @@ def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> 
     int8 = next(y for y in told["engine"]["layers"] if y["name"].startswith("stem.weight"))
     assert ("int8", "fp32") == (int8["reads"], int8["writes"])
     silent = rtlab.read(files["layers"])
-    told = document(silent["engine"].facts, silent.model)
+    told = build_variant_document(silent["engine"].facts, silent.model)
     assert {None} == {s["share"] for s in told["summary"]["kinds"]} == {f["origin"] for f in told["findings"]}
     assert told["summary"]["origin"] is None
 

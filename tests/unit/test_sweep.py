@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from rtlab.analyses.batches.sweeps import BatchTime, Sweep
-from rtlab.analyses.samples.spread import spread
+from rtlab.analyses.samples.spread import compute_spread
 
 
 def swept(rates: dict[int, float]) -> Sweep:
     """A sweep whose rates, in samples per second, are given by batch."""
-    rows = tuple(BatchTime(b, spread(np.full(9, b / r * 1e3))) for b, r in rates.items())
+    rows = tuple(BatchTime(b, compute_spread(np.full(9, b / r * 1e3))) for b, r in rates.items())
     return Sweep("fp32", "test", "", "CPU", datetime.datetime.now(datetime.timezone.utc), rows)
 
 

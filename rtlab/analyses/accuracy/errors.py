@@ -15,6 +15,7 @@ import numpy as np
 
 from rtlab.core.data import RANDOM
 from rtlab.core.facts import Errors
+from rtlab.core.memo import memoized
 from rtlab.core.model import Model
 from rtlab.core.precision import compute_sqnr
 from rtlab.core.schema import FieldMeta
@@ -124,14 +125,7 @@ class Accuracy:
 
     def of(self, node: str) -> ValueDelta | None:
         """Errors of a node's first compared output, or None."""
-        return self._by_node.get(node)
-
-    @property
-    def _by_node(self) -> Mapping[str, ValueDelta]:
-        table: dict[str, ValueDelta] = {}
-        for value in self.values:
-            table.setdefault(value.node, value)
-        return table
+        return next((v for v in self.values if v.node == node), None)
 
 
 class Comparison:
@@ -160,19 +154,15 @@ class Comparison:
         self._sample_counts = {
             v: previous.sample_counts.get(v, 0) if previous is not None else 0 for v in self._sums
         }
-        has_previous_isolated = previous is not None and previous.isolated_errors is not None
-        self._isolated_sums = (
-            {v: a.copy() for v, a in previous.isolated_errors.items()}
-            if previous is not None and previous.isolated_errors is not None
-            else {}
-        )
+        previous_isolated = {} if previous is None else previous.isolated_errors
+        self._isolated_sums = {v: a.copy() for v, a in (previous_isolated or {}).items()}
         self._saturated_counts = dict(previous.saturated or {}) if previous is not None else {}
         slices = {} if previous is None else previous.slices
         self._slices = {
             o: slices[o].copy() if o in slices else SliceSums(o) for o in model.outputs if o in self._sums
         }
         #: Whether what nodes make themselves is known of every batch so far.
-        self.has_isolated_errors = has_previous_isolated or previous is None
+        self.has_isolated_errors = previous_isolated is not None
 
     def samples_of(self, values: Iterable[str]) -> int:
         """How many samples all of these values saw."""
@@ -215,7 +205,8 @@ class Comparison:
         return Errors(source, sums, counts, synthetic, isolated_sums, saturated_counts, slices)
 
 
-def compute_accuracy(errors: Errors, model: Model) -> Accuracy:
+@memoized
+def summarize_errors(errors: Errors, model: Model) -> Accuracy:
     """The errors of each value of a model, from the sums of a comparison."""
     values = []
     for name, (xx, ee, xy, yy, top, count, overflow_count, underflow_count, nan_count) in errors.sums.items():
@@ -247,6 +238,10 @@ def compute_accuracy(errors: Errors, model: Model) -> Accuracy:
     return Accuracy(errors.source, samples, tuple(values), errors.synthetic, tuple(parts))
 
 
+def _compute_sqnr(signal: float, noise: float) -> float:
+    return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
+
+
 def _compute_isolated_errors(
     errors: Errors, value: str, signal: float, elements: int, *, sound: bool
 ) -> dict[str, float | None]:
@@ -260,12 +255,8 @@ def _compute_isolated_errors(
         # An infinity less itself is no number: the difference of two masks tells nothing.
         return {"saturated": saturated_share}
     if not math.isfinite(largest):
-        return {
-            "own_sqnr": -math.inf,
-            "own_rmse": math.inf,
-            "own_max": math.inf,
-            "saturated": saturated_share,
-        }
+        broken = {"own_sqnr": -math.inf, "own_rmse": math.inf, "own_max": math.inf}
+        return {**broken, "saturated": saturated_share}
     if not math.isfinite(energy):
         # Masks hold -3.4e38: the square of what 16 bits leave of it is beyond float32.
         return {"own_max": float(largest), "saturated": saturated_share}
@@ -294,7 +285,7 @@ def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.
     error = np.empty_like(x)
     with np.errstate(over="ignore", invalid="ignore"):
         np.subtract(x, y, out=error)
-    dot_products = [_compute_dot(x, x), _compute_dot(error, error), _compute_dot(x, y), _compute_dot(y, y)]
+    dot_products = _compute_dots(x, y, error)
     count, bad, nan_count = x.size, 0, 0
     if not math.isfinite(dot_products[1]):
         # Some element may be no number, which no sum of squares hides.
@@ -305,12 +296,7 @@ def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.
         bad = int(x.size - np.count_nonzero(equal))
         count -= bad
         x, y, error = x[finite], y[finite], error[finite]
-        dot_products = [
-            _compute_dot(x, x),
-            _compute_dot(error, error),
-            _compute_dot(x, y),
-            _compute_dot(y, y),
-        ]
+        dot_products = _compute_dots(x, y, error)
     most = max(float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
     underflow_count = int(np.count_nonzero((y == 0) & (x != 0)))
     return np.array([*dot_products, most, count, bad, underflow_count, nan_count], np.float64)
@@ -326,6 +312,10 @@ def _count_saturated(x: NDArray[np.float32], amax: float) -> int:
     if -amax <= smallest and largest <= amax:
         return 0
     return int(np.count_nonzero(x > amax)) + int(np.count_nonzero(x < -amax))
+
+
+def _compute_dots(x: NDArray[Any], y: NDArray[Any], error: NDArray[Any]) -> list[float]:
+    return [_compute_dot(x, x), _compute_dot(error, error), _compute_dot(x, y), _compute_dot(y, y)]
 
 
 def _compute_dot(x: NDArray[Any], y: NDArray[Any]) -> float:

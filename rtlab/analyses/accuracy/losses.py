@@ -8,7 +8,7 @@ from typing import Annotated
 from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.accuracy.errors import ValueDelta
 from rtlab.analyses.panel_context import PanelContext
-from rtlab.analyses.score import reference, words
+from rtlab.analyses.score import describe_score, find_reference
 from rtlab.core.data import RANDOM
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import RunError
@@ -38,7 +38,7 @@ def analyze_accuracy(context: PanelContext) -> Losses:
     """
     result = context.result
     errors, score = compute_accuracy(result), result.score
-    baseline = context.baseline or reference(context.study, result)
+    baseline = context.baseline or find_reference(context.study, result)
     if errors is None:
         advice = (
             "Files tell no errors: build the model here to compare it."
@@ -52,6 +52,6 @@ def analyze_accuracy(context: PanelContext) -> Losses:
         errors.headline or None,
         errors.samples,
         f"{errors.source}, {RANDOM}" if errors.synthetic else errors.source,
-        f"{score.name} {words(result, baseline)}" if score else None,
+        f"{score.name} {describe_score(result, baseline)}" if score else None,
         errors.worst(len(errors.values)),
     )

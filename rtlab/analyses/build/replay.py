@@ -120,7 +120,7 @@ def _is_rename(decision: Decision) -> bool:
     return decision.action == "other" and decision.result.startswith("PWN(")
 
 
-def replay(
+def replay_decisions(
     log: BuildLog, model: Model, engine: Engine | None = None, mapping: Mapping | None = None
 ) -> Replay:
     """Replay the attempt that became the engine.

@@ -7,7 +7,7 @@ import itertools
 from typing import Annotated
 
 from rtlab.analyses.build import get_build_log
-from rtlab.analyses.build.replay import ReplayedStep, replay
+from rtlab.analyses.build.replay import ReplayedStep, replay_decisions
 from rtlab.analyses.build.tactics import Contest, find_contests
 from rtlab.analyses.cards.picture import Detail
 from rtlab.analyses.panel_context import PanelContext
@@ -71,7 +71,7 @@ def build_story(
         engine: The engine that came of it; steps and contests name its layers.
         mapping: The relation of the two.
     """
-    build_replay = replay(log, model, engine, mapping)
+    build_replay = replay_decisions(log, model, engine, mapping)
     origin = engine.origin if engine else "reported"
     starts = itertools.accumulate((len(p.decisions) for p in build_replay.passes), initial=0)
     return BuildStory(

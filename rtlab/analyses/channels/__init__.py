@@ -91,7 +91,7 @@ class ChannelSums:
     isolated_sums: NDArray[np.float64] | None
 
     @classmethod
-    def of(
+    def from_batch(
         cls,
         reference: NDArray[np.float32],
         variant: NDArray[np.float32],

@@ -6,12 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy
-from rtlab.analyses.channels import ChannelDelta, ChannelErrors
+from rtlab.analyses.channels import ChannelErrors
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.core.data import RANDOM
 from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, legend, make_horizontal_line
 from rtlab.documents.panel import button, make_select
-from rtlab.documents.results import ResultTable
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
@@ -81,7 +80,6 @@ def build_channel_panel(context: PanelContext) -> PanelParts:
     if channel_errors is None:
         notes = ["Nobody measured the channels of this value yet."]
         return PanelParts(settings=settings, work=work, notes=notes)
-    table = ResultTable(ChannelDelta, channel_errors.channels, of=channel_errors)
     provenance = (
         f"Measured on {channel_errors.samples} samples: "
         f"{channel_errors.source}{f', {RANDOM}' if channel_errors.synthetic else ''}."
@@ -93,8 +91,6 @@ def build_channel_panel(context: PanelContext) -> PanelParts:
         work=work,
         facts=[],
         figures=[_draw_channels(channel_errors)] if len(channel_errors.channels) > 1 else [],
-        columns=table.columns(),
-        rows=table.rows(),
         notes=[*one, provenance],
     )
 

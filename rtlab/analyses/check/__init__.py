@@ -81,7 +81,7 @@ def build_record(
         digest,
         facts.variant.name,
         "" if options is None else str(options),
-        RecordedEngine.of(facts.engine, fusion.map_nodes(facts)),
+        RecordedEngine.from_engine(facts.engine, fusion.map_nodes(facts)),
         _record_score(facts.score),
         times.record_time(facts, rounds),
         _record_memory(facts),

@@ -80,7 +80,7 @@ class RecordedEngine:
     pairs: tuple[Pair, ...]
 
     @classmethod
-    def of(cls, engine: Engine, mapping: NodeMapping) -> RecordedEngine:
+    def from_engine(cls, engine: Engine, mapping: NodeMapping) -> RecordedEngine:
         """An engine as far as a later one is compared with it."""
         return cls(
             engine.backend,

@@ -72,7 +72,13 @@ def format_junit(check_result: CheckResult) -> bytes:
     for row in check_result.rows:
         case = _add_case(suite, check_result.model, check_result.variant, row.check)
         if row.verdict == "not checked":
-            Tree.SubElement(case, "skipped", message=_sanitize_xml(_explain_skip(row)))
+            Tree.SubElement(
+                case,
+                "skipped",
+                message=_sanitize_xml(
+                    ". ".join(filter(None, (row.reason or "nothing to compare", row.remedy)))
+                ),
+            )
         elif row.verdict == "broken":
             failure = Tree.SubElement(
                 case, "failure", type="limit", message=_sanitize_xml(f"{row.check}: {row.found}")
@@ -129,10 +135,6 @@ def _serialize_suite(suite: Tree.Element) -> bytes:
 
 def _list_details(row: CheckRow) -> list[str]:
     return [one for one in (row.detail, row.reason, row.remedy) if one]
-
-
-def _explain_skip(row: CheckRow) -> str:
-    return ". ".join(filter(None, (row.reason or "nothing to compare", row.remedy)))
 
 
 def _list_changes(row: CheckRow) -> list[str]:

@@ -10,7 +10,7 @@ from rtlab.analyses.diagnosis import AccuracyDiagnosis
 from rtlab.analyses.diagnosis.causes import CALIBRATED
 from rtlab.analyses.diagnosis.remedies import propose_cure
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.score import compute_score_difference, reference
+from rtlab.analyses.score import compute_score_difference, find_reference
 from rtlab.analyses.score.words import TASKLESS
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.analyses.variants.variations import VARIATIONS
@@ -108,7 +108,7 @@ def build_diagnosis_panel(context: PanelContext) -> PanelParts:
 def _describe_loss(context: PanelContext) -> str:
     """What there is to explain, before anybody looked into it."""
     facts = context.result
-    baseline = context.baseline or reference(context.study, facts)
+    baseline = context.baseline or find_reference(context.study, facts)
     variant_titles = get_variant_titles(context.study)
     score_difference = (
         compute_score_difference(facts, baseline, variant_titles.get(baseline.name, ""))

@@ -283,7 +283,9 @@ def compute_difference(first: Side, second: Side, model: Model) -> Difference:
         for word in words
     ]
     alone = ((number, layer.id) for number, half in enumerate(halves) for layer in half.computing)
-    parts = _align_parts([_Part.of(part) for part in _find_components(edges, alone)], halves, model, signs)
+    parts = _align_parts(
+        [_Part.from_vertices(part) for part in _find_components(edges, alone)], halves, model, signs
+    )
     order = {n.id: n.index for n in model.nodes}
     groups = [_build_group(part, halves, order) for part in parts]
     groups.sort(key=lambda g: _compute_position(g, halves))
@@ -349,7 +351,11 @@ class _SideNodes:
         self.side = side
         self.position_by_id = {y.id: i for i, y in enumerate(side.engine.layers)}
         self.mapping = side.mapping if model.nodes else None
-        self.words = {} if self.mapping else {y.id: _extract_names(y) for y in side.engine.layers}
+        # Names of nodes and of weights in labels or names of layers, TensorRT's own words apart.
+        self.words = {
+            y.id: y.origins or tuple(dict.fromkeys(w for w in words(y.name) if not is_trt_name(w)))
+            for y in (() if self.mapping else side.engine.layers)
+        }
         idle = dataflow.MOVES | {"control"}
         self.moves = [
             y
@@ -411,7 +417,7 @@ class _Part:
     basis: Basis = "nodes"
 
     @classmethod
-    def of(cls, part: Sequence[_Vertex]) -> _Part:
+    def from_vertices(cls, part: Sequence[_Vertex]) -> _Part:
         first, second, nodes = (tuple([name for n, name in part if n == number]) for number in range(3))
         return cls(first, second, nodes)
 
@@ -420,11 +426,6 @@ def _count_convolution_inputs(layers: Sequence[Layer]) -> int | None:
     """How many tensors the only convolution reads."""
     input_counts = [len(y.inputs) for y in layers if "Convolution" in str(y.attributes.get("ParameterType"))]
     return input_counts[0] if len(input_counts) == 1 else None
-
-
-def _extract_names(layer: Layer) -> tuple[str, ...]:
-    """Names of nodes and of weights in the labels or in the name of a layer, TensorRT's own words apart."""
-    return layer.origins or tuple(dict.fromkeys(w for w in words(layer.name) if not is_trt_name(w)))
 
 
 def _align_parts(

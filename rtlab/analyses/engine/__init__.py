@@ -20,4 +20,4 @@ def group_by_precision(facts: VariantResult) -> tuple[Slice, ...]:
 
 def list_transitions(facts: VariantResult) -> tuple[Transition, ...]:
     """How many layers read one precision and write another, with their time."""
-    return breakdown.transitions(facts.engine, timing.get_engine_timing(facts))
+    return breakdown.find_transitions(facts.engine, timing.get_engine_timing(facts))

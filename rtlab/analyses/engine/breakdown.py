@@ -60,7 +60,7 @@ def by_tactic(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]
     return _slices(engine, timing, lambda layer: layer.tactic)
 
 
-def transitions(engine: Engine, timing: Timing | None = None) -> tuple[Transition, ...]:
+def find_transitions(engine: Engine, timing: Timing | None = None) -> tuple[Transition, ...]:
     """Every layer once, under what it reads and what it writes. Ordered as by ``by_kind``."""
     groups = _groups(engine, timing, lambda layer: (layer.reads, layer.writes))
     return tuple(Transition(*key, ids, time) for key, ids, time in groups)

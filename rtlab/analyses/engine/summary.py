@@ -40,7 +40,7 @@ class Summary:
     ratio: Annotated[float | None, FieldMeta("Sum by latency", origin="measured")]
 
 
-def summary(facts: VariantResult, model: Model | None = None) -> Summary:
+def summarize_engine(facts: VariantResult, model: Model | None = None) -> Summary:
     """Kinds, precisions, transitions, reformats, and how far the mapping explains the engine.
 
     Times are those of this engine. Where another engine ran in its place, they belong to other layers and are left out.

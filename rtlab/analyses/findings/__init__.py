@@ -12,7 +12,7 @@ from rtlab.core.memo import memoized
 @memoized
 def list_findings(facts: VariantResult) -> tuple[Finding, ...]:
     """What is worth changing about the engine, the most costly first."""
-    return rank.findings(
+    return rank.rank_findings(
         facts.engine,
         fusion.map_nodes(facts),
         facts.source,

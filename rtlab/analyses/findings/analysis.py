@@ -111,7 +111,7 @@ def _is_plain_variant(other: VariantResult, facts: VariantResult) -> bool:
     return one == two and {*other.variant.precisions} == {Precision.FP32}
 
 
-def findings(
+def summarize_findings(
     model: Model, facts: VariantResult | None = None, others: Iterable[VariantResult] = ()
 ) -> Findings:
     """What a variant's engine shows, then what the model alone does: where its own quantization is placed badly.

@@ -59,7 +59,7 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
 _BY_NAMES = (engine_level.tiny_workspace, engine_level.tiny_layers, fusions.opaque_regions, engine_level.idle)
 
 
-def findings(
+def rank_findings(
     engine: Engine,
     mapping: Mapping | None = None,
     model: Model | None = None,

@@ -109,7 +109,7 @@ def stats(
     )  # fmt: skip
 
 
-def magnitudes(
+def summarize_magnitudes(
     name: str,
     *,
     dtype: str,

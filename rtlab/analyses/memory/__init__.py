@@ -18,4 +18,4 @@ def plan_memory(facts: VariantResult, *, batch: int | None = None, one_stream: b
     Raises:
         VariantError: the engine has no tensors, or a size is not known.
     """
-    return plan.plan(facts.engine, facts.prepared.model, batch=batch, one_stream=one_stream)
+    return plan.plan_engine_memory(facts.engine, facts.prepared.model, batch=batch, one_stream=one_stream)

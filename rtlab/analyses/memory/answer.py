@@ -85,7 +85,9 @@ class MemoryUse:
     tensors: tuple[PlacedTensor, ...]
 
 
-def memory_use(plan: MemoryPlan, one: MemoryPlan | None, engine: Engine, names: Sequence[str]) -> MemoryUse:
+def summarize_memory(
+    plan: MemoryPlan, one: MemoryPlan | None, engine: Engine, names: Sequence[str]
+) -> MemoryUse:
     """A plan as its panel and its table tell it; ``one`` is that on one stream, ``names`` those of the steps."""
     more = 0 if one is None else plan.peak - one.peak
     reserved = plan.reservations if engine.maker.reserves and plan.reported and not plan.scaled else 0

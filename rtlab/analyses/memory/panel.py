@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses.cards.card import format_exact_names
-from rtlab.analyses.memory.answer import MemoryUse, memory_use, pick_largest_mention
-from rtlab.analyses.memory.plan import RESERVATION, MemoryPlan, plan
+from rtlab.analyses.memory.answer import MemoryUse, pick_largest_mention, summarize_memory
+from rtlab.analyses.memory.plan import RESERVATION, MemoryPlan, plan_engine_memory
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.core.value import shape_text
 from rtlab.documents.contract import Figure, Setting
@@ -36,7 +36,7 @@ def analyze_memory(context: PanelContext) -> MemoryUse:
         VariantError: a setting is no number, or not one that a plan can be made for.
         RtlabError: the engine does not tell its tensors.
     """
-    return memory_use(*_plans(context), context.result.engine, _steps(context))
+    return summarize_memory(*_plans(context), context.result.engine, _steps(context))
 
 
 def build_memory_panel(context: PanelContext) -> PanelParts:
@@ -54,7 +54,7 @@ def build_memory_panel(context: PanelContext) -> PanelParts:
     unit, scale = choose_byte_unit(memory_plan.peak)
     steps = _steps(context)
     return PanelParts(
-        result=memory_use(memory_plan, one, engine, steps),
+        result=summarize_memory(memory_plan, one, engine, steps),
         units={"B": (unit, 1 / scale)},
         links={y.id: link(context.nodes(y.id), [y.id]) for y in engine.layers},
         lead=_lead(memory_plan, list(context.layer_names.values())),
@@ -68,8 +68,12 @@ def _plans(context: PanelContext) -> tuple[MemoryPlan, MemoryPlan | None]:
     """The plan, and that on one stream where there are several."""
     engine, built, batch = context.result.engine, context.result.prepared.model, context.batch
     sizes = _sizes(context.settings.get("sizes", ""))
-    memory_plan = plan(engine, built, batch=batch, sizes=sizes)
-    one = plan(engine, built, batch=batch, sizes=sizes, one_stream=True) if memory_plan.streams > 1 else None
+    memory_plan = plan_engine_memory(engine, built, batch=batch, sizes=sizes)
+    one = (
+        plan_engine_memory(engine, built, batch=batch, sizes=sizes, one_stream=True)
+        if memory_plan.streams > 1
+        else None
+    )
     return memory_plan, one
 
 

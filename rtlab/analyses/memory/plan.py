@@ -97,7 +97,7 @@ class MemoryPlan:
 _ADDRESSES = 2**63 - 1
 
 
-def plan(
+def plan_engine_memory(
     engine: Engine,
     built: Model,
     *,

@@ -111,7 +111,7 @@ def _layer(piece: Piece, places: Sequence[str]) -> RecurrentLayer:
     return RecurrentLayer(
         layer=piece.layer,
         name=piece.layer.rpartition(":")[2],
-        steps=words(steps),
+        steps=format_steps(steps),
         work=" + ".join(f"{role} ({gates} gates)" if gates > 1 else role for role, gates in roles),
         runs=piece.runs,
         how=f"{label}: {reasons}{also}",
@@ -134,7 +134,7 @@ def stretches(steps: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield start, last - start + 1
 
 
-def words(steps: Sequence[int]) -> str:
+def format_steps(steps: Sequence[int]) -> str:
     """Steps as a person writes them: ``0 to 7``, ``3``, ``0, 8, 16, 24``."""
     parts = [str(a) if n == 1 else f"{a} to {a + n - 1}" for a, n in stretches(steps)]
     return ", ".join(parts) if len(parts) < 6 else f"{', '.join(parts[:3])}, ... {parts[-1]}"

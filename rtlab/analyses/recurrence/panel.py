@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.recurrence import find_fused_recurrences
-from rtlab.analyses.recurrence.answer import RecurrentNode, stretches, summarize_recurrence, words
+from rtlab.analyses.recurrence.answer import RecurrentNode, format_steps, stretches, summarize_recurrence
 from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, Piece, Recurrence
 from rtlab.documents.contract import Figure
 from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
@@ -216,7 +216,7 @@ def _number(piece: Piece) -> str:
 
 def _hover(piece: Piece, part: Part) -> str:
     name = piece.layer.rpartition(":")[2]
-    steps = words(part.steps) or "all steps"
+    steps = format_steps(part.steps) or "all steps"
     gates = f", {part.gates} gates" if part.gates else ""
     return f"{name if len(name) < 70 else name[:67] + '...'}<br>{part.role}{gates}, {steps}<br>inferred"
 

@@ -13,7 +13,7 @@ from rtlab.relation.dataflow import Dataflow
 
 def list_reformats(facts: VariantResult) -> tuple[Reformat, ...]:
     """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
-    return reasons.reformats(facts.engine, timing.get_engine_timing(facts), flow(facts.engine))
+    return reasons.find_reformats(facts.engine, timing.get_engine_timing(facts), flow(facts.engine))
 
 
 @memoized

@@ -127,7 +127,7 @@ def format_tensor(tensor: Tensor) -> str:
     return " · ".join(p for p in (tensor.dtype, layout(tensor.format)) if p)
 
 
-def reformats(
+def find_reformats(
     engine: Engine, timing: Timing | None = None, flow: Dataflow | None = None
 ) -> tuple[Reformat, ...]:
     """Every step that only changes a type or a layout, in execution order.

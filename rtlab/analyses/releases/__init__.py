@@ -41,7 +41,7 @@ class Releases:
 
     releases: tuple[Release, ...]
 
-    def told(self) -> str:
+    def to_text(self) -> str:
         """The table in aligned columns, and below it in full what was refused."""
         short = [dataclasses.replace(r, refused="yes" if r.refused else "") for r in self.releases]
         refusals = [f"{r.variant}: {r.refused}" for r in self.releases if r.refused]

@@ -47,7 +47,6 @@ def build_repair_panel(context: PanelContext) -> PanelParts:
     if repair is None:
         notes = [] if reason else ["Nobody looked yet. What is found becomes a variant of its own."]
         return PanelParts(work=work, problem=f"{reason}." if reason else "", notes=notes)
-    table = ResultTable(RepairPoint, repair.points, of=repair)
     basis = (
         f"Chosen on {repair.chosen} samples, reported on {repair.reported} others."
         if repair.reported
@@ -64,9 +63,7 @@ def build_repair_panel(context: PanelContext) -> PanelParts:
             fact("Runs", str(repair.runs)),
         ],
         figures=_curve(repair),
-        columns=table.columns(),
-        rows=table.rows(),
-        links=table.links(),
+        table=ResultTable(RepairPoint, repair.points, of=repair),
         notes=[basis, f"{repair.source}."],
     )
 

@@ -28,7 +28,7 @@ def compute_roofline(
         ModelError: a dimension has no size.
     """
     chosen = gpu or facts.engine.device or pick_default_gpu(facts.engine)
-    return roofs.roofline(
+    return roofs.compute_engine_roofline(
         facts.engine,
         fusion.map_nodes(facts),
         facts.source,
@@ -48,7 +48,7 @@ def estimate_timing(facts: VariantResult) -> Roofline | None:
     if facts.engine.target.sm is None or (times is not None and times.processor == "GPU"):
         return None
     try:
-        return roofs.roofline(
+        return roofs.compute_engine_roofline(
             facts.engine, fusion.map_nodes(facts), facts.source, pick_default_gpu(facts.engine)
         )
     except RtlabError:

@@ -12,7 +12,7 @@ from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.answer import RoofedEngine, format_si, summarize_roofline
 from rtlab.analyses.roofline.estimate_error import RECORDED, describe_estimate_error, pick_default_gpu
 from rtlab.analyses.roofline.roofs import Bound, Point, Roofline, efficiency_of
-from rtlab.analyses.roofline.roofs import roofline as under_roofs
+from rtlab.analyses.roofline.roofs import compute_engine_roofline as under_roofs
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times
 from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
 from rtlab.documents.contract import Figure, Setting

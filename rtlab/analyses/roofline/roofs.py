@@ -229,7 +229,7 @@ class Roofline:
         return sum(p.estimated or 0.0 for p in self.layers if p.bound == bound) / total if total else 0.0
 
 
-def roofline(
+def compute_engine_roofline(
     engine: Engine,
     mapping: NodeMapping,
     model: Model,

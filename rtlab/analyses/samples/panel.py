@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.samples.spread import WORDS, Outlier, Spread, spread
+from rtlab.analyses.samples.spread import WORDS, Outlier, Spread, compute_spread
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.schema import UNSENT, FieldMeta
@@ -58,7 +58,7 @@ class Inferences:
     notes: tuple[str, ...]
 
 
-def inferences(distribution: Spread, times: Timing) -> Inferences:
+def summarize_inferences(distribution: Spread, times: Timing) -> Inferences:
     """Times of whole inferences as their panel and their table tell them."""
     unit, factor = choose_time_unit(distribution.median)
     tails = {p: f"{v * factor:.4g} {unit}" for p, v in times.percentiles.items()}
@@ -91,7 +91,7 @@ def inferences(distribution: Spread, times: Timing) -> Inferences:
 
 def _get_spread(context: PanelContext) -> tuple[Spread, Timing]:
     times = compute_timing(context.result)
-    distribution = None if times is None else spread(times.samples)
+    distribution = None if times is None else compute_spread(times.samples)
     if times is None or distribution is None:
         if times is not None and times.samples.size == 1 and not context.result.recorded:
             raise RunError(
@@ -115,7 +115,7 @@ def analyze_samples(context: PanelContext) -> Inferences:
     Raises:
         RunError: no single times are known.
     """
-    return inferences(*_get_spread(context))
+    return summarize_inferences(*_get_spread(context))
 
 
 def build_samples_panel(context: PanelContext) -> PanelParts:
@@ -166,7 +166,7 @@ def build_samples_panel(context: PanelContext) -> PanelParts:
     }
     middle = distribution.median * factor
     return PanelParts(
-        result=inferences(distribution, times),
+        result=summarize_inferences(distribution, times),
         # Of one unit with the figure, however long what stands apart took.
         units={"ms": (unit, factor)},
         figures=[

@@ -109,7 +109,7 @@ class Spread:
         return tuple(notes)
 
 
-def spread(samples: NDArray[np.float64]) -> Spread | None:
+def compute_spread(samples: NDArray[np.float64]) -> Spread | None:
     """Describe times in milliseconds, shape ``(runs,)``, in the order of measurement; None of fewer than two."""
     if len(samples) < 2:
         return None

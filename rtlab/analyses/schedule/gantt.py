@@ -16,7 +16,7 @@ from rtlab.documents.numbers import choose_time_unit, format_number
 _ARROWS = 400
 
 
-def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
+def draw_gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
     """Streams from top to bottom, time from left to right.
 
     Bars bear the ids of their layers.

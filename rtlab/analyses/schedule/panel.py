@@ -16,7 +16,7 @@ from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.estimate_error import pick_default_gpu
 from rtlab.analyses.roofline.roofs import estimates
 from rtlab.analyses.schedule.answer import StreamedEngine, summarize_streams
-from rtlab.analyses.schedule.gantt import gantt
+from rtlab.analyses.schedule.gantt import draw_gantt
 from rtlab.analyses.schedule.streams import Schedule, split_shared_times, unit_durations
 from rtlab.analyses.schedule.streams import schedule as scheduled
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times, get_milliseconds
@@ -84,7 +84,7 @@ def build_schedule_panel(context: PanelContext) -> PanelParts:
         settings=settings,
         work=[_rebuild(context)],
         figures=[
-            gantt(plan, format_exact_names(context.layer_names, context.result.engine), chosen.label),
+            draw_gantt(plan, format_exact_names(context.layer_names, context.result.engine), chosen.label),
             *([_draw_comparison(siblings, get_variant_titles(context.study))] if len(siblings) > 1 else []),
         ],
     )
@@ -128,11 +128,6 @@ def _summarize_plan(
     context: PanelContext, chosen: _Durations, plan: Schedule, siblings: list[tuple[VariantResult, Schedule]]
 ) -> StreamedEngine:
     return summarize_streams(context, plan, siblings, (*_notes(context, plan, chosen), *plan.notes))
-
-
-def _unit(plan: Schedule) -> tuple[str, float]:
-    """The unit of all times of a schedule, and how many of it are one of the plan's own."""
-    return choose_time_unit(plan.makespan) if plan.origin else (plan.unit, 1.0)
 
 
 def _sources(context: PanelContext) -> dict[str, _Durations]:
@@ -321,7 +316,8 @@ def _draw_comparison(
         for r, p in siblings
     ]
     origin_text = "estimated" if siblings[0][1].origin else "unit length"
-    unit, factor = _unit(max((p for _, p in siblings), key=lambda p: p.makespan))
+    longest = max((p for _, p in siblings), key=lambda p: p.makespan)
+    unit, factor = choose_time_unit(longest.makespan) if longest.origin else (longest.unit, 1.0)
     memory = [r.engine.totals.get("activation") for r, _ in siblings]
     memory_unit, scale = choose_byte_unit(max(m or 0 for m in memory))
     bar: dict[str, Any] = {"type": "bar", "orientation": "h", "y": labels}

@@ -29,7 +29,7 @@ def compare_scores(facts: VariantResult, baseline: VariantResult) -> PairedDiffe
     return compare_paired(one.tally, other.tally)
 
 
-def reference(study: StudyState, facts: VariantResult) -> VariantResult | None:
+def find_reference(study: StudyState, facts: VariantResult) -> VariantResult | None:
     """What a score is compared with when nobody chose: the first other variant in fp32 that has one.
 
     Of a model with its own Q/DQ pairs that is rather one without.
@@ -60,7 +60,7 @@ def compute_score_difference(
     return difference_words(comparison, facts.score, title or baseline.name, tested=False)
 
 
-def words(facts: VariantResult, baseline: VariantResult | None = None, title: str = "") -> str:
+def describe_score(facts: VariantResult, baseline: VariantResult | None = None, title: str = "") -> str:
     """All of it in a line: the score, its interval, its samples, and the difference to the baseline of that title."""
     score = facts.score
     if score is None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.score import compare_scores, format_score, reference
+from rtlab.analyses.score import compare_scores, find_reference, format_score
 from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples
-from rtlab.analyses.score.pictures import parse_sample_numbers, pictures
+from rtlab.analyses.score.pictures import draw_pictures, parse_sample_numbers
 from rtlab.analyses.score.words import difference_words, p_words
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.facts import Score, VariantResult
@@ -67,7 +67,7 @@ def analyze_score(context: PanelContext) -> TaskScore:
     score = facts.score
     if score is None or score.tally is None or task is None:
         raise RunError(_missing(facts, task))
-    baseline = context.baseline if context.baseline is not None else reference(context.study, facts)
+    baseline = context.baseline if context.baseline is not None else find_reference(context.study, facts)
     comparison = compare_scores(facts, baseline) if baseline is not None else None
     variant_titles = get_variant_titles(context.study)
     other = (
@@ -222,7 +222,7 @@ def build_score_panel(context: PanelContext) -> PanelParts:
         result=task_score,
         settings=settings,
         work=[_button(context, task_score)],
-        figures=pictures(context, task_score.flipped, task_score.baseline, task_score.variant),
+        figures=draw_pictures(context, task_score.flipped, task_score.baseline, task_score.variant),
     )
 
 

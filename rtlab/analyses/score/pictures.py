@@ -47,7 +47,7 @@ def parse_sample_numbers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
-def pictures(
+def draw_pictures(
     context: PanelContext, flipped_samples: Sequence[FlippedSample], before: str, after: str
 ) -> list[Figure]:
     """The first samples of a list, where the model sees pictures or other arrays of two dimensions.

@@ -204,8 +204,8 @@ class Sensitivity:
         trust = "not known" if self.reliability is None else f"{self.reliability:.2f}"
         return f"{self.question}; {self.samples} samples, reliability {trust} (measured)"
 
-    def told(self, rows: int = 20) -> str:
-        """The answer in words, with a table of the first rows."""
+    def to_text(self, rows: int = 20) -> str:
+        """The result in words, with a table of the first rows."""
         cost = "" if self.cost_x_plain is None else f", {self.cost_x_plain:.3g} x plain inference (measured)"
         tail = (
             f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)\ntook {self.seconds:.2g} s{cost}"

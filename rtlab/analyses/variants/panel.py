@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.score import compute_score_difference, format_score, reference
+from rtlab.analyses.score import compute_score_difference, find_reference, format_score
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.analyses.variants.variations import list_variations
@@ -106,7 +106,7 @@ def _mark_titles(context: PanelContext) -> dict[str, str]:
 
 def _drop(context: PanelContext, result: VariantResult) -> str | None:
     """The score beside that of the baseline, in words."""
-    before = context.baseline or reference(context.study, result)
+    before = context.baseline or find_reference(context.study, result)
     return compute_score_difference(
         result, before, get_variant_titles(context.study)[before.name] if before is not None else ""
     )

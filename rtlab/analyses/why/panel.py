@@ -35,7 +35,7 @@ _UNMOVED = (
 def build_why_panel(context: PanelContext) -> PanelParts:
     """The missed fusions, or the experiments on the pair or the step that is chosen."""
     facts = context.result
-    pairs = {_key(m): m for m in find_missed_fusions(facts)}
+    pairs = {f"{m.first} | {m.second}": m for m in find_missed_fusions(facts)}
     chosen = context.settings.get("pair") or _ALL
     layer, one = _layer(facts, chosen), pairs.get(chosen) or _pair(context, chosen)
     if not pairs and layer is None and one is None:
@@ -77,7 +77,6 @@ def build_why_panel(context: PanelContext) -> PanelParts:
             work=work,
             links={"pair": link(places)},
         )
-    table = ResultTable(FusionTrial, verdict.experiments)
     by = f"by {verdict.compiler}, at {verdict.shapes}"
     tried = [
         fact("Builds", str(verdict.builds)),
@@ -93,9 +92,8 @@ def build_why_panel(context: PanelContext) -> PanelParts:
             *([fact("Smallest change", verdict.edit, None, _keeps(verdict))] if verdict.edit else []),
             *(tried if verdict.basis == "experiment" else []),
         ],
-        columns=table.columns() if verdict.experiments else [],
-        rows=table.rows(),
-        links={"pair": link(places), **table.links()},
+        table=ResultTable(FusionTrial, verdict.experiments),
+        links={"pair": link(places)},
         notes=[
             f"Holds for {verdict.compiler}, {verdict.shapes}. {_keeps(verdict)}",
             *([verdict.elsewhere] if verdict.elsewhere else []),
@@ -116,7 +114,6 @@ def _step(context: PanelContext, layer: str, settings: list[Setting]) -> PanelPa
         return PanelParts(
             title=_STEP_TITLE, lead=lead, settings=settings, work=[work], links={"pair": layer_link}
         )
-    table = ResultTable(SplitTrial, fused_layer.experiments)
     moved = (
         []
         if fused_layer.saved is None
@@ -132,9 +129,8 @@ def _step(context: PanelContext, layer: str, settings: list[Setting]) -> PanelPa
             fact("Builds", str(fused_layer.builds)),
             fact("Took", format_number(fused_layer.seconds, "s"), "measured"),
         ],
-        columns=table.columns() if fused_layer.experiments else [],
-        rows=table.rows(),
-        links={"pair": layer_link, **table.links()},
+        table=ResultTable(SplitTrial, fused_layer.experiments),
+        links={"pair": layer_link},
         notes=[
             (
                 f"Holds for {fused_layer.compiler}, "
@@ -142,10 +138,6 @@ def _step(context: PanelContext, layer: str, settings: list[Setting]) -> PanelPa
             )
         ],
     )
-
-
-def _key(pair: MissedPair) -> str:
-    return f"{pair.first} | {pair.second}"
 
 
 def _layer(facts: VariantResult, chosen: str) -> str | None:

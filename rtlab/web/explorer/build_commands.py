@@ -19,7 +19,7 @@ from rtlab.documents.commands import Pin, StartWork, WorkName
 from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.web.explorer.view_sync import Showing
 from rtlab.web.page import controls as offer
-from rtlab.web.page.table import failure
+from rtlab.web.page.table import describe_failure
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,7 +81,7 @@ class Choosing(Showing):
             self._check_shapes()
             name = self._plan_variant()
         except RtlabError as error:
-            self.failure = dict(failure(error))
+            self.failure = dict(describe_failure(error))
             return self
         if name in self.study and not self.study.state.is_outdated(name):
             self.show(name)
@@ -168,7 +168,7 @@ class Choosing(Showing):
         precision = next((p for p in Precision if p.value == self.choice.get("precision")), None)
         if precision is not None:
             self._normalize_choice()
-        self.controls = dict(offer.controls(self.study.model, self.choice))
+        self.controls = dict(offer.build_controls(self.study.model, self.choice))
 
     def _normalize_choice(self) -> None:
         """Give the choice the calibrator that it lacks, or take away one, and treatments, that nothing needs."""
@@ -179,7 +179,7 @@ class Choosing(Showing):
             try:
                 Calibrator.of(self.choice["calibrator"] or Calibrator.AUTO)
             except RtlabError as error:
-                self.failure = dict(failure(error))
+                self.failure = dict(describe_failure(error))
                 self.choice = {**self.choice, "calibrator": str(Calibrator.AUTO)}
             return
         calibrator = str(variant.calibrator or "")
@@ -357,7 +357,7 @@ class Choosing(Showing):
     def _rebuild(self, name: str) -> None:
         variant = self._require_variant(name)
         self._check_idle(f'Cannot build "{name}" again')
-        self.choice = offer.choice(self.study.model, variant)
+        self.choice = offer.build_choice(self.study.model, variant)
         self.failure = None
         self._start(lambda progress: self._build(name, progress, again=True), f'build "{name}" again', name)
 

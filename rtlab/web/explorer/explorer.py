@@ -48,7 +48,7 @@ class Explorer(Opening):
             several = (files,) if isinstance(files, (str, Path)) else files
             self._folders = tuple(Path(f).expanduser() for f in several)
         first = next((v for n, v in study.state.variants.items() if not self._is_recorded(n)), None)
-        self.choice = offer.choice(study.model, first or offer.start(study.model))
+        self.choice = offer.build_choice(study.model, first or offer.default_variant(study.model))
         self._open()
         study.views.add(self)
         self.observe(self._on_choice, "choice")
@@ -137,7 +137,7 @@ class Explorer(Opening):
             case commands.DismissFailure():
                 return self._dismiss
             case commands.FetchPlotly():
-                return lambda: self._tell(PlotlySent(), figures.script())
+                return lambda: self._tell(PlotlySent(), figures.plotly_script())
             case commands.FetchParcel():
                 return super()._action(command, buffers)
 

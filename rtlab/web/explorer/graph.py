@@ -61,7 +61,7 @@ class LinkedGraphs(Delivering):
     @property
     def state(self) -> ViewState:
         """What is selected now."""
-        return ViewState.of(self.view)
+        return ViewState.from_payload(self.view)
 
     def arrange(self, **changes: object) -> LinkedGraphs:
         """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""

@@ -12,8 +12,8 @@ from rtlab.documents.payload import encode
 from rtlab.relation.mapping import map_to_places
 from rtlab.web.page import charts
 from rtlab.web.page.contract import EngineView, Later
-from rtlab.web.page.effects import ranking_of
-from rtlab.web.page.graph import complete, describe_engine_boxes
+from rtlab.web.page.effects import pick_ranking
+from rtlab.web.page.graph import add_details, describe_engine_boxes
 
 if TYPE_CHECKING:
     from rtlab.analyses.study_state import StudyState
@@ -30,7 +30,7 @@ class EnginePicture:
     def __init__(self, result: VariantResult, study: StudyState, view: EngineView, picture: bytes) -> None:
         self.result, self.view, self._study = result, view, study
         #: Who is guilty of its error, as far as anybody looked.
-        self.sensitivity = ranking_of(study, result.name)
+        self.sensitivity = pick_ranking(study, result.name)
         #: The engine as it is drawn; empty where the page has a drawing to which this adds numbers.
         self.picture = picture
 
@@ -48,7 +48,7 @@ class EnginePicture:
     def numbers(self) -> bytes:
         """What the boxes tell and their numbers, whether or not the picture came with older ones."""
         details = describe_engine_boxes(self.result, self._study.model, self.sensitivity)
-        complete(self.view, details)
+        add_details(self.view, details)
         return encode(details, Later)
 
     @functools.cached_property
@@ -61,7 +61,7 @@ class EnginePicture:
         """The figures of times and errors."""
         # The figures need what the picture lacks.
         view, _ = self.view, self.deferred_details
-        return charts.of(view, self.result)
+        return charts.build_charts(view, self.result)
 
 
 def is_large(result: VariantResult) -> bool:

@@ -201,7 +201,7 @@ class Opening(Choosing):
         study.read(title, **{**files_by_kind, **read_options})
         if study is not self.study:
             self._replace_study(study)
-            self.choice = offer.choice(study.model, offer.start(study.model))
+            self.choice = offer.build_choice(study.model, offer.default_variant(study.model))
             self._open()
         if arrays:
             self.study.accuracy.use_samples(data=read_samples(arrays[0], self.study.model))
@@ -248,7 +248,7 @@ class Opening(Choosing):
     ) -> None:
         """Show another study, and build its first variant: the one that was chosen, or fp32."""
         self._replace_study(study)
-        first = offer.choice(study.model, offer.start(study.model))
+        first = offer.build_choice(study.model, offer.default_variant(study.model))
         # Pins and pruning name nodes, which another model may not have.
         field_names = ("precision", "calibrator", "target", "weights")
         self.choice = {**first, **({k: previous_choice[k] for k in field_names} if previous_choice else {})}
@@ -286,7 +286,7 @@ class Opening(Choosing):
         self._put(
             ViewState(variant=visible_variant, baseline=self._baseline or built_variant, tab=tab, panes=panes)
         )
-        self.controls = dict(offer.controls(study.model, self.choice))
+        self.controls = dict(offer.build_controls(study.model, self.choice))
         self._tell_calibration()
         self._send_answers(panels.encode_payloads(PanelContext(study)))
         if is_deferred:

@@ -13,7 +13,7 @@ from rtlab.core.progress import Reporting
 from rtlab.documents.contract import BuildState
 from rtlab.errors import Cancelled, VariantError
 from rtlab.web.explorer.transport import Delivering
-from rtlab.web.page.table import failure
+from rtlab.web.page.table import describe_failure
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -85,7 +85,7 @@ class Working(Delivering):
                 self._next = None
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
                 self._next = None
-                self.failure = dict(failure(error, action))
+                self.failure = dict(describe_failure(error, action))
             finally:
                 self._building = ""
                 self._on_work_change("")
@@ -104,7 +104,7 @@ class Working(Delivering):
     def _report_error(self, error: Exception, action: str) -> None:
         # One like that on screen would be no change, and the page would go on waiting.
         self.failure = None
-        self.failure = {**failure(error, action), "kind": type(error).__name__}
+        self.failure = {**describe_failure(error, action), "kind": type(error).__name__}
 
     def _check_idle(self, prefix: str) -> None:
         if self._busy:

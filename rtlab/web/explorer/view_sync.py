@@ -26,11 +26,11 @@ from rtlab.web.explorer.task_runner import Working
 from rtlab.web.page import chrome
 from rtlab.web.page import controls as offer
 from rtlab.web.page.contract import EngineView
-from rtlab.web.page.effects import ranking_of
+from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import engine_view
 from rtlab.web.page.state import ViewState
 from rtlab.web.page.steps import parse_steps
-from rtlab.web.page.table import failure
+from rtlab.web.page.table import describe_failure
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,7 +64,7 @@ class Showing(Working):
     #: The presentation, a list of ``Step``, as the page recorded it: plain dicts, to keep in a cell and to set again.
     steps = traitlets.List().tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
-    #: What the words of the field mean, as ``glossary.told`` lists them.
+    #: What the words of the field mean, as ``glossary.glossary_terms`` lists them.
     terms = traitlets.List().tag(delivered=True)
     #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
     engine_answer = traitlets.Bytes(b"").tag(delivered=True)
@@ -91,7 +91,7 @@ class Showing(Working):
     @property
     def state(self) -> ViewState:
         """What the panes show now."""
-        return ViewState.of(self.view)
+        return ViewState.from_payload(self.view)
 
     def select(self, *nodes: str) -> None:
         """Select nodes by id in every pane.
@@ -153,7 +153,7 @@ class Showing(Working):
                 return
             self._sync_with_study()
         except Exception as error:  # noqa: BLE001 - what called the study must not fail for a view
-            self.failure = dict(failure(error, "show what the study has now"))
+            self.failure = dict(describe_failure(error, "show what the study has now"))
         self.stamp += 1
 
     def _picture(self, result: VariantResult) -> EnginePicture:
@@ -174,7 +174,7 @@ class Showing(Working):
             self.charts = picture.charts
             # What was read from files is no choice that could be built here.
             if not picture.result.recorded:
-                self.choice = offer.choice(self.study.model, picture.result.variant)
+                self.choice = offer.build_choice(self.study.model, picture.result.variant)
             self._refresh()
 
     def _show_stage(self) -> None:
@@ -255,7 +255,7 @@ class Showing(Working):
             picture = self._pictures.get(result.name)
             if picture is None or picture.result is not result or not picture.picture:
                 study = self.study.state
-                sensitivity = ranking_of(study, result.name)
+                sensitivity = pick_ranking(study, result.name)
                 view = engine_view(result, study.model, sensitivity, defer_details=is_large(result))
                 picture = EnginePicture(result, study, view, encode(view, EngineView))
                 self._pictures[result.name] = picture
@@ -296,20 +296,22 @@ class Showing(Working):
             if state.compared and state.compared not in study.results and state.compared != self._building:
                 self.compare(None)
                 state = self.state
-            baseline = self._baseline or chrome.baseline(study)
+            baseline = self._baseline or chrome.pick_baseline(study)
             if state.baseline != baseline:
                 self._put(dataclasses.replace(state, baseline=baseline))
             for name in {state.variant, state.compared} & set(self._pictures):
                 picture = self._pictures[name]
-                if picture.result is study.results.get(name) and picture.sensitivity is not ranking_of(
+                if picture.result is study.results.get(name) and picture.sensitivity is not pick_ranking(
                     study, name
                 ):
                     self._update_picture(picture, picture.result)
-            self.chips = [to_builtins(c) for c in chrome.chips(study, baseline=baseline, building=building)]
-            self.controls = dict(offer.controls(study.model, self.choice))
-            self.status = [dict(s) for s in chrome.status(study, state.variant)]
-            self.data = dict(chrome.data_state(study))
-            self.notice = offer.notice(self.study.model)
+            self.chips = [
+                to_builtins(c) for c in chrome.build_chips(study, baseline=baseline, building=building)
+            ]
+            self.controls = dict(offer.build_controls(study.model, self.choice))
+            self.status = [dict(s) for s in chrome.list_status(study, state.variant)]
+            self.data = dict(chrome.describe_data(study))
+            self.notice = offer.describe_builder(self.study.model)
 
     def _put(self, state: ViewState) -> None:
         self._view_variants = {
@@ -322,7 +324,7 @@ class Showing(Working):
     def _on_view(self, _change: Any) -> None:
         """The browser sends the whole view; the variants in it may be those of a moment ago."""
         if any(self.view.get(key) != value for key, value in self._view_variants.items()):
-            current_state = ViewState.of({**self.view, **self._view_variants})
+            current_state = ViewState.from_payload({**self.view, **self._view_variants})
             if self.view.get("compared") != current_state.compared:
                 current_state = current_state.compare(
                     current_state.compared, self._mapping(current_state.compared)

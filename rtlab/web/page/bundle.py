@@ -50,7 +50,7 @@ def edition() -> str:
 
 @functools.cache
 def figures() -> bytes:
-    """The library that draws a report's figures, as ``rtlab.web.page.charts.script`` has the whole of it for a page.
+    """The library that draws a report's figures; ``charts.plotly_script`` has the whole of it for a page.
 
     Raises:
         Unavailable: a checkout was never built.

@@ -67,12 +67,12 @@ def shorten_label(bar: Bar, most: int = 13) -> str:
     return close if len(close) <= most else f"{close[: most - 1]}…"
 
 
-def of(view: EngineView, result: VariantResult) -> dict[str, Any]:
+def build_charts(view: EngineView, result: VariantResult) -> dict[str, Any]:
     """The figures of times and errors, by name; the picture has all its numbers."""
     return {
         "timing": timing(view),
         "longest": timing(view, longest=True),
-        "accuracy": accuracy(view, compute_accuracy(result)),
+        "accuracy": draw_errors(view, compute_accuracy(result)),
     }
 
 
@@ -157,7 +157,7 @@ def _place_names(bars: list[tuple[int, float, str]]) -> dict[int, str]:
     return dict(sorted(names_by_place.items()))
 
 
-def accuracy(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]:
+def draw_errors(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]:
     """The error of each layer's last value, in execution order, and the error that the layer makes itself.
 
     ``errors`` are those of the values; None where none was compared.
@@ -225,7 +225,7 @@ def _empty(title: str) -> dict[str, Any]:
 
 
 @functools.cache
-def script() -> bytes:
+def plotly_script() -> bytes:
     """Plotly as a gzipped ES module with the library as its default export.
 
     It is the script that Python's plotly package carries; the page asks for it when it draws the first chart. A report

@@ -21,7 +21,7 @@ from rtlab.documents.contract import DataState, Status
 from rtlab.documents.numbers import format_number
 from rtlab.errors import RtlabError
 from rtlab.web.page.contract import Chip
-from rtlab.web.page.table import chip
+from rtlab.web.page.table import build_chip
 
 if TYPE_CHECKING:
     from rtlab.analyses.accuracy.errors import Accuracy
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Types whose range is smaller than FP32's, or whose small numbers are coarser.
 
 
-def baseline(study: StudyState) -> str:
+def pick_baseline(study: StudyState) -> str:
     """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
     results = study.results
     built_names = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in results]
@@ -40,23 +40,23 @@ def baseline(study: StudyState) -> str:
     return next((n for n in built_names if not results[n].recorded), built_names[0] if built_names else "")
 
 
-def chips(study: StudyState, *, baseline: str, building: str = "") -> list[Chip]:
+def build_chips(study: StudyState, *, baseline: str, building: str = "") -> list[Chip]:
     """The second row: variants that are built, that failed, or that are being built."""
     return [
-        chip(study, n, baseline=baseline, building=building)
+        build_chip(study, n, baseline=baseline, building=building)
         for n in study.variants
         if n == building or n in study.results or n in study.failures
     ]
 
 
-def status(study: StudyState, name: str) -> Iterator[Status]:
+def list_status(study: StudyState, name: str) -> Iterator[Status]:
     """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
     result = study.results.get(name)
     if result is None:
         yield from (_item("reported", note) for note in study.model.notes)
         return
     engine = result.engine
-    if random_note := random_words(result):
+    if random_note := describe_randomness(result):
         yield _item("measured", random_note, warning=True)
     yield _item(engine.origin, f"read: {engine.title}" if result.recorded else engine.provenance)
     yield from _describe_times(result)
@@ -129,7 +129,7 @@ def _describe_times(result: VariantResult) -> Iterator[Status]:
         yield _item("measured", f"measured: {_times(times)}{build_note}")
 
 
-def random_words(result: VariantResult) -> str:
+def describe_randomness(result: VariantResult) -> str:
     """What a reader must know of a variant that rests on random input; empty where nothing does."""
     subjects = describe_random_inputs(result)
     if not subjects:
@@ -137,7 +137,7 @@ def random_words(result: VariantResult) -> str:
     return f"{RANDOM}: {subjects} rest on noise; no finding about the task, give data of the model's own"
 
 
-def data_state(study: StudyState) -> DataState:
+def describe_data(study: StudyState) -> DataState:
     """What the study runs on; a model whose inputs have no size has no data yet, nor has one without nodes."""
     model = study.model
     inputs = [

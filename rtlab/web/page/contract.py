@@ -138,7 +138,7 @@ class Saved(TypedDict):
     """All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64.
 
     ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and
-    ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.told`` lists them.
+    ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.glossary_terms`` lists them.
     """
 
     model: str

@@ -50,12 +50,12 @@ RECORDING = (
 NO_MODEL = 'No ONNX model was given: drop one here, or read the engine with model="model.onnx"'
 
 
-def start(model: Model) -> Variant:
+def default_variant(model: Model) -> Variant:
     """What is chosen at first: fp32 for a GPU that the best builder compiles for."""
     return Variant.of("fp32", target=default_target(usual_builder(model)))
 
 
-def notice(model: Model) -> str:
+def describe_builder(model: Model) -> str:
     """What a reader must know of the builder here, and behind it what to do; empty where it builds for GPUs."""
     name = usual_builder(model)
     usual = backends.get(name).capabilities()
@@ -70,7 +70,7 @@ def notice(model: Model) -> str:
     return ""
 
 
-def choice(model: Model, variant: Variant) -> Choice:
+def build_choice(model: Model, variant: Variant) -> Choice:
     """A variant as the top row shows it."""
     return Choice(
         model=model.name,
@@ -103,7 +103,7 @@ def choice_to_variant(choice_fields: Mapping[str, Any]) -> Variant:
     )
 
 
-def controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
+def build_controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
     """What the top row offers beside a ``Choice``."""
     usual = usual_builder(model)
     capabilities = backends.get(usual).capabilities()

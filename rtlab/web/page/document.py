@@ -13,7 +13,7 @@ from rtlab.analyses.build import get_build_log
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.analyses.cards.card import name_layers
 from rtlab.analyses.difference.diff import Difference
-from rtlab.analyses.engine.summary import summary
+from rtlab.analyses.engine.summary import summarize_engine
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.fusion import map_measured_engine, map_nodes
 from rtlab.analyses.memory import plan_memory
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-def document(
+def build_variant_document(
     result: VariantResult,
     model: Model,
     variant_titles: Mapping[str, str] | None = None,
@@ -148,7 +148,7 @@ def document(
     }
 
 
-def difference_document(
+def build_difference_document(
     difference: Difference, model: Model, variant_titles: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """A comparison of two engines: times in milliseconds, null where nothing was measured.
@@ -239,7 +239,7 @@ def _timing(result: VariantResult) -> dict[str, Any] | None:
 
 def _summary(result: VariantResult, model: Model) -> dict[str, Any]:
     """What the page shows; layers of a kind are counted here, their ids stand above."""
-    summary_fields = to_builtins(summary(result, model))
+    summary_fields = to_builtins(summarize_engine(result, model))
     for one in (*summary_fields["kinds"], *summary_fields["precisions"], *summary_fields["transitions"]):
         one["layers"], one["time"] = len(one["layers"]), one.pop("milliseconds")
     for one in summary_fields["reformats"]:

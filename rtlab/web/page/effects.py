@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _TITLES: Mapping[Asks, str] = {"only": "Effect on the outputs", "released": "Gain if released"}
 
 
-def ranking_of(study: StudyState, name: str) -> Sensitivity | None:
+def pick_ranking(study: StudyState, name: str) -> Sensitivity | None:
     """The ranking that the boxes of a variant tell: of nodes before places that round, of harm before gain."""
     rankings = study.sensitivities.get(name, {}).values()
     return min(rankings, key=lambda s: (s.asks != "only", s.by != "node", s.effects is None), default=None)
 
 
-def effects(result: VariantResult, sensitivity: Sensitivity) -> list[Overlay]:
+def build_effect_overlays(result: VariantResult, sensitivity: Sensitivity) -> list[Overlay]:
     """The estimated effects of all nodes, and the measured ones of those that were run; what there is of both."""
     rows_by_origin: Mapping[Origin, list[SensitivityRow]] = {
         "estimated": [g for g in sensitivity.ranking if g.origin == "estimated"],

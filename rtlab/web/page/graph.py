@@ -25,7 +25,7 @@ from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import map_to_places
 from rtlab.web.page.contract import EngineView, Later
 from rtlab.web.page.edges import engine_edges, find_unwritten_tensors
-from rtlab.web.page.overlays import overlays
+from rtlab.web.page.overlays import build_overlays
 
 if TYPE_CHECKING:
     from rtlab.analyses.sensitivity import Sensitivity
@@ -51,8 +51,6 @@ class _ModelGraph:
         self.makers: dict[tuple[int, int], int] = {}
         #: Values as ports by identity: most are written once and read once or more.
         self.ports: dict[int, Port] = {}
-        # Nodes of one kind have most lines of the side panel in common, and what is one object is packed once.
-        self.detail = functools.cache(_detail)
 
     def graph(self) -> Graph:
         model = self.model
@@ -125,8 +123,8 @@ class _ModelGraph:
 
     def node_details(self, runs: ir.Node, place: NodeInstance) -> Told:
         node = place.node
-        details = [Detail(key="name", value=node.name or "—"), self.detail("operator", _operator(node))]
-        details += [self.detail(k, _format_value(v)) for k, v in node.attributes.items()]
+        details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
+        details += [Detail(key=k, value=_format_value(v)) for k, v in node.attributes.items()]
         return Told(
             inputs=[self.port(v) for v in runs.inputs if v is not None and v.name],
             outputs=[self.port(v) for v in runs.outputs if v.name],
@@ -209,19 +207,19 @@ def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> G
 
 def _engine_details(engine: Engine) -> list[Told]:
     """What is told of the boxes of an engine, in their order."""
-    # Layers read what others write, and run in few streams: one object for all, which is packed once.
-    detail, port = functools.cache(_detail), functools.cache(_tensor_port)
+    # Layers read what others write.
+    port = functools.cache(_tensor_port)
     missing, count = find_unwritten_tensors(engine), len(engine.layers)
     box_details = [Told(inputs=[], outputs=[port(t)], details=[]) for t in engine.inputs]
     for layer in engine.layers:
         details = [
             Detail(key="layer", value=layer.name),
-            detail("kind", layer.kind),
+            Detail(key="kind", value=layer.kind),
             Detail(key="step", value=f"{layer.index + 1} of {count}"),
         ]
         if layer.tactic:
-            details.append(detail("tactic", layer.tactic))
-        details.append(detail("stream", str(layer.stream)))
+            details.append(Detail(key="tactic", value=layer.tactic))
+        details.append(Detail(key="stream", value=str(layer.stream)))
         if names := missing.get(layer.id):
             details.append(Detail(key="written by no layer", value=", ".join(names)))
         reads = [port(t) for t in layer.inputs] + [port(t, constant=True) for t in layer.constants]
@@ -259,7 +257,7 @@ def engine_view(
         panels=list_panels(model),
     )
     if not defer_details:
-        complete(view, describe_engine_boxes(result, model, sensitivity))
+        add_details(view, describe_engine_boxes(result, model, sensitivity))
     return view
 
 
@@ -268,11 +266,13 @@ def describe_engine_boxes(
 ) -> Later:
     """What follows the picture of ``engine_view``: what its boxes tell, and their numbers."""
     return Later(
-        of=result.name, boxes=_engine_details(result.engine), overlays=overlays(result, model, sensitivity)
+        of=result.name,
+        boxes=_engine_details(result.engine),
+        overlays=build_overlays(result, model, sensitivity),
     )
 
 
-def complete(view: EngineView, details: Later) -> None:
+def add_details(view: EngineView, details: Later) -> None:
     """Put what came later where the page puts it."""
     _fill_details(view["graph"], details["boxes"])
     view["overlays"] = details["overlays"]
@@ -294,10 +294,6 @@ def _format_value(value: object) -> str:
     else:
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
-
-
-def _detail(key: str, value: str) -> Detail:
-    return Detail(key=key, value=value)
 
 
 def _port(value: ir.Value) -> Port:

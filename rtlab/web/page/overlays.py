@@ -18,7 +18,7 @@ from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
 from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes
 from rtlab.relation.roles import SERVING
-from rtlab.web.page.effects import effects
+from rtlab.web.page.effects import build_effect_overlays
 
 if TYPE_CHECKING:
     from rtlab.analyses.accuracy.errors import Accuracy, ValueDelta
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _LISTED = 4
 
 
-def overlays(result: VariantResult, model: Model, sensitivity: Sensitivity | None = None) -> list[Overlay]:
+def build_overlays(
+    result: VariantResult, model: Model, sensitivity: Sensitivity | None = None
+) -> list[Overlay]:
     """The estimate for the engine's GPU, time, share of time and error where they were measured, memory of outputs.
 
     ``sensitivity`` is a ranking of what its nodes do to the outputs, which becomes numbers too.
@@ -48,7 +50,7 @@ def overlays(result: VariantResult, model: Model, sensitivity: Sensitivity | Non
         error_overlays = (_errors(result, model, accuracy), _errors(result, model, accuracy, local_only=True))
         overlay_list += [errors for errors in error_overlays if errors is not None]
     if sensitivity is not None:
-        overlay_list += effects(result, sensitivity)
+        overlay_list += build_effect_overlays(result, sensitivity)
     for overlay in overlay_list:
         # What is known of a node of a function holds wherever the function is called.
         overlay["nodes"] = {i: r for n, r in overlay["nodes"].items() for i in model.where(n)}

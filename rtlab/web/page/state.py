@@ -61,7 +61,7 @@ class ViewState:
     settings: MappingType[str, str] = dataclasses.field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, payload: MappingType[str, Any]) -> ViewState:
+    def from_payload(cls, payload: MappingType[str, Any]) -> ViewState:
         """From what the browser sent; unknown keys are ignored, so that versions may differ."""
         field_names = {f.name for f in dataclasses.fields(cls)}
         field_values: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
 from rtlab.analyses.roofline import estimate_source, estimate_timing
-from rtlab.analyses.score import compare_scores, reference, words
+from rtlab.analyses.score import compare_scores, describe_score, find_reference
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.data import RANDOM
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 
-def failure(error: BaseException, action: str = "build the variant") -> Failure:
+def describe_failure(error: BaseException, action: str = "build the variant") -> Failure:
     """An error as the card shows it; ``action`` is what was attempted, continuing "Cannot"."""
     words = wrap_error(error, action) if isinstance(error, Exception) else RtlabError(str(error))
     return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
 
 
-def chip(study: StudyState, name: str, *, baseline: str, building: str = "") -> Chip:
+def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "") -> Chip:
     """A variant in the second row of the Explorer."""
     result = study.results.get(name)
     error = study.failures.get(name)
@@ -66,10 +66,10 @@ def chip(study: StudyState, name: str, *, baseline: str, building: str = "") -> 
         score_worse=(score_difference.difference < 0) == score.higher
         if score and score_difference and score_difference.sure
         else False,
-        score_told=words(result, before, titles_by_name.get(baseline, "")) if result else "",
+        score_told=describe_score(result, before, titles_by_name.get(baseline, "")) if result else "",
         score_source=f"{score.name}, measured, {score.source}" if score else "",
         random=describe_random_inputs(result) if result else "",
-        error=failure(error) if error else None,
+        error=describe_failure(error) if error else None,
         stages=list(result.stages.values()) if result and not result.recorded else [],
     )
 
@@ -100,7 +100,7 @@ def study_html(study: StudyState) -> str:
                 f"colspan=4>{state}</td></tr>"
             )
             continue
-        before = reference(study, result)
+        before = find_reference(study, result)
         rows.append(
             _row(
                 titles_by_name[name],
@@ -127,7 +127,7 @@ def _row(name: str, result: VariantResult, before: VariantResult | None, title: 
     if (estimate := estimate_timing(result)) is not None:
         times.insert(0, f"○ {format_number(estimate.estimated, 'ms')} {estimate.peaks.name}")
     time = ", ".join(times) or "—"
-    score = words(result, before, title) or "—"
+    score = describe_score(result, before, title) or "—"
     sqnr_values = [*(v.sqnr for v in errors.values), *(p.sqnr for p in errors.parts)] if errors else []
     finite = [sqnr for sqnr in sqnr_values if sqnr != float("inf")]
     lowest = min(finite, default=None)

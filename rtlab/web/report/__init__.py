@@ -30,7 +30,7 @@ from rtlab.errors import VariantError
 from rtlab.web.page import charts, chrome
 from rtlab.web.page.bundle import figures, inline_script
 from rtlab.web.page.contract import Chip, EngineView, Saved, SavedPanel, SavedVariant
-from rtlab.web.page.effects import ranking_of
+from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.state import ViewState
 from rtlab.web.page.steps import Step, parse_steps
@@ -113,7 +113,7 @@ def collect_payloads(study: StudyState, steps: Sequence[Step] = (), baseline: st
         VariantError: no variant is built, or ``baseline`` is not.
     """
     built, first = _select_variants(study, baseline)
-    chips = chrome.chips(study, baseline=first)
+    chips = chrome.build_chips(study, baseline=first)
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
@@ -142,7 +142,7 @@ def _select_variants(study: StudyState, baseline: str | None) -> tuple[list[str]
             f'Cannot write a report of "{study.model.name}": {reason}. '
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
         )
-    first = chrome.baseline(study) if baseline is None else baseline
+    first = chrome.pick_baseline(study) if baseline is None else baseline
     if baseline is not None and baseline not in built:
         raise VariantError(
             f'Cannot compare with "{baseline}" in a report of "{study.model.name}": it is not built. '
@@ -157,7 +157,7 @@ def _iter_step_panels(
     """The panels of steps that a report does not have by itself, each once."""
     offered, written_keys = panels.list_panels(study.model), set()
     for step in steps:
-        view = ViewState.of(step["view"])
+        view = ViewState.from_payload(step["view"])
         for name in offered:
             start = f"{name}."
             settings = {
@@ -216,14 +216,14 @@ def _variant(study: StudyState, name: str, baseline: str) -> SavedVariant:
     model, result = study.model, study.results[name]
     first = study.results.get(baseline)
     context = PanelContext(study, result, first if first is not result else None)
-    view = engine_view(result, model, ranking_of(study, name))
+    view = engine_view(result, model, pick_ranking(study, name))
     return SavedVariant(
         id=name,
         engine=_base64(encode(view, EngineView)),
         answers=_answers(context, shared=False),
-        status=list(chrome.status(study, name)),
+        status=list(chrome.list_status(study, name)),
         panels=[_simplify_panel(panels.render_panel(p, context)) for p in panels.list_panels(model)],
-        charts=charts.of(view, result),
+        charts=charts.build_charts(view, result),
     )
 
 

@@ -11,13 +11,13 @@ from rtlab.documents.contract import Figure
 from rtlab.documents.tabs import TABS
 from rtlab.errors import VariantError
 from rtlab.web.page import charts
-from rtlab.web.page.effects import ranking_of
+from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import engine_view
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-#: The charts that the page has beside its panels, by the names of their tabs: title, and key in ``charts.of``.
+#: The charts that the page has beside its panels, by name: title, and key in ``charts.build_charts``.
 _CHARTS = {
     "layers": ("Time of each layer", "timing"),
     "errors": ("Signal to noise along the network", "accuracy"),
@@ -63,8 +63,8 @@ def _read_figures(name: str, context: PanelContext) -> tuple[str, list[Figure], 
         title, key = _CHARTS[name]
         if name == "layers" and context.settings.get("order") == "time":
             key = "longest"
-        view = engine_view(context.result, context.model, ranking_of(context.study, context.result.name))
-        chart: dict[str, Any] = charts.of(view, context.result)[key]
+        view = engine_view(context.result, context.model, pick_ranking(context.study, context.result.name))
+        chart: dict[str, Any] = charts.build_charts(view, context.result)[key]
         return title, [Figure(title="", height=0, data=chart["data"], layout=chart["layout"])], ""
     if name not in panels.PANELS:
         choices, tabs = ", ".join((*_CHARTS, *panels.PANELS)), ", ".join(_FIRST)

@@ -46,7 +46,7 @@ def escape(text: str) -> str:
 
 def render_markdown(study: StudyState, built: Sequence[str], baseline: str) -> str:
     """The variants in a table, what fell, the slow layers, the findings, and how to make all of it again."""
-    chips = chrome.chips(study, baseline=baseline)
+    chips = chrome.build_chips(study, baseline=baseline)
     marks = ", ".join(f"{sign} {origin}" for origin, sign in SIGNS.items())
     parts = [f"# {escape(study.model.name)}", "", *_table(_HEAD, map(_summary, chips)), "", f"{marks}."]
     parts += _list_drops(study, chips)
@@ -96,7 +96,7 @@ def _list_drops(study: StudyState, chips: Sequence[Chip]) -> Iterator[str]:
 
 def _variant(study: StudyState, facts: VariantResult, title: str) -> Iterator[str]:
     yield from ("", f"## {escape(title)}", "")
-    for item in chrome.status(study, facts.name):
+    for item in chrome.list_status(study, facts.name):
         warned = "⚠ " if item["warning"] else ""
         yield f"- {SIGNS[item['origin']]} {warned}{escape(item['text'])}"
     if slow := _list_slow_layers(facts):

@@ -9,8 +9,8 @@ from rtlab.analyses import recipe
 from rtlab.analyses.recipe import lines
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.documents.serialization import to_builtins
-from rtlab.web.page.document import SCHEMA, document
-from rtlab.web.page.table import failure
+from rtlab.web.page.document import SCHEMA, build_variant_document
+from rtlab.web.page.table import describe_failure
 
 if TYPE_CHECKING:
     from rtlab.analyses.study_state import StudyState
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def build_document(study: StudyState, built: Sequence[str], baseline: str) -> dict[str, Any]:
     """All that is known of all variants.
 
-    ``variants`` holds a document of each (``rtlab.web.page.document.document``), by name, and ``failures`` why others
-    could not be built. ``model`` is its file's name with size in bytes and digests, null where there is no file;
+    ``variants`` holds a document of each (``build_variant_document``), by name, and ``failures`` why others could not
+    be built. ``model`` is its file's name with size in bytes and digests, null where there is no file;
     ``recipe`` what makes the variants again: lines of Python, commands, and versions; ``dates`` when each was built and
     timed.
     """
@@ -33,10 +33,12 @@ def build_document(study: StudyState, built: Sequence[str], baseline: str) -> di
         "data": recipe.data(study),
         "baseline": baseline or None,
         "variants": {
-            name: document(one, study.model, variant_titles, baseline=None if one is first else first)
+            name: build_variant_document(
+                one, study.model, variant_titles, baseline=None if one is first else first
+            )
             for name, one in facts.items()
         },
-        "failures": {name: failure(error) for name, error in study.failures.items()},
+        "failures": {name: describe_failure(error) for name, error in study.failures.items()},
         "recipe": {
             "python": lines.python(study, built),
             "commands": list(lines.command(study, built)),

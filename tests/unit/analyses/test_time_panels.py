@@ -353,7 +353,7 @@ def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> N
     assert ["estimated", "RTX 3090 time"] == [times[0][k] for k in ("origin", "title")]
     assert told.estimated == pytest.approx(sum(r["value"] for r in times[0]["layers"].values()))
 
-    chip = next(c for c in chrome.chips(gpu.state, baseline="fp32") if c["id"] == "int8")
+    chip = next(c for c in chrome.build_chips(gpu.state, baseline="fp32") if c["id"] == "int8")
     assert ("RTX 3090", told.estimated) == (chip["estimate_gpu"], chip["estimate"])
     assert chip in collect_payloads(gpu.state)["chips"]
 
@@ -369,7 +369,7 @@ def test_an_estimate_that_is_withheld_leaves_what_was_measured(gpu, monkeypatch)
     monkeypatch.setattr(roofs, "ENOUGH", 1.1)
     view = engine_view(gpu["int8"].facts, gpu.model)
     assert ["time"] == [o["id"] for o in view["overlays"] if o["unit"] == "ms"]
-    chip = next(c for c in chrome.chips(gpu.state, baseline="fp32") if c["id"] == "int8")
+    chip = next(c for c in chrome.build_chips(gpu.state, baseline="fp32") if c["id"] == "int8")
     assert (None, "RTX 3090") == (chip["estimate"], chip["estimate_gpu"])
     assert chip["estimate_source"].startswith("No estimate of the whole is given")
 

@@ -59,7 +59,7 @@ def test_chips_tables_panels_and_figures_use_one_title() -> None:
     study.run()
     names = list(study)
     wanted = [get_variant_titles(study.state)[n] for n in names]
-    assert wanted == [c["label"] for c in chrome.chips(study.state, baseline=names[0])]
+    assert wanted == [c["label"] for c in chrome.build_chips(study.state, baseline=names[0])]
     assert all(f"<td>{title}</td>" in study._repr_html_() for title in wanted)
     shown = render_panel(
         "difference", PanelContext(study.state, study[names[1]].facts, study[names[0]].facts)
@@ -75,6 +75,6 @@ def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(tmp_
     path.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "MaxPool_2"], "Bindings": ["x", "y"]}))
     study = Study(tiny_model())
     study.read("a100", layers=path)
-    (chip,) = chrome.chips(study.state, baseline="")
+    (chip,) = chrome.build_chips(study.state, baseline="")
     assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
     assert {"a100": "a100"} == get_variant_titles(study.state)

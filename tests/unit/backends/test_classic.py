@@ -14,7 +14,7 @@ import rtlab
 import scenes
 import strategies
 from rtlab import backends
-from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.replay import replay_decisions
 from rtlab.backends.classic import passes
 from rtlab.backends.classic.network import Network
 from rtlab.backends.log import verbose
@@ -155,7 +155,7 @@ def test_the_log_says_what_was_done(name: str) -> None:
     assert [n for n, _ in passes.PASSES] == [p.name for p in log.attempts[0].passes]
     assert len(engine.layers) == log.attempts[0].passes[-1].after
     assert len(model.top) == log.attempts[0].passes[0].before
-    played = replay(log, model, engine)
+    played = replay_decisions(log, model, engine)
     assert None not in [played.count_layers(k) for k in range(len(played.steps) + 1)]
     homes = Counter(n for y in engine.layers for n in y.origins)
     removed = {s.decision.names[0] for s in played.steps if s.decision.action == "remove"}

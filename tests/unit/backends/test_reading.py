@@ -17,7 +17,7 @@ import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
 import engines
-from rtlab.analyses.findings.rank import findings
+from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.timing.times import timing
 from rtlab.backends.files import archive, contents, measured, printed, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
@@ -300,7 +300,7 @@ def test_names_alone_join_their_profile_and_tell_their_copies(tmp_path) -> None:
     found = reading.read(files)
     times = timing(found.profile, found.engine)
     assert 0.076 == pytest.approx(times.summed)
-    (told,) = (f for f in findings(found.engine, timing=times) if f.rule == "names-only")
+    (told,) = (f for f in rank_findings(found.engine, timing=times) if f.rule == "names-only")
     assert (6, 3) == (pytest.approx(told.microseconds), len(told.layers))
 
 

@@ -26,7 +26,7 @@ def view():
 
 
 @pytest.mark.parametrize("times", [True, False], ids=["with numbers", "without"])
-@pytest.mark.parametrize("draw", [charts.timing, charts.accuracy])
+@pytest.mark.parametrize("draw", [charts.timing, charts.draw_errors])
 def test_plotly_accepts_every_figure_as_it_is(view, draw, times: bool) -> None:
     """A misspelt property would be passed over in the page, and the chart would look wrong without a word."""
     shown = view if times else {**view, "overlays": []}

@@ -22,7 +22,7 @@ from rtlab.study.recorded import adopt
 from rtlab.testing import tiny_model
 from rtlab.web.explorer.explorer import Explorer
 from rtlab.web.page.contract import EngineView
-from rtlab.web.page.graph import complete, engine_view, source_graph
+from rtlab.web.page.graph import add_details, engine_view, source_graph
 from visitor import loaded
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -218,7 +218,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
         (commands.OpenNamed("digits_inception"), "samples.load"),
         (commands.ReadDropped(["a.json"]), "web.explorer.open_commands.Opening._read"),
         (commands.StartWork("treat", "fp32", {"cause": ""}), "study.calibration.StudyCalibration.transform"),
-        (commands.FetchPlotly(), "web.page.charts.script"),
+        (commands.FetchPlotly(), "web.page.charts.plotly_script"),
     ],
     ids=lambda given: getattr(given, "action", None),
 )
@@ -437,7 +437,7 @@ def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
     assert ("engine", "engine") in order
     assert not explorer.build["running"]
     picture, later = decode(explorer.engine), decode(explorer.engine_later)
-    complete(picture, later)
+    add_details(picture, later)
     assert picture == decode(encode(engine_view(study["engine"].facts, model), EngineView))
     # 21 copies of 59 layers, of which three bear one name in all copies: the first of each shows the time of all.
     assert 21 * 56 + 3 == len(explorer.charts["timing"]["data"][0]["ids"])

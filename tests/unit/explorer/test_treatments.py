@@ -48,7 +48,7 @@ def test_treatments_are_chosen_in_any_form_built_and_dropped_where_nothing_is_ro
     shown.choose(treatments=["equalize"]).run().wait(60)
     made = shown.study.state.variants[shown.state.variant]
     assert (PtqTransform("equalize"),) == made.treatments
-    assert ["equalize"] == controls.choice(shown.study.model, made)["treatments"]
+    assert ["equalize"] == controls.build_choice(shown.study.model, made)["treatments"]
     for precision in ("fp32", "int8"):
         shown.choose(precision=precision)
         assert [] == shown.choice["treatments"]

@@ -116,9 +116,9 @@ def test_errors_of_channels_are_numpys_over_all_other_axes(axis: int | None) -> 
     x, off, own = (RNG.standard_normal((4, 3, 2)).astype(np.float32) for _ in range(3))
     y = x + 0.1 * off
     y[1, 2, 0], y[0, 0, 0], x[0, 1, 1] = np.inf, 0.0, 0.0
-    halves = [ChannelSums.of(x[h], y[h], own[h], axis, 0.5) for h in (slice(0, 1), slice(1, 4))]
+    halves = [ChannelSums.from_batch(x[h], y[h], own[h], axis, 0.5) for h in (slice(0, 1), slice(1, 4))]
     if axis == 0:
-        halves = [ChannelSums.of(x, y, own, axis, 0.5)]
+        halves = [ChannelSums.from_batch(x, y, own, axis, 0.5)]
     sums = halves[0]
     for other in halves[1:]:
         sums.add(other)

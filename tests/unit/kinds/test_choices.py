@@ -256,7 +256,7 @@ def test_a_region_in_one_engine_forbids_missing_the_others_layers_and_not_its_ow
 
 
 def record(findings: dict[str, str], made: Engine, pairs: tuple[Pair, ...]) -> CheckRecord:
-    held = RecordedEngine.of(made, Mapping(pairs, ()))
+    held = RecordedEngine.from_engine(made, Mapping(pairs, ()))
     day = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
     return CheckRecord("m", "", "v", "", held, None, None, None, findings, {}, day)
 

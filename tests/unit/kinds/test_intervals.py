@@ -10,7 +10,7 @@ from scipy import stats
 
 from rtlab.analyses.check.scores import _compute_drop
 from rtlab.analyses.check.times import _compute_median_interval
-from rtlab.analyses.samples.spread import spread
+from rtlab.analyses.samples.spread import compute_spread
 from rtlab.analyses.sensitivity import Effects, rank_effects
 from rtlab.analyses.timing.times import _reduce_samples, _spread
 from rtlab.core.metrics import Tally
@@ -151,7 +151,7 @@ def test_quartiles_are_numpys_and_their_order_is_low_median_high() -> None:
     assert reduced == {"a": (median, (low, high)), "b": (2.0, None)}
     assert _spread(np.array(times)) == (high - low) / 2
     assert _spread(np.array([2.0])) is None
-    found = spread(np.array(times))
+    found = compute_spread(np.array(times))
     assert found is not None
     assert (found.least, found.lower, found.median, found.upper, found.most) == (1, low, median, high, 10)
     assert found.quartiles == high - low

@@ -17,7 +17,7 @@ import pytest
 
 from rtlab.analyses.batches.sweeps import BatchTime
 from rtlab.analyses.repair import panel as repair_panel
-from rtlab.analyses.samples.spread import spread
+from rtlab.analyses.samples.spread import compute_spread
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
@@ -128,7 +128,7 @@ def test_a_first_batch_that_cannot_be_run_is_the_error() -> None:
 
 def test_a_rate_and_the_time_of_a_sample_follow_from_the_median() -> None:
     """4 samples in 8 ms; the quartiles of 6, 8 and 12 ms are 7 and 10."""
-    row = BatchTime(4, spread(np.array([6.0, 12.0, 8.0])))
+    row = BatchTime(4, compute_spread(np.array([6.0, 12.0, 8.0])))
     assert (row.rate, row.median, row.each, row.lower, row.upper, row.runs) == (500, 8, 2, 7, 10, 3)
 
 

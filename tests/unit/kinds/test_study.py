@@ -139,7 +139,7 @@ def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Stu
 
 
 def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -> None:
-    monkeypatch.setattr(whole, "document", lambda *_, baseline: baseline and baseline.name)
+    monkeypatch.setattr(whole, "build_variant_document", lambda *_, baseline: baseline and baseline.name)
     answer = whole.build_document(written().state, ["fp32", "int8"], "fp32")
     assert answer["variants"] == {"fp32": None, "int8": "fp32"}
     assert whole.build_document(written().state, ["int8"], "")["baseline"] is None

@@ -115,7 +115,7 @@ def errors(values: list[float], own: list[float] = [], title: str = "SQNR") -> A
 
 
 def test_the_chart_of_errors_names_the_worst_step_of_both_kinds() -> None:
-    figure = charts.accuracy(errors([30.0, 12.34, 20.0], [40.0, 35.0, 31.26]))
+    figure = charts.draw_errors(errors([30.0, 12.34, 20.0], [40.0, 35.0, 31.26]))
     arrived, made = figure["data"]
     assert ([1, 2, 3], [30.0, 12.34, 20.0], ["L0", "L1", "L2"]) == (
         arrived["x"],
@@ -126,33 +126,33 @@ def test_the_chart_of_errors_names_the_worst_step_of_both_kinds() -> None:
     title = figure["layout"]["title"]["text"]
     assert "12.3 dB in step 2" in title
     assert "31.3 dB in step 3" in title
-    headline = charts.accuracy(errors([30.0]), SimpleNamespace(headline="the headline"))["layout"]["title"][
-        "text"
-    ]
+    headline = charts.draw_errors(errors([30.0]), SimpleNamespace(headline="the headline"))["layout"][
+        "title"
+    ]["text"]
     assert headline.endswith("the headline")
     assert "worst" not in headline
 
 
 def test_of_noise_no_step_is_the_worst() -> None:
-    figure = charts.accuracy(
+    figure = charts.draw_errors(
         errors([30.0, 20.0], [30.0, 10.0], f"SQNR, {RANDOM}"), SimpleNamespace(headline="the headline")
     )
     title = figure["layout"]["title"]["text"]
     assert RANDOM in title
     assert not any(word in title for word in ("worst", "most", "headline"))
     assert [True, True] == [RANDOM in t["hovertemplate"] for t in figure["data"]]
-    plain = charts.accuracy(errors([30.0], [10.0]))
+    plain = charts.draw_errors(errors([30.0], [10.0]))
     assert [False, False] == [RANDOM in t["hovertemplate"] for t in plain["data"]]
 
 
 @pytest.mark.parametrize(("count", "tick"), [(1, 1), (12, 1), (13, 5), (80, 5), (81, None)])
 def test_steps_have_their_numbers_as_long_as_there_is_room(count: int, tick: int | None) -> None:
-    assert tick == charts.accuracy(errors([10.0] * count))["layout"]["xaxis"].get("dtick")
+    assert tick == charts.draw_errors(errors([10.0] * count))["layout"]["xaxis"].get("dtick")
 
 
 def test_without_errors_the_chart_says_whether_any_were_compared() -> None:
     texts = [
-        charts.accuracy(errors([]), known)["layout"]["annotations"][0]["text"]
+        charts.draw_errors(errors([]), known)["layout"]["annotations"][0]["text"]
         for known in (None, SimpleNamespace(headline=""))
     ]
     assert ["not compared" in t for t in texts] == [True, False]

@@ -12,7 +12,7 @@ from rtlab.analyses.sensitivity import Sensitivity, SensitivityRow
 from rtlab.core.data import CalibrationData
 from rtlab.relation.roles import SERVING
 from rtlab.testing import tiny_model
-from rtlab.web.page.effects import effects, ranking_of
+from rtlab.web.page.effects import build_effect_overlays, pick_ranking
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,9 @@ def row(node: str, effect: float, verified: float | None, quantizer: str = "") -
 
 def test_estimates_and_runs_are_two_numbers_of_a_node(study) -> None:
     first, second = (n.id for n in study.model.top[:2])
-    guessed, run = effects(study["int8"].facts, told(row(first, 0.5, 0.75), row(second, 0.25, None)))
+    guessed, run = build_effect_overlays(
+        study["int8"].facts, told(row(first, 0.5, 0.75), row(second, 0.25, None))
+    )
     assert ("effect", "estimated", "low") == (guessed["id"], guessed["origin"], guessed["best"])
     assert {first: 0.5, second: 0.25} == {n: v["value"] for n, v in guessed["nodes"].items()}
     assert "95 % interval 0.375 to 0.625" == guessed["nodes"][first]["note"]
@@ -49,7 +51,7 @@ def test_of_places_that_round_the_worst_stands_for_its_node(study) -> None:
     rows = [
         row(node, effect, None, q) for effect, q in ((0.25, "a"), (0.5, "b"), (math.inf, "c"), (0.125, "d"))
     ]
-    (only,) = effects(study["int8"].facts, told(*rows, by="quantizer"))
+    (only,) = build_effect_overlays(study["int8"].facts, told(*rows, by="quantizer"))
     assert 0.5 == only["nodes"][node]["value"]
     assert only["nodes"][node]["note"].startswith('of "b"; ')
 
@@ -58,7 +60,7 @@ def test_a_layer_has_the_worst_of_the_nodes_that_it_runs(study) -> None:
     """Those that it only serves, by a Q or a DQ, do not count."""
     facts = study["int8"].facts
     rows = [row(n.id, 1.0 + i, None) for i, n in enumerate(study.model.top)]
-    (found,) = effects(facts, told(*rows))
+    (found,) = build_effect_overlays(facts, told(*rows))
     mapping = rtlab.analyses.fusion.map_nodes(facts)
     for layer in facts.engine.layers:
         own = [found["nodes"][p.node]["value"] for p in mapping.of(layer.id) if p.role not in SERVING]
@@ -70,7 +72,7 @@ def test_harm_of_nodes_is_told_before_any_other_ranking(study) -> None:
     kinds = [(a, b, "outputs") for a in ("released", "only") for b in ("quantizer", "node")]
     known = {key: told(asks=key[0], by=key[1]) for key in kinds}
     snapshot = dataclasses.replace(study.state, sensitivities={"int8": known})
-    assert known["only", "node", "outputs"] is ranking_of(snapshot, "int8")
+    assert known["only", "node", "outputs"] is pick_ranking(snapshot, "int8")
     del known["only", "node", "outputs"]
-    assert known["only", "quantizer", "outputs"] is ranking_of(snapshot, "int8")
-    assert ranking_of(snapshot, "fp32") is None
+    assert known["only", "quantizer", "outputs"] is pick_ranking(snapshot, "int8")
+    assert pick_ranking(snapshot, "fp32") is None

@@ -23,7 +23,7 @@ from rtlab.documents.serialization import to_builtins
 from rtlab.testing import tiny_model
 from rtlab.web.page import chrome
 from rtlab.web.page.contract import EngineView, Later
-from rtlab.web.page.graph import complete, describe_engine_boxes, engine_view, source_graph
+from rtlab.web.page.graph import add_details, describe_engine_boxes, engine_view, source_graph
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_chip_counts_the_nodes_that_its_pane_draws() -> None:
     made = Study(nets.graph(nodes, *ends, {}))
     made.add("fp32", target="cpu", backend="onnxruntime")
     made.run(compare=False)
-    (chip,) = chrome.chips(made.state, baseline="fp32")
+    (chip,) = chrome.build_chips(made.state, baseline="fp32")
     assert (2, "2 nodes · 1 constant") == (chip["nodes"], source_graph(made.model)["subtitle"])
     assert "<td>2 → " in made._repr_html_()
 
@@ -63,7 +63,7 @@ def test_a_picture_and_what_follows_it_are_the_whole(study, view) -> None:
     assert all(b["lines"] for b in picture["graph"]["boxes"] if b["kind"] in {"input", "output"})
     found = describe_engine_boxes(study["fp32"].facts, study.model)
     assert to_builtins(found) == decode(encode(found, Later))
-    complete(picture, found)
+    add_details(picture, found)
     assert view == picture
     assert view["overlays"]
 

@@ -10,7 +10,7 @@ from rtlab.backends.files.recognise import holds_arrays
 from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
 from rtlab.web.page import charts, chrome
-from rtlab.web.page.document import document
+from rtlab.web.page.document import build_variant_document
 from rtlab.web.page.graph import engine_view
 from rtlab.web.report import collect_payloads
 
@@ -47,9 +47,9 @@ def marks_of(study: Study) -> dict[str, str]:
     view = engine_view(study["int8"].facts, study.model)
     snapshot = study.state
     (error,) = [o for o in view["overlays"] if o["id"] == "error"]
-    chart = charts.accuracy(view)
+    chart = charts.draw_errors(view)
     return {
-        "status": " ".join(s["text"] for s in chrome.status(snapshot, "int8") if s["warning"]),
+        "status": " ".join(s["text"] for s in chrome.list_status(snapshot, "int8") if s["warning"]),
         "table": study._repr_html_(), "overlay": error["title"] + error["source"],
         "chart": chart["layout"]["title"]["text"], "hover": chart["data"][0]["hovertemplate"],
         "python": repr(study["int8"].accuracy),
@@ -63,7 +63,7 @@ def test_wherever_errors_on_noise_are_shown_it_is_said(noise, real) -> None:
     assert [] == [k for k, text in marks_of(real).items() if "random" in text or "noise" in text]
     assert [False, True] == ["worst" in marks_of(s)["chart"] for s in (noise, real)]
     for study, told in ((noise, "errors and scales"), (real, "")):
-        chips = chrome.chips(study.state, baseline="fp32")
+        chips = chrome.build_chips(study.state, baseline="fp32")
         assert [told] * 2 == [
             c["random"]
             for s in (chips, collect_payloads(study.state)["chips"])
@@ -74,9 +74,9 @@ def test_wherever_errors_on_noise_are_shown_it_is_said(noise, real) -> None:
 
 def test_the_document_tells_what_rests_on_noise(noise, real) -> None:
     """A program that reads the JSON must not take noise for accuracy; what was not measured is no answer."""
-    told = [document(s["int8"].facts, s.model)["random_input"] for s in (noise, real)]
+    told = [build_variant_document(s["int8"].facts, s.model)["random_input"] for s in (noise, real)]
     assert [{"accuracy": True, "scales": True}, {"accuracy": False, "scales": False}] == told
-    assert None is document(noise["fp32"].facts, noise.model)["random_input"]["scales"]
+    assert None is build_variant_document(noise["fp32"].facts, noise.model)["random_input"]["scales"]
 
 
 def test_data_that_comes_later_is_used_for_what_rested_on_noise(model) -> None:

@@ -30,7 +30,7 @@ def test_another_variant_keeps_the_nodes_and_finds_their_new_layers() -> None:
 @given(st.lists(st.text()), st.sampled_from(["timing", "accuracy", "table"]), st.text())
 def test_a_state_survives_the_way_to_the_browser(nodes: list[str], tab: str, variant: str) -> None:
     state = ViewState(selection=tuple(nodes), tab=tab, variant=variant)
-    assert state == ViewState.of(state.payload())
+    assert state == ViewState.from_payload(state.payload())
 
 
 def test_a_selection_lights_up_in_the_compared_engine_too() -> None:
@@ -45,4 +45,4 @@ def test_a_step_of_a_cell_is_complete_and_plain() -> None:
     (made,) = once = parse_steps([{"words": "Look", "view": view}])
     assert {"words": "Look", "view": {**view, "selection": ["a", "b"]}, "places": {}} == made
     assert once == parse_steps(once)
-    assert ("a", "b") == ViewState.of(made["view"]).selection
+    assert ("a", "b") == ViewState.from_payload(made["view"]).selection

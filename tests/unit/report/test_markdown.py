@@ -76,7 +76,7 @@ def test_of_many_findings_the_first_are_told_and_how_many_follow(
 ) -> None:
     monkeypatch.setattr(markdown, "list_findings", lambda _: [finding(f"f{i}") for i in range(count)])
     status = [{"warning": w, "origin": "measured", "text": "text"} for w in (True, False)]
-    monkeypatch.setattr(markdown.chrome, "status", lambda *_: status)
+    monkeypatch.setattr(markdown.chrome, "list_status", lambda *_: status)
     monkeypatch.setattr(markdown, "_list_slow_layers", lambda _: None)
     facts: Any = SimpleNamespace(name="x")
     lines = list(markdown._variant(SimpleNamespace(), facts, "title"))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from rtlab.analyses.findings.rules.precision import find_cancelling_conversions
-from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, data
+from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, get_data_input
 from rtlab.analyses.reformats.reasons import LoneReason, explain_lone_quantization, format_tensor
 from rtlab.core.engine import Layer, Tensor
 from rtlab.core.finding import Finding
@@ -136,7 +136,9 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
     TensorRT documents a convolution between DQ and Q as one layer. A compiler that never builds one so has no
     remedy in the model; of some releases it is known that they never do.
     """
-    products = [y for y in reading.of("convolution") if (d := data(y)) is not None and d.dtype in QUANTIZED]
+    products = [
+        y for y in reading.of("convolution") if (d := get_data_input(y)) is not None and d.dtype in QUANTIZED
+    ]
     if not products or any(t.dtype in QUANTIZED for y in products for t in y.outputs):
         return
     requantizing_layers: dict[str, Layer] = {}
@@ -180,7 +182,7 @@ _NEVER = {"TensorRT-RTX 1.7.1.116": {"INT8": 3, "FP8": 2}}
 
 def _types(layers: Iterable[Layer]) -> str:
     """What some layers read, in capitals."""
-    return " or ".join(dict.fromkeys(d.dtype.upper() for y in layers if (d := data(y)) is not None))
+    return " or ".join(dict.fromkeys(d.dtype.upper() for y in layers if (d := get_data_input(y)) is not None))
 
 
 def _describe_compiler_limit(reading: Reading, narrow: str) -> str:

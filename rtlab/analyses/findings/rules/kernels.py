@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from rtlab.analyses.findings.rules.reading import (
     Reading,
     channels,
-    data,
     depthwise,
+    get_data_input,
     microseconds,
     number,
     shorten_name,
@@ -76,7 +76,7 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
             continue
         if layer.reads == "fp32" and not _has_tf32(reading):
             continue
-        few = channels(data(layer))
+        few = channels(get_data_input(layer))
         groups[layer.reads, few is not None and few <= _IMAGE].append(layer)
     for (precision, image), layers in groups.items():
         what = pluralize(len(layers), f"layer in {precision} multiplies", f"layers in {precision} multiply")
@@ -106,7 +106,7 @@ def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Laye
             "TF32 is not turned off."
         )
     unit = _UNITS.get(precision, 8)
-    counts = [channels(t) for y in layers for t in (data(y), next(iter(y.outputs), None))]
+    counts = [channels(t) for y in layers for t in (get_data_input(y), next(iter(y.outputs), None))]
     more = trtexec_flags.more_kernels(reading.engine)
     if any(c is not None and c % unit for c in counts):
         return f"Make all channels multiples of {unit}; where they are, {more}, to have more kernels tried."
@@ -119,7 +119,7 @@ def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Laye
 
 
 def _kernel(reading: Reading, layer: Layer) -> str:
-    few = channels(data(layer))
+    few = channels(get_data_input(layer))
     description = f"runs {shorten_name(layer.tactic)}" + (
         f" on {few} input channels" if few is not None and few < 16 else ""
     )
@@ -159,7 +159,7 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
     """
     groups: defaultdict[tuple[str, str], list[Layer]] = defaultdict(list)
     for layer in reading.products():
-        first = data(layer)
+        first = get_data_input(layer)
         if first is None or first.dtype not in QUANTIZED or layer.writes not in {"fp32", "fp16", "bf16"}:
             continue
         readers = reading.flow.after(layer, through=MOVES)
@@ -198,7 +198,7 @@ def few_rows(reading: Reading) -> Iterator[Finding]:
     """Matrix products of so few rows that reading the weights is what takes the time. Silent without times."""
     layers, descriptions = [], {}
     for layer in reading.products():
-        first, last = data(layer), next(iter(layer.outputs), None)
+        first, last = get_data_input(layer), next(iter(layer.outputs), None)
         if (
             layer.id not in reading.times
             or first is None
@@ -240,7 +240,7 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
         # Only TF32 kernels of FP32 layers have a tile.
         if layer.precision == "fp32" and cores(layer.tactic) != "tensor":
             continue
-        for tensor, verb in ((data(layer), "reads"), (next(iter(layer.outputs), None), "writes")):
+        for tensor, verb in ((get_data_input(layer), "reads"), (next(iter(layer.outputs), None), "writes")):
             count = channels(tensor)
             if tensor is None or count is None or layer.id in descriptions:
                 continue
@@ -279,7 +279,7 @@ def narrow_groups(reading: Reading) -> Iterator[Finding]:
         count, unit = number(layer, "Groups") or 1, _GROUP.get(layer.reads)
         if count < 2 or unit is None or depthwise(layer):
             continue
-        inside, outside = channels(data(layer)), _maps(layer)
+        inside, outside = channels(get_data_input(layer)), _maps(layer)
         if inside is None or outside is None:
             continue
         if (inside // count) % unit or (outside // count) % unit:

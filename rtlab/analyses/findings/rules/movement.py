@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from rtlab.analyses.findings.rules.precision import find_cancelling_conversions
 from rtlab.analyses.findings.rules.reading import Reading
-from rtlab.analyses.reformats.reasons import Reformat, Source, reformats
+from rtlab.analyses.reformats.reasons import Reformat, Source, find_reformats
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
@@ -61,7 +61,7 @@ def copies(reading: Reading) -> Iterator[Finding]:
     groups: defaultdict[tuple[Source, bool], list[tuple[Layer, Reformat]]] = defaultdict(list)
     by_id = {y.id: y for y in reading.layers}
     elsewhere = find_cancelling_conversions(reading)
-    for reformat in reformats(reading.engine, reading.timing, reading.flow):
+    for reformat in find_reformats(reading.engine, reading.timing, reading.flow):
         layer = by_id[reformat.layer]
         if layer.id in elsewhere or not _is_worth_reporting(reformat, layer):
             continue

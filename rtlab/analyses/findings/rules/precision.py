@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, data, shorten_name
+from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, get_data_input, shorten_name
 from rtlab.analyses.reformats.reasons import format_tensor
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
@@ -41,7 +41,7 @@ _FIXES: dict[Work, str] = {
 
 def wide_layers(reading: Reading) -> Iterator[Finding]:
     """Layers that read and write FP32 in an engine whose convolutions and products are mostly narrower."""
-    products = [p for y in reading.products() if (p := data(y)) is not None]
+    products = [p for y in reading.products() if (p := get_data_input(y)) is not None]
     narrow = sum(p.dtype in _NARROW for p in products)
     quantized = sum(p.dtype in QUANTIZED for p in products)
     if not narrow or 2 * narrow < len(products):
@@ -51,7 +51,9 @@ def wide_layers(reading: Reading) -> Iterator[Finding]:
         if reading.work(layer) not in _COMPUTES or layer.reads != "fp32" or layer.writes != "fp32":
             continue
         # A generated kernel behind an INT8 product turns its sums into numbers: part of that product, not a wide layer.
-        sums = any(p.dtype in QUANTIZED for b in reading.flow.before(layer) if (p := data(b)) is not None)
+        sums = any(
+            p.dtype in QUANTIZED for b in reading.flow.before(layer) if (p := get_data_input(b)) is not None
+        )
         if reading.work(layer) != "kernel" or not sums:
             groups[reading.work(layer)].append(layer)
     for work, layers in groups.items():

@@ -255,7 +255,7 @@ def microseconds(time: float) -> str:
     return f"{time:,.0f} µs" if time >= 100 else f"{time:.3g} µs"
 
 
-def data(layer: Layer) -> Tensor | None:
+def get_data_input(layer: Layer) -> Tensor | None:
     """The first input that is data of the network: activations, not what a matrix product is scaled by."""
     for tensor in layer.inputs:
         if tensor.dtype in _NUMBERS:
@@ -283,5 +283,5 @@ def depthwise(layer: Layer) -> bool:
     """Whether a convolution has one channel per group."""
     groups = number(layer, "Groups")
     return "depthwise" in layer.kind.lower() or (
-        groups is not None and groups > 1 and groups == channels(data(layer))
+        groups is not None and groups > 1 and groups == channels(get_data_input(layer))
     )

@@ -9,7 +9,7 @@ from onnx import helper
 from build_logs import INCEPTION, inception
 from nets import chain, wired
 from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
-from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.replay import replay_decisions
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.log import verbose
 from rtlab.core.engine import Engine
@@ -19,7 +19,7 @@ from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
 MODEL = inception()
-LAYERS = rebuild_layers(replay(verbose.parse(INCEPTION).log, MODEL), MODEL)
+LAYERS = rebuild_layers(replay_decisions(verbose.parse(INCEPTION).log, MODEL), MODEL)
 
 
 def test_as_many_layers_are_left_as_the_log_counts() -> None:
@@ -59,13 +59,13 @@ def test_the_layers_relate_to_the_model_that_they_came_of_and_to_no_other() -> N
     engine = Engine("trtexec", "5.1", Target("unknown"), LAYERS, maker=TENSORRT)
     assert () == relate(MODEL, MODEL, engine).missing
     other = tiny_model()
-    assert () == rebuild_layers(replay(verbose.parse(INCEPTION).log, other), other)
+    assert () == rebuild_layers(replay_decisions(verbose.parse(INCEPTION).log, other), other)
 
 
 def rebuild(model: Model, *sentences: str) -> list[tuple[tuple[str, ...], list[str], list[str]]]:
     """Of each layer its nodes, and the names of what it reads and writes."""
     log = "\n".join(f"[I] [TRT] {s}" for s in ("Original: 9 layers", *sentences, "After x: 1 layers", ""))
-    layers = rebuild_layers(replay(verbose.parse(log).log, model), model)
+    layers = rebuild_layers(replay_decisions(verbose.parse(log).log, model), model)
     return [(y.origins, [t.name for t in y.inputs], [t.name for t in y.outputs]) for y in layers]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from build_logs import CONV, DIGIT, INCEPTION, REGIONS, REST, inception
 from nets import chain
-from rtlab.analyses.build.replay import Replay, replay
+from rtlab.analyses.build.replay import Replay, replay_decisions
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.log.verbose import parse
 from rtlab.core.engine import Engine, Layer
@@ -19,7 +19,7 @@ from rtlab.relation.mapping import Mapping, Pair
 
 def played(text: str, *nodes: str, engine: Engine | None = None, mapping: Mapping | None = None) -> Replay:
     log = parse(f"Original: 9 layers\n{text}\nAfter all: 3 layers\n").log
-    return replay(log, chain(*nodes), engine, mapping)
+    return replay_decisions(log, chain(*nodes), engine, mapping)
 
 
 def engine(*names: str) -> Engine:
@@ -29,7 +29,7 @@ def engine(*names: str) -> Engine:
 
 def test_every_decision_of_an_inception_network_finds_its_nodes() -> None:
     """10 pairs; a merge of three pairs and one of two; concatenations with three and two tensors moved, one copied."""
-    found = replay(parse(INCEPTION).log, inception())
+    found = replay_decisions(parse(INCEPTION).log, inception())
     assert (21, 21) == found.coverage
     actions = ("fuse", "merge", "copy", "retarget")
     fuse, merge, copy, retarget = ([s for s in found.steps if s.decision.action == a] for a in actions)
@@ -39,13 +39,13 @@ def test_every_decision_of_an_inception_network_finds_its_nodes() -> None:
     assert ("mix1/b", "mix1/join") == retarget[0].nodes
     # A concatenation goes, and comes back as a copy. The count needs no model.
     counts = [*range(28, 17, -1), 16, 15, 14, 15, 15, 15, 15, 14, 15, 15, 15]
-    other = replay(parse(INCEPTION).log, chain("other"))
+    other = replay_decisions(parse(INCEPTION).log, chain("other"))
     assert counts == [found.count_layers(k) for k in range(22)] == [other.count_layers(k) for k in range(22)]
     assert ((0, 21), ()) == (other.coverage, other.get_groups(21))
 
 
 def test_groups_at_any_step_are_those_of_an_own_reading() -> None:
-    net, found = inception(), replay(parse(INCEPTION).log, inception())
+    net, found = inception(), replay_decisions(parse(INCEPTION).log, inception())
     ids = {n.id for n in net.nodes}
     truth: list[set[frozenset[str]]] = [set()]
     for line in INCEPTION.read_text().splitlines():
@@ -64,10 +64,10 @@ def test_groups_at_any_step_are_those_of_an_own_reading() -> None:
 def test_the_parser_s_names_of_layers_lead_to_the_right_node() -> None:
     """The layer "fc_1" belongs to the node "fc", though another node bears its name; labels tell a region's nodes."""
     parsed = parse(REGIONS)
-    first = replay(dataclasses.replace(parsed.log, chosen=0), chain(*DIGIT))
+    first = replay_decisions(dataclasses.replace(parsed.log, chosen=0), chain(*DIGIT))
     assert [("fc", "act_1")] == [s.nodes for s in first.steps if s.decision.rule == "EltReluFusion"]
     engine = Engine("trtexec", "10.16", Target("sm90"), parsed.layers, maker=TENSORRT)
-    found = replay(parsed.log, chain(*DIGIT), engine)
+    found = replay_decisions(parsed.log, chain(*DIGIT), engine)
     rest = ("view", "fc", "act_1", "fc_1", "soft", "best")
     assert [
         ("ConstShuffleFusion", (), False, ""),
@@ -83,7 +83,7 @@ def test_the_parser_s_names_of_layers_lead_to_the_right_node() -> None:
 
 def test_counts_that_do_not_add_up_are_not_told() -> None:
     passes = "Fusing a with b\nFusing c with d\nAfter x: 3 layers\nAfter y: 2 layers\n"
-    found = replay(parse(f"Original: 9 layers\n{passes}").log, chain("a", "b"))
+    found = replay_decisions(parse(f"Original: 9 layers\n{passes}").log, chain("a", "b"))
     assert [9, None, 2] == [found.count_layers(k) for k in range(3)]
 
 

@@ -12,7 +12,7 @@ from rtlab.core.engine import Layer
 from rtlab.relation.mapping import map_to_places
 from rtlab.samples import load
 from rtlab.web.page import charts
-from rtlab.web.page.document import document
+from rtlab.web.page.document import build_variant_document
 from rtlab.web.page.graph import engine_view
 
 #: By hand from the kernels' names and kinds: steps, from 1, of an INT8 engine of the first sample.
@@ -55,7 +55,7 @@ def test_a_layer_has_one_name_on_card_bar_row_and_panel_and_for_programs(study: 
         assert CALLED == {rows[id_][0]: rows[id_][1] for id_ in by_step.values()}, panel
     table = result.table()
     assert CALLED == {step: table.title[id_] for step, id_ in by_step.items()}
-    told = {y["id"]: y["title"] for y in document(result.facts, model)["engine"]["layers"]}
+    told = {y["id"]: y["title"] for y in build_variant_document(result.facts, model)["engine"]["layers"]}
     assert CALLED == {step: told[id_] for step, id_ in by_step.items()}
 
 

@@ -82,9 +82,11 @@ def test_channels_count_the_infinities_of_one_alone() -> None:
     inf, nan = np.inf, np.nan
     reference = np.array([[1.0, inf, nan, 2.0, -inf, 3.0]], np.float32)
     variant = np.array([[1.0, inf, nan, inf, inf, 3.5]], np.float32)
-    (found,) = channels.ChannelSums.of(reference, variant, None, 0, None).compute_rows(quantized=False)
+    (found,) = channels.ChannelSums.from_batch(reference, variant, None, 0, None).compute_rows(
+        quantized=False
+    )
     assert found.overflowed == 2
-    (fine,) = channels.ChannelSums.of(reference[:, :3], variant[:, :3], None, 0, None).compute_rows(
+    (fine,) = channels.ChannelSums.from_batch(reference[:, :3], variant[:, :3], None, 0, None).compute_rows(
         quantized=False
     )
     assert (fine.overflowed, fine.rmse) == (0, 0)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import engines
-from rtlab.analyses.engine.breakdown import by_kind, by_precision, transitions
+from rtlab.analyses.engine.breakdown import by_kind, by_precision, find_transitions
 from rtlab.analyses.timing.times import LayerTime, Timing
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -51,7 +51,7 @@ def test_slices_are_what_pandas_groups(folder, column, function) -> None:
 @engines.each
 def test_transitions_are_what_pandas_groups(folder) -> None:
     engine, times = engines.read(folder)
-    found = transitions(engine, times)
+    found = find_transitions(engine, times)
     oracle = table(engine, times).groupby(["reads", "writes"]).size()
     assert dict(oracle) == {(t.before, t.after): len(t.layers) for t in found}
     if times is not None:
@@ -60,7 +60,7 @@ def test_transitions_are_what_pandas_groups(folder) -> None:
 
 def test_what_a_residual_network_widens_is_counted_by_hand() -> None:
     """The stem, two sums and the projection leave INT8; what the matrix is for."""
-    found = transitions(*engines.read(engines.RESIDUAL))
+    found = find_transitions(*engines.read(engines.RESIDUAL))
     told = {(t.before, t.after): (len(t.layers), t.milliseconds) for t in found}
     expected = {
         ("int8", "int8"): (5, 60), ("int8", "fp16"): (3, 40), ("int8", "fp32"): (1, 40), ("fp32", "fp32"): (1, 18),
@@ -82,7 +82,7 @@ def planted() -> Engine:
 def test_bf16_is_shown_as_bf16() -> None:
     """A fault of trex, which showed it as FP32."""
     assert {"bf16": 2, "fp32": 1} == {s.name: len(s.layers) for s in by_precision(planted())}
-    (found,) = (t for t in transitions(planted()) if t.before != t.after)
+    (found,) = (t for t in find_transitions(planted()) if t.before != t.after)
     assert ("bf16", "fp32", ("1",)) == (found.before, found.after, found.layers)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import engines
 from rtlab import Study
-from rtlab.analyses.engine.summary import summary
+from rtlab.analyses.engine.summary import summarize_engine
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.testing import tiny_model
@@ -18,7 +18,7 @@ from rtlab.testing import tiny_model
 def test_what_is_shown_adds_up_to_the_engine(folder) -> None:
     model = tiny_model()
     result = Study(model).read("elsewhere", **engines.files(folder))
-    found = summary(result.facts, model)
+    found = summarize_engine(result.facts, model)
     count = len(result.engine.layers)
     for slices in (found.kinds, found.precisions, found.transitions):
         assert count == len({i for s in slices for i in s.layers}) == sum(len(s.layers) for s in slices)
@@ -35,14 +35,14 @@ def test_signals_and_waits_are_no_layers_to_be_explained() -> None:
     study = Study(tiny_model())
     study.add("fp32", backend="onnxruntime")
     facts = study.run(compare=False)["fp32"].facts
-    assert 1 == summary(dataclasses.replace(facts, engine=engine)).coverage.all_layers
+    assert 1 == summarize_engine(dataclasses.replace(facts, engine=engine)).coverage.all_layers
 
 
 def test_times_of_another_engine_are_left_out() -> None:
     result = Study(tiny_model()).read("elsewhere", **engines.files(engines.RESIDUAL))
-    assert summary(result.facts).ratio is not None
+    assert summarize_engine(result.facts).ratio is not None
     other = dataclasses.replace(result.facts, measured=dataclasses.replace(result.engine))
-    found = summary(other)
+    found = summarize_engine(other)
     assert ("", "", None) == (found.processor, found.source, found.total)
     assert (None, None) == (found.summed, found.ratio)
     assert {None} == {s.milliseconds for s in (*found.kinds, *found.transitions, *found.reformats)}

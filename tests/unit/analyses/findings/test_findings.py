@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import engines
 from judged import CHW32, FFMA, HWC8, LINEAR, SIMT, TENSOR_CORES, conv, engine, single, step, tensor, timed
-from rtlab.analyses.findings.rank import findings
-from rtlab.analyses.reformats.reasons import reformats
+from rtlab.analyses.findings.rank import rank_findings
+from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.analyses.timing.times import timing
 from rtlab.backends.compiler_info import ONNX_RUNTIME, TENSORRT, TENSORRT_RTX
 from rtlab.backends.trtexec_json import Trtexec
@@ -24,14 +24,14 @@ from rtlab.relation.mapping import Mapping, Pair
 
 def test_an_engine_of_another_compiler_is_not_judged_by_tensorrts_rules() -> None:
     found = single(SIMT)
-    assert findings(found)
-    assert () == findings(dataclasses.replace(found, maker=ONNX_RUNTIME))
-    assert () == findings(dataclasses.replace(found, layers=()))
+    assert rank_findings(found)
+    assert () == rank_findings(dataclasses.replace(found, maker=ONNX_RUNTIME))
+    assert () == rank_findings(dataclasses.replace(found, layers=()))
 
 
 def test_findings_name_the_nodes_of_their_layers() -> None:
     mapping = Mapping((Pair("Conv_0", "0:conv", "declared"), Pair("Relu_1", "0:conv", "declared")), ())
-    (found,) = findings(single(SIMT), mapping=mapping)
+    (found,) = rank_findings(single(SIMT), mapping=mapping)
     assert ("off-tensor-cores", ("Conv_0", "Relu_1")) == (found.rule, found.nodes)
 
 
@@ -41,11 +41,11 @@ def test_the_longest_comes_first_and_costs_are_those_of_the_layers() -> None:
         step("Slice", tensor("a", "int8"), tensor("b", "int8")),
         conv(tensor("b", "int8", 24, CHW32), tensor("y", "int8", 64, CHW32), name="narrow"),
     )
-    judged = findings(found, timing=timed(found, 70, 20, 10))
+    judged = rank_findings(found, timing=timed(found, 70, 20, 10))
     assert ["off-tensor-cores", "move", "unaligned"] == [f.rule for f in judged]
     assert [70, 20, 10] == pytest.approx([f.microseconds for f in judged])
-    assert {"Cost unknown: no times."} == {f.cost for f in findings(found)}
-    assert ["off-tensor-cores", "unaligned"] == [f.rule for f in findings(found)]
+    assert {"Cost unknown: no times."} == {f.cost for f in rank_findings(found)}
+    assert ["off-tensor-cores", "unaligned"] == [f.rule for f in rank_findings(found)]
 
 
 #: What was written into the engines of the corpus.
@@ -67,14 +67,14 @@ EXPECTED = {
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_engines_show_what_is_in_them_and_no_more(name) -> None:
     found, times = engines.read(name)
-    assert EXPECTED[name] == {f.id for f in findings(found, timing=times)}
+    assert EXPECTED[name] == {f.id for f in rank_findings(found, timing=times)}
 
 
 @engines.each
 def test_every_finding_has_its_parts_and_the_time_of_its_layers(folder) -> None:
     found, times = engines.read(folder)
     known = {t.layer: t.median for t in times.layers} if times else {}
-    judged = findings(found, timing=times)
+    judged = rank_findings(found, timing=times)
     assert len({f.id for f in judged}) == len(judged)
     costs = [-1.0 if f.microseconds is None else f.microseconds for f in judged]
     assert sorted(costs, reverse=True) == costs
@@ -102,7 +102,7 @@ def test_no_remedy_names_a_flag_that_the_release_lacks(folder, maker, version, g
     """TensorRT 11 and RTX take types from the model alone; the same engine, as if of each of them."""
     engine_, times = engines.read(folder)
     found = dataclasses.replace(engine_, maker=maker, version=version)
-    said = [f.fix for f in findings(found, timing=times)] + [r.fix for r in reformats(found)]
+    said = [f.fix for f in rank_findings(found, timing=times)] + [r.fix for r in find_reformats(found)]
     assert [] == [s for s in said if re.search(gone, s)]
 
 
@@ -113,8 +113,8 @@ def test_the_order_of_a_profile_changes_nothing(tmp_path) -> None:
     (tmp_path / "profile.json").write_text(json.dumps(rows[::-1]))
     mixed_up = Trtexec().read(paths | {"profile": tmp_path / "profile.json"})
     engine_, times = engines.read(engines.RESIDUAL)
-    again = findings(mixed_up.engine, timing=timing(mixed_up.profile, mixed_up.engine))
-    judged = findings(engine_, timing=times)
+    again = rank_findings(mixed_up.engine, timing=timing(mixed_up.profile, mixed_up.engine))
+    judged = rank_findings(engine_, timing=times)
     assert {(f.id, f.layers) for f in judged} == {(f.id, f.layers) for f in again}
     assert [f.microseconds for f in again] == pytest.approx([f.microseconds for f in judged])
 
@@ -153,12 +153,12 @@ def test_no_engine_is_too_strange_to_judge(drawn, inputs, outputs, known) -> Non
     every = tuple(dataclasses.replace(y, id=f"{i}", index=i) for i, y in enumerate(drawn))
     found = Engine("trtexec", "", Target("unknown"), every, tuple(inputs), tuple(outputs), maker=TENSORRT)
     ids = {y.id for y in every}
-    for f in findings(found, timing=timed(found, 1.0) if known and every else None):
+    for f in rank_findings(found, timing=timed(found, 1.0) if known and every else None):
         assert set(f.layers) <= ids
         assert f.title.endswith(".")
         # Nothing is said of times that no one measured.
         assert known or ("µs" not in f.title + f.evidence + f.cost + f.fix and f.microseconds is None)
-    assert {r.layer for r in reformats(found)} <= ids
+    assert {r.layer for r in find_reformats(found)} <= ids
 
 
 @engines.each
@@ -169,7 +169,7 @@ def test_times_change_the_order_of_findings_and_not_their_ids(folder) -> None:
         return
     other = tuple(dataclasses.replace(t, median=t.median * (1 + i % 3)) for i, t in enumerate(times.layers))
     slower = dataclasses.replace(times, layers=other, summed=sum(t.median for t in other))
-    before, after = findings(engine_, timing=times), findings(engine_, timing=slower)
+    before, after = rank_findings(engine_, timing=times), rank_findings(engine_, timing=slower)
     layers = {f.id: set(f.layers) for f in before if f.rule not in {"tiny-layers", "slow-depthwise", "idle"}}
     shared = {f.id: set(f.layers) for f in after if f.id in layers}
     assert shared == {i: layers[i] for i in shared}
@@ -181,7 +181,7 @@ def test_times_change_the_order_of_findings_and_not_their_ids(folder) -> None:
 def test_the_same_remedy_is_not_given_twice_for_a_layer(folder) -> None:
     """A lone quantization is told as such, and not also as the floating output of the layer before it."""
     engine_, times = engines.read(folder)
-    judged = {f.id: f for f in findings(engine_, timing=times)}
+    judged = {f.id: f for f in rank_findings(engine_, timing=times)}
     told: dict[str, set[str]] = {}
     for f in judged.values():
         if f.rule in {"lone-pair", "reformat", "back-and-forth", "converting-move", "move"}:

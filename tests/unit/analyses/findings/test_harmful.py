@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rtlab
-from rtlab.analyses.findings.analysis import HARMFUL, add_comparative_findings, findings
+from rtlab.analyses.findings.analysis import HARMFUL, add_comparative_findings, summarize_findings
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.finding import Finding
@@ -63,7 +63,7 @@ def test_a_treatment_that_harms_is_told_with_both_numbers(built) -> None:
     # It stands before all else, in the page too; the untreated variant has nothing of the kind.
     other = dataclasses.replace(found, id="move", rule="move")
     assert (found, other) == add_comparative_findings([other], treated, [plain, treated])
-    assert found == findings(tiny_model(), treated, [plain, treated]).items[0]
+    assert found == summarize_findings(tiny_model(), treated, [plain, treated]).items[0]
     assert not harm(plain, treated)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rtlab.analyses.inspection import tensors
-from rtlab.analyses.inspection.tensors import BINS, magnitudes, stats
+from rtlab.analyses.inspection.tensors import BINS, stats, summarize_magnitudes
 
 
 def of(*parts: np.ndarray):
@@ -66,7 +66,7 @@ def test_magnitudes_without_negative_values_are_the_values() -> None:
     array = np.abs(np.random.default_rng(0).standard_normal(10_000)) * (np.arange(10_000) % 3 > 0)
     counts, edges = np.histogram(array[array > 0], 4096, (0, array.max()))
     coarse = np.histogram(array, BINS, (0, array.max()))
-    found = magnitudes(
+    found = summarize_magnitudes(
         "x", dtype="fp32", shape=(10_000,), source="a test", minimum=array.min(), maximum=array.max(),
         zeros=int((array == 0).sum()), fine=(edges, counts), coarse=coarse[::-1],
     )  # fmt: skip

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import engines
-from rtlab.analyses.reformats.reasons import get_channel_multiple, layout, reformats
+from rtlab.analyses.reformats.reasons import find_reformats, get_channel_multiple, layout
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -39,7 +39,7 @@ def test_every_reformat_of_the_file_is_there_with_its_time(folder) -> None:
     raw = json.loads(engines.files(folder)["layers"].read_text(), strict=False)["Layers"]
     expected = {y["Name"] for y in raw if isinstance(y, dict) and y["LayerType"] == "Reformat"}
     engine, times = engines.read(folder)
-    found = reformats(engine, times)
+    found = find_reformats(engine, times)
     names = {y.id: y.name for y in engine.layers}
     assert expected <= {names[r.layer] for r in found}
     known = {t.layer: t.median for t in times.layers} if times else {}
@@ -71,10 +71,10 @@ def test_a_layout_that_no_io_format_has_is_not_advised() -> None:
     """TensorFormat has HWC8 but no HWC4."""
     t = tensor("t", "fp16", "Channel major FP16 format where channel % 4 == 0", 3)
     conv = step(1, "Convolution", t, Y)
-    (found,) = reformats(engine(step(0, "Reformat", X, t), conv, inputs=(X,), outputs=(Y,)))
+    (found,) = find_reformats(engine(step(0, "Reformat", X, t), conv, inputs=(X,), outputs=(Y,)))
     assert "hwc4," not in found.fix.partition("IOFormats=")[2]
     half = tensor("x", "fp16", channels=3)
-    (found,) = reformats(engine(step(0, "Reformat", half, t), conv, inputs=(half,), outputs=(Y,)))
+    (found,) = find_reformats(engine(step(0, "Reformat", half, t), conv, inputs=(half,), outputs=(Y,)))
     assert not found.avoidable
 
 
@@ -82,7 +82,7 @@ def test_a_layout_that_no_io_format_has_is_not_advised() -> None:
 def test_an_output_is_advised_to_leave_as_it_is_written(also: bool) -> None:
     t, z = tensor("t", "fp16", "Channel major FP16 format where channel % 8 == 0"), tensor("z", "fp32")
     steps = [step(0, "Convolution", X, t), step(1, "Reformat", t, Y)] + [step(2, "Softmax", Y, z)] * also
-    (found,) = reformats(engine(*steps, inputs=(X,), outputs=(Y, z) if also else (Y,)))
+    (found,) = find_reformats(engine(*steps, inputs=(X,), outputs=(Y, z) if also else (Y,)))
     assert ("output", "0") == (found.source, found.producer)
     assert also == bool(found.consumer)
     assert "--outputIOFormats=fp16:hwc8" in found.fix
@@ -93,7 +93,7 @@ def test_inner_steps_are_told_apart_by_type_and_layout() -> None:
     c, d = tensor("c", "fp16", b.format), tensor("d", "fp32")
     kinds = ("Convolution", "Reformat", "Convolution", "Reformat", "Softmax")
     ends = zip(kinds, (X, a, b, c, d), (a, b, c, d, Y), strict=True)
-    found = reformats(engine(*(step(i, *e) for i, e in enumerate(ends)), inputs=(X,), outputs=(Y,)))
+    found = find_reformats(engine(*(step(i, *e) for i, e in enumerate(ends)), inputs=(X,), outputs=(Y,)))
     assert ["layout", "type"] == [r.source for r in found]
     assert ("0", "2") == (found[0].producer, found[0].consumer)
 
@@ -103,7 +103,9 @@ def test_the_name_tells_which_layer_a_copy_serves() -> None:
     copy = Layer("1", "Reformatting CopyNode for Input Tensor 1 to late", "Reformat", 1, (a,), (b,))
     late = Layer("3", "late", "Convolution", 3, (a, b), (Y,))
     early = Layer("2", "early", "Pooling", 2, (b,), (tensor("z", "fp16"),))
-    (found,) = reformats(engine(step(0, "Convolution", X, a), copy, early, late, inputs=(X,), outputs=(Y,)))
+    (found,) = find_reformats(
+        engine(step(0, "Convolution", X, a), copy, early, late, inputs=(X,), outputs=(Y,))
+    )
     assert "3" == found.consumer
 
 
@@ -125,14 +127,14 @@ def quantized(*, shortcut: str = "", also: str = "") -> Engine:
     ],
 )
 def test_a_lone_quantization_names_what_stands_in_its_way(found, reason) -> None:
-    (only,) = reformats(found)
+    (only,) = find_reformats(found)
     assert "quantization" == only.source
     assert reason in only.cause
 
 
 def test_every_copy_of_a_residual_network_has_its_cause() -> None:
     """By hand: the quantized image, a pooling without a pair, a layout, and a shortcut that a block needs in FP16."""
-    causes = reformats(*engines.read(engines.RESIDUAL))
+    causes = find_reformats(*engines.read(engines.RESIDUAL))
     names = [r.layer.partition(":")[2].partition(" to ")[0] for r in causes]
     copy = "Reformatting CopyNode for Input Tensor 0"
     assert ["image_quantize", "pooled_quantize", copy, "two_quantize"] == names
@@ -145,6 +147,6 @@ def test_a_copy_between_layouts_can_be_avoided_where_channels_do_not_fill_them()
     """Sixty channels in vectors of 32."""
     a, b = tensor("a", "int8", "Row major Int8 format", 60), tensor("b", "int8", CHW32, 60)
     layers = (step(0, "Convolution", X, a), step(1, "Reformat", a, b), step(2, "Convolution", b, Y))
-    (found,) = reformats(engine(*layers, inputs=(X,), outputs=(Y,)))
+    (found,) = find_reformats(engine(*layers, inputs=(X,), outputs=(Y,)))
     assert ("layout", True) == (found.source, found.avoidable)
     assert "60 channels a multiple of 32" in found.fix

@@ -24,7 +24,7 @@ from rtlab.analyses.roofline.estimate_error import (
     describe_estimate_error,
     pick_default_gpu,
 )
-from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, estimate, estimates, point, roofline
+from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, compute_engine_roofline, estimate, estimates, point
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, make_empty_model
@@ -35,7 +35,7 @@ from rtlab.relation.layerwork import LayerWork, Product, layer_works
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.relation.work import works
-from rtlab.web.page.document import document
+from rtlab.web.page.document import build_variant_document
 
 rtx = pytest.mark.skipif(not backends.get("tensorrt-rtx").availability().ok, reason="not installed")
 ROOFS = Peaks("test", bandwidth=1e9, cores={"fp32": 1e10}, tensor={"fp16": 1e12}, multiprocessors=10)
@@ -198,7 +198,9 @@ def test_a_larger_batch_moves_more_activations_and_the_same_weights() -> None:
     weights = 2 * 32 * 64 * 9 + 4 * 32
     assert 2 * of(CONV).macs == of(CONV, batch=4).macs
     assert 2 * (of(CONV).read - weights) == of(CONV, batch=4).read - weights
-    two, eight = (roofline(engine(CONV), NOTHING, make_empty_model(), ROOFS, batch=n) for n in (None, 8))
+    two, eight = (
+        compute_engine_roofline(engine(CONV), NOTHING, make_empty_model(), ROOFS, batch=n) for n in (None, 8)
+    )
     assert (2, 8, 4 * two.macs) == (two.batch, eight.batch, eight.macs)
 
 
@@ -237,7 +239,7 @@ def test_a_node_that_runs_in_two_equal_layers_is_divided() -> None:
 
 def test_what_is_not_told_stays_unknown() -> None:
     steps = engine(layer("kgen", X, Y), layer("Reformat", Tensor("z"), Y, 1))
-    found = roofline(steps, NOTHING, make_empty_model(), ROOFS)
+    found = compute_engine_roofline(steps, NOTHING, make_empty_model(), ROOFS)
     assert ("L0", "L1") == found.uncounted
     kernel, copy = found.layers
     assert kernel.flops is None
@@ -249,7 +251,9 @@ def test_what_is_not_told_stays_unknown() -> None:
 
 def test_still_layers_have_no_point_and_take_no_time() -> None:
     steps = engine(layer("NoOp", X, X), layer("Reformat", X, Y, 1))
-    assert ["L1"] == [p.layer for p in roofline(steps, NOTHING, make_empty_model(), ROOFS).layers]
+    assert ["L1"] == [
+        p.layer for p in compute_engine_roofline(steps, NOTHING, make_empty_model(), ROOFS).layers
+    ]
     assert 0.0 == estimates(steps, NOTHING, make_empty_model(), ROOFS)["L0"]
 
 
@@ -320,7 +324,7 @@ def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
 def test_the_totals_are_those_of_the_layers() -> None:
     tiny = Tensor("t", "fp16", (1, 1))
     steps = engine(CONV, layer("Reformat", Y, Y, 1), layer("Reformat", tiny, tiny, 2))
-    found = roofline(steps, NOTHING, make_empty_model(), ROOFS, {"L0": 0.5})
+    found = compute_engine_roofline(steps, NOTHING, make_empty_model(), ROOFS, {"L0": 0.5})
     assert ["memory", "memory", "launch"] == [p.bound for p in found.layers]
     for k in ("flops", "estimated", "attainable", "macs", "moved"):
         assert sum(getattr(p, k) for p in found.layers) == getattr(found, k), k
@@ -337,10 +341,10 @@ def test_the_totals_are_those_of_the_layers() -> None:
 
 def test_an_unknown_gpu_and_a_bad_batch_are_refused() -> None:
     with pytest.raises(VariantError, match="Voodoo"):
-        roofline(engine(CONV), NOTHING, make_empty_model(), "Voodoo")
+        compute_engine_roofline(engine(CONV), NOTHING, make_empty_model(), "Voodoo")
     for batch in (0, -1, 2.5, "many", float("nan")):
         with pytest.raises(VariantError, match="at least 1"):
-            roofline(engine(CONV), NOTHING, make_empty_model(), ROOFS, batch=batch)  # type: ignore[arg-type]
+            compute_engine_roofline(engine(CONV), NOTHING, make_empty_model(), ROOFS, batch=batch)  # type: ignore[arg-type]
 
 
 def test_judging_leaves_out_what_has_no_time() -> None:
@@ -363,7 +367,7 @@ def copies(known: int, unknown: int, size: int = 1) -> Engine:
 )  # fmt: skip
 def test_below_95_percent_of_layers_or_bytes_there_is_no_sum(known, unknown, size, enough) -> None:
     """Nineteen of twenty are enough; five in a hundred that are twice as large move 10 of 105 parts, which are not."""
-    found = roofline(copies(known, unknown, size), NOTHING, make_empty_model(), ROOFS)
+    found = compute_engine_roofline(copies(known, unknown, size), NOTHING, make_empty_model(), ROOFS)
     assert known / (known + unknown * size) == pytest.approx(found.coverage.moved)
     assert (known, known + unknown) == (found.coverage.layers, found.coverage.all_layers)
     assert enough == (found.estimated is not None) == (found.attainable is not None) == (not found.withheld)
@@ -414,7 +418,7 @@ def test_estimates_that_lack_their_inputs_are_not_compared() -> None:
 
     found = study.difference("fp32", "fp16", gpu="RTX 3090")
     assert (None, None, False) == (found.totals, found.delta, found.has_layer_times)
-    assert None is document(study["fp32"].facts, study.model)["estimate"]["sum_of_layers_ms"]
+    assert None is build_variant_document(study["fp32"].facts, study.model)["estimate"]["sum_of_layers_ms"]
 
 
 @pytest.mark.slow
@@ -442,7 +446,7 @@ def test_tensors_that_onnx_runtime_names_anew_have_the_size_of_what_they_hold(pr
 def test_a_layer_that_moves_nothing_adds_no_byte_to_what_is_known() -> None:
     empty = Tensor("e", "fp16", (0, 64, 8, 8))
     steps = engine(layer("Reformat", X, X), layer("Reformat", empty, empty, 1))
-    found = roofline(steps, NOTHING, make_empty_model(), ROOFS)
+    found = compute_engine_roofline(steps, NOTHING, make_empty_model(), ROOFS)
     assert 2 * 2 * 64 * 64 * 2 == found.moved
     assert 1.0 == found.coverage.moved
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.analyses.samples.spread import spread
+from rtlab.analyses.samples.spread import compute_spread
 
 
 def quiet(count: int, seed: int = 0) -> np.ndarray:
@@ -16,11 +16,11 @@ def quiet(count: int, seed: int = 0) -> np.ndarray:
 
 
 def reasons(samples: np.ndarray) -> dict[int, str]:
-    return {o.index: o.reason for o in spread(samples).outliers}
+    return {o.index: o.reason for o in compute_spread(samples).outliers}
 
 
 def test_quiet_times_have_no_outliers_and_no_drift() -> None:
-    found = spread(quiet(200))
+    found = compute_spread(quiet(200))
     assert ((), 0.0, ()) == (found.outliers, found.drift, found.sentences())
 
 
@@ -57,7 +57,7 @@ def test_a_sample_that_is_too_fast_stands_apart_too() -> None:
 
 @pytest.mark.parametrize("rise", [0.2, -0.2])
 def test_a_steady_drift_is_measured(rise) -> None:
-    found = spread(quiet(200) + rise * np.linspace(0, 1, 200))
+    found = compute_spread(quiet(200) + rise * np.linspace(0, 1, 200))
     assert rise == pytest.approx(found.drift * found.median, rel=0.1)
 
 
@@ -65,14 +65,14 @@ def test_a_steady_drift_is_measured(rise) -> None:
 def test_the_drift_of_a_straight_line_is_its_slope(count) -> None:
     """By hand: from 1 to 1.5 - 0.5 / n ms, n steps of 0.5 / n; of many samples the parts are unequal."""
     times = 1 + 0.5 * np.arange(count) / count
-    assert 0.5 / float(np.median(times)) == pytest.approx(spread(times).drift, rel=1e-9)
+    assert 0.5 / float(np.median(times)) == pytest.approx(compute_spread(times).drift, rel=1e-9)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=60), st.randoms())
 def test_quartiles_are_those_of_numpy_and_the_order_does_not_matter_for_them(times, random) -> None:
-    found = spread(np.asarray(times))
+    found = compute_spread(np.asarray(times))
     random.shuffle(times)
-    again = spread(np.asarray(times))
+    again = compute_spread(np.asarray(times))
     five = (found.least, found.lower, found.median, found.upper, found.most)
     assert five == (again.least, again.lower, again.median, again.upper, again.most)
     assert five == pytest.approx(np.percentile(times, [0, 25, 50, 75, 100]))
@@ -80,5 +80,5 @@ def test_quartiles_are_those_of_numpy_and_the_order_does_not_matter_for_them(tim
 
 
 def test_one_sample_tells_nothing_and_few_are_said_to_be_few() -> None:
-    assert spread(np.asarray([1.0])) is None
-    assert 1 == len(spread(quiet(3)).sentences())
+    assert compute_spread(np.asarray([1.0])) is None
+    assert 1 == len(compute_spread(quiet(3)).sentences())

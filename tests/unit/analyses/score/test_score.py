@@ -11,7 +11,7 @@ import pytest
 import rtlab
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import render_panel
-from rtlab.analyses.score import reference
+from rtlab.analyses.score import find_reference
 from rtlab.analyses.score.panel import analyze_score
 from rtlab.analyses.study_state import SampleSelection
 from rtlab.analyses.variants.panel import analyze_variants
@@ -20,8 +20,8 @@ from rtlab.core.facts import Score
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import RunError
 from rtlab.testing import tiny_model
-from rtlab.web.page.chrome import chips
-from rtlab.web.page.document import document
+from rtlab.web.page.chrome import build_chips
+from rtlab.web.page.document import build_variant_document
 from rtlab.web.page.table import study_html
 
 CLASSES = 4
@@ -78,13 +78,13 @@ def test_a_drop_is_told_in_words_everywhere(built) -> None:
     assert (told, "worse") == (found.told, found.verdict)
     assert "26.9 points below fp32, 23.9 to 29.7" == found.compared
     assert "242 lost, 0 won; McNemar's exact test p < 1e-9" == found.flips
-    chip = chips(one.study, baseline="fp32")[1]
+    chip = build_chips(one.study, baseline="fp32")[1]
     whole = f"{told}, 900 samples; 26.9 points below fp32, 23.9 to 29.7, McNemar p < 1e-9"
     assert (whole, True) == (chip["score_told"], chip["score_worse"])
     assert told in study_html(one.study)
     (row,) = [r for r in analyze_variants(one).variants if r.name == "int8"]
     assert (told, "26.9 points below fp32, 23.9 to 29.7") == (row.score, row.drop)
-    crossed = document(dataclasses.replace(one.result, errors=None), one.model)
+    crossed = build_variant_document(dataclasses.replace(one.result, errors=None), one.model)
     low, high = (pytest.approx(v, abs=0.01) for v in (69.10, 74.94))
     assert {"low": low, "high": high, "method": "Wilson"} == crossed["score"]["interval"]
 
@@ -94,7 +94,7 @@ def test_a_difference_that_chance_explains_is_no_drop(built) -> None:
     after[0] = 1
     one = context(built, task(np.zeros(100, int)), answers(*before), answers(*after))
     assert "cannot tell" == analyze_score(one).verdict
-    assert chips(one.study, baseline="fp32")[1]["score_worse"] is False
+    assert build_chips(one.study, baseline="fp32")[1]["score_worse"] is False
 
 
 def test_less_error_is_better(built) -> None:
@@ -110,7 +110,7 @@ def test_less_error_is_better(built) -> None:
     assert "better" == analyze_score(context(built, task(labels, "mse"), far, near)).verdict
     for two, red in (((near, far), True), ((far, near), False)):
         one = context(built, task(labels, "mse"), *two)
-        assert red == chips(one.study, baseline="fp32")[1]["score_worse"]
+        assert red == build_chips(one.study, baseline="fp32")[1]["score_worse"]
     less, more = (Score("an error", v, "", 8, "here", higher=False).better for v in (0.5, 2.0))
     assert less > more, "calibrators are ranked by it"
 
@@ -193,8 +193,8 @@ def test_what_is_missing_is_told(built) -> None:
 
 def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(built) -> None:
     one = context(built, task([0] * 8), answers(*[0] * 8), answers(*[1] * 8))
-    assert one.study.results["fp32"] is reference(one.study, one.result)
-    assert reference(one.study, one.study.results["fp32"]) is None
+    assert one.study.results["fp32"] is find_reference(one.study, one.result)
+    assert find_reference(one.study, one.study.results["fp32"]) is None
     alone = analyze_score(PanelContext(one.study, one.study.results["fp32"]))
     assert (None, ()) == (alone.compared, alone.flipped)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from judged import chain, of, timed
-from rtlab.analyses.findings.rank import findings
+from rtlab.analyses.findings.rank import rank_findings
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer
@@ -32,7 +32,7 @@ def test_a_latency_far_from_the_sum_of_the_layers(total, expected) -> None:
 def test_names_alone_give_one_finding() -> None:
     layers = (Layer("0", "conv", "", 0), Layer("1", "Reformat", "", 1))
     bare = Engine("trtexec", "", Target("unknown"), layers, maker=TENSORRT)
-    (found,) = findings(bare)
+    (found,) = rank_findings(bare)
     assert "names-only" == found.rule
     assert "--profilingVerbosity=detailed" in found.fix
     assert [] == of(chain(2), "names-only")
@@ -41,8 +41,10 @@ def test_names_alone_give_one_finding() -> None:
 def test_a_workspace_of_bytes_is_a_finding_with_the_flag_that_was_meant() -> None:
     """1,024 bytes are what trtexec makes of 1024MiB: one letter is a unit, and the last is B."""
     slip = BuildLog(workspace=1024)
-    (found,) = (f for f in findings(chain(2), log=slip) if f.rule == "tiny-workspace")
+    (found,) = (f for f in rank_findings(chain(2), log=slip) if f.rule == "tiny-workspace")
     assert "1,024 bytes" in found.title
     assert "--memPoolSize=workspace:1024," in found.fix
     for pool in (None, 1 << 20, 1 << 30):
-        assert not [f for f in findings(chain(2), log=BuildLog(workspace=pool)) if f.rule == "tiny-workspace"]
+        assert not [
+            f for f in rank_findings(chain(2), log=BuildLog(workspace=pool)) if f.rule == "tiny-workspace"
+        ]

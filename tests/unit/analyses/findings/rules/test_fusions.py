@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from judged import A, Y, conv, engine, of, step, tensor, timed
-from rtlab.analyses.findings.rank import findings
+from rtlab.analyses.findings.rank import rank_findings
 from rtlab.backends.compiler_info import TENSORRT, TENSORRT_RTX
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.core.engine import Engine, Layer
@@ -155,6 +155,6 @@ def test_a_region_whose_operators_the_log_times_names_them_and_their_fastest_ker
     rows = [TacticTime("0x1", "slow_kernel", 0.5), TacticTime("0x1", "fast_kernel", 0.25)]
     tables = (Tuning(inside[0].name, "Myelin", "", (t,), "0x1", 1, 1, operator="dense") for t in rows)
     log = BuildLog(tunings=tuple(tables))
-    (told,) = (f for f in findings(region, log=log) if f.rule == "opaque-region")
+    (told,) = (f for f in rank_findings(region, log=log) if f.rule == "opaque-region")
     assert "dense was fastest with fast_kernel" in told.evidence
     assert "slow_kernel" not in told.evidence
