@@ -110,8 +110,8 @@ def repair_placement(
     on = f"on {judge.samples} samples of {judge.data.source}"
     decline_reasons = {
         i: f"Not repaired: '{findings_by_id[i].fix.rstrip('.')}' makes {loss} {on}. "
-        f"{_INSTEAD.get(findings_by_id[i].rule, _ELSE)} study.calibration.fix_qdq(max_loss=...) takes the decibels that "
-        "may be lost."
+        f"{_INSTEAD.get(findings_by_id[i].rule, _ELSE)} study.calibration.fix_qdq(max_loss=...) takes the decibels "
+        "that may be lost."
         for i, loss in losses.items()
     }
     notes = tuple(f"{findings_by_id[i].title} {text}" for i, text in decline_reasons.items())

@@ -234,7 +234,7 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
       {!steps.length && (
         <p class="rt-quiet">
           A step keeps the selection, the tab, the colours and what part of the graphs is in view. The arrow
-          keys play the steps while you present; <code>study.to_html(path, steps=explorer.steps)</code> takes
+          keys play the steps while you present; <code>study.report(path, steps=explorer.steps)</code> takes
           them into a report.
         </p>
       )}
