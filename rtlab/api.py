@@ -77,6 +77,9 @@ class Study(Session):
             height: In pixels; by default as high as the window has room for.
             files: Folders whose files the page may open by their paths: by default that of the model and the current
                 one. A page that is served to others opens no other file; a cell opens any.
+
+        >>> study.explore(baseline="fp32")
+        <Explorer tiny: 3 variants>
         """
         from rtlab.web.explorer.explorer import Explorer
 
@@ -100,6 +103,9 @@ class Study(Session):
 
         Raises:
             VariantError: there is no such variant, question or chart.
+
+        >>> study.figure("memory", variant="fp16").layout.title.text is not None
+        True
         """
         from rtlab.web.report.figure import plotly_figure
 
@@ -122,6 +128,9 @@ class Study(Session):
         Raises:
             VariantError: no variant is built, or ``baseline`` is not.
             RtlabError: the file cannot be written there, its suffix is none of these, or one of ``steps`` is none.
+
+        >>> study.report("report.md").name
+        'report.md'
         """
         match Path(path).suffix.lower():
             case ".html" | ".htm":
@@ -135,7 +144,11 @@ class Study(Session):
         )
 
     def graph(self, name: str, other: str | None = None, *, height: int = 480) -> LinkedGraphs:
-        """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
+        """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer.
+
+        >>> study.graph("fp16")
+        <LinkedGraphs tiny: fp16>
+        """
         from rtlab.web.explorer.graph import LinkedGraphs
 
         return LinkedGraphs(self.state, self[name].facts, self[other].facts if other else None, height=height)

@@ -89,6 +89,9 @@ class StudyAccuracy:
             VariantError: there is no such variant.
             CalibrationError: the study has no task, or the variant no score.
             Cancelled: the work was stopped.
+
+        >>> study.accuracy.score("fp32").name
+        'top-1 against fp32'
         """
         self._holder.variant(variant, "score")
         if self._state.task is None:
@@ -155,6 +158,9 @@ class StudyAccuracy:
             CalibrationError: there are fewer labels than samples, or they are no classes.
             RunError: the model itself gives NaN or infinity.
             Cancelled: stopped before anything was found.
+
+        >>> study.accuracy.sensitivity("int8", verify=None).ranking[0].node in study.model.by_id
+        True
         """
         planned_variant = self._holder.variant(variant, "look for the guilty")
         check_choices(asks=(asks, tuple(ASKS)), by=(by, tuple(BY)), loss=(loss or "outputs", tuple(LOSSES)))
@@ -207,6 +213,9 @@ class StudyAccuracy:
             VariantError: there is no such variant, it was read from files, or nothing of it rounds.
             Unavailable: nothing here can run the model.
             Cancelled: stopped before anything was found.
+
+        >>> study.accuracy.diagnose("int8", places=1).variant
+        'int8'
         """
         planned_variant, facts = self._holder.variant(variant, "diagnose"), self._state.results.get(variant)
         if facts is not None and facts.recorded:
@@ -264,6 +273,9 @@ class StudyAccuracy:
             VariantError: there is no such variant or value, or the variant was read from files.
             RunError: the value is of another size in the variant.
             Cancelled: stopped before anything was measured; what was is kept.
+
+        >>> study.accuracy.channels("int8", "stem/Conv").value
+        'stem'
         """
         planned_variant, facts = (
             self._holder.variant(variant, "measure the channels of"),
@@ -336,6 +348,9 @@ class StudyAccuracy:
             VariantError: the variant is not built, or was read from files of another machine.
             CalibrationError: the study has no task, so that there is no score.
             Cancelled: stopped before anything was found.
+
+        >>> study.accuracy.repair("int8", max_drop=100).changes
+        ()
         """
         facts, task = self._holder.result(variant), self._state.task
         if task is None:
@@ -408,6 +423,11 @@ class StudyAccuracy:
             CalibrationError: there is no such sample, the data is a stream, which is read from front to back, or
                 ``data`` cannot be read or does not fit the model.
             Cancelled: the work was stopped. The choice holds; ``Study.run`` goes on with what is missing.
+
+        >>> study.accuracy.use_samples([0, 3])
+        >>> study.state.selected_samples
+        (0, 3)
+        >>> study.accuracy.use_samples()
         """
         seconds = parse_budget(budget_s)
         if data is not None:
@@ -471,6 +491,9 @@ class StudyAccuracy:
             VariantError: there is no such variant, a limit is none, or the earlier check is of another model.
             ReadError: there is no such file, or it is no record of a check.
             Cancelled: the work was stopped.
+
+        >>> study.accuracy.check("int8", max_drop=100, budget_s=1).broken
+        ()
         """
         planned_variant = self._holder.variant(variant, "check")
         several: Sequence[CheckName] = (fail_on,) if isinstance(fail_on, str) else fail_on

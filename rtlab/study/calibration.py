@@ -76,6 +76,9 @@ class StudyCalibration:
             Unavailable: nothing here can run the model.
             CalibrationError: a value is not finite, or the data does not fit the model.
             Cancelled: the work was stopped; what was seen is kept.
+
+        >>> study.calibration.observe()
+        <Calibration of 4 values on 8 samples>
         """
         extra = None if more is None else CalibrationData.of(more, model=self._state.model)
         if extra is not None:
@@ -109,6 +112,9 @@ class StudyCalibration:
             VariantError: the variant is not built here, or takes no scales from data.
             CalibrationError: a value is not finite.
             Cancelled: the work was stopped.
+
+        >>> study.calibration.recalibrate("int8").ranges.samples
+        8
         """
         result, seconds = self._holder.result(name), parse_budget(budget_s)
         if result.recorded or result.variant.calibrator is None:
@@ -150,6 +156,9 @@ class StudyCalibration:
             VariantError: a calibrator is unknown, or the precision has no activations to scale.
             Unavailable: nothing here can run the model.
             Cancelled: the work was stopped.
+
+        >>> study.calibration.rank(["minmax", "mse"]).ranking[0].score.unit
+        '%'
         """
         several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
         calibrator_list: list[Any] = list(calibrators) if several else [calibrators]
@@ -185,6 +194,9 @@ class StudyCalibration:
             Unavailable: nothing here can run the model.
             CalibrationError: a value is not finite.
             Cancelled: the work was stopped; what was seen is kept.
+
+        >>> sorted(study.calibration.scales("minmax"))
+        ['act', 'flat', 'sum', 'x']
         """
         parsed_calibrator = Calibrator.of(calibrator)
         with report_progress(progress) as reporter:
@@ -202,6 +214,9 @@ class StudyCalibration:
         Raises:
             VariantError: the combination cannot exist.
             CalibrationError: the activations cannot be observed.
+
+        >>> len(study.calibration.prepare("int8").model.top)
+        22
         """
         return self._runner.prepare(name, progress=progress, **choice)
 
@@ -221,6 +236,9 @@ class StudyCalibration:
         Raises:
             VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
             Cancelled: the work was stopped.
+
+        >>> study.calibration.fix_qdq()
+        <Model tiny: 10 nodes, opset 17>
         """
         scales_by_value: dict[str, float] = {}
 
@@ -256,6 +274,9 @@ class StudyCalibration:
 
         Raises:
             VariantError: there is no such variant or finding, or no choice of a variant helps against it.
+
+        >>> diagnosis = study.accuracy.diagnose("int8")
+        >>> name = study.calibration.transform("int8") if diagnosis.findings else "int8"
         """
         base_variant, diagnosis = (
             self._holder.variant(variant, "transform"),
@@ -299,6 +320,9 @@ class StudyCalibration:
 
         Raises:
             VariantError: the variant is not built.
+
+        >>> study.calibration.pairs("int8")
+        ()
         """
         result = self._holder.result(name)
         return trace_pairs(self._state.model, map_nodes(result), result.engine)
@@ -312,6 +336,9 @@ class StudyCalibration:
             ModelError: there is no such node.
             RunError: it stands in a body or a function, or nothing here can run the model.
             Cancelled: the work was stopped.
+
+        >>> [stats.name for stats in study.calibration.activations("stem/Conv")]
+        ['stem']
         """
         return self._observations.observer.activations(node, self._holder.data, progress or Silent())
 
@@ -320,11 +347,18 @@ class StudyCalibration:
 
         Raises:
             ModelError: there is no such node, or its weights cannot be read any more.
+
+        >>> [stats.name for stats in study.calibration.weights("stem/Conv")]
+        ['stem_w']
         """
         return self._observations.observer.weights(node)
 
     def sparse_weights(self) -> tuple[SparseWeight, ...]:
-        """Weights that could be 2:4 sparse, how sparse they are, and which cannot be pruned and why."""
+        """Weights that could be 2:4 sparse, how sparse they are, and which cannot be pruned and why.
+
+        >>> study.calibration.sparse_weights()[0].node
+        'stem/Conv'
+        """
         return _sparsity.find(self._state.model)
 
     def _require_calibration(self) -> Calibration:

@@ -103,6 +103,9 @@ class StudyFusion:
                 asked about a step.
             Unavailable: its compiler is not installed here.
             Cancelled: stopped before anything was found.
+
+        >>> study.fusion.why("stem/Conv", "stem/BatchNormalization", variant="fp16").verdict
+        'fused'
         """
         facts = self._holder.result(variant)
         if other is None:
@@ -153,6 +156,9 @@ class StudyFusion:
             VariantError: the variant is not built, or was read from files of another machine.
             Unavailable: its compiler is not installed here.
             Cancelled: stopped before anything was found.
+
+        >>> study.fusion.advise("fp32", seconds=5).compiler[:12]
+        'ONNX Runtime'
         """
         facts = self._holder.result(variant)
         has_runner = get_stand_in() is not None
@@ -188,6 +194,10 @@ class StudyFusion:
 
         Raises:
             VariantError: there is no such variant, no advice that has a remedy, or a node lacks the form.
+
+        >>> study.fusion.suggest_edit("fp32", ["fold stem/BatchNormalization"])
+        'fp32 rewritten'
+        >>> study.remove("fp32 rewritten")
         """
         base_variant = self._holder.variant(variant, "edit")
         advice = self._state.advice.get(variant)
@@ -215,6 +225,9 @@ class StudyFusion:
 
         Raises:
             VariantError: there is no such kind.
+
+        >>> [str(rewrite) for rewrite in study.fusion.rewrites("fold")]
+        ['fold stem/BatchNormalization']
         """
         for kind in kinds:
             if kind not in get_args(RewriteKind):
@@ -253,6 +266,9 @@ class StudyFusion:
         Raises:
             VariantError: there is no such variant.
             Cancelled: stopped before anything was found.
+
+        >>> study.fusion.bisect("fp32", "int8", seconds=5).first
+        'fp32'
         """
         for name in (first, second):
             self._holder.variant(name, "bisect")
@@ -279,6 +295,8 @@ class StudyFusion:
         Raises:
             VariantError: there is no such variant, or no other release of its compiler: see ``rtlab.compilers``.
             Cancelled: the work was stopped.
+
+        >>> study.fusion.releases("fp16")  # doctest: +SKIP
         """
         others = vary(self._holder, name, "compilers")
         order = [c.backend for c in compilers.known()]
@@ -303,6 +321,10 @@ class StudyFusion:
         Raises:
             VariantError: the variant is not built.
             RtlabError: the file cannot be written there.
+
+        >>> verdict = study.fusion.why("stem/Conv", "stem/BatchNormalization", variant="fp16")
+        >>> study.fusion.record(verdict, "why.json", variant="fp16").name
+        'why.json'
         """
         text = records.create_record(self._holder.result(variant), answer).text()
         return files.write(path, text.encode(), what="the record", model=self._state.model)

@@ -201,6 +201,9 @@ class Result:
         Raises:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
+
+        >>> study["fp16"].roofline("RTX 3090").peaks.name
+        'RTX 3090'
         """
         return roofline_analysis.compute_roofline(self.facts, gpu, batch=batch)
 
@@ -213,6 +216,9 @@ class Result:
 
         Raises:
             VariantError: the engine has no tensors, or a size is not known.
+
+        >>> study["fp16"].memory().peak > 0
+        True
         """
         return memory.plan_memory(self.facts, batch=batch, one_stream=one_stream)
 
@@ -225,6 +231,9 @@ class Result:
         Raises:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
+
+        >>> len(study["fp16"].schedule("RTX 3090").streams)
+        1
         """
         return schedule_analysis.build_schedule(self.facts, gpu)
 
@@ -237,31 +246,58 @@ class Result:
         Raises:
             VariantError: the processor is not known.
             ModelError: a dimension has no size.
+
+        >>> study["fp32"].side().name
+        'fp32'
         """
         return difference.build_side(self.facts, gpu)
 
     def recurrences(self) -> tuple[FusedRecurrence, ...]:
-        """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred."""
+        """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred.
+
+        >>> study["fp16"].recurrences()
+        ()
+        """
         return recurrence.find_fused_recurrences(self.facts)
 
     def kinds(self) -> tuple[Slice, ...]:
-        """Layers and time by the compiler's kind of layer, the slowest first."""
+        """Layers and time by the compiler's kind of layer, the slowest first.
+
+        >>> sum(len(kind.layers) for kind in study["fp16"].kinds())
+        9
+        """
         return engine.group_by_kind(self.facts)
 
     def precisions(self) -> tuple[Slice, ...]:
-        """Layers and time by the narrowest type that a layer reads or writes, the slowest first."""
+        """Layers and time by the narrowest type that a layer reads or writes, the slowest first.
+
+        >>> sum(len(precision.layers) for precision in study["fp16"].precisions())
+        9
+        """
         return engine.group_by_precision(self.facts)
 
     def transitions(self) -> tuple[Transition, ...]:
-        """How many layers read one precision and write another, with their time."""
+        """How many layers read one precision and write another, with their time.
+
+        >>> [(one.before, one.after) for one in study["fp16"].transitions()][1:]
+        [('fp32', 'fp16'), ('fp16', 'fp32')]
+        """
         return engine.list_transitions(self.facts)
 
     def reformats(self) -> tuple[Reformat, ...]:
-        """Layers that only change a type or a memory layout: why they exist, and how to remove them."""
+        """Layers that only change a type or a memory layout: why they exist, and how to remove them.
+
+        >>> [one.tensor for one in study["fp16"].reformats()]
+        ['x', 'head/Gemm/output/fp16']
+        """
         return reformats.list_reformats(self.facts)
 
     def table(self) -> DataFrame:
-        """One row per layer in order of execution: see ``rtlab.analyses.table.dataframe``."""
+        """One row per layer in order of execution: see ``rtlab.analyses.table.dataframe``.
+
+        >>> list(study["fp16"].table().columns)[:2]
+        ['title', 'name']
+        """
         # pandas takes a while to import.
         from rtlab.analyses.table.dataframe import layers_frame
 

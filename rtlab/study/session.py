@@ -152,15 +152,27 @@ class Session:
         return name in self.state.results
 
     def keys(self) -> KeysView[str]:
-        """The names of the variants that were built or read."""
+        """The names of the variants that were built or read.
+
+        >>> list(study.keys())
+        ['fp32', 'int8', 'fp16']
+        """
         return self.state.results.keys()
 
     def values(self) -> ValuesView[Result]:
-        """The results of the variants that were built or read."""
+        """The results of the variants that were built or read.
+
+        >>> [result.variant.name for result in study.values()]
+        ['fp32', 'int8·minmax', 'fp16']
+        """
         return self._results().values()
 
     def items(self) -> ItemsView[str, Result]:
-        """Names and results of the variants that were built or read."""
+        """Names and results of the variants that were built or read.
+
+        >>> {name: len(result.engine.layers) for name, result in study.items()}["fp16"]
+        9
+        """
         return self._results().items()
 
     @overload
@@ -170,7 +182,11 @@ class Session:
     def get(self, name: str, default: T) -> Result | T: ...
 
     def get(self, name: str, default: T | None = None) -> Result | T | None:
-        """The result of a variant, or a default where it was neither built nor read."""
+        """The result of a variant, or a default where it was neither built nor read.
+
+        >>> study.get("bf16") is None
+        True
+        """
         return make_result(self.state.results[name]) if name in self.state.results else default
 
     def _results(self) -> dict[str, Result]:
@@ -224,6 +240,11 @@ class Session:
             VariantError: the combination cannot exist.
             Unavailable: the backend, or the release, is not installed.
             ReadError: the cache is damaged.
+
+        >>> variant = study.add("bf16", target="sm86", backend="classic")
+        >>> variant.name
+        'bf16'
+        >>> study.remove("bf16")
         """
         return add_variant(
             self._holder,
@@ -254,11 +275,21 @@ class Session:
         Raises:
             VariantError: there is no such choice, or nothing of it would differ.
             Unavailable: the builder is not installed.
+
+        >>> study.vary("fp16", "targets")[:2]
+        ('fp16 sm75', 'fp16 sm80')
+        >>> for name in ("fp16 sm75", "fp16 sm80", "fp16 sm89", "fp16 sm120"):
+        ...     study.remove(name)
         """
         return vary(self._holder, name, what)
 
     def remove(self, name: str) -> None:
-        """Forget a variant and its results."""
+        """Forget a variant and its results.
+
+        >>> study.remove("never added")
+        >>> "never added" in study
+        False
+        """
         check_variant_name(name)
         self._holder.update(lambda state: state.without_variant(name))
         self._holder.notify()
@@ -295,6 +326,9 @@ class Session:
                 from files is to be built again.
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants and stages stay.
+
+        >>> study.run(["fp16"])["fp16"]
+        <Result fp16: 12 nodes, 9 layers>
         """
         self._runner.run(
             names, executor=executor, progress=progress, compare=compare, budget_s=budget_s, again=again
@@ -315,6 +349,9 @@ class Session:
         Raises:
             VariantError: the variant is not built here, or the budget is no number of seconds.
             Cancelled: the work was stopped; what was measured is kept.
+
+        >>> study.measure("fp32", budget_s=1).timing.origin.split(",")[0]
+        'measured'
         """
         return make_result(self._runner.measure(name, budget_s=budget_s, progress=progress))
 
@@ -370,6 +407,11 @@ class Session:
             ModelError: the model cannot be loaded.
             CalibrationError: the inputs do not fit the model.
             Unavailable: backend, driver or GPU to open a plan are missing, or version or GPU are not the engine's.
+
+        >>> path = study.save_build("fp16", "build.json")
+        >>> study.read("from a file", path).recorded
+        True
+        >>> study.remove("from a file")
         """
         if plan is not None:
             with report_progress(progress) as reporter:
@@ -402,6 +444,9 @@ class Session:
 
         Raises:
             VariantError: the variant is not built.
+
+        >>> study.findings("int8"), study.findings()
+        ((), ())
         """
         if name is None:
             return check_placement(self.model, calibrated=True)
@@ -420,6 +465,9 @@ class Session:
         Raises:
             VariantError: one of them is not built, or the GPU is not known.
             ModelError: a dimension has no size.
+
+        >>> study.difference("fp32", "int8")
+        <Difference fp32 to int8: 11 groups>
         """
         return compare_variants(self._holder.result(first), self._holder.result(second), gpu=gpu)
 
@@ -438,6 +486,9 @@ class Session:
         Raises:
             VariantError: there is no such variant or question.
             RtlabError: what it needs of the variant is not known.
+
+        >>> study.ask("memory", variant="fp16").frame().empty
+        False
         """
         return panels.ask(question, self._panel_context(variant, baseline, settings))
 
@@ -449,11 +500,18 @@ class Session:
         Raises:
             VariantError: there is no such variant or question.
             RtlabError: what it needs of the variant is not known.
+
+        >>> len(study.frame("table", variant="fp16"))
+        9
         """
         return self.ask(question, variant=variant, baseline=baseline, **settings).frame()
 
     def explain(self, node: str, *, variant: str) -> str:
-        """In words: which layers a node became and how we know, or why it has none."""
+        """In words: which layers a node became and how we know, or why it has none.
+
+        >>> study.explain("stem/Relu", variant="fp16").startswith('"stem/Relu" runs in layer 2')
+        True
+        """
         return explain(self._holder.result(variant), self.model, node)
 
     @boundary("export the variant")
@@ -471,6 +529,9 @@ class Session:
         Raises:
             VariantError: there is no such variant, or it has no INT8 activations for a cache.
             RtlabError: a file cannot be written, or is the one that the model was read from.
+
+        >>> study.export("int8", "int8.onnx").model.name
+        'int8.onnx'
         """
         variant = self._holder.variant(name, "export")
         ready = self._runner.prepare(name)
@@ -495,6 +556,9 @@ class Session:
             VariantError: the variant is not built, or its files list no layers.
             RunError: its backend kept no serialized engine.
             RtlabError: the file cannot be written, or is the one that the model was read from.
+
+        >>> study.save_build("fp16", "build.json").name
+        'build.json'
         """
         result, model = self._holder.result(name), self.model
         if kind == "engine":
@@ -516,6 +580,9 @@ class Session:
             ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
             Unavailable: nothing here can run the model.
             Cancelled: the work was stopped.
+
+        >>> study.cut(["stem/Conv", "stem/BatchNormalization"])
+        <Study tiny_part: 0 of 0 variants built>
         """
         part = self.model.extract(nodes)
         with report_progress(progress) as reporter:

@@ -50,6 +50,10 @@ class StudyTuning:
             VariantError: the variant is not built, or no log tells of tactics.
             ReadError: the timing cache cannot be read.
             Cancelled: the work was stopped.
+
+        >>> study.tuning.tactics("fp32")
+        Traceback (most recent call last):
+        rtlab.errors.VariantError: Cannot list the tactics of variant "fp32": backend "onnxruntime" times no tactics ...
         """
         result = self._holder.result(name)
         listing, tuner = forced_tactics.listing(result, self._state.results.values())
@@ -86,6 +90,8 @@ class StudyTuning:
             VariantError: the variant's timing cache cannot be edited, or a layer or tactic is unknown.
             ReadError: the timing cache cannot be read.
             RtlabError: the edited one cannot be written.
+
+        >>> study.tuning.force("fp32", {"a layer": "a kernel"})  # doctest: +SKIP
         """
         result = self._holder.result(name)
         copy = forced_tactics.copy_path(result, as_, cache, self._state.variants)
@@ -120,6 +126,10 @@ class StudyTuning:
             VariantError: a choice cannot be.
             ReadError: the cache is of another device.
             Cancelled: stopped before the first layer was tuned.
+
+        >>> tuned = study.tuning.tune(budget_s=0.5)
+        >>> tuned is study.state.tuned
+        True
         """
         batch = next(self._holder.data.batches(self._state.model, 1))
 
@@ -142,6 +152,9 @@ class StudyTuning:
             VariantError: the variant is not built, did not run here, or has a fixed batch.
             RunError: not even the first batch can be run.
             Cancelled: the work was stopped.
+
+        >>> [row.batch for row in study.tuning.batch_sizes("fp32", (1, 2)).rows]
+        [1, 2]
         """
         sweep = BatchSweep.of(self._holder.result(name), self._holder.data, batches, get_stand_in())
 
@@ -157,6 +170,9 @@ class StudyTuning:
         Raises:
             BackendError: ONNX Runtime does not work here.
             Cancelled: the work was stopped.
+
+        >>> study.tuning.peaks().bandwidth > 0  # doctest: +SKIP
+        True
         """
         with report_progress(progress) as reporter:
             return self._runner.search(
@@ -164,7 +180,13 @@ class StudyTuning:
             )
 
     def add_processor(self, peaks: Peaks) -> None:
-        """Judge engines by a processor beside those of the table, in place of any of its name."""
+        """Judge engines by a processor beside those of the table, in place of any of its name.
+
+        >>> import rtlab
+        >>> study.tuning.add_processor(rtlab.Peaks("my GPU", bandwidth=936e9, cores={"fp32": 35.6e12}))
+        >>> study.state.processors[0].name
+        'my GPU'
+        """
         self._holder.update(
             lambda state: dataclasses.replace(
                 state, processors=(peaks, *(p for p in state.processors if p.name != peaks.name))
@@ -180,6 +202,8 @@ class StudyTuning:
             VariantError: the variant is not built.
             Unavailable: its backend runs no engines here.
             RunError: the engine cannot be run.
+
+        >>> study.tuning.throughput("fp32")  # doctest: +SKIP
         """
         result = self._holder.result(name)
         engine = result.engine

@@ -186,7 +186,7 @@ def test_build_never_returns_an_engine_from_elsewhere(model) -> None:
     assert ("fp16", "sm86") == (str(read.precision), str(read.target))
     explorer = study.explore()
     explorer.choice = {**explorer.choice, "precision": "fp16", "target": "sm86"}
-    assert "there" != explorer._plan_variant()
+    assert "there" != explorer._builds.plan_variant()
 
 
 def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:

@@ -6,7 +6,7 @@ import collections.abc
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rtlab.analyses.score.pictures import parse_sample_numbers
 from rtlab.backends import compilers
@@ -17,15 +17,13 @@ from rtlab.core.stage import BUDGET_S, parse_budget
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.commands import Pin, StartWork, WorkName
 from rtlab.errors import Cancelled, RtlabError, VariantError
-from rtlab.web.explorer.view_sync import Showing
+from rtlab.study.session import Session
+from rtlab.web.explorer.view_sync import ViewSync
 from rtlab.web.page import controls as offer
 from rtlab.web.page.table import describe_failure
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 #: What the buttons of panels try, continuing "Cannot".
-_WORKS: dict[WorkName, str] = {
+WORKS: dict[WorkName, str] = {
     "sweep": "time the batch sizes",
     "rebuild": "build the variations",
     "tune": "tune the model",
@@ -52,45 +50,46 @@ class _Values(dict[str, str]):
         )
 
 
-class Choosing(Showing):
-    """Chooses, builds and measures."""
+class BuildCommands:
+    """Chooses, builds and measures variants of the study that a view shows."""
 
-    def run(self, **choice: Any) -> Self:
-        """Build the chosen variant on a thread and show it; one that is built comes back at once.
+    def __init__(self, view: ViewSync) -> None:
+        self.view, self.widget, self.tasks = view, view.widget, view.tasks
 
-        What is chosen here while other work is under way, such as opening the model, is built after that.
+    @property
+    def study(self) -> Session:
+        """The study on screen."""
+        return self.view.study
 
-        Args:
-            choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
-                ``target``, ``weights``, ``sparsity``, ``treatments`` and ``compiler`` (a release, such as 1.5) first.
+    def run(self, **choice: Any) -> None:
+        """Build the chosen variant: see ``Explorer.run``.
 
         Raises:
             VariantError: there is no such choice.
         """
         if choice:
             self.choose(**choice)
-        with self._view_lock:
-            if self._busy:
+        with self.widget.lock:
+            if self.tasks.busy:
                 if choice:
-                    self._next = functools.partial(self.run, **choice)
-                return self
-        self.failure = None
+                    self.tasks.next = functools.partial(self.run, **choice)
+                return
+        self.widget.failure = None
         try:
             if not self.study.model.nodes:
                 raise VariantError(f"Cannot build: {offer.NO_MODEL[0].lower()}{offer.NO_MODEL[1:]}.")
-            self._check_shapes()
-            name = self._plan_variant()
+            self.check_shapes()
+            name = self.plan_variant()
         except RtlabError as error:
-            self.failure = dict(describe_failure(error))
-            return self
+            self.widget.failure = dict(describe_failure(error))
+            return
         if name in self.study and not self.study.state.is_outdated(name):
-            self.show(name)
-            return self
-        self._start(lambda progress: self._build(name, progress), f'build "{name}"', name)
-        return self
+            self.view.show(name)
+            return
+        self.tasks.start(lambda progress: self.build(name, progress), f'build "{name}"', name)
 
-    def choose(self, **choice: Any) -> Self:
-        """Choose without building; what was chosen before and is not named stays.
+    def choose(self, **choice: Any) -> None:
+        """Choose without building: see ``Explorer.choose``.
 
         Raises:
             VariantError: there is no such choice.
@@ -124,80 +123,53 @@ class Choosing(Showing):
             normalized_choice["treatments"] = [str(PtqTransform.of(t)) for t in treatment_list]
         for name in {"precision", "calibrator", "target", "weights"} & set(normalized_choice):
             normalized_choice[name] = str(normalized_choice[name] or "")
-        self.choice = {**self.choice, **normalized_choice}
-        return self
+        self.widget.choice = {**self.widget.choice, **normalized_choice}
 
-    def measure(self, name: str | None = None) -> Self:
-        """Go on measuring a variant where it stopped, the one shown by default, on a thread: see ``Study.measure``."""
-        name = name or self.state.variant
+    def measure(self, name: str | None = None) -> None:
+        """Go on measuring a variant: see ``Explorer.measure``."""
+        name = name or self.view.state.variant
         self._require_variant(name)
-        if not self._busy:
-            self.failure = None
-            self._start(lambda progress: self._measure(name, progress), f'measure "{name}"')
-        return self
+        if not self.tasks.busy:
+            self.widget.failure = None
+            self.tasks.start(lambda progress: self._measure(name, progress), f'measure "{name}"')
 
-    def calibrate(self) -> Self:
-        """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
-        return self._work(
-            functools.partial(self._run_observation, self.study.calibration.observe), "calibrate"
-        )
-
-    def rank(self) -> Self:
-        """Try every calibrator on the task, on a thread."""
-        return self._work(
-            functools.partial(self._run_observation, self.study.calibration.rank), "rank the calibrators"
-        )
-
-    def sweep(self) -> Self:
-        """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
-        name = self.state.variant
-        return self._work(
-            lambda progress: self.study.tuning.batch_sizes(name, progress=progress), _WORKS["sweep"]
-        )
-
-    def vary(self, what: str) -> Self:
-        """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
-        name = self.state.variant
-        return self._work(lambda progress: self._vary(name, what, progress), _WORKS["rebuild"])
-
-    def tune(self) -> Self:
-        """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""
-        return self._work(lambda progress: self._tune({}, progress), _WORKS["tune"])
-
-    def _on_choice(self, _change: Any) -> None:
-        precision = next((p for p in Precision if p.value == self.choice.get("precision")), None)
+    def check_choice(self, _change: Any) -> None:
+        """Put a changed choice right, and show what can be chosen beside it."""
+        precision = next((p for p in Precision if p.value == self.widget.choice.get("precision")), None)
         if precision is not None:
             self._normalize_choice()
-        self.controls = dict(offer.build_controls(self.study.model, self.choice))
+        self.widget.controls = dict(offer.build_controls(self.study.model, self.widget.choice))
 
     def _normalize_choice(self) -> None:
         """Give the choice the calibrator that it lacks, or take away one, and treatments, that nothing needs."""
         try:
-            variant = offer.choice_to_variant(self.choice)
+            variant = offer.choice_to_variant(self.widget.choice)
         except RtlabError:
             # Choosing it says what is wrong; a calibrator that was typed is put right at once.
             try:
-                Calibrator.of(self.choice["calibrator"] or Calibrator.AUTO)
+                Calibrator.of(self.widget.choice["calibrator"] or Calibrator.AUTO)
             except RtlabError as error:
-                self.failure = dict(describe_failure(error))
-                self.choice = {**self.choice, "calibrator": str(Calibrator.AUTO)}
+                self.widget.failure = dict(describe_failure(error))
+                self.widget.choice = {**self.widget.choice, "calibrator": str(Calibrator.AUTO)}
             return
         calibrator = str(variant.calibrator or "")
         treatments = [str(t) for t in variant.treatments]
-        if calibrator != self.choice["calibrator"] or treatments != self.choice.get("treatments", []):
-            self.choice = {**self.choice, "calibrator": calibrator, "treatments": treatments}
+        if calibrator != self.widget.choice["calibrator"] or treatments != self.widget.choice.get(
+            "treatments", []
+        ):
+            self.widget.choice = {**self.widget.choice, "calibrator": calibrator, "treatments": treatments}
 
-    def _check_shapes(self) -> None:
+    def check_shapes(self) -> None:
         """Raise ``Unsized`` where the model lacks sizes: a build that cannot be is no variant that failed."""
         for name in self.study.model.inputs:
             self.study.model.input_shape(name)
 
-    def _plan_variant(self) -> str:
+    def plan_variant(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
-        requested_variant = offer.choice_to_variant(self.choice)
+        requested_variant = offer.choice_to_variant(self.widget.choice)
         study = self.study.state
         for name, variant in study.variants.items():
-            if not self._is_recorded(name) and (
+            if not self.view.is_recorded(name) and (
                 dataclasses.replace(variant, backend=get_additional_backend(variant.backend))
                 == requested_variant
             ):
@@ -214,8 +186,9 @@ class Choosing(Showing):
         )
         return requested_variant.id
 
-    def _build(self, name: str, progress: Reporting, *, again: bool = False) -> None:
-        self._building = name
+    def build(self, name: str, progress: Reporting, *, again: bool = False) -> None:
+        """Build and measure a planned variant."""
+        self.tasks.building = name
         try:
             self.study.run([name], progress=progress, budget_s=self._budget, again=again)
         except Cancelled:
@@ -225,26 +198,27 @@ class Choosing(Showing):
             raise
         finally:
             # What a stopped calibration saw is kept, and shown.
-            self._tell_calibration()
+            self.view.send_calibration()
 
     @property
     def _budget(self) -> float:
         """Seconds that measuring may take, as chosen in the settings."""
-        return parse_budget(self.state.settings.get("run.budget_s", BUDGET_S))
+        return parse_budget(self.view.state.settings.get("run.budget_s", BUDGET_S))
 
     def _measure(self, name: str, progress: Reporting) -> None:
-        self._building = name
+        self.tasks.building = name
         # Whoever only compiles and then asks for numbers wants some.
         self.study.measure(name, progress=progress, budget_s=self._budget or BUDGET_S)
 
-    def _run_observation(self, work: Callable[..., object], progress: Reporting) -> None:
+    def observe(self, work: Callable[..., object], progress: Reporting) -> None:
+        """Do work that observes activations; what a stopped one saw is shown."""
         try:
             work(progress=progress)
         finally:
-            # What a stopped one saw is kept, and shown.
-            self._tell_calibration()
+            self.view.send_calibration()
 
-    def _vary(self, name: str, what: str, progress: Reporting) -> None:
+    def vary(self, name: str, what: str, progress: Reporting) -> None:
+        """Build the variants that differ from one in a single choice."""
         # Targets and options change nothing of what the CPU runs.
         # What another release refuses is an answer about it, which its chip and the table tell.
         self._build_variants(
@@ -261,8 +235,8 @@ class Choosing(Showing):
         first_error: RtlabError | None = None
         try:
             for title in titles:
-                self._building = title
-                self._refresh(building=title)
+                self.tasks.building = title
+                self.view.refresh(building=title)
                 try:
                     self.study.run([title], progress=progress, compare=compare)
                 except Cancelled:
@@ -275,11 +249,12 @@ class Choosing(Showing):
                 if title not in self.study and title not in self.study.state.failures:
                     self.study.remove(title)
         if built_titles := [t for t in titles if t in self.study]:
-            self.show(built_titles[-1])
+            self.view.show(built_titles[-1])
         if first_error is not None and not refusals:
             raise first_error
 
-    def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
+    def tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
+        """Tune the model on this CPU, as the values of a button say."""
         budget_text = values.get("budget_s")
         options: dict[str, Any] = {"budget_s": parse_budget(budget_text)} if budget_text else {}
         self.study.tuning.tune(progress=progress, **options)
@@ -317,15 +292,20 @@ class Choosing(Showing):
         seconds = parse_budget(values.get("seconds") or BUDGET_S)
         self.study.fusion.bisect(values.get("from", ""), variant, seconds=seconds, progress=progress)
 
-    def _start_panel_work(self, command: StartWork) -> None:
+    def start_panel_work(self, command: StartWork) -> None:
+        """Do what a button of a panel says.
+
+        Raises:
+            VariantError: there is no such variant.
+        """
         self._require_variant(command.variant)
         values, variant = _Values(command.values), command.variant
         # A choice of several, or one option with its value.
         what = values.get("what") or "=".join(next(iter(values.items()), ("", "")))
         works: dict[WorkName, Callable[[Reporting], object]] = {
             "sweep": lambda progress: self.study.tuning.batch_sizes(variant, progress=progress),
-            "rebuild": lambda progress: self._vary(variant, what, progress),
-            "tune": lambda progress: self._tune(values, progress),
+            "rebuild": lambda progress: self.vary(variant, what, progress),
+            "tune": lambda progress: self.tune(values, progress),
             "peaks": lambda progress: self.study.tuning.peaks(progress=progress),
             "why": lambda progress: self._ask_why(values, variant, progress),
             "advise": lambda progress: self.study.fusion.advise(variant, progress=progress),
@@ -346,7 +326,7 @@ class Choosing(Showing):
             ),
             "repair": lambda progress: self._repair_accuracy(variant, progress),
         }
-        self._work(works[command.work], _WORKS[command.work])
+        self.tasks.start(works[command.work], WORKS[command.work])
 
     def _select_samples(self, samples: str, progress: Reporting) -> None:
         """Show the samples with these numbers alone, all where there is none."""
@@ -354,25 +334,42 @@ class Choosing(Showing):
             parse_sample_numbers(samples) or None, budget_s=self._budget or BUDGET_S, progress=progress
         )
 
-    def _rebuild(self, name: str) -> None:
+    def rebuild(self, name: str) -> None:
+        """Build a variant again.
+
+        Raises:
+            VariantError: there is no such variant, or other work is under way.
+        """
         variant = self._require_variant(name)
-        self._check_idle(f'Cannot build "{name}" again')
-        self.choice = offer.build_choice(self.study.model, variant)
-        self.failure = None
-        self._start(lambda progress: self._build(name, progress, again=True), f'build "{name}" again', name)
+        self.tasks.check_idle(f'Cannot build "{name}" again')
+        self.widget.choice = offer.build_choice(self.study.model, variant)
+        self.widget.failure = None
+        self.tasks.start(
+            lambda progress: self.build(name, progress, again=True), f'build "{name}" again', name
+        )
 
-    def _remove(self, name: str) -> None:
-        if name == self._building:
-            self._check_idle(f'Cannot remove "{name}"')
-        if self._baseline == name:
-            self._baseline = ""
+    def remove(self, name: str) -> None:
+        """Forget a variant.
+
+        Raises:
+            VariantError: it is being built.
+        """
+        if name == self.tasks.building:
+            self.tasks.check_idle(f'Cannot remove "{name}"')
+        if self.view.baseline == name:
+            self.view.baseline = ""
         self.study.remove(name)
-        self._sync_with_study()
+        self.view.sync()
 
-    def _set_baseline(self, name: str) -> None:
+    def set_baseline(self, name: str) -> None:
+        """Compare the others with this variant.
+
+        Raises:
+            VariantError: there is no such variant.
+        """
         self._require_variant(name)
-        self._baseline = name
-        self._refresh()
+        self.view.baseline = name
+        self.view.refresh()
 
     def _require_variant(self, name: str) -> Variant:
         variant = self.study.state.variants.get(name)

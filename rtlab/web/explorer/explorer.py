@@ -7,26 +7,34 @@ trip to the kernel. Builds run on a thread, so that the kernel stays free for co
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.documents import commands
-from rtlab.documents.commands import AskPanel, Choice, Command
+from rtlab.documents.commands import AskPanel, Command
 from rtlab.documents.contract import FileSent, NetronStarted, Panel, PanelAnswered, PlotlySent
 from rtlab.errors import RtlabError
 from rtlab.quantize import export
 from rtlab.study.session import Session
 from rtlab.web.explorer import netron
-from rtlab.web.explorer.open_commands import Opening
+from rtlab.web.explorer.build_commands import WORKS, BuildCommands
+from rtlab.web.explorer.open_commands import OpenCommands
+from rtlab.web.explorer.task_runner import TaskRunner
+from rtlab.web.explorer.view_sync import ViewSync
+from rtlab.web.explorer.widget import ExplorerWidget
 from rtlab.web.page import charts as figures
 from rtlab.web.page import controls as offer
 from rtlab.web.page.layers import layers_model
+from rtlab.web.page.state import ViewState
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-class Explorer(Opening):
+class Explorer(ExplorerWidget):
     """See what a compiler did to a model, in one cell.
 
     ``state`` is what the panes show; ``select`` changes it from Python; ``compare`` shows a second engine beside the
@@ -43,16 +51,175 @@ class Explorer(Opening):
         height: int | None = None,
         files: str | Path | Iterable[str | Path] | None = None,
     ) -> None:
-        super().__init__("explorer.js", study, baseline=baseline or "", height=height or 0)
-        if files is not None:
-            several = (files,) if isinstance(files, (str, Path)) else files
-            self._folders = tuple(Path(f).expanduser() for f in several)
-        first = next((v for n, v in study.state.variants.items() if not self._is_recorded(n)), None)
+        several = (files,) if isinstance(files, (str, Path)) else files
+        folders = None if several is None else tuple(Path(f).expanduser() for f in several)
+        self._tasks = TaskRunner(self)
+        self._view_sync = ViewSync(self, self._tasks, study, baseline or "")
+        self._builds = BuildCommands(self._view_sync)
+        self._opens = OpenCommands(self._builds, folders)
+        super().__init__(
+            "explorer.js", handle=self._obey, report_error=self._tasks.report_error, height=height or 0
+        )
+        planned = study.state.variants.items()
+        first = next((variant for name, variant in planned if not self._view_sync.is_recorded(name)), None)
         self.choice = offer.build_choice(study.model, first or offer.default_variant(study.model))
-        self._open()
-        study.views.add(self)
-        self.observe(self._on_choice, "choice")
-        self.observe(self._on_view, "view")
+        self._opens.open()
+        study.views.add(self._view_sync)
+        self.observe(self._builds.check_choice, "choice")
+        self.observe(self._view_sync.check_view, "view")
+
+    def __repr__(self) -> str:
+        return f"<Explorer {self.study.model.name}: {len(self.study)} variants>"
+
+    @property
+    def study(self) -> Session:
+        """The study on screen."""
+        return self._view_sync.study
+
+    @property
+    def state(self) -> ViewState:
+        """What the panes show now."""
+        return self._view_sync.state
+
+    def load(self, model: str | Path | bytes, *, name: str | None = None) -> Self:
+        """Open another model, or a file of an engine: a sample's name, a path, or the bytes of a file; on a thread."""
+        self._opens.load(model, name=name)
+        return self
+
+    def read(self, *files: str | Path, name: str | None = None, **read_options: Any) -> Self:
+        """Read files of one engine from another machine on a thread, and show it; an ONNX model among them is opened.
+
+        Args:
+            files: Files whose kind is found by what is in them.
+            name: What the variant is called; by default after the file that describes the engine.
+            read_options: What ``Study.read`` takes beside.
+        """
+        paths = [Path(f) for f in files]
+        self._tasks.start(
+            lambda progress: self._opens.read(paths, name, read_options, progress), "read the files"
+        )
+        return self
+
+    def use(self, data: Any) -> Self:
+        """Take other samples from now on, on a thread; what rests on random input is built anew."""
+        self._opens.use(data)
+        return self
+
+    def repair(self, *findings: str) -> Self:
+        """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
+        self._tasks.start(
+            lambda progress: self._opens.repair_placement(findings, progress), "repair the model"
+        )
+        return self
+
+    def name_sizes(self, shapes: Mapping[str, Sequence[int] | int]) -> Self:
+        """Open the model with these sizes of its dynamic dimensions, by input or by symbol; on a thread."""
+        self._tasks.start(lambda progress: self._opens.name_sizes(shapes, progress), "take these sizes")
+        return self
+
+    def run(self, **choice: Any) -> Self:
+        """Build the chosen variant on a thread and show it; one that is built comes back at once.
+
+        What is chosen here while other work is under way, such as opening the model, is built after that.
+
+        Args:
+            choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
+                ``target``, ``weights``, ``sparsity``, ``treatments`` and ``compiler`` (a release, such as 1.5) first.
+
+        Raises:
+            VariantError: there is no such choice.
+        """
+        self._builds.run(**choice)
+        return self
+
+    def choose(self, **choice: Any) -> Self:
+        """Choose without building; what was chosen before and is not named stays.
+
+        Raises:
+            VariantError: there is no such choice.
+        """
+        self._builds.choose(**choice)
+        return self
+
+    def measure(self, name: str | None = None) -> Self:
+        """Go on measuring a variant where it stopped, the one shown by default, on a thread: see ``Study.measure``."""
+        self._builds.measure(name)
+        return self
+
+    def calibrate(self) -> Self:
+        """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
+        observe = self.study.calibration.observe
+        self._tasks.start(lambda progress: self._builds.observe(observe, progress), "calibrate")
+        return self
+
+    def rank(self) -> Self:
+        """Try every calibrator on the task, on a thread."""
+        rank = self.study.calibration.rank
+        self._tasks.start(lambda progress: self._builds.observe(rank, progress), "rank the calibrators")
+        return self
+
+    def sweep(self) -> Self:
+        """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
+        name, time = self.state.variant, self.study.tuning.batch_sizes
+        self._tasks.start(lambda progress: time(name, progress=progress), WORKS["sweep"])
+        return self
+
+    def vary(self, what: str) -> Self:
+        """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
+        name = self.state.variant
+        self._tasks.start(lambda progress: self._builds.vary(name, what, progress), WORKS["rebuild"])
+        return self
+
+    def tune(self) -> Self:
+        """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""
+        self._tasks.start(lambda progress: self._builds.tune({}, progress), WORKS["tune"])
+        return self
+
+    def select(self, *nodes: str) -> None:
+        """Select nodes by id in every pane.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        self._view_sync.select(*nodes)
+
+    def arrange(self, **changes: object) -> Self:
+        """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
+        self._view_sync.arrange(**changes)
+        return self
+
+    def show(self, name: str) -> None:
+        """Show a variant that is built.
+
+        Raises:
+            VariantError: it is not built; or the error of its failed build.
+        """
+        self._view_sync.show(name)
+
+    def compare(self, name: str | None) -> None:
+        """Show the engine of a second variant in a third pane; None takes that pane away.
+
+        Raises:
+            VariantError: it is not built; or the error of its failed build.
+        """
+        self._view_sync.compare(name)
+
+    def inspect(self, node: str) -> None:
+        """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        self._view_sync.inspect(node)
+
+    def wait(self, timeout: float | None = None) -> Self:
+        """Block until the running build is done; a failure is shown in the Explorer, and in ``failure``."""
+        self._tasks.wait(timeout)
+        return self
+
+    def cancel(self) -> None:
+        """Stop the running build; finished variants stay."""
+        self._tasks.cancel()
 
     def panel(self, name: str, **settings: object) -> Panel:
         """What a panel tells of the variant shown, as the page gets it.
@@ -90,64 +257,57 @@ class Explorer(Opening):
                 f"({error.strerror}). Close other servers, or open the file in the Netron application."
             ) from error
 
-    def _action(self, command: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: C901, PLR0912 - one line each
+    def _obey(self, command: Command, buffers: Sequence[Any]) -> None:  # noqa: C901, PLR0912 - two lines each
+        builds, opens, view = self._builds, self._opens, self._view_sync
         match command:
             case commands.BuildChoice():
-                return lambda: self._run_choice(command.choice)
+                # What the browser had chosen when the button was pressed: the trait may still be on its way.
+                self.choice = {**self.choice, **command.choice}
+                builds.run()
             case commands.BuildAgain():
-                return lambda: self._rebuild(command.variant)
+                builds.rebuild(command.variant)
             case commands.MeasureMore():
-                return lambda: self.measure(command.variant)
+                builds.measure(command.variant)
             case commands.CancelWork():
-                return self.cancel
+                self._tasks.cancel()
             case commands.ShowVariant():
-                return lambda: self.show(command.variant)
+                view.show(command.variant)
             case commands.CompareVariant():
-                return lambda: self.compare(command.variant)
+                view.compare(command.variant)
             case commands.SetBaseline():
-                return lambda: self._set_baseline(command.variant)
+                builds.set_baseline(command.variant)
             case commands.RemoveVariant():
-                return lambda: self._remove(command.variant)
+                builds.remove(command.variant)
             case commands.OpenNamed():
-                return lambda: self._open_from_page(command.path)
+                opens.open_from_page(command.path)
             case commands.NameSizes():
-                return lambda: self.name_sizes(command.shapes)
+                self.name_sizes(command.shapes)
             case commands.ReadDropped():
-                return lambda: self._read_dropped_files(command, buffers)
+                opens.read_dropped_files(command, buffers)
             case commands.OpenNetron():
-                return lambda: self._tell(NetronStarted(self.open_in_netron(command.variant)))
+                self.tell(NetronStarted(self.open_in_netron(command.variant)))
             case commands.InspectNode():
-                return lambda: self._inspect_from_page(command.node)
+                view.inspect_from_page(command.node)
             case commands.ExtractNodes():
-                return lambda: self._extract(command.nodes)
+                self._extract(command.nodes)
             case commands.ObserveRanges():
-                return self.calibrate
+                self.calibrate()
             case commands.RankCalibrators():
-                return self.rank
+                self.rank()
             case commands.RepairPlacement():
-                return lambda: self.repair(*command.findings)
+                self.repair(*command.findings)
             case commands.SaveFile():
-                return lambda: self._save(command.variant, command.what)
+                self._save(command.variant, command.what)
             case commands.AskPanel():
-                return lambda: self._panel(command)
+                self._panel(command)
             case commands.StartWork():
-                return lambda: self._start_panel_work(command)
+                builds.start_panel_work(command)
             case commands.TellPictured():
-                return self._rendered_event.set
+                opens.rendered_event.set()
             case commands.DismissFailure():
-                return self._dismiss
+                self.failure = None
             case commands.FetchPlotly():
-                return lambda: self._tell(PlotlySent(), figures.plotly_script())
-            case commands.FetchParcel():
-                return super()._action(command, buffers)
-
-    def _run_choice(self, choice: Choice) -> None:
-        """Build what the browser had chosen when the button was pressed; the trait may still be on its way."""
-        self.choice = {**self.choice, **choice}
-        self.run()
-
-    def _dismiss(self) -> None:
-        self.failure = None
+                self.tell(PlotlySent(), figures.plotly_script())
 
     def _answer(self, name: str, variant: str, settings: Mapping[str, str]) -> Panel:
         study = self.study.state
@@ -159,7 +319,7 @@ class Explorer(Opening):
     def _panel(self, command: AskPanel) -> None:
         # What the page asks about may be gone by now; it asks anew when it knows.
         if command.panel in panels.PANELS and command.variant in self.study.state.results:
-            self._tell(
+            self.tell(
                 PanelAnswered(command.id, self._answer(command.panel, command.variant, command.settings))
             )
 
@@ -180,10 +340,10 @@ class Explorer(Opening):
                     "cache",
                     export.build_calibration_cache(result.variant, prepared_variant).encode(),
                 )
-        self._tell(FileSent(f"{export.make_file_stem(model, result.variant)}.{end}"), content)
+        self.tell(FileSent(f"{export.make_file_stem(model, result.variant)}.{end}"), content)
 
     def _extract(self, nodes: Sequence[str]) -> None:
         """Send the selected nodes as a file; pills among them come along as what they stand for."""
         model = self.study.model
         part = model.extract(i for i in nodes if i in model.places)
-        self._tell(FileSent(f"{part.name}.onnx"), part.bytes())
+        self.tell(FileSent(f"{part.name}.onnx"), part.bytes())

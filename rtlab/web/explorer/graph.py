@@ -11,7 +11,7 @@ from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.documents.payload import encode
 from rtlab.relation.mapping import map_to_places
-from rtlab.web.explorer.transport import Delivering
+from rtlab.web.explorer.transport import DeliveredWidget
 from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.state import ViewState
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
 
 
-class LinkedGraphs(Delivering):
+class LinkedGraphs(DeliveredWidget):
     """A model beside the engine of one variant, or of two. ``state`` tells what is selected; ``select`` changes it."""
 
     source = traitlets.Bytes(b"").tag(delivered=True)

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rtlab.analyses import panels
 from rtlab.analyses.cards.picture import Graph
@@ -28,15 +28,12 @@ from rtlab.documents.payload import encode
 from rtlab.documents.tabs import FIRST, Tab
 from rtlab.errors import CalibrationError, ReadError
 from rtlab.study.session import Session
-from rtlab.web.explorer.build_commands import Choosing
+from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.graph_cache import is_large
 from rtlab.web.page import controls as offer
 from rtlab.web.page.contract import Later
 from rtlab.web.page.graph import describe_source_boxes, source_graph
 from rtlab.web.page.state import ViewState
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 #: Words of a file's name that do not tell which engine it is of.
 _PLAIN_WORDS = re.compile(
@@ -46,46 +43,36 @@ _PLAIN_WORDS = re.compile(
 _DRAWING = 1.0
 
 
-class Opening(Choosing):
-    """Takes another study in the place of the one on screen."""
+class OpenCommands:
+    """Takes another study in place of the one on screen, or other samples and files into it.
 
-    def __init__(self, script: str, study: Session, *, baseline: str, **traits: Any) -> None:
-        self._rendered_event = threading.Event()
-        #: Folders whose files the page may open; Python opens any. Those of the model and of the kernel where there are
-        #: none named.
-        self._folders: tuple[Path, ...] | None = None
-        super().__init__(script, study, baseline=baseline, **traits)
+    Args:
+        builds: Builds variants of what is opened.
+        folders: Folders whose files the page may open; Python opens any. By default those of the model and of the
+            kernel.
+    """
 
-    def load(self, model: str | Path | bytes, *, name: str | None = None) -> Self:
-        """Open another model, or a file of an engine: a sample's name, a path, or the bytes of a file; on a thread."""
-        if not self._busy:
-            self._start(lambda progress: self._load(model, name, progress), "open the model")
-        return self
+    def __init__(self, builds: BuildCommands, folders: tuple[Path, ...] | None) -> None:
+        self.builds, self.view, self.widget, self.tasks = builds, builds.view, builds.widget, builds.tasks
+        #: Set when the page has drawn what it was sent.
+        self.rendered_event = threading.Event()
+        self._folders = folders
 
-    def read(self, *files: str | Path, name: str | None = None, **read_options: Any) -> Self:
-        """Read files of one engine from another machine on a thread, and show it; an ONNX model among them is opened.
+    @property
+    def study(self) -> Session:
+        """The study on screen."""
+        return self.view.study
 
-        Args:
-            files: Files whose kind is found by what is in them.
-            name: What the variant is called; by default after the file that describes the engine.
-            read_options: What ``Study.read`` takes beside.
-        """
-        paths = [Path(f) for f in files]
-        return self._work(lambda progress: self._read(paths, name, read_options, progress), "read the files")
+    def load(self, model: str | Path | bytes, *, name: str | None = None) -> None:
+        """Open another model, or a file of an engine: see ``Explorer.load``."""
+        if not self.tasks.busy:
+            self.tasks.start(lambda progress: self._load(model, name, progress), "open the model")
 
-    def use(self, data: Any) -> Self:
-        """Take other samples from now on, on a thread; what rests on random input is built anew."""
-        return self._work(lambda progress: self._use(data, progress), "use the data")
+    def use(self, data: Any) -> None:
+        """Take other samples."""
+        self.tasks.start(lambda progress: self._use(data, progress), "use the data")
 
-    def repair(self, *findings: str) -> Self:
-        """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
-        return self._work(lambda progress: self._repair_placement(findings, progress), "repair the model")
-
-    def name_sizes(self, shapes: collections.abc.Mapping[str, Sequence[int] | int]) -> Self:
-        """Open the model with these sizes of its dynamic dimensions, by input or by symbol; on a thread."""
-        return self._work(lambda progress: self._name_sizes(shapes, progress), "take these sizes")
-
-    def _open_from_page(self, path: str) -> None:
+    def open_from_page(self, path: str) -> None:
         """What the page names: a model by its name or path, or samples by theirs.
 
         Whoever sees the page may be somebody else than whose kernel this is, and reads what is opened.
@@ -119,7 +106,7 @@ class Opening(Choosing):
                 "one with study.explore(files=FOLDER), or open it in a cell with explorer.load(PATH)."
             )
 
-    def _read_dropped_files(self, command: ReadDropped, buffers: Sequence[Any]) -> None:
+    def read_dropped_files(self, command: ReadDropped, buffers: Sequence[Any]) -> None:
         """Files from the browser: they are read from a folder that goes away with the work."""
         names = command.names
         if len(names) != len(buffers):
@@ -137,9 +124,9 @@ class Opening(Choosing):
                     home.mkdir()
                     paths.append(home / (re.sub(r"[^\w.+ -]", "_", Path(name).name)[-100:] or "file"))
                     paths[-1].write_bytes(content)
-                self._read(paths, None, {}, progress, lasting=False)
+                self.read(paths, None, {}, progress, lasting=False)
 
-        self._work(work, command.action)
+        self.tasks.start(work, command.action)
 
     def _load(
         self, model: str | Path | bytes, name: str | None, progress: Reporting, *, data: Path | None = None
@@ -147,7 +134,7 @@ class Opening(Choosing):
         from rtlab import samples
 
         if isinstance(model, (str, Path)) and recognise.holds_engine(Path(model)):
-            self._read([Path(model)], name, {}, progress)
+            self.read([Path(model)], name, {}, progress)
             return
         progress.phase("Opening the model")
         # A study stands above this row; the one at hand knows how to make another.
@@ -160,7 +147,7 @@ class Opening(Choosing):
             study = study_type(opened_model, data=None if data is None else read_samples(data, opened_model))
         self._adopt(study, progress)
 
-    def _read(
+    def read(
         self,
         paths: Sequence[Path],
         name: str | None,
@@ -169,7 +156,7 @@ class Opening(Choosing):
         *,
         lasting: bool = True,
     ) -> None:
-        """Show an engine's files; ``lasting`` says that the files stay where they are."""
+        """Read files of one engine, or open a model among them; ``lasting`` says that the files stay there."""
         progress.phase("Reading the files")
         arrays = [p for p in paths if recognise.holds_arrays(p)]
         if len(arrays) > 1:
@@ -201,11 +188,11 @@ class Opening(Choosing):
         study.read(title, **{**files_by_kind, **read_options})
         if study is not self.study:
             self._replace_study(study)
-            self.choice = offer.build_choice(study.model, offer.default_variant(study.model))
-            self._open()
+            self.widget.choice = offer.build_choice(study.model, offer.default_variant(study.model))
+            self.open()
         if arrays:
             self.study.accuracy.use_samples(data=read_samples(arrays[0], self.study.model))
-        self.show(title)
+        self.view.show(title)
 
     def _use(self, data: Any, progress: Reporting) -> None:
         """Other samples; the variant on screen is built anew where it rests on random input, the others when asked."""
@@ -216,31 +203,33 @@ class Opening(Choosing):
                 f'Cannot use "{title}" as data: no ONNX model is open to run on it. Open one first.'
             )
         study.accuracy.use_samples(data=read_samples(data, study.model) if isinstance(data, Path) else data)
-        self._tell_calibration()
-        visible_variant = self.state.variant
+        self.view.send_calibration()
+        visible_variant = self.view.state.variant
         if visible_variant and study.state.is_outdated(visible_variant):
-            self._building = visible_variant
-            self._refresh(building=visible_variant)
-            self._build(visible_variant, progress)
+            self.tasks.building = visible_variant
+            self.view.refresh(building=visible_variant)
+            self.builds.build(visible_variant, progress)
 
-    def _repair_placement(self, findings: Sequence[str], progress: Reporting) -> None:
+    def repair_placement(self, findings: Sequence[str], progress: Reporting) -> None:
+        """Open the model with findings of its Q/DQ placement repaired, all that can be where none are named."""
         progress.phase("Repairing the placement")
         study = self.study
         model = study.calibration.fix_qdq(findings or None, progress=progress)
         repaired_study = type(study)(
             model, data=study.state.user_data, task=study.task, limits=study.state.limits
         )
-        self._adopt(repaired_study, progress, self.choice)
+        self._adopt(repaired_study, progress, self.widget.choice)
 
-    def _name_sizes(
+    def name_sizes(
         self, shapes: collections.abc.Mapping[str, Sequence[int] | int], progress: Reporting
     ) -> None:
+        """Open the model with these sizes of its dynamic dimensions, by input or by symbol."""
         study = self.study
         sized_model = study.model.sized(shapes)
         self._adopt(
             type(study)(sized_model, data=study.state.user_data, task=study.task, limits=study.state.limits),
             progress,
-            self.choice,
+            self.widget.choice,
         )
 
     def _adopt(
@@ -251,71 +240,77 @@ class Opening(Choosing):
         first = offer.build_choice(study.model, offer.default_variant(study.model))
         # Pins and pruning name nodes, which another model may not have.
         field_names = ("precision", "calibrator", "target", "weights")
-        self.choice = {**first, **({k: previous_choice[k] for k in field_names} if previous_choice else {})}
-        self._open()
-        self._check_shapes()
-        variant_name = self._plan_variant()
-        self._refresh(building=variant_name)
-        self._build(variant_name, progress)
+        self.widget.choice = {
+            **first,
+            **({k: previous_choice[k] for k in field_names} if previous_choice else {}),
+        }
+        self.open()
+        self.builds.check_shapes()
+        variant_name = self.builds.plan_variant()
+        self.view.refresh(building=variant_name)
+        self.builds.build(variant_name, progress)
 
     def _replace_study(self, study: Session) -> None:
-        with self._view_lock:
-            self._pictures = {}
-            self.study.views.discard(self)
-            study.views.add(self)
-            self.study, self._baseline = study, ""
-            self.engine = self.other = b""
-            self.source_later = self.engine_later = self.other_later = b""
-            self._inspecting.stop()
-            self.inspection = None
+        with self.widget.lock:
+            self.view.pictures = {}
+            self.study.views.discard(self.view)
+            study.views.add(self.view)
+            self.view.study, self.view.baseline = study, ""
+            self.widget.engine = self.widget.other = b""
+            self.widget.source_later = self.widget.engine_later = self.widget.other_later = b""
+            self.view.inspecting.stop()
+            self.widget.inspection = None
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Show the study: its model, and the first variant that is built."""
         study = self.study.state
         built_variant = next((n for n in study.variants if n in study.results), "")
-        is_deferred = bool(built_variant) and not self._busy and is_large(study.results[built_variant])
+        is_deferred = bool(built_variant) and not self.tasks.busy and is_large(study.results[built_variant])
         if not is_deferred:
-            self.source = encode(source_graph(study.model), Graph)
-        self.terms = glossary.glossary_terms()
+            self.widget.source = encode(source_graph(study.model), Graph)
+        self.widget.terms = glossary.glossary_terms()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
-        tab = self.state.tab
-        if tab == FIRST and self._is_recorded(built_variant):
+        tab = self.view.state.tab
+        if tab == FIRST and self.view.is_recorded(built_variant):
             # What a file tells of an engine is more than times, and may have none.
             tab = Tab("engine")
         # Of an engine that takes a while the page knows the name, and waits for it.
         visible_variant = built_variant if is_deferred else ""
-        self._put(
-            ViewState(variant=visible_variant, baseline=self._baseline or built_variant, tab=tab, panes=panes)
+        self.view.put(
+            ViewState(
+                variant=visible_variant, baseline=self.view.baseline or built_variant, tab=tab, panes=panes
+            )
         )
-        self.controls = dict(offer.build_controls(study.model, self.choice))
-        self._tell_calibration()
-        self._send_answers(panels.encode_payloads(PanelContext(study)))
+        self.widget.controls = dict(offer.build_controls(study.model, self.widget.choice))
+        self.view.send_calibration()
+        self.view.send_answers(panels.encode_payloads(PanelContext(study)))
         if is_deferred:
-            self._rendered_event.clear()
-            self._start(
+            self.rendered_event.clear()
+            self.tasks.start(
                 lambda progress: self._show_large_engine(built_variant, progress), f'show "{built_variant}"'
             )
         elif built_variant in self.study:
-            self.show(built_variant)
+            self.view.show(built_variant)
         else:
-            self._refresh()
+            self.view.refresh()
 
     def _show_large_engine(self, name: str, progress: Reporting) -> None:
         model = self.study.model
         try:
             progress.phase("Preparing the model's view")
-            self.source = encode(source_graph(model, defer_details=True), Graph)
+            self.widget.source = encode(source_graph(model, defer_details=True), Graph)
             progress.phase("Preparing the engine's view")
-            picture = self._picture(self.study[name].facts)
+            picture = self.view.show_picture(self.study[name].facts)
             progress.phase("Preparing the numbers")
             # To draw takes the page all processors that a small machine has.
-            if self._is_displayed:
-                self._rendered_event.wait(_DRAWING)
-            self._show_details(picture)
+            if self.widget.is_displayed:
+                self.rendered_event.wait(_DRAWING)
+            self.view.show_details(picture)
         except BaseException:
-            self._put(dataclasses.replace(self.state, variant=""))
+            self.view.put(dataclasses.replace(self.view.state, variant=""))
             raise
         finally:
-            self.source_later = encode(describe_source_boxes(model), Later)
+            self.widget.source_later = encode(describe_source_boxes(model), Later)
 
 
 def _title(files: collections.abc.Mapping[str, Path]) -> str:

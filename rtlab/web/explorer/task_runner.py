@@ -5,107 +5,88 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import traitlets
 
 from rtlab.core.progress import Reporting
 from rtlab.documents.contract import BuildState
 from rtlab.errors import Cancelled, VariantError
-from rtlab.web.explorer.transport import Delivering
+from rtlab.web.explorer.widget import IDLE, ExplorerWidget
 from rtlab.web.page.table import describe_failure
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
-_IDLE = BuildState(running=False, phase="", fraction=None, elapsed=0.0)
+class TaskRunner:
+    """Does one piece of work at a time on a thread, and shows on the widget how far it is and how it failed."""
 
-
-class Working(Delivering):
-    """A widget that does one piece of work at a time."""
-
-    build = traitlets.Dict(dict(_IDLE)).tag(sync=True)
-    failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
-    #: Rises when what panels tell may have changed, so that the page asks again.
-    stamp = traitlets.Int(0).tag(sync=True)
-
-    def __init__(self, script: str, on_work_change: Callable[[str], None], **traits: Any) -> None:
+    def __init__(self, widget: ExplorerWidget) -> None:
+        self.widget = widget
         #: Called when work begins, with the variant that it builds if it builds one, and with "" when it is over.
-        self._on_work_change = on_work_change
-        #: What is on screen changes in one piece: cells, commands and builds are threads of their own.
-        self._view_lock = threading.RLock()
-        self._thread: threading.Thread | None = None
+        self.on_change: Callable[[str], None] = lambda _: None
+        self.thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         #: The variant that is being built.
-        self._building, self._busy = "", False
+        self.building, self.busy = "", False
         #: What a cell asked for while something else, such as opening the model, was under way.
-        self._next: Callable[[], object] | None = None
-        super().__init__(script, **traits)
+        self.next: Callable[[], object] | None = None
 
-    def wait(self, timeout: float | None = None) -> Self:
-        """Block until the running build is done; a failure is shown in the Explorer, and in ``failure``."""
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until there is no work."""
         end = None if timeout is None else time.monotonic() + timeout
-        while (thread := self._thread) is not None:
+        while (thread := self.thread) is not None:
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
-            if thread is self._thread or thread.is_alive():
+            if thread is self.thread or thread.is_alive():
                 break
-        return self
 
     def cancel(self) -> None:
-        """Stop the running build; finished variants stay."""
+        """Stop the work."""
         if self._progress is not None:
             self._progress.cancel()
 
-    def _work(self, work: Callable[[Reporting], object], action: str) -> Self:
-        if not self._busy:
-            self.failure = None
-            self._start(work, action)
-        return self
-
-    def _start(self, work: Callable[[Reporting], object], action: str, name: str = "") -> None:
-        """Do work on a thread: ``action`` continues "Cannot", ``name`` is the variant that is built."""
-        with self._view_lock:
-            if self._busy:
+    def start(self, work: Callable[[Reporting], object], action: str, name: str = "") -> None:
+        """Do work on a thread, unless there is some: ``action`` continues "Cannot", ``name`` is the variant built."""
+        with self.widget.lock:
+            if self.busy:
                 return
-            self._building, self._busy = name, True
+            self.widget.failure = None
+            self.building, self.busy = name, True
 
         def tell(phase: str, done: int, total: int | None, elapsed: float) -> None:
             fraction = min(1.0, done / total) if total else None
             text = phase + progress.pace
-            self.build = dict(BuildState(running=True, phase=text, fraction=fraction, elapsed=elapsed))
+            self.widget.build = dict(BuildState(running=True, phase=text, fraction=fraction, elapsed=elapsed))
 
         self._progress = progress = Reporting(tell)
         progress.phase("Starting")
-        self._on_work_change(name)
+        self.on_change(name)
 
         def main() -> None:
             try:
                 work(progress)
             except Cancelled:
-                self._next = None
+                self.next = None
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
-                self._next = None
-                self.failure = dict(describe_failure(error, action))
+                self.next = None
+                self.widget.failure = dict(describe_failure(error, action))
             finally:
-                self._building = ""
-                self._on_work_change("")
-                self.stamp += 1
+                self.building = ""
+                self.on_change("")
+                self.widget.stamp += 1
                 # Last, since whoever sees it may ask for the next work at once.
-                with self._view_lock:
-                    self._busy = False
-                    next_work, self._next = self._next, None
-                self.build = dict(_IDLE)
+                with self.widget.lock:
+                    self.busy = False
+                    next_work, self.next = self.next, None
+                self.widget.build = dict(IDLE)
                 if next_work is not None:
                     next_work()
 
-        self._thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
+        self.thread.start()
 
-    def _report_error(self, error: Exception, action: str) -> None:
+    def report_error(self, error: Exception, action: str) -> None:
+        """Show why something could not be done; ``action`` continues "Cannot"."""
         # One like that on screen would be no change, and the page would go on waiting.
-        self.failure = None
-        self.failure = {**describe_failure(error, action), "kind": type(error).__name__}
+        self.widget.failure = None
+        self.widget.failure = {**describe_failure(error, action), "kind": type(error).__name__}
 
-    def _check_idle(self, prefix: str) -> None:
-        if self._busy:
+    def check_idle(self, prefix: str) -> None:
+        """Raise ``VariantError`` while there is work."""
+        if self.busy:
             raise VariantError(f"{prefix}: another build is running. Wait for it, or cancel it first.")

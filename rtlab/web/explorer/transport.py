@@ -34,7 +34,7 @@ _SOON = 1.0
 _sent: set[str] = set()
 
 
-class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
+class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyped
     """The base of rtlab's widgets.
 
     A trait with the tag ``delivered`` is sent when it is set, because a page listens as soon as the widget is made and
@@ -44,16 +44,28 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
 
     Args:
         script: The part of the code that draws the widget; it stands on the core.
+        handle: Obeys a command of the page, with the files that came with it; None where there are no other commands
+            than those of the transport.
+        report_error: Says why a command could not be obeyed; its second argument continues "Cannot".
         traits: Values of traits.
     """
 
     parcels = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, script: str, **traits: Any) -> None:
+    def __init__(
+        self,
+        script: str,
+        *,
+        handle: Callable[[Command, Sequence[Any]], object] | None = None,
+        report_error: Callable[[Exception, str], None] | None = None,
+        **traits: Any,
+    ) -> None:
+        self._handle, self._report_error = handle, report_error
         self._esm = bundle("loader.js")
         # What is sent must be the latest on its way: a build's thread and a command may send the same.
         self._send_lock = threading.RLock()
-        self._is_displayed = False
+        #: Whether a page may show the widget.
+        self.is_displayed = False
         self._request_event = threading.Event()
         #: Parts that a page has asked for by their name.
         self._requested_parts: set[str] = set()
@@ -80,7 +92,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
             comm._reply_subshell_for = lambda _data, sent_to: sent_to  # noqa: SLF001 - ipykernel has no setting
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        self._is_displayed = True
+        self.is_displayed = True
         threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()
         return super()._repr_mimebundle_(**options)
 
@@ -125,15 +137,18 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         """A message of the page; what a newer page asks for and this kernel does not know is ignored."""
         action = "do what the page asks for"
         try:
-            if (command := commands.read(content)) is not None:
-                action = command.action
-                self._action(command, buffers)()
-        except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
+            command = commands.read(content)
+            if command is None:
+                return
+            action = command.action
+            if isinstance(command, FetchParcel):
+                self._send_parcel(command.name)
+            elif self._handle is not None:
+                self._handle(command, buffers)
+        except Exception as error:  # Jupyter would write it to a log that nobody reads
+            if self._report_error is None:
+                raise
             self._report_error(error, action)
-
-    def _action(self, command: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: ARG002 - files of a page
-        """What a command does."""
-        return (lambda: self._send_parcel(command.name)) if isinstance(command, FetchParcel) else lambda: None
 
     def _send_parcel(self, name: str) -> None:
         self._request_event.set()
@@ -145,19 +160,16 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
             if tag:
                 self._hand_over(name, tag)
 
-    def _report_error(self, error: Exception, action: str) -> None:  # noqa: ARG002 - whoever has a card says it there
-        """Say why something could not be done; ``action`` continues "Cannot"."""
-        raise error
-
-    def _tell(self, reply: Reply, *buffers: bytes) -> None:
+    def tell(self, reply: Reply, *buffers: bytes) -> None:
+        """Send a reply to the page."""
         self.send(reply.to_dict(), buffers=[*buffers])
 
     def _hand_over(self, name: str, tag: str) -> None:
         value = _compress_part(name) if name.endswith(".js") else getattr(self, name)
         if isinstance(value, bytes):
-            self._tell(Parcel(name, tag), value)
+            self.tell(Parcel(name, tag), value)
         else:
-            self._tell(Parcel(name, tag, value))
+            self.tell(Parcel(name, tag, value))
 
 
 def _digest(value: Any) -> str:

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import traitlets
-
 from rtlab.analyses import panels
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.inspection.tensors import Inspection
@@ -22,76 +20,37 @@ from rtlab.relation.mapping import map_to_places
 from rtlab.study.session import Session
 from rtlab.web.explorer.graph_cache import EnginePicture, is_large
 from rtlab.web.explorer.inspecting import Inspecting
-from rtlab.web.explorer.task_runner import Working
+from rtlab.web.explorer.task_runner import TaskRunner
+from rtlab.web.explorer.widget import ExplorerWidget
 from rtlab.web.page import chrome
 from rtlab.web.page import controls as offer
 from rtlab.web.page.contract import EngineView
 from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import engine_view
 from rtlab.web.page.state import ViewState
-from rtlab.web.page.steps import parse_steps
 from rtlab.web.page.table import describe_failure
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from rtlab.analyses.inspection.tensors import TensorStats
     from rtlab.core.facts import VariantResult
     from rtlab.relation.mapping import Mapping as NodeMapping
 
 
-class Showing(Working):
-    """A study on screen, and one state that every pane reads."""
+class ViewSync:
+    """Keeps what the widget shows in step with a study: one state that every pane reads."""
 
-    source = traitlets.Bytes(b"").tag(delivered=True)
-    engine = traitlets.Bytes(b"").tag(delivered=True)
-    other = traitlets.Bytes(b"").tag(delivered=True)
-    #: What follows the picture where that is large, each a ``Later``; empty where the picture has it all.
-    source_later = traitlets.Bytes(b"").tag(delivered=True)
-    engine_later = traitlets.Bytes(b"").tag(delivered=True)
-    other_later = traitlets.Bytes(b"").tag(delivered=True)
-    inspection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
-    controls = traitlets.Dict().tag(sync=True)
-    choice = traitlets.Dict().tag(sync=True)
-    chips = traitlets.List().tag(sync=True)
-    view = traitlets.Dict().tag(sync=True)
-    status = traitlets.List().tag(sync=True)
-    #: What the study runs on, a ``DataState``.
-    data = traitlets.Dict().tag(sync=True)
-    notice = traitlets.Unicode("").tag(sync=True)
-    #: In pixels; 0 is what the window has room for.
-    height = traitlets.Int(0).tag(sync=True)
-    #: The presentation, a list of ``Step``, as the page recorded it: plain dicts, to keep in a cell and to set again.
-    steps = traitlets.List().tag(sync=True)
-    charts = traitlets.Dict().tag(delivered=True)
-    #: What the words of the field mean, as ``glossary.glossary_terms`` lists them.
-    terms = traitlets.List().tag(delivered=True)
-    #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
-    engine_answer = traitlets.Bytes(b"").tag(delivered=True)
-    build_answer = traitlets.Bytes(b"").tag(delivered=True)
-    calibration_answer = traitlets.Bytes(b"").tag(delivered=True)
-    findings_answer = traitlets.Bytes(b"").tag(delivered=True)
-
-    def __init__(self, script: str, study: Session, *, baseline: str, **traits: Any) -> None:
-        self.study = study
-        self._pictures: dict[str, EnginePicture] = {}
-        self._baseline = baseline
+    def __init__(self, widget: ExplorerWidget, tasks: TaskRunner, study: Session, baseline: str) -> None:
+        self.widget, self.tasks, self.study, self.baseline = widget, tasks, study, baseline
+        self.pictures: dict[str, EnginePicture] = {}
         self._view_variants = {"variant": "", "baseline": "", "compared": ""}
-        self._inspecting = Inspecting(self._inspect, self._publish)
+        self.inspecting = Inspecting(self._inspect, self._publish)
         self._calibration_key: tuple[object, ...] = ()
-        super().__init__(script, self._refresh, **traits)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.study.model.name}: {len(self.study.state.results)} variants>"
-
-    @traitlets.validate("steps")  # type: ignore[untyped-decorator]
-    def _validate_steps(self, proposal: Any) -> list[Any]:
-        return list(parse_steps(proposal["value"]))
+        tasks.on_change = self.refresh
 
     @property
     def state(self) -> ViewState:
         """What the panes show now."""
-        return ViewState.from_payload(self.view)
+        return ViewState.from_payload(self.widget.view)
 
     def select(self, *nodes: str) -> None:
         """Select nodes by id in every pane.
@@ -99,16 +58,15 @@ class Showing(Working):
         Raises:
             ModelError: there is no such node.
         """
-        with self._view_lock:
+        with self.widget.lock:
             state = self.state
             mappings = (self._mapping(state.variant), self._mapping(state.compared))
-            self._put(state.select(self.study.model.chosen(nodes), *mappings))
+            self.put(state.select(self.study.model.chosen(nodes), *mappings))
 
-    def arrange(self, **changes: object) -> Self:
-        """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
-        with self._view_lock:
-            self._put(self.state.arrange(**changes))
-        return self
+    def arrange(self, **changes: object) -> None:
+        """Group, colour and place, as the menus of the panes do."""
+        with self.widget.lock:
+            self.put(self.state.arrange(**changes))
 
     def show(self, name: str) -> None:
         """Show a variant that is built.
@@ -117,8 +75,8 @@ class Showing(Working):
             VariantError: it is not built; or the error of its failed build.
         """
         result = self.study[name].facts
-        with self._view_lock:
-            self._show_details(self._picture(result))
+        with self.widget.lock:
+            self.show_details(self.show_picture(result))
 
     def compare(self, name: str | None) -> None:
         """Show the engine of a second variant in a third pane; None takes that pane away.
@@ -127,89 +85,92 @@ class Showing(Working):
             VariantError: it is not built; or the error of its failed build.
         """
         result = self.study[name].facts if name else None
-        with self._view_lock:
+        with self.widget.lock:
             picture = self._view(result) if result else None
-            self.other = picture.picture if picture else b""
-            self._put(self.state.compare(name or "", picture.mapping if picture else None))
-            self.other_later = picture.deferred_details if picture else b""
+            self.widget.other = picture.picture if picture else b""
+            self.put(self.state.compare(name or "", picture.mapping if picture else None))
+            self.widget.other_later = picture.deferred_details if picture else b""
 
     def inspect(self, node: str) -> None:
-        """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
+        """Find out the distribution of a node's weights and outputs, on a thread.
 
         Raises:
             ModelError: there is no such node.
         """
         (place, *_) = self.study.model.chosen([node]) or [node]
-        self._inspecting.ask(place)
+        self.inspecting.ask(place)
 
     def changed(self) -> None:
         """Show what the study has now, such as a variant that a cell or another Explorer built; the study calls it."""
-        if self._busy and threading.current_thread() is not self._thread:
+        if self.tasks.busy and threading.current_thread() is not self.tasks.thread:
             # What this view does itself ends with the same.
             return
         try:
-            if self._busy:
+            if self.tasks.busy:
                 self._show_stage()
                 return
-            self._sync_with_study()
+            self.sync()
         except Exception as error:  # noqa: BLE001 - what called the study must not fail for a view
-            self.failure = dict(describe_failure(error, "show what the study has now"))
-        self.stamp += 1
+            self.widget.failure = dict(describe_failure(error, "show what the study has now"))
+        self.widget.stamp += 1
 
-    def _picture(self, result: VariantResult) -> EnginePicture:
-        with self._view_lock:
+    def show_picture(self, result: VariantResult) -> EnginePicture:
+        """Show an engine, and give what follows its picture."""
+        with self.widget.lock:
             picture = self._view(result)
             if picture.view["graph"]["later"]:
                 # What was told of the engine before must not stand beside this one until its own is worked out.
-                self.engine_answer = self.build_answer = self.findings_answer = b""
-            self.engine = picture.picture
+                self.widget.engine_answer = self.widget.build_answer = self.widget.findings_answer = b""
+            self.widget.engine = picture.picture
             state = self.state
-            self._put(state.show(result.name, picture.mapping, self._mapping(state.compared)))
+            self.put(state.show(result.name, picture.mapping, self._mapping(state.compared)))
             return picture
 
-    def _show_details(self, picture: EnginePicture) -> None:
-        with self._view_lock:
-            self._send_answers(picture.answers)
-            self.engine_later = picture.deferred_details
-            self.charts = picture.charts
+    def show_details(self, picture: EnginePicture) -> None:
+        """Show what follows the picture of an engine: answers, numbers and charts."""
+        with self.widget.lock:
+            self.send_answers(picture.answers)
+            self.widget.engine_later = picture.deferred_details
+            self.widget.charts = picture.charts
             # What was read from files is no choice that could be built here.
             if not picture.result.recorded:
-                self.choice = offer.build_choice(self.study.model, picture.result.variant)
-            self._refresh()
+                self.widget.choice = offer.build_choice(self.study.model, picture.result.variant)
+            self.refresh()
 
     def _show_stage(self) -> None:
         """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""
-        name = self._building
-        with self._view_lock:
-            result, picture = self.study.state.results.get(name), self._pictures.get(name)
+        name = self.tasks.building
+        with self.widget.lock:
+            result, picture = self.study.state.results.get(name), self.pictures.get(name)
             if result is None:
                 return
             if picture is None or picture.result.engine is not result.engine:
-                self._show_details(self._picture(result))
+                self.show_details(self.show_picture(result))
                 if self.state.compared == name:
                     self.compare(name)
             else:
                 self._update_picture(picture, result)
-            self._tell_calibration()
-            self.stamp += 1
+            self.send_calibration()
+            self.widget.stamp += 1
 
     def _update_picture(self, old_picture: EnginePicture, result: VariantResult) -> None:
         """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
         name = result.name
-        self._pictures[name] = picture = EnginePicture(result, self.study.state, old_picture.view, b"")
+        self.pictures[name] = picture = EnginePicture(result, self.study.state, old_picture.view, b"")
         if self.state.variant == name:
-            self._send_answers(picture.answers)
-            self.engine_later, self.charts = picture.numbers, picture.charts
+            self.send_answers(picture.answers)
+            self.widget.engine_later, self.widget.charts = picture.numbers, picture.charts
         if self.state.compared == name:
-            self.other_later = picture.numbers
-        self._refresh()
+            self.widget.other_later = picture.numbers
+        self.refresh()
 
-    def _sync_with_study(self) -> None:
-        with self._view_lock:
+    def sync(self) -> None:
+        """Show what the study has now in place of what it had."""
+        with self.widget.lock:
             study = self.study.state
-            old = [n for n, picture in self._pictures.items() if study.results.get(n) is not picture.result]
+            old = [n for n, picture in self.pictures.items() if study.results.get(n) is not picture.result]
             for name in old:
-                del self._pictures[name]
+                del self.pictures[name]
             visible_variant = self.state.variant
             next_variant = (
                 visible_variant
@@ -217,30 +178,31 @@ class Showing(Working):
                 else next((n for n in study.variants if n in study.results), "")
             )
             if next_variant and (next_variant != visible_variant or next_variant in old):
-                self._show_details(self._picture(study.results[next_variant]))
+                self.show_details(self.show_picture(study.results[next_variant]))
             elif visible_variant and not next_variant:
                 self._clear()
             # What a cell observed is of no variant; to work out its thresholds may take a second.
             if _calibration_state(study) != self._calibration_key:
-                self._tell_calibration()
-            self._refresh()
+                self.send_calibration()
+            self.refresh()
 
     def _clear(self) -> None:
-        self.engine = self.engine_later = b""
-        self._send_answers(panels.encode_payloads(PanelContext(self.study.state)))
-        self._put(dataclasses.replace(self.state, variant="", layers=()))
+        self.widget.engine = self.widget.engine_later = b""
+        self.send_answers(panels.encode_payloads(PanelContext(self.study.state)))
+        self.put(dataclasses.replace(self.state, variant="", layers=()))
 
-    def _send_answers(self, answers: Mapping[str, bytes]) -> None:
+    def send_answers(self, answers: Mapping[str, bytes]) -> None:
         """Send what the page draws with code of its own, by the question's name."""
         for name, packed in answers.items():
-            setattr(self, f"{name}_answer", packed)
+            setattr(self.widget, f"{name}_answer", packed)
 
-    def _tell_calibration(self) -> None:
+    def send_calibration(self) -> None:
+        """Send what all variants share of the calibration."""
         study = self.study.state
         self._calibration_key = _calibration_state(study)
-        self._send_answers(panels.encode_payloads(PanelContext(study), shared=True))
+        self.send_answers(panels.encode_payloads(PanelContext(study), shared=True))
 
-    def _is_recorded(self, name: str) -> bool:
+    def is_recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""
         result = self.study.state.results.get(name)
         return result is not None and result.recorded
@@ -251,14 +213,14 @@ class Showing(Working):
 
     def _view(self, result: VariantResult) -> EnginePicture:
         """What is shown of a built variant, made once."""
-        with self._view_lock:
-            picture = self._pictures.get(result.name)
+        with self.widget.lock:
+            picture = self.pictures.get(result.name)
             if picture is None or picture.result is not result or not picture.picture:
                 study = self.study.state
                 sensitivity = pick_ranking(study, result.name)
                 view = engine_view(result, study.model, sensitivity, defer_details=is_large(result))
                 picture = EnginePicture(result, study, view, encode(view, EngineView))
-                self._pictures[result.name] = picture
+                self.pictures[result.name] = picture
             return picture
 
     def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
@@ -279,57 +241,63 @@ class Showing(Working):
         )
 
     def _publish(self, inspection: Inspection) -> None:
-        self.inspection = to_builtins(inspection)
+        self.widget.inspection = to_builtins(inspection)
 
-    def _inspect_from_page(self, place: str) -> None:
+    def inspect_from_page(self, place: str) -> None:
         """What the browser asks about may be a pill, or gone with the model of a moment ago."""
         if place in self.study.model.places:
-            self._inspecting.ask(place)
+            self.inspecting.ask(place)
         else:
-            self.inspection = to_builtins(
+            self.widget.inspection = to_builtins(
                 Inspection(place, (), "Only nodes have weights and outputs to look at.")
             )
 
-    def _refresh(self, building: str = "") -> None:
-        with self._view_lock:
+    def refresh(self, building: str = "") -> None:
+        """Show the variants, the controls and what is said of the study; ``building`` is the variant that is built."""
+        with self.widget.lock:
             study, state = self.study.state, self.state
-            if state.compared and state.compared not in study.results and state.compared != self._building:
+            if (
+                state.compared
+                and state.compared not in study.results
+                and state.compared != self.tasks.building
+            ):
                 self.compare(None)
                 state = self.state
-            baseline = self._baseline or chrome.pick_baseline(study)
+            baseline = self.baseline or chrome.pick_baseline(study)
             if state.baseline != baseline:
-                self._put(dataclasses.replace(state, baseline=baseline))
-            for name in {state.variant, state.compared} & set(self._pictures):
-                picture = self._pictures[name]
+                self.put(dataclasses.replace(state, baseline=baseline))
+            for name in {state.variant, state.compared} & set(self.pictures):
+                picture = self.pictures[name]
                 if picture.result is study.results.get(name) and picture.sensitivity is not pick_ranking(
                     study, name
                 ):
                     self._update_picture(picture, picture.result)
-            self.chips = [
+            self.widget.chips = [
                 to_builtins(c) for c in chrome.build_chips(study, baseline=baseline, building=building)
             ]
-            self.controls = dict(offer.build_controls(study.model, self.choice))
-            self.status = [dict(s) for s in chrome.list_status(study, state.variant)]
-            self.data = dict(chrome.describe_data(study))
-            self.notice = offer.describe_builder(self.study.model)
+            self.widget.controls = dict(offer.build_controls(study.model, self.widget.choice))
+            self.widget.status = [dict(s) for s in chrome.list_status(study, state.variant)]
+            self.widget.data = dict(chrome.describe_data(study))
+            self.widget.notice = offer.notice(self.study.model)
 
-    def _put(self, state: ViewState) -> None:
+    def put(self, state: ViewState) -> None:
+        """Show another state in all panes."""
         self._view_variants = {
             "variant": state.variant,
             "baseline": state.baseline,
             "compared": state.compared,
         }
-        self.view = state.payload()
+        self.widget.view = state.payload()
 
-    def _on_view(self, _change: Any) -> None:
+    def check_view(self, _change: Any) -> None:
         """The browser sends the whole view; the variants in it may be those of a moment ago."""
-        if any(self.view.get(key) != value for key, value in self._view_variants.items()):
-            current_state = ViewState.from_payload({**self.view, **self._view_variants})
-            if self.view.get("compared") != current_state.compared:
+        if any(self.widget.view.get(key) != value for key, value in self._view_variants.items()):
+            current_state = ViewState.from_payload({**self.widget.view, **self._view_variants})
+            if self.widget.view.get("compared") != current_state.compared:
                 current_state = current_state.compare(
                     current_state.compared, self._mapping(current_state.compared)
                 )
-            self.view = current_state.payload()
+            self.widget.view = current_state.payload()
 
 
 def _calibration_state(study: StudyState) -> tuple[object, ...]:

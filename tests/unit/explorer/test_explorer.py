@@ -21,6 +21,7 @@ from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError,
 from rtlab.study.recorded import adopt
 from rtlab.testing import tiny_model
 from rtlab.web.explorer.explorer import Explorer
+from rtlab.web.explorer.view_sync import ViewSync
 from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import add_details, engine_view, source_graph
 from visitor import loaded
@@ -100,9 +101,9 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     assert "stem/Conv" in {r for v in seen["values"] for r in v["readers"]}
     assert [str(c) for c in CALIBRATORS] == [t["calibrator"] for t in seen["values"][0]["thresholds"]]
     # What was built before comes back at once, which means without a thread.
-    first = shown._thread
+    first = shown._tasks.thread
     shown.run(precision="fp32", calibrator="", target="cpu")
-    assert ("fp32", first) == (shown.state.variant, shown._thread)
+    assert ("fp32", first) == (shown.state.variant, shown._tasks.thread)
 
 
 def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
@@ -171,7 +172,7 @@ def test_the_log_of_a_build_is_told_with_its_variant(shown) -> None:
 def test_a_notice_stands_in_where_no_compiler_is_installed(shown, monkeypatch) -> None:
     only = {"onnxruntime": backends.get("onnxruntime")}
     monkeypatch.setattr(backends, "registry", lambda: only)
-    shown._refresh()
+    shown._view_sync.refresh()
     assert "ONNX Runtime" in shown.notice
     assert ["cpu"] == [o["id"] for o in shown.controls["targets"]]
 
@@ -180,7 +181,7 @@ def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
     error = RtlabError("planted", details="vendor words")
     shown.study.add("bad", precision="fp16", target="cpu")
     shown.study._holder.update(lambda state: state.with_entries(failures={"bad": error}))
-    shown._refresh()
+    shown._view_sync.refresh()
     ask(shown, commands.ShowVariant("bad"))
     assert ("planted", "vendor words") == (shown.failure["message"], shown.failure["details"])
 
@@ -210,13 +211,13 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     ("asked", "where"),
     [
         (commands.RemoveVariant("fp32"), "api.Study.remove"),
-        (commands.CompareVariant("fp32"), "web.explorer.view_sync.Showing._view"),
+        (commands.CompareVariant("fp32"), "web.explorer.view_sync.ViewSync._view"),
         (commands.OpenNetron(""), "web.explorer.netron.serve"),
         (commands.ExtractNodes(["stem/Conv"]), "core.model.Model.extract"),
         (commands.BuildAgain("fp32"), "api.Study.run"),
         (commands.MeasureMore("fp32"), "api.Study.measure"),
         (commands.OpenNamed("digits_inception"), "samples.load"),
-        (commands.ReadDropped(["a.json"]), "web.explorer.open_commands.Opening._read"),
+        (commands.ReadDropped(["a.json"]), "web.explorer.open_commands.OpenCommands.read"),
         (commands.StartWork("treat", "fp32", {"cause": ""}), "study.calibration.StudyCalibration.transform"),
         (commands.FetchPlotly(), "web.page.charts.plotly_script"),
     ],
@@ -306,7 +307,7 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
 
 def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> None:
     ask(shown, commands.InspectNode("stem/Conv"))
-    shown._inspecting.wait(60)
+    shown._view_sync.inspecting.wait(60)
     found = shown.inspection
     assert ("stem/Conv", "") == (found["node"], found["note"])
     weight, activation = found["tensors"]
@@ -321,7 +322,7 @@ def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
     assert "Only nodes" in shown.inspection["note"]
     shown.study._holder.update(lambda state: dataclasses.replace(state, data=CalibrationData({})))
     ask(shown, commands.InspectNode("head/Gemm"))
-    shown._inspecting.wait(60)
+    shown._view_sync.inspecting.wait(60)
     assert ["fc_w", "fc_b"] == [t["name"] for t in shown.inspection["tensors"]]
     assert shown.inspection["note"]
 
@@ -347,7 +348,7 @@ def test_a_failure_like_the_one_on_screen_is_told_again(shown) -> None:
 def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) -> None:
     ask(shown, commands.InspectNode("head/Gemm"))
     finish(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
-    shown._inspecting.wait(60)
+    shown._view_sync.inspecting.wait(60)
     assert shown.inspection is None
     assert "dropped" == shown.study.model.name == shown.choice["model"]
     assert decode(shown.engine)["pairs"]
@@ -450,11 +451,11 @@ def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
     engines.write(tmp_path, 1_200)
     study = read(layers=tmp_path / "layers.json", model=engines.model(tmp_path))
 
-    class Broken(Explorer):
-        def _view(self, result):
-            raise RunError("Cannot draw it.")
+    def broken(self, result):
+        raise RunError("Cannot draw it.")
 
-    explorer = Broken(study).wait()
+    monkeypatch.setattr(ViewSync, "_view", broken)
+    explorer = Explorer(study).wait()
     assert "Cannot draw it." == explorer.failure["message"]
     assert "" == explorer.view["variant"]
     # The model's boxes can be looked at all the same.
@@ -512,7 +513,7 @@ def test_a_view_that_fails_stops_no_study(shown, monkeypatch) -> None:
     def broken(building: str = "") -> None:
         raise RunError("Cannot draw it.")
 
-    monkeypatch.setattr(shown, "_refresh", broken)
+    monkeypatch.setattr(shown._view_sync, "refresh", broken)
     study.add("fp16", target="cpu", backend="onnxruntime")
     assert "fp16" in study.run()
     assert "Cannot draw it." == shown.failure["message"]

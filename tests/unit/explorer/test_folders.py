@@ -41,8 +41,8 @@ def test_a_page_opens_files_of_named_folders_alone(places, files, path, opens, m
         files = files.format(places) if isinstance(files, str) else [f.format(places) for f in files]
     explorer = Study(load(places / "models" / "net.onnx")).explore(files=files)
     loaded = []
-    monkeypatch.setattr(explorer, "load", loaded.append)
-    monkeypatch.setattr(explorer, "use", loaded.append)
+    monkeypatch.setattr(explorer._opens, "load", loaded.append)
+    monkeypatch.setattr(explorer._opens, "use", loaded.append)
     explorer._receive(explorer, commands.OpenNamed(path.format(places)).to_dict(), [])
     explorer.wait(20)
     assert bool(loaded) is opens

@@ -16,9 +16,9 @@ from rtlab.documents import commands
 from rtlab.errors import VariantError
 from rtlab.testing import tiny_model
 from rtlab.web.explorer import open_commands, transport
-from rtlab.web.explorer.build_commands import Choosing
+from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.graph import LinkedGraphs
-from rtlab.web.explorer.open_commands import Opening
+from rtlab.web.explorer.open_commands import OpenCommands
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_diagnosis_that_is_known_is_not_made_again_where_it_need_not(
     study = SimpleNamespace(
         state=state, accuracy=SimpleNamespace(diagnose=lambda name, progress: calls.append(name))
     )
-    Choosing._diagnose(SimpleNamespace(study=study), {"unless": unless}, "a", Silent())  # type: ignore[arg-type]
+    BuildCommands._diagnose(SimpleNamespace(study=study), {"unless": unless}, "a", Silent())  # type: ignore[arg-type]
     assert ["a"] * asked == calls
 
 
@@ -123,9 +123,9 @@ def test_files_that_were_dropped_keep_what_a_name_may_have(monkeypatch) -> None:
         assert not lasting
         read.extend((p.name, p.read_bytes()) for p in paths)
 
-    taker: Any = SimpleNamespace(_read=take, _work=lambda work, _: work(Silent()))
+    taker: Any = SimpleNamespace(read=take, tasks=SimpleNamespace(start=lambda work, _: work(Silent())))
     command = commands.ReadDropped(names=names)
-    Opening._read_dropped_files(taker, command, [bytes([i]) for i in range(5)])
+    OpenCommands.read_dropped_files(taker, command, [bytes([i]) for i in range(5)])
     assert [
         ("a.json", b"\0"),
         ("a.json", b"\1"),
@@ -134,4 +134,4 @@ def test_files_that_were_dropped_keep_what_a_name_may_have(monkeypatch) -> None:
         ("file", b"\4"),
     ] == read
     with pytest.raises(rtlab.errors.ReadError, match="4 of 5"):
-        Opening._read_dropped_files(taker, command, [b""] * 4)
+        OpenCommands.read_dropped_files(taker, command, [b""] * 4)

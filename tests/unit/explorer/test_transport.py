@@ -15,7 +15,7 @@ from rtlab.documents.payload import decode
 from rtlab.testing import tiny_model
 from rtlab.web.explorer import transport
 from rtlab.web.explorer.inspecting import Inspecting
-from rtlab.web.explorer.transport import Delivering
+from rtlab.web.explorer.transport import DeliveredWidget
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -82,7 +82,7 @@ def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None
 def test_a_page_can_work_before_the_cell_has_ended(study, monkeypatch) -> None:
     """It listens from when the widget is made: it loads the script and lays out the model while the kernel goes on."""
     sent = []
-    monkeypatch.setattr(Delivering, "send", lambda self, content, buffers=None: sent.append(content))
+    monkeypatch.setattr(DeliveredWidget, "send", lambda self, content, buffers=None: sent.append(content))
     monkeypatch.setattr(transport, "_sent", set())
     widget = study.explore()
     names = [content["name"] for content in sent]

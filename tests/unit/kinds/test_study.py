@@ -26,7 +26,9 @@ from rtlab.errors import CalibrationError, RtlabError, VariantError
 from rtlab.study import measuring
 from rtlab.study.progress_bar import ProgressBar
 from rtlab.testing import tiny_model
+from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.explorer import Explorer
+from rtlab.web.explorer.task_runner import TaskRunner
 
 GIB = 1 << 30
 markdown, whole = (importlib.import_module(f"rtlab.web.report.{n}") for n in ("markdown", "whole"))
@@ -190,8 +192,8 @@ def shown(monkeypatch: Any) -> Explorer:
     study.state = mock.Mock(
         variants={"int8": "known"}, diagnoses={}, verdicts={}, fusion_explanations={}, bisections={}
     )
-    monkeypatch.setattr(Explorer, "_work", lambda self, work, _: work("P"))
-    made.study = study
+    monkeypatch.setattr(TaskRunner, "start", lambda self, work, *_: work("P"))
+    made._view_sync.study = study
     return made
 
 
@@ -221,28 +223,29 @@ def test_a_button_asks_the_study_for_its_work(shown: Explorer, work: Any, values
     shown.study.accuracy.repair.return_value = mock.Mock(changes=())
     state = shown.study.state
     state.verdicts, state.fusion_explanations = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
-    shown._start_panel_work(StartWork(work, "int8", values))
+    shown._builds.start_panel_work(StartWork(work, "int8", values))
     assert shown.study.mock_calls == ([] if call is None else [call])
 
 
 def test_what_is_known_is_not_looked_for_again_and_what_is_not_is_refused(shown: Explorer) -> None:
     shown.study.state.diagnoses = {"int8": None}
-    shown._start_panel_work(StartWork("diagnose", "int8", {"unless": "known"}))
+    shown._builds.start_panel_work(StartWork("diagnose", "int8", {"unless": "known"}))
     shown.study.accuracy.diagnose.assert_not_called()
-    with pytest.raises(VariantError):
-        shown._start_panel_work(StartWork("sweep", "none", {}))
+    for wrong in (StartWork("bugreport", "int8", {"from": "fp32"}), StartWork("sweep", "none", {})):
+        with pytest.raises(VariantError):
+            shown._builds.start_panel_work(wrong)
 
 
 def test_a_repair_shows_the_variant_that_it_leads_to(shown: Explorer, monkeypatch: Any) -> None:
     derived = mock.Mock()
-    monkeypatch.setattr(Explorer, "_build_variants", derived)
+    monkeypatch.setattr(BuildCommands, "_build_variants", derived)
     shown.study.accuracy.repair.return_value = mock.Mock(changes=("one",), repaired="int8 repaired")
     shown.study.calibration.transform.return_value = "treated"
     shown.study.fusion.suggest_edit.return_value = "remedied"
     shown.study.vary.return_value = ("a", "b")
     for work, values in (("repair", {}), ("treat", {"cause": "c"}), ("remedy", {"rewrites": "x\ny"}),
                          ("rebuild", {"tf32": "on"}), ("rebuild", {"what": "compilers"})):  # fmt: skip
-        shown._start_panel_work(StartWork(work, "int8", values))
+        shown._builds.start_panel_work(StartWork(work, "int8", values))
     assert [(c.args[0], c.kwargs) for c in derived.call_args_list] == [
         (["int8 repaired"], {"compare": True}), (["treated"], {"compare": True}), (["remedied"], {"compare": True}),
         (("a", "b"), {"compare": False, "refusals": False}), (("a", "b"), {"compare": False, "refusals": True}),
@@ -256,7 +259,7 @@ def test_samples_come_in_one_file_and_with_a_model(tmp_path: Path) -> None:
     for name in ("a.npz", "b.npz"):
         np.savez(tmp_path / name, x=np.zeros(3))
     with pytest.raises(CalibrationError, match=r"b\.npz"):
-        explorer._read([tmp_path / "a.npz", tmp_path / "b.npz"], None, {}, mock.Mock())
+        explorer._opens.read([tmp_path / "a.npz", tmp_path / "b.npz"], None, {}, mock.Mock())
 
 
 def test_a_bar_is_as_long_as_the_part_that_is_done() -> None:

@@ -43,7 +43,7 @@ export function KernelBanner({ reach, rest = "", lost = "", asks = false }: Prop
         <span class="rt-quiet">
           {LOOK}
           {rest}.{off && " A report needs no kernel: "}
-          {off && <code>study.to_html("report.html")</code>}
+          {off && <code>study.report("report.html")</code>}
         </span>
       </p>
     </div>

@@ -145,7 +145,7 @@ export function StepList({ explorer }: Props) {
       {!steps.length && (
         <p class="rt-quiet">
           The arrow keys play the steps while you present;{" "}
-          <code>study.to_html(path, steps=explorer.steps)</code> adds them to a report.
+          <code>study.report(path, steps=explorer.steps)</code> adds them to a report.
         </p>
       )}
       <ol>

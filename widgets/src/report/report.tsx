@@ -30,6 +30,6 @@ export function open(parts: Parts): void {
     console.error(error);
     place.appendChild(document.createElement("p")).textContent =
       "This report cannot be shown: the file is damaged, or only a part of it was copied. Copy it again, or write " +
-      "it anew with study.to_html.";
+      "it anew with study.report.";
   });
 }

@@ -107,7 +107,7 @@ def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
     assert (0.2, 3) == (again.timing.shown, again.timing.runs)
     assert ("a card", "unknown", None) == (again.engine.device, str(again.engine.target), again.engine.built)
     other = dataclasses.replace(facts, measured=dataclasses.replace(facts.engine))
-    monkeypatch.setattr(rtlab.Study, "facts_of", lambda *_: other)
+    monkeypatch.setattr(type(study._holder), "result", lambda *_: other)
     assert build.read(study.save_build("engine", tmp_path / "other.json")).profile is None
 
 
