@@ -278,7 +278,7 @@ class ViewSync:
             self.widget.controls = dict(offer.build_controls(study.model, self.widget.choice))
             self.widget.status = [dict(s) for s in chrome.list_status(study, state.variant)]
             self.widget.data = dict(chrome.describe_data(study))
-            self.widget.notice = offer.notice(self.study.model)
+            self.widget.notice = offer.describe_builder(self.study.model)
 
     def put(self, state: ViewState) -> None:
         """Show another state in all panes."""
