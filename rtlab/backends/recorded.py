@@ -20,8 +20,8 @@ import msgspec
 
 from rtlab.backends.files import build
 from rtlab.core.engine import Engine
+from rtlab.core.files import find_package_data
 from rtlab.core.model import Model
-from rtlab.core.package_data import find_package_data
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Precision
 from rtlab.errors import BuildError, ReadError

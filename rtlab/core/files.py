@@ -156,3 +156,9 @@ def _replace(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary_path.unlink()
+
+
+def find_package_data(name: str) -> Path | None:
+    """A folder that rtlab brings along, such as ``sample_models``; None where it is not installed."""
+    package = Path(__file__).parents[1]
+    return next((f for f in (package / "_share" / name, package.parent / name) if f.is_dir()), None)

@@ -229,9 +229,7 @@ class Feed:
         # What is kept travels to another process, and no more.
         while self._is_cached(len(self._cache)):
             pass
-        state = {
-            name: getattr(self, name) for name in ("synthetic", "_cache", "_sizes", "samples_read", "total")
-        }
+        state = {name: getattr(self, name) for name in ("synthetic", "_cache", "_sizes", "total")}
         return _restore, (self.name, state)
 
     def _is_cached(self, position: int) -> bool:
@@ -286,7 +284,7 @@ class Feed:
 
 def _restore(name: str, state: Mapping[str, Any]) -> Feed:
     feed = Feed(iter(()), name)
-    vars(feed).update(state, _past=True)
+    vars(feed).update(state, _past=True, samples_read=sum(state["_sizes"]))
     return feed
 
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.data import CalibrationData
+from rtlab.core.files import find_package_data
 from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
-from rtlab.core.package_data import find_package_data
 from rtlab.core.phrases import quote_names
 from rtlab.core.task import Task
 from rtlab.errors import ModelError

@@ -23,9 +23,16 @@ from rtlab.core.protocols import ROLES, Availability, Backend, BuildRequest, Cap
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError, Unavailable, VariantError
-from rtlab.testing.assertions import assert_that, catch_error, check_message, describe_error, digest
+from rtlab.testing.assertions import (
+    assert_that,
+    catch_error,
+    check_engine,
+    check_message,
+    check_profile,
+    describe_error,
+    digest,
+)
 from rtlab.testing.explaining import make_unknown_op_model, rule_checks
-from rtlab.testing.facts import check_engine, check_profile
 from rtlab.testing.fakes import tiny_model
 from rtlab.testing.networks import compute_reference, product
 
