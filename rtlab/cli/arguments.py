@@ -8,7 +8,7 @@ from typing import Any
 
 from rtlab.cli import checking, reporting
 from rtlab.cli.budget import Seconds
-from rtlab.core.stage import BUDGET_S
+from rtlab.core.budget import BUDGET_S
 from rtlab.core.variant import Method
 
 #: Files of an engine and what writes them.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Evaluator, Opener, Runner
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RunError
+from rtlab.experiments.running import difference, open_engine
 from rtlab.relation.coverage import coverage
 from rtlab.relation.relate import relate
 
@@ -278,11 +278,8 @@ def _compute_outputs(
     reference: Reference, model: Model, batch: Mapping[str, NDArray[Any]], names: tuple[str, ...]
 ) -> Mapping[str, NDArray[Any]]:
     runner = reference()
-    engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
-    try:
+    with open_engine(runner, model) as engine:
         return runner.outputs(engine, batch, names)
-    finally:
-        runner.release(engine)
 
 
 def _compare(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> str:
@@ -292,10 +289,7 @@ def _compare(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[
         got = np.asarray(actual[name])
         if got.shape != plain.shape:
             raise Failed(f'"{name}" has shape {got.shape}, and {plain.shape} was expected')
-        scale = float(np.abs(plain).max(initial=0)) or 1.0
-        error = float(np.abs(got.astype(np.float64) - plain.astype(np.float64)).max(initial=0)) / scale
-        # What is no number stays the worst, whatever comes after it.
-        if not (error <= worst or math.isnan(worst)):
+        if (error := difference(got, plain)) > worst:
             worst, where = error, name
     message = f"largest relative error {worst:.1e}" + (f' at "{where}"' if where else "")
     if not worst <= _TOLERANCE:

@@ -10,10 +10,11 @@ from typing import TypeVar
 from rtlab import backends
 from rtlab.analyses.bisection import Bisection
 from rtlab.backends.capabilities import require_capability
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.protocols import Builder, Progress
 from rtlab.errors import BackendError, Unavailable, VariantError, boundary
 from rtlab.experiments.bisecting import BisectionSearch, BisectionSide
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.why import get_builder
 from rtlab.study.progress import report_progress
 from rtlab.study.runs import Runs
@@ -59,7 +60,7 @@ class Bisections(Runs[R]):
                 one, two = (
                     dataclasses.replace(s, title=n, on=s.title) for s, n in ((one, first), (two, second))
                 )
-            rig: SearchContext[object] = SearchContext(None, reporter, SearchBudget(seconds, builds))
+            rig: WorkContext[object] = WorkContext(None, reporter, Budget(seconds, builds))
             try:
                 return run_experiment(
                     BisectionSearch(one, two), rig, functools.partial(self._keep_bisection, first, second)

@@ -19,14 +19,13 @@ from rtlab.analyses.check.row import CheckLimits, CheckName
 from rtlab.analyses.findings.analysis import add_comparative_findings
 from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.core import files
+from rtlab.core.budget import BUDGET_S, WorkContext, parse_budget
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.inputs import read_input
 from rtlab.core.protocols import Progress
-from rtlab.core.stage import BUDGET_S, parse_budget
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, ReadError, boundary
-from rtlab.experiments.experiment import SearchContext
-from rtlab.experiments.repairing import predict
+from rtlab.experiments.running import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import existing_qdq
 from rtlab.study.progress import report_progress
@@ -115,7 +114,7 @@ class Checks(Runs[R]):
         plain_model, runner = existing_qdq.separate_existing_qdq(self.model, self.model)[0], get_evaluator()
         output_names = tuple(task.wanted(plain_model))
         data = task.data.take(max(SCORED, fixed_batch(plain_model)))
-        size, rig = batch_size(plain_model, output_names, data, runner), SearchContext(runner, progress)
+        size, rig = batch_size(plain_model, output_names, data, runner), WorkContext(runner, progress)
         outputs = predict(plain_model, data, output_names, size, runner=runner, context=rig)
         with contextlib.suppress(CalibrationError):
             return Score.of(task, outputs, str(runner.source))

@@ -17,21 +17,21 @@ from rtlab.analyses.diagnosis.remedies import propose_cure
 from rtlab.analyses.diagnosis.undefined import find_undefined
 from rtlab.analyses.repair import AccuracyRepair
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import BUDGET_S, Budget, WorkContext
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, Progress
 from rtlab.core.quantizer import Quantizer, parse_quantizer
-from rtlab.core.stage import BUDGET_S
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary
 from rtlab.experiments.channels import ChannelSearch
 from rtlab.experiments.diagnosing import DiagnosisSearch
-from rtlab.experiments.experiment import SearchBudget, SearchContext
 from rtlab.experiments.observation import channel_axis
-from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools, predict
+from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools
+from rtlab.experiments.running import predict
 from rtlab.experiments.why import get_builder
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.study.job import prepare_model
@@ -110,7 +110,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             def keep(diagnosis: AccuracyDiagnosis) -> None:
                 self._update_state(lambda state: state.with_diagnosis(variant, diagnosis))
 
-            return self._search(experiment, SearchContext(get_evaluator(), reporter), keep)
+            return self._search(experiment, WorkContext(get_evaluator(), reporter), keep)
 
     @boundary("measure the channels")
     def channels(self, variant: str, value: str, *, progress: Progress | None = None) -> ChannelErrors:
@@ -159,7 +159,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             def keep(channel_errors: ChannelErrors) -> None:
                 self._update_state(lambda state: state.with_channel_errors(variant, channel_errors))
 
-            return self._search(search, SearchContext(get_evaluator(), reporter), keep)
+            return self._search(search, WorkContext(get_evaluator(), reporter), keep)
 
     def _find_sensitive_quantizers(
         self, variant: str, model: Model, places: int, progress: Progress
@@ -285,7 +285,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             tool = RepairTools(
                 prepare, get_evaluator(), self._compiler(facts), executor, _predict_outputs, parts
             )
-            repair = self._search(experiment, SearchContext(tool, reporter, SearchBudget(budget_s)), keep)
+            repair = self._search(experiment, WorkContext(tool, reporter, Budget(budget_s)), keep)
         if repair.changes:
             name = as_ or repair.repaired
             self.add(name, **repair.choice)

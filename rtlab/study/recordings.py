@@ -10,10 +10,10 @@ from rtlab import backends
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import opener_for
 from rtlab.core.arrays import Batch
+from rtlab.core.budget import BUDGET_S, Budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Backend, Progress
-from rtlab.core.stage import BUDGET_S, Budget
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import (
     Unavailable,

@@ -14,13 +14,13 @@ from rtlab.backends.capabilities import require_capability, suggest_backends
 from rtlab.backends.live.session_child import prestart_child
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import builder_for
+from rtlab.core.budget import BUDGET_S, Budget, parse_budget
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import check
 from rtlab.core.protocols import Counter, Progress
 from rtlab.core.ranges import Ranges
-from rtlab.core.stage import BUDGET_S, Budget, parse_budget
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import Variant
 from rtlab.errors import (
@@ -398,7 +398,7 @@ class Runs(Observations[R]):
             try:
                 return observer.inputs(job.variant, ready, self.data, deadline)
             except Cancelled:
-                if deadline.is_cancelled:
+                if deadline.is_cancelled():
                     raise
                 return None
 
@@ -414,7 +414,7 @@ class Runs(Observations[R]):
                 return observer.ranges(self.data, deadline)
             except Cancelled:
                 ranges = observer.observed_ranges
-                if deadline.is_cancelled or ranges is None:
+                if deadline.is_cancelled() or ranges is None:
                     raise
                 return ranges
 

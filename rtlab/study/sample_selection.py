@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rtlab.core.budget import BUDGET_S, Budget, parse_budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
 from rtlab.core.lazy import LazyArray
 from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Progress
-from rtlab.core.stage import BUDGET_S, Budget, Stage, StageStatus, parse_budget
+from rtlab.core.stage import Stage, StageStatus
 from rtlab.errors import CalibrationError, boundary
 from rtlab.study.measuring import plan_stages
 from rtlab.study.progress import report_progress

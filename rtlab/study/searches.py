@@ -15,6 +15,7 @@ from rtlab.analyses.why.advice import Advice
 from rtlab.analyses.why.fused_layer import FusedLayer
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.reference import get_evaluator, get_runner, get_stand_in
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import Ranked, VariantResult
 from rtlab.core.peaks import Peaks
 from rtlab.core.phrases import quote_names
@@ -22,7 +23,7 @@ from rtlab.core.protocols import Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, RewriteKind, Variant
 from rtlab.errors import VariantError, boundary
 from rtlab.experiments.benchmark import BenchmarkRunner
-from rtlab.experiments.experiment import Experiment, SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import Experiment, run_experiment
 from rtlab.experiments.peaks import CpuPeaks
 from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
@@ -55,7 +56,7 @@ class Searches(Observations[R]):
     """The experiments of a study: each is handed what builds and runs here, and what it finds is kept as it comes."""
 
     def _search(
-        self, experiment: Experiment[Tool, Record], rig: SearchContext[Tool], keep: Callable[[Record], None]
+        self, experiment: Experiment[Tool, Record], rig: WorkContext[Tool], keep: Callable[[Record], None]
     ) -> Record:
         try:
             return run_experiment(experiment, rig, keep)
@@ -79,7 +80,7 @@ class Searches(Observations[R]):
             self._update_state(lambda state: state.with_sweep(name, measured_sweep))
 
         with report_progress(progress) as reporter:
-            return self._search(sweep, SearchContext(get_runner(sweep.engine.backend), reporter), keep)
+            return self._search(sweep, WorkContext(get_runner(sweep.engine.backend), reporter), keep)
 
     @boundary("tune the model")
     def tune(
@@ -108,8 +109,8 @@ class Searches(Observations[R]):
         """
         batch = next(self.data.batches(self.model, 1))
         with report_progress(progress) as reporter:
-            rig: SearchContext[BenchmarkRunner] = SearchContext(
-                OrtBench(reporter), reporter, SearchBudget(seconds=budget_s)
+            rig: WorkContext[BenchmarkRunner] = WorkContext(
+                OrtBench(reporter), reporter, Budget(seconds=budget_s)
             )
             return self._search(CpuTuning(self.model, batch, cache=cache, **more), rig, self._keep_tuning)
 
@@ -133,7 +134,7 @@ class Searches(Observations[R]):
             self._update_state(lambda state: state.with_tactics(name, table))
 
         with report_progress(progress) as reporter:
-            table = self._search(listing, SearchContext(tuner, reporter), keep)
+            table = self._search(listing, WorkContext(tuner, reporter), keep)
         if not table:
             raise forced_tactics.no_tactics_error(result)
         return table
@@ -206,7 +207,7 @@ class Searches(Observations[R]):
                 target_precision,
                 parsed_calibrators,
             )
-            self._search(experiment, SearchContext(get_evaluator(), reporter), self._keep_ranking)
+            self._search(experiment, WorkContext(get_evaluator(), reporter), self._keep_ranking)
         return self._require_calibration()
 
     def _keep_ranking(self, ranking: tuple[Ranked, ...]) -> None:
@@ -261,9 +262,7 @@ class Searches(Observations[R]):
         """
         facts = self.facts_of(variant)
         if other is None:
-            return self._explain_layer(
-                facts, node, SearchBudget(seconds, builds), again=again, progress=progress
-            )
+            return self._explain_layer(facts, node, Budget(seconds, builds), again=again, progress=progress)
         first, second = neighbours(self.model, node, other)
         keep = functools.partial(self._keep_verdict, variant)
         reason = explain_unavailable(facts)
@@ -285,9 +284,7 @@ class Searches(Observations[R]):
             return before
         experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
         with report_progress(progress) as reporter:
-            verdict = self._search(
-                experiment, SearchContext(builder, reporter, SearchBudget(seconds, builds)), keep
-            )
+            verdict = self._search(experiment, WorkContext(builder, reporter, Budget(seconds, builds)), keep)
         records.save_answer(facts, verdict)
         return verdict
 
@@ -295,7 +292,7 @@ class Searches(Observations[R]):
         self,
         facts: VariantResult,
         node: str,
-        allowance: SearchBudget,
+        allowance: Budget,
         *,
         again: bool,
         progress: Progress | None,
@@ -310,7 +307,7 @@ class Searches(Observations[R]):
             self._notify_views()
             return before
         with report_progress(progress) as reporter:
-            explanation = self._search(step, SearchContext(builder, reporter, allowance), keep)
+            explanation = self._search(step, WorkContext(builder, reporter, allowance), keep)
         records.save_answer(facts, explanation)
         return explanation
 
@@ -355,7 +352,7 @@ class Searches(Observations[R]):
             )
             return self._search(
                 AdviceSearch(facts, facts.ranges),
-                SearchContext(adviser, reporter, SearchBudget(seconds)),
+                WorkContext(adviser, reporter, Budget(seconds)),
                 keep,
             )
 
@@ -415,7 +412,7 @@ class Searches(Observations[R]):
             Cancelled: the work was stopped.
         """
         with report_progress(progress) as reporter:
-            return self._search(CpuPeaks(), SearchContext(get_evaluator(), reporter), self._keep_peaks)
+            return self._search(CpuPeaks(), WorkContext(get_evaluator(), reporter), self._keep_peaks)
 
     def _keep_peaks(self, peaks: Peaks) -> None:
         self.processors = [peaks, *(p for p in self.processors if p.name != peaks.name)]

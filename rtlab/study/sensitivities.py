@@ -11,13 +11,13 @@ import numpy as np
 
 from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, Effects, LossName, Sensitivity
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import BUDGET_S, Budget, WorkContext
 from rtlab.core.data import CalibrationData
 from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Evaluator, Progress
-from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, Cancelled, VariantError, boundary
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.study.progress import report_progress
@@ -109,7 +109,7 @@ class Sensitivities(Runs[R]):
             def keep(sensitivity: Sensitivity) -> None:
                 self._update_state(lambda state: state.with_sensitivity(variant, key, sensitivity))
 
-            rig = SearchContext(get_evaluator(), reporter, SearchBudget(budget_s))
+            rig = WorkContext(get_evaluator(), reporter, Budget(budget_s))
             try:
                 if executor is not None and search.begun is None:
                     search = dataclasses.replace(
@@ -155,7 +155,7 @@ class Sensitivities(Runs[R]):
 
 
 def _search_in_executor(
-    search: SensitivitySearch, executor: Executor, parts: int, rig: SearchContext[Evaluator]
+    search: SensitivitySearch, executor: Executor, parts: int, rig: WorkContext[Evaluator]
 ) -> Effects:
     """Effects on all samples, a part of them in each of an executor's workers.
 
@@ -183,7 +183,7 @@ def _search_in_executor(
     try:
         for k in range(parts):
             part_effects.append(rig.wait_for(futures[k], "looking for the guilty"))
-            rig.has_record = True
+            rig.has_result = True
             rig.advance()
             if not k:
                 overrides = {"probes": part_effects[0].probes} if part_effects[0].probes else {"verify": None}
@@ -206,7 +206,7 @@ def _search_in_executor(
 
 def _compute_effects(search: SensitivitySearch, seconds: float) -> Effects:
     """What a worker finds; it reports nothing."""
-    effects = run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(seconds))).effects
+    effects = run_experiment(search, WorkContext(get_evaluator(), budget=Budget(seconds))).effects
     assert effects is not None  # noqa: S101 - what was searched here has them
     return effects
 

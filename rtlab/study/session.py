@@ -22,13 +22,13 @@ from rtlab.analyses.why.fused_layer import FusedLayer
 from rtlab.backends import compilers
 from rtlab.backends.reference import get_evaluator
 from rtlab.core import files
+from rtlab.core.budget import WorkContext
 from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Calibrator
 from rtlab.errors import BackendError, VariantError, boundary
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.placement import LOSS, repair_placement
 from rtlab.quantize import export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
@@ -198,7 +198,7 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             return scales_by_value[value]
 
         with report_progress(progress) as reporter:
-            rig = SearchContext(get_evaluator(), reporter)
+            rig = WorkContext(get_evaluator(), reporter)
             repair = repair_placement(self.model, chosen, scale_of, lambda: self.data, rig, max_loss=max_loss)
         self.model.declined.update(repair.declined)
         notes = (*repair.model.notes, *repair.notes)
