@@ -352,8 +352,8 @@ ANALYSES: tuple[Analysis, ...] = (
         label="Reproduce",
         title="Make it again",
         lead=(
-            "These lines make the variant again, from the same model, data and choices. Dates are those of "
-            "the build and of the times; versions are those of the process that shows this."
+            "These lines make the variant again, from the same model, data and choices. Versions are those of "
+            "the process that shows this."
         ),
         compute=analyze_recipe,
         draw=build_recipe_panel,

@@ -8,8 +8,8 @@ from typing import Any
 
 from rtlab.cli import checking, reporting
 from rtlab.cli.budget import Seconds
+from rtlab.core.budget import BUDGET_S
 from rtlab.core.calibrators import METHODS
-from rtlab.core.stage import BUDGET_S
 
 #: Files of an engine and what writes them.
 FILES = {

@@ -6,17 +6,17 @@ import dataclasses
 import datetime
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rtlab.core.arrays import Batch
+from rtlab.core.budget import WorkContext
 from rtlab.core.model import Model
-from rtlab.core.precision import compute_relative_error
 from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
-from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.running import difference
 from rtlab.formulations import DIRECT, Formulation, WeightedNode, build_layer_model
 from rtlab.formulations.cache import TimingCache
 from rtlab.formulations.trial import ModelTrial, Trial
@@ -113,7 +113,7 @@ class BenchmarkCandidate:
 class Benchmark:
     """How to race: where, with which numbers of threads, with which known times."""
 
-    context: SearchContext[BenchmarkRunner]
+    context: WorkContext[BenchmarkRunner]
     threads: tuple[int, ...]
     cache: TimingCache | None = None
     #: An order, not a secret.
@@ -209,14 +209,20 @@ class Benchmark:
         end: float,
     ) -> tuple[ModelTrial, ...]:
         """A model as it is and, for each number of threads, with the nodes that are put in other words there."""
-        pairs: list[_ModelPair] = []
+        opened: list[tuple[int, tuple[str, ...], float, list[_TimedModel]]] = []
         for count in reversed(self.threads):
             # The most threads are what ONNX Runtime takes by itself; fewer are compared while there is time.
-            if not pairs or time.monotonic() <= end:
-                pairs.insert(
-                    0, _ModelPair.of(self._open, batch, count, plain, tuned_model=tuned_models[count])
-                )
-        running = [opened for pair in pairs for opened in pair.running]
+            if opened and time.monotonic() > end:
+                continue
+            changed, content = tuned_models[count]
+            models = [_TimedModel(self._open(plain, batch, count))]
+            error = 0.0
+            if changed:
+                models.append(_TimedModel(self._open(content, batch, count)))
+                expected, actual = (one.ready.outputs() for one in models)
+                error = max(difference(actual[name], array) for name, array in expected.items())
+            opened.insert(0, (count, changed, error, models))
+        running = [one for *_, models in opened for one in models]
         for timed_model in running:
             timed_model.ready.time()
         for turn in range(ROUNDS):
@@ -226,7 +232,7 @@ class Benchmark:
             for timed_model in running:
                 timed_model.times.append(timed_model.ready.time())
                 self.context.count(runs=1)
-        return tuple(pair.summarize() for pair in pairs)
+        return tuple(_summarize(*comparison) for comparison in opened)
 
     def _recall(self, layer: WeightedNode, candidate: BenchmarkCandidate) -> None:
         """Take the times of a timing cache; that it computes the same was seen."""
@@ -278,68 +284,17 @@ class _TimedModel:
     times: list[float] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _ModelPair:
-    """A model as it is, and the tuned one, None where no layer of it is changed."""
-
-    threads: int
-    changed: tuple[str, ...]
-    error: float
-    plain: _TimedModel
-    tuned: _TimedModel | None
-
-    @classmethod
-    def of(
-        cls,
-        ready: Callable[[bytes, Batch, int], LoadedModel],
-        batch: Batch,
-        threads: int,
-        plain: bytes,
-        *,
-        tuned_model: tuple[tuple[str, ...], bytes],
-    ) -> _ModelPair:
-        changed_nodes, content = tuned_model
-        default = ready(plain, batch, threads)
-        if not changed_nodes:
-            return cls(threads, (), 0.0, _TimedModel(default), None)
-        other = ready(content, batch, threads)
-        expected, actual = default.outputs(), other.outputs()
-        error = max(difference(actual[name], array) for name, array in expected.items())
-        return cls(threads, changed_nodes, error, _TimedModel(default), _TimedModel(other))
-
-    @property
-    def running(self) -> list[_TimedModel]:
-        return [self.plain, self.tuned] if self.tuned is not None else [self.plain]
-
-    def summarize(self) -> ModelTrial:
-        before = _compute_quartiles(self.plain.times)
-        after = _compute_quartiles(self.tuned.times) if self.tuned is not None else before
-        return ModelTrial(
-            threads=self.threads,
-            default=before[1],
-            default_quartiles=(before[0], before[2]),
-            tuned=after[1],
-            tuned_quartiles=(after[0], after[2]),
-            runs=len(self.plain.times),
-            error=self.error,
-            ok=self.error <= MODEL_TOLERANCE,
-            changed=self.changed,
-        )
+def _summarize(
+    threads: int, changed: tuple[str, ...], error: float, models: Sequence[_TimedModel]
+) -> ModelTrial:
+    """A model as it is, the first, beside the tuned one, the last: the same where nothing is changed."""
+    before, after = (_compute_quartiles(models[i].times) for i in (0, -1))
+    return ModelTrial(
+        threads, before[1], (before[0], before[2]), after[1], (after[0], after[2]), len(models[0].times), error,
+        error <= MODEL_TOLERANCE, changed,
+    )  # fmt: skip
 
 
 def _compute_quartiles(times: Sequence[float]) -> tuple[float, float, float]:
     low, median, high = np.percentile(times, (25, 50, 75)).tolist()
     return low, median, high
-
-
-def difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
-    """The greatest difference of two tensors, relative to the greatest value of the second.
-
-    Infinite where shapes differ, where one is not a number, and where whole numbers are not the same.
-    """
-    if actual.shape != expected.shape:
-        return float("inf")
-    if expected.dtype.kind != "f":
-        return 0.0 if np.array_equal(actual, expected) else float("inf")
-    error = compute_relative_error(actual, expected)
-    return error if np.isfinite(error) else float("inf")

@@ -15,6 +15,7 @@ from rtlab.analyses.bisection.fusion_changes import (
     find_regroupings,
 )
 from rtlab.analyses.why.missed_fusions import BETWEEN, find_readers
+from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
@@ -23,7 +24,6 @@ from rtlab.core.protocols import Builder, BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, ModelError, Unavailable
 from rtlab.experiments.delta_debugging import minimize
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why import cutting
 from rtlab.experiments.why.oracle import SearchProgress, build_cached
 from rtlab.relation.mapping import Mapping
@@ -64,7 +64,7 @@ class BisectionSearch:
     second: BisectionSide
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[object]) -> Iterator[Bisection]:
+    def steps(self, context: WorkContext[object]) -> Iterator[Bisection]:
         """What is known after each group."""
         state = _BisectionState((self.first, self.second), context)
         context.check(_ACTIVITY)
@@ -79,7 +79,7 @@ class BisectionSearch:
 class _BisectionState:
     """The working state of one bisection."""
 
-    def __init__(self, sides: tuple[BisectionSide, BisectionSide], context: SearchContext[object]) -> None:
+    def __init__(self, sides: tuple[BisectionSide, BisectionSide], context: WorkContext[object]) -> None:
         self.sides, self.context = sides, context
         self.began = time.monotonic()
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rtlab.analyses.channels import ChannelErrors, ChannelSums
+from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Evaluator
 from rtlab.errors import BackendError, RunError
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.isolated_error import build_isolated_error_model
 
@@ -46,7 +46,7 @@ class ChannelSearch:
     data: CalibrationData
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[Evaluator]) -> Iterator[ChannelErrors]:
+    def steps(self, context: WorkContext[Evaluator]) -> Iterator[ChannelErrors]:
         """What is known after each batch."""
         with contextlib.ExitStack() as stack:
             reading = context.tool.reading

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rtlab.experiments.experiment import SearchContext
+from rtlab.core.budget import WorkContext
 
 T = TypeVar("T")
 
 
 def minimize(
-    items: Sequence[T], is_sufficient: Callable[[list[T]], bool], context: SearchContext[Any], activity: str
+    items: Sequence[T], is_sufficient: Callable[[list[T]], bool], context: WorkContext[Any], activity: str
 ) -> list[T]:
     """The items that are left once none of the parts that are tried can be left out, half of them at first.
 

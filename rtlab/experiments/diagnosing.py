@@ -12,9 +12,9 @@ from rtlab.analyses.diagnosis import AccuracyDiagnosis
 from rtlab.analyses.diagnosis.causes import find_causes
 from rtlab.analyses.diagnosis.half import find_regions, find_too_large_values
 from rtlab.analyses.diagnosis.quantizer_site import QuantizerSite
+from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Evaluator
 from rtlab.core.quantizer import Quantizer
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.observation import channel_axis, collect_activation_stats, measure_peaks
 from rtlab.quantize.existing_qdq import ExistingQuantization
 
@@ -70,7 +70,7 @@ class DiagnosisSearch:
     existing_qdq: ExistingQuantization = dataclasses.field(default_factory=ExistingQuantization)
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[Evaluator]) -> Iterator[AccuracyDiagnosis]:
+    def steps(self, context: WorkContext[Evaluator]) -> Iterator[AccuracyDiagnosis]:
         """What is known once values were watched: on what was calibrated with, then on the other samples."""
         model, runner = self.model, context.tool
         calibration_data = self.data.take(_MAX_SAMPLES)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Backend
 from rtlab.errors import Cancelled, RtlabError
 from rtlab.experiments import trials
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.trials import Reference
 
 Status = Literal["ok", "failed", "skipped"]
@@ -112,7 +112,7 @@ class SelfTest:
     table: Mapping[str, Backend]
     partial: ClassVar[bool] = False
 
-    def steps(self, context: SearchContext[Reference]) -> Iterator[Report]:
+    def steps(self, context: WorkContext[Reference]) -> Iterator[Report]:
         """What is known after each probe."""
         probes: list[Probe] = []
         works: list[Backend] = []

@@ -10,8 +10,8 @@ import numpy as np
 from rtlab.analyses.diagnosis.activation_stats import ActivationStats
 from rtlab.core.precision import compute_amax
 from rtlab.core.progress import Silent, check
-from rtlab.core.protocols import BuildRequest, Evaluator, Progress
-from rtlab.core.variant import Variant
+from rtlab.core.protocols import Evaluator, Progress
+from rtlab.experiments.running import open_engine
 from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.ranges import Collector
 
@@ -53,7 +53,6 @@ def collect_activation_stats(
     names = tuple(channels)
     rows: dict[str, list[NDArray[np.float64]]] = {n: [] for n in names}
     squares: dict[str, list[tuple[NDArray[np.float64], int]]] = {n: [] for n in names}
-    engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
     collector = Collector(names, stride=1)
 
     def fetch(batch: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
@@ -68,11 +67,9 @@ def collect_activation_stats(
             clean[name] = np.nan_to_num(array, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
         return clean
 
-    try:
-        size = batch_size(model, names, data, runner)
+    size = batch_size(model, names, data, runner)
+    with open_engine(runner, model) as engine:
         collector.run(data.batches(model, size), fetch, progress, lambda b: data.samples_in(model, b))
-    finally:
-        runner.release(engine)
     ranges = collector.ranges.values
     return {
         n: ActivationStats(
@@ -95,16 +92,13 @@ def measure_peaks(
     """
     peaks = dict.fromkeys(names, 0.0)
     output_names = tuple(n for n in names if n not in model.inputs)
-    engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
-    try:
+    with open_engine(runner, model) as engine:
         for batch in data.take(_PEAK_SAMPLES).batches(model, batch_size(model, names, data, runner)):
             check(progress, "looking for values that do not fit")
             outputs = {**batch, **runner.outputs(engine, batch, output_names, progress=progress)}
             for name in names:
                 largest = float(compute_amax(np.asarray(outputs[name], np.float64)))
                 peaks[name] = max(peaks[name], np.inf if np.isnan(largest) else largest)
-    finally:
-        runner.release(engine)
     return peaks
 
 

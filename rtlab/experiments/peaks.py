@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from rtlab.core.budget import WorkContext
 from rtlab.core.model import wrap
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import BuildRequest, Evaluator
 from rtlab.core.variant import Variant
-from rtlab.experiments.experiment import SearchContext
 
 #: Rows, columns and depth of the product, and numbers of the tensor that is moved: well beyond any cache.
 _PRODUCT, _MOVED = 1536, 1 << 24
@@ -38,7 +38,7 @@ class CpuPeaks:
     moved: int = _MOVED
     partial: ClassVar[bool] = False
 
-    def steps(self, context: SearchContext[Evaluator]) -> Iterator[Peaks]:
+    def steps(self, context: WorkContext[Evaluator]) -> Iterator[Peaks]:
         """All at once: a roof alone judges nothing."""
         rng, side = np.random.default_rng(0), (self.product, self.product)
         square = rng.random(side, np.float32)
@@ -75,7 +75,7 @@ def _model(op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | Non
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], context: SearchContext[Evaluator]) -> float:
+def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], context: WorkContext[Evaluator]) -> float:
     """The fastest run of a model's one node."""
     op, runner = proto.graph.node[0].op_type, context.tool
     engine = runner.build(BuildRequest(wrap(proto, name=f"peak of {op}"), Variant.of("fp32")), context)

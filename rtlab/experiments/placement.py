@@ -11,17 +11,17 @@ from rtlab.core.facts import format_decibel
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.variant import Variant
 from rtlab.errors import BackendError, CalibrationError, Unsized
-from rtlab.experiments.repairing import predict
+from rtlab.experiments.running import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import existing_qdq, findings, prepare
 
 if TYPE_CHECKING:
+    from rtlab.core.budget import WorkContext
     from rtlab.core.data import CalibrationData
     from rtlab.core.finding import Finding
     from rtlab.core.model import Model
     from rtlab.core.protocols import Evaluator
     from rtlab.core.task import Predictions
-    from rtlab.experiments.experiment import SearchContext
 
 #: Samples that a repair is run on.
 _SAMPLES = 32
@@ -56,7 +56,7 @@ def repair_placement(
     selection: Iterable[Finding | str] | None,
     scale_of: Callable[[str], float],
     data: Callable[[], CalibrationData],
-    context: SearchContext[Evaluator],
+    context: WorkContext[Evaluator],
     *,
     max_loss: float = LOSS,
 ) -> PlacementRepair:
@@ -129,7 +129,7 @@ class _RepairEvaluator:
         model: Model,
         doubtful: Sequence[Finding],
         data: Callable[[], CalibrationData],
-        context: SearchContext[Evaluator],
+        context: WorkContext[Evaluator],
         max_loss: float,
     ) -> None:
         self.context, self.max_loss = context, max_loss
@@ -171,7 +171,14 @@ class _RepairEvaluator:
     def _run(self, model: Model, value_names: tuple[str, ...]) -> Predictions:
         runner = self.context.tool
         size = batch_size(model, value_names, self.data, runner)
-        return predict(model, self.data, value_names, size, runner=runner, context=self.context)
+        return predict(
+            model,
+            self.data,
+            value_names,
+            size,
+            runner=runner,
+            context=self.context,
+        )
 
     def _measure(self, emulation: Model) -> dict[str, Slice]:
         """Each kind of numbers of each value, by what it is called."""

@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rtlab.core.budget import WorkContext
 from rtlab.core.facts import SCORED, Ranked, Score
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest, Evaluator
+from rtlab.core.protocols import Evaluator
 from rtlab.core.ranges import Ranges
 from rtlab.core.slices import SliceSums
 from rtlab.core.task import Predictions
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.running import open_engine
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import prepare
 
@@ -44,7 +44,7 @@ class CalibratorRanking:
     calibrators: Sequence[Calibrator] = CALIBRATORS
     partial: ClassVar[bool] = False
 
-    def steps(self, context: SearchContext[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
+    def steps(self, context: WorkContext[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
         """What is known after each calibrator."""
         context.phase("Ranking the calibrators", len(self.calibrators) + 1)
         samples = self._samples
@@ -81,25 +81,22 @@ class CalibratorRanking:
         return (self.data if self.task is None else self.task.data).take(max(most, fixed_batch(self.model)))
 
     def _run(
-        self, context: SearchContext[Evaluator], samples: CalibrationData, variant: Model
+        self, context: WorkContext[Evaluator], samples: CalibrationData, variant: Model
     ) -> tuple[list[NDArray[Any]], Predictions]:
         """The first output of every batch, and all that the metric needs."""
         model, runner = self.model, context.tool
         output_names = model.outputs[:1] if self.task is None else self.task.wanted(model)
         size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples, runner)
         # Built in silence, so that the one phase on screen stays that of the ranking.
-        engine = runner.build(BuildRequest(variant, Variant(), level="basic"), Silent())
         context.count(builds=1)
         parts, predictions = [], Predictions()
-        try:
+        with open_engine(runner, variant) as engine:
             for batch in samples.batches(variant, size):
                 context.check(_ACTIVITY)
                 outputs = runner.outputs(engine, batch, output_names, progress=context)
                 context.count(runs=1)
                 parts.append(outputs[output_names[0]])
                 predictions.add(outputs, samples.samples_in(variant, batch))
-        finally:
-            runner.release(engine)
         return parts, predictions
 
     def _score(self, predictions: Predictions, source: str) -> Score | None:

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from rtlab.analyses.repair import AccuracyRepair, RepairChange, RepairPoint, Ver
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.score.words import difference_words
 from rtlab.analyses.variants.variations import get_add_arguments
+from rtlab.core.budget import WorkContext
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.phrases import pluralize
 from rtlab.core.prepared import Prepared
@@ -33,7 +34,7 @@ from rtlab.core.task import Predictions, Task
 from rtlab.core.uncertainty import compare_paired
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
-from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.running import predict
 from rtlab.experiments.sizing import batch_size
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class RepairSearch:
     qdq_nodes: tuple[str, ...] = ()
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[RepairTools]) -> Iterator[AccuracyRepair]:
+    def steps(self, context: WorkContext[RepairTools]) -> Iterator[AccuracyRepair]:
         """What is known after each variant that was run."""
         return _RepairState(self, context).iter_records()
 
@@ -130,7 +131,7 @@ class _Candidate:
 class _RepairState:
     """The working state of one search."""
 
-    def __init__(self, search: RepairSearch, context: SearchContext[RepairTools]) -> None:
+    def __init__(self, search: RepairSearch, context: WorkContext[RepairTools]) -> None:
         self.search, self.context = search, context
         self.began = time.monotonic()
         self.halves = _split_task(search.task, search.facts.source)
@@ -350,7 +351,12 @@ class _RepairState:
             output_names = tuple(task.wanted(source))
             if tool.executor is None:
                 predictions = predict(
-                    model, task.data, output_names, size, runner=tool.evaluator, context=self.context
+                    model,
+                    task.data,
+                    output_names,
+                    size,
+                    runner=tool.evaluator,
+                    context=self.context,
                 )
             else:
                 predictions = self._predict_parallel(tool.executor, model, task.data, output_names, size)
@@ -481,30 +487,6 @@ class _RepairState:
             get_add_arguments(candidate.variant),
             Verified(search.task, dict(self.scores), dict(self.milliseconds)),
         )
-
-
-def predict(
-    model: Model,
-    data: CalibrationData,
-    output_names: tuple[str, ...],
-    size: int,
-    *,
-    runner: Evaluator,
-    context: SearchContext[Any] | None = None,
-) -> Predictions:
-    """What a model gives for samples, ``size`` of them at a time; a worker, without a rig, reports nothing."""
-    engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
-    predictions = Predictions()
-    try:
-        for batch in data.batches(model, size):
-            if context is not None:
-                context.check(_ACTIVITY)
-                context.count(runs=1)
-            outputs = runner.outputs(engine, batch, output_names, progress=context or Silent())
-            predictions.add(outputs, data.samples_in(model, batch))
-    finally:
-        runner.release(engine)
-    return predictions
 
 
 def _split_task(task: Task, model: Model) -> tuple[Task, Task]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import onnx
 
 from rtlab.core.model import Model, wrap
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest, Evaluator
-from rtlab.core.variant import Variant
+from rtlab.core.protocols import Evaluator
 from rtlab.errors import RtlabError
+from rtlab.experiments.running import open_engine
 from rtlab.relation.footprint import nbytes
 
 if TYPE_CHECKING:
@@ -93,11 +92,8 @@ def _learn(model: Model, sizes: Sizes, batch: Batch, runner: Evaluator) -> None:
     shapes: dict[str, Sequence[int]] = {}
     try:
         shape_model = wrap(proto, name=model.name, shapes=model.shapes)
-        engine = runner.build(BuildRequest(shape_model, Variant.of("fp32"), level="basic"), Silent())
-        try:
+        with open_engine(runner, shape_model) as engine:
             outputs = runner.outputs(engine, batch, shape_names, limit_s=_LEARNING)
-        finally:
-            runner.release(engine)
         shapes = {name: outputs[shape].tolist() for name, shape in zip(names, shape_names, strict=True)}
     except RtlabError:
         shapes = {}

@@ -13,12 +13,12 @@ import numpy as np
 from rtlab.analyses.batches.sweeps import BatchTime, Sweep
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.core.arrays import Batch
+from rtlab.core.budget import WorkContext
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Runner
 from rtlab.core.validation import validate_integer
 from rtlab.errors import RtlabError, RunError, VariantError
-from rtlab.experiments.experiment import SearchContext
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine
@@ -66,7 +66,7 @@ class BatchSweep:
             facts.name, facts.measured, facts.prepared.model, data, _validate_sizes(batches, error_prefix)
         )
 
-    def steps(self, context: SearchContext[Runner]) -> Iterator[Sweep]:
+    def steps(self, context: WorkContext[Runner]) -> Iterator[Sweep]:
         """What is known after each batch size."""
         rows: list[BatchTime] = []
         for size in context.iterate(self.batches, "timing batch sizes"):

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from rtlab.analyses.build import get_build_log
 from rtlab.analyses.build.tactics import LayerTactics, find_contests
+from rtlab.core.budget import WorkContext
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Tuner
-from rtlab.experiments.experiment import SearchContext
 
 _ACTIVITY = "listing the tactics"
 
@@ -35,7 +35,7 @@ class TacticListing:
     cache: Path | None
     partial: ClassVar[bool] = False
 
-    def steps(self, context: SearchContext[Tuner | None]) -> Iterator[tuple[LayerTactics, ...]]:
+    def steps(self, context: WorkContext[Tuner | None]) -> Iterator[tuple[LayerTactics, ...]]:
         """What the logs tell, then what the cache holds too.
 
         Raises:

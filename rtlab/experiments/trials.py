@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,11 +16,11 @@ from rtlab import samples
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.options import BuildOptions
-from rtlab.core.precision import compute_relative_error
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend, Builder, BuildRequest, Counter, Evaluator, Opener, Runner
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RunError
+from rtlab.experiments.running import difference, open_engine
 from rtlab.relation.coverage import coverage
 from rtlab.relation.relate import relate
 
@@ -279,11 +278,8 @@ def _compute_outputs(
     reference: Reference, model: Model, batch: Mapping[str, NDArray[Any]], names: tuple[str, ...]
 ) -> Mapping[str, NDArray[Any]]:
     runner = reference()
-    engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
-    try:
+    with open_engine(runner, model) as engine:
         return runner.outputs(engine, batch, names)
-    finally:
-        runner.release(engine)
 
 
 def _compare(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> str:
@@ -293,9 +289,7 @@ def _compare(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[
         got = np.asarray(actual[name])
         if got.shape != plain.shape:
             raise Failed(f'"{name}" has shape {got.shape}, and {plain.shape} was expected')
-        error = compute_relative_error(got, plain)
-        # What is no number stays the worst, whatever comes after it.
-        if not (error <= worst or math.isnan(worst)):
+        if (error := difference(got, plain)) > worst:
             worst, where = error, name
     message = f"largest relative error {worst:.1e}" + (f' at "{where}"' if where else "")
     if not worst <= _TOLERANCE:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from google.protobuf.message import EncodeError
 
 from rtlab.core.arrays import Batch
+from rtlab.core.budget import WorkContext
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
 from rtlab.experiments.benchmark import Benchmark, BenchmarkCandidate, BenchmarkRunner
-from rtlab.experiments.experiment import SearchContext
 from rtlab.formulations import (
     DIRECT,
     FORMULATIONS,
@@ -71,7 +71,7 @@ class CpuTuning:
     cache: str | Path | None = None
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[BenchmarkRunner]) -> Iterator[TunedModel]:
+    def steps(self, context: WorkContext[BenchmarkRunner]) -> Iterator[TunedModel]:
         """What is known after each group of alike layers, and in the end of whole models too.
 
         Raises:
@@ -138,7 +138,7 @@ class _TuningState:
     unseen: int = 0
 
     @property
-    def _context(self) -> SearchContext[BenchmarkRunner]:
+    def _context(self) -> WorkContext[BenchmarkRunner]:
         return self.benchmark.context
 
     @property

@@ -26,13 +26,14 @@ from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sen
 from rtlab.analyses.study_state import COMPARED_STAGES, StudyState
 from rtlab.backends.reference import get_evaluator
 from rtlab.core import files
+from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, Progress
 from rtlab.core.quantizer import Quantizer, parse_quantizer
-from rtlab.core.stage import BUDGET_S, Budget, Stage, parse_budget
+from rtlab.core.stage import Stage
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Variant
 from rtlab.errors import (
@@ -44,9 +45,9 @@ from rtlab.errors import (
 )
 from rtlab.experiments.channels import ChannelSearch
 from rtlab.experiments.diagnosing import DiagnosisSearch
-from rtlab.experiments.experiment import SearchBudget, SearchContext
 from rtlab.experiments.observation import channel_axis
-from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools, predict
+from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools
+from rtlab.experiments.running import predict
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.experiments.why import get_builder
 from rtlab.quantize import existing_qdq, rewrites
@@ -189,7 +190,7 @@ class StudyAccuracy:
                     lambda state: state.with_entries(sensitivities={variant: {key: sensitivity}})
                 )
 
-            rig = SearchContext(get_evaluator(), reporter, SearchBudget(budget_s))
+            rig = WorkContext(get_evaluator(), reporter, Budget(budget_s))
             if executor is not None and search.begun is None:
                 begun = search_in_executor(search, executor, parts, rig)
                 search = dataclasses.replace(search, begun=begun)
@@ -258,7 +259,7 @@ class StudyAccuracy:
             def keep(diagnosis: AccuracyDiagnosis) -> None:
                 self._holder.update(lambda state: state.with_diagnosis(variant, diagnosis))
 
-            return self._runner.search(experiment, SearchContext(get_evaluator(), reporter), keep)
+            return self._runner.search(experiment, WorkContext(get_evaluator(), reporter), keep)
 
     @boundary("measure the channels")
     def channels(self, variant: str, value: str, *, progress: Progress | None = None) -> ChannelErrors:
@@ -310,7 +311,7 @@ class StudyAccuracy:
             def keep(channel_errors: ChannelErrors) -> None:
                 self._holder.update(lambda state: state.with_channel_errors(variant, channel_errors))
 
-            return self._runner.search(search, SearchContext(get_evaluator(), reporter), keep)
+            return self._runner.search(search, WorkContext(get_evaluator(), reporter), keep)
 
     @boundary("repair the variant")
     def repair(
@@ -388,9 +389,7 @@ class StudyAccuracy:
             tool = RepairTools(
                 prepare, get_evaluator(), _find_compiler(facts), executor, _predict_outputs, parts
             )
-            repair = self._runner.search(
-                experiment, SearchContext(tool, reporter, SearchBudget(budget_s)), keep
-            )
+            repair = self._runner.search(experiment, WorkContext(tool, reporter, Budget(budget_s)), keep)
         if repair.changes:
             name = as_ or repair.repaired
             add_variant(self._holder, name, **repair.choice)

@@ -14,6 +14,7 @@ from rtlab.analyses.diagnosis.remedies import propose_cure
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.study_state import StudyState
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
@@ -22,10 +23,8 @@ from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Progress
 from rtlab.core.scale import Scale
-from rtlab.core.stage import BUDGET_S, Budget, parse_budget
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import CalibrationError, VariantError, boundary, guard_methods
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.placement import LOSS, repair_placement
 from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.quantize import existing_qdq, findings, scales
@@ -180,7 +179,7 @@ class StudyCalibration:
                 parsed_calibrators,
             )
             self._runner.search(
-                experiment, SearchContext(get_evaluator(), reporter), self._observations.set_ranking
+                experiment, WorkContext(get_evaluator(), reporter), self._observations.set_ranking
             )
         return self._require_calibration()
 
@@ -256,7 +255,7 @@ class StudyCalibration:
             return scales_by_value[value]
 
         with report_progress(progress) as reporter:
-            rig = SearchContext(get_evaluator(), reporter)
+            rig = WorkContext(get_evaluator(), reporter)
             repair = repair_placement(
                 self._state.model, chosen, scale_of, lambda: self._holder.data, rig, max_loss=max_loss
             )

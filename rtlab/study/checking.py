@@ -14,6 +14,7 @@ from rtlab.analyses import roofline
 from rtlab.analyses.check import record, times
 from rtlab.analyses.check.record import CheckRecord
 from rtlab.backends.reference import get_evaluator, get_runner
+from rtlab.core.budget import WorkContext
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.inputs import read_input
@@ -21,8 +22,7 @@ from rtlab.core.model import Model
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, ReadError
-from rtlab.experiments.experiment import SearchContext
-from rtlab.experiments.repairing import predict
+from rtlab.experiments.running import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import existing_qdq
 from rtlab.study.planning import add_variant
@@ -49,7 +49,7 @@ def _score_bare(runner: StudyRunner, progress: Progress) -> Score | None:
     plain_model = existing_qdq.separate_existing_qdq(model, model)[0]
     output_names = tuple(task.wanted(plain_model))
     data = task.data.take(max(SCORED, fixed_batch(plain_model)))
-    size, rig = batch_size(plain_model, output_names, data, evaluator), SearchContext(evaluator, progress)
+    size, rig = batch_size(plain_model, output_names, data, evaluator), WorkContext(evaluator, progress)
     outputs = predict(plain_model, data, output_names, size, runner=evaluator, context=rig)
     with contextlib.suppress(CalibrationError):
         return Score.of(task, outputs, str(evaluator.source))

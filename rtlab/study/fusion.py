@@ -21,12 +21,12 @@ from rtlab.backends import compilers
 from rtlab.backends.capabilities import require_capability
 from rtlab.backends.reference import get_evaluator, get_stand_in
 from rtlab.core import files
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Builder, Progress
 from rtlab.core.variant import Rewrite, RewriteKind
 from rtlab.errors import BackendError, Unavailable, VariantError, boundary, guard_methods
 from rtlab.experiments.bisecting import BisectionSearch, BisectionSide
-from rtlab.experiments.experiment import SearchBudget, SearchContext
 from rtlab.experiments.why import (
     FusionBlockerSearch,
     FusionSplitSearch,
@@ -109,9 +109,7 @@ class StudyFusion:
         """
         facts = self._holder.result(variant)
         if other is None:
-            return self._explain_layer(
-                facts, node, SearchBudget(seconds, builds), again=again, progress=progress
-            )
+            return self._explain_layer(facts, node, Budget(seconds, builds), again=again, progress=progress)
         first, second = neighbours(self._state.model, node, other)
         keep = functools.partial(self._keep_verdict, variant)
         reason = explain_unavailable(facts)
@@ -134,7 +132,7 @@ class StudyFusion:
         experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
         with report_progress(progress) as reporter:
             verdict = self._runner.search(
-                experiment, SearchContext(builder, reporter, SearchBudget(seconds, builds)), keep
+                experiment, WorkContext(builder, reporter, Budget(seconds, builds)), keep
             )
         records.save_answer(facts, verdict)
         return verdict
@@ -177,7 +175,7 @@ class StudyFusion:
             )
             return self._runner.search(
                 AdviceSearch(facts, facts.ranges),
-                SearchContext(adviser, reporter, SearchBudget(seconds)),
+                WorkContext(adviser, reporter, Budget(seconds)),
                 keep,
             )
 
@@ -278,7 +276,7 @@ class StudyFusion:
                 one, two = (
                     dataclasses.replace(s, title=n, on=s.title) for s, n in ((one, first), (two, second))
                 )
-            rig: SearchContext[object] = SearchContext(None, reporter, SearchBudget(seconds, builds))
+            rig: WorkContext[object] = WorkContext(None, reporter, Budget(seconds, builds))
             keep = functools.partial(self._keep_bisection, first, second)
             return self._runner.search(BisectionSearch(one, two), rig, keep)
 
@@ -333,7 +331,7 @@ class StudyFusion:
         self,
         facts: VariantResult,
         node: str,
-        allowance: SearchBudget,
+        allowance: Budget,
         *,
         again: bool,
         progress: Progress | None,
@@ -348,7 +346,7 @@ class StudyFusion:
             self._holder.notify()
             return before
         with report_progress(progress) as reporter:
-            explanation = self._runner.search(step, SearchContext(builder, reporter, allowance), keep)
+            explanation = self._runner.search(step, WorkContext(builder, reporter, allowance), keep)
         records.save_answer(facts, explanation)
         return explanation
 

@@ -19,11 +19,12 @@ from rtlab.analyses.accuracy import errors as _accuracy
 from rtlab.analyses.accuracy.errors import Comparison
 from rtlab.backends.live.inference import free_memory
 from rtlab.backends.reference import build_reference, get_evaluator, get_runner
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.progress import Deadline, Silent, check
 from rtlab.core.protocols import BuildRequest, Progress, Runner
-from rtlab.core.stage import Budget, DeadlineProgress, Stage, StageStatus, Why
+from rtlab.core.stage import Stage, StageStatus, Why
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
@@ -221,7 +222,7 @@ class _Measuring:
 
     # --- times ----------------------------------------------------------------------------------------------------
 
-    def _time(self, deadline: DeadlineProgress) -> None:
+    def _time(self, deadline: WorkContext[None]) -> None:
         job, result = self.job, self.result
         engine = result.measured or result.engine
         if self._stand_in is not None and engine.backend != self._stand_in.name:
@@ -248,7 +249,7 @@ class _Measuring:
         if is_reference(self.result) and self.result.errors is None:
             self._look_for_nan(engine, deadline)
 
-    def _look_for_nan(self, engine: Engine, deadline: DeadlineProgress) -> None:
+    def _look_for_nan(self, engine: Engine, deadline: WorkContext[None]) -> None:
         """Measure the values of fp32 itself where an output has NaN, so that the first node that writes it is known.
 
         Such a variant is compared with nothing else, and would show nothing.
@@ -282,7 +283,7 @@ class _Measuring:
         assert self.job.data is not None  # noqa: S101 - only what compiles goes without
         return self.job.data
 
-    def _engine(self, deadline: DeadlineProgress) -> Engine:
+    def _engine(self, deadline: WorkContext[None]) -> Engine:
         """What computes the variant's values: the engine itself, or its emulation on the CPU."""
         if self._stand_in is None:
             return self.result.engine
@@ -297,7 +298,7 @@ class _Measuring:
             self._emulation_engine = self._stand_in.build(request, deadline)
         return self._emulation_engine
 
-    def _compare(self, deadline: DeadlineProgress) -> None:
+    def _compare(self, deadline: WorkContext[None]) -> None:
         job, engine = self.job, self._engine(deadline)
         ready = self.result.prepared
         model = ready.reference or job.model
@@ -374,7 +375,7 @@ class _Measuring:
         )
         return shadow if shadow is not None and shadow.model.values.keys() >= {*names} else None
 
-    def _score(self, deadline: DeadlineProgress) -> None:
+    def _score(self, deadline: WorkContext[None]) -> None:
         job, engine, task = self.job, self._engine(deadline), self.job.task
         if task is None:
             return
@@ -405,7 +406,7 @@ class _Measuring:
 
 
 def _open_reference(
-    model: Model, shadow: IsolatedErrorModel | None, deadline: DeadlineProgress
+    model: Model, shadow: IsolatedErrorModel | None, deadline: WorkContext[None]
 ) -> tuple[Engine, IsolatedErrorModel | None]:
     """The reference with its shadows, or without where these are beyond what runs here."""
     if shadow is not None:

@@ -25,13 +25,13 @@ from rtlab.backends.files.inspector import layers_json
 from rtlab.backends.reference import build_reference, get_evaluator, get_stand_in
 from rtlab.backends.selection import opener_for, reader_for
 from rtlab.core.arrays import Batch
+from rtlab.core.budget import BUDGET_S, Budget
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, VariantResult
 from rtlab.core.model import Model, load
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend, Progress
-from rtlab.core.stage import BUDGET_S, Budget
 from rtlab.core.trace import Outputs, Recording
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError

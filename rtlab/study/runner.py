@@ -13,13 +13,13 @@ from rtlab.analyses.study_state import StudyState
 from rtlab.backends.live.session_child import prestart_child
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import builder_for
+from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import check
 from rtlab.core.protocols import Progress
 from rtlab.core.ranges import Ranges
-from rtlab.core.stage import BUDGET_S, Budget, parse_budget
 from rtlab.core.variant import Variant
 from rtlab.errors import (
     Cancelled,
@@ -29,7 +29,7 @@ from rtlab.errors import (
     check_memory_limit,
     wrap_error,
 )
-from rtlab.experiments.experiment import Experiment, SearchContext, run_experiment
+from rtlab.experiments.experiment import Experiment, run_experiment
 from rtlab.study.job import Job, compile_variant, prepare_model
 from rtlab.study.measuring import mark_failed, measure_all_stages, measure_stages, plan_stages
 from rtlab.study.observations import Observations
@@ -172,7 +172,7 @@ class StudyRunner:
     def search(
         self,
         experiment: Experiment[Tool, Record],
-        context: SearchContext[Tool],
+        context: WorkContext[Tool],
         keep: Callable[[Record], None],
     ) -> Record:
         """Run an experiment; what it finds is kept as it comes, and views are told at its end."""
@@ -346,7 +346,7 @@ class StudyRunner:
             try:
                 return observer.inputs(job.variant, ready, self.holder.data, deadline)
             except Cancelled:
-                if deadline.is_cancelled:
+                if deadline.is_cancelled():
                     raise
                 return None
 
@@ -363,7 +363,7 @@ class StudyRunner:
                 return observer.ranges(self.holder.data, deadline)
             except Cancelled:
                 ranges = observer.observed_ranges
-                if deadline.is_cancelled or ranges is None:
+                if deadline.is_cancelled() or ranges is None:
                     raise
                 return ranges
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rtlab import backends
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Progress
 from rtlab.experiments.doctor import Report, SelfTest
-from rtlab.experiments.experiment import SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 
 
 def doctor(progress: Progress, *, backend: str | None = None) -> Report:
@@ -17,4 +18,4 @@ def doctor(progress: Progress, *, backend: str | None = None) -> Report:
         Cancelled: ``progress`` asked to stop.
     """
     table = backends.registry() if backend is None else {backend: backends.get(backend)}
-    return run_experiment(SelfTest(table), SearchContext(get_evaluator, progress))
+    return run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))

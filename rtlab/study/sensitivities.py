@@ -11,12 +11,13 @@ import numpy as np
 
 from rtlab.analyses.sensitivity import Effects, LossName
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.data import CalibrationData
 from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Evaluator
 from rtlab.errors import CalibrationError, Cancelled, VariantError
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.study.observations import Observations
 
@@ -50,7 +51,7 @@ def get_loss_inputs(
 
 
 def search_in_executor(
-    search: SensitivitySearch, executor: Executor, parts: int, rig: SearchContext[Evaluator]
+    search: SensitivitySearch, executor: Executor, parts: int, rig: WorkContext[Evaluator]
 ) -> Effects:
     """Effects on all samples, a part of them in each of an executor's workers.
 
@@ -78,7 +79,7 @@ def search_in_executor(
     try:
         for k in range(parts):
             part_effects.append(rig.wait_for(futures[k], "looking for the guilty"))
-            rig.has_record = True
+            rig.has_result = True
             rig.advance()
             if not k:
                 overrides = {"probes": part_effects[0].probes} if part_effects[0].probes else {"verify": None}
@@ -101,7 +102,7 @@ def search_in_executor(
 
 def _compute_effects(search: SensitivitySearch, seconds: float) -> Effects:
     """What a worker finds; it reports nothing."""
-    effects = run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(seconds))).effects
+    effects = run_experiment(search, WorkContext(get_evaluator(), budget=Budget(seconds))).effects
     assert effects is not None  # noqa: S101 - what was searched here has them
     return effects
 

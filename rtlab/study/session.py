@@ -22,6 +22,7 @@ from rtlab.analyses.fusion.words import explain
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.study_state import StudyState
 from rtlab.core.arrays import Batch
+from rtlab.core.budget import BUDGET_S
 from rtlab.core.data import CalibrationData
 from rtlab.core.files import write
 from rtlab.core.finding import Finding
@@ -30,7 +31,6 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Backend, Limits, Progress, View
 from rtlab.core.ptq_transform import PtqTransform
-from rtlab.core.stage import BUDGET_S
 from rtlab.core.task import Task
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
 from rtlab.errors import boundary

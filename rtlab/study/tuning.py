@@ -14,13 +14,13 @@ from rtlab.analyses.study_state import StudyState
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.capabilities import require_capability, suggest_backends
 from rtlab.backends.reference import get_evaluator, get_runner, get_stand_in
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Counter, Progress
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import Variant
 from rtlab.errors import Unavailable, boundary, guard_methods
 from rtlab.experiments.benchmark import BenchmarkRunner
-from rtlab.experiments.experiment import SearchBudget, SearchContext
 from rtlab.experiments.peaks import CpuPeaks
 from rtlab.experiments.sweep import BATCHES, BatchSweep
 from rtlab.experiments.tuning import CpuTuning
@@ -62,7 +62,7 @@ class StudyTuning:
             self._holder.update(lambda state: state.with_entries(tactics={name: table}))
 
         with report_progress(progress) as reporter:
-            table = self._runner.search(listing, SearchContext(tuner, reporter), keep)
+            table = self._runner.search(listing, WorkContext(tuner, reporter), keep)
         if not table:
             raise forced_tactics.no_tactics_error(result)
         return table
@@ -137,8 +137,8 @@ class StudyTuning:
             self._holder.update(lambda state: dataclasses.replace(state, tuned=tuned))
 
         with report_progress(progress) as reporter:
-            rig: SearchContext[BenchmarkRunner] = SearchContext(
-                OrtBench(reporter), reporter, SearchBudget(seconds=budget_s)
+            rig: WorkContext[BenchmarkRunner] = WorkContext(
+                OrtBench(reporter), reporter, Budget(seconds=budget_s)
             )
             return self._runner.search(CpuTuning(self._state.model, batch, cache=cache, **more), rig, keep)
 
@@ -162,7 +162,7 @@ class StudyTuning:
             self._holder.update(lambda state: state.with_entries(sweeps={name: measured_sweep}))
 
         with report_progress(progress) as reporter:
-            return self._runner.search(sweep, SearchContext(get_runner(sweep.engine.backend), reporter), keep)
+            return self._runner.search(sweep, WorkContext(get_runner(sweep.engine.backend), reporter), keep)
 
     def peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
@@ -175,9 +175,7 @@ class StudyTuning:
         True
         """
         with report_progress(progress) as reporter:
-            return self._runner.search(
-                CpuPeaks(), SearchContext(get_evaluator(), reporter), self.add_processor
-            )
+            return self._runner.search(CpuPeaks(), WorkContext(get_evaluator(), reporter), self.add_processor)
 
     def add_processor(self, peaks: Peaks) -> None:
         """Judge engines by a processor beside those of the table, in place of any of its name.

@@ -23,7 +23,7 @@ def test_int8_parts_every_convolution_of_an_inception_net_from_what_follows_it_i
     study = rtlab.Study(given.model, data=given.calibration)
     for precision in ("fp32", "int8"):
         study.add(precision, precision=precision, target="sm86", backend="tensorrt-rtx")
-    found = study.fusion.bisect("fp32", "int8", builds=20)
+    found = study.fusion.bisect("fp32", "int8", builds=80)
 
     assert [1, 2, 5] == sorted(c.places for c in found.changes)
     convs = {n.id for n in study.model.top if n.op == "Conv"}

@@ -15,9 +15,10 @@ import pytest
 import rtlab
 from rtlab.analyses.sensitivity import Asks, Sensitivity, spearman
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
 from tests.planted_faults import healthy
 
@@ -53,7 +54,7 @@ def looked(
     model: Model, emulation: Model, data: CalibrationData, asks: Asks, **choice: object
 ) -> Sensitivity:
     search = SensitivitySearch("v", model, emulation, data, asks=asks, **choice)  # type: ignore[arg-type]
-    return run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(300)))
+    return run_experiment(search, WorkContext(get_evaluator(), budget=Budget(300)))
 
 
 def true(model: Model, emulation: Model, data: CalibrationData, asks: Asks) -> Sensitivity:

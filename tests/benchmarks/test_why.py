@@ -12,12 +12,13 @@ import rtlab
 from planted_misses import PLANTS, Edge, Miss, edges, planted, random_network
 from rtlab import backends
 from rtlab.analyses.why.missed_fusions import same_layer
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.why import FusionBlockerSearch
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
@@ -67,7 +68,7 @@ def test_planted_misses_are_found(care, record_property) -> None:
     right, builds, seconds, wrong = 0, [], [], []
     for miss, engine in misses(7):
         search = FusionBlockerSearch(miss.model, engine, VARIANT, miss.edge.first, miss.edge.second)
-        found = run_experiment(search, SearchContext(RTX, None, SearchBudget(seconds=60, builds=60)))
+        found = run_experiment(search, WorkContext(RTX, None, Budget(seconds=60, builds=60)))
         named = len(miss.causes) > 1 or {*miss.nodes} <= {*found.nodes}
         good = found.verdict == "blocked" and {*found.causes} <= miss.causes and named
         right += good

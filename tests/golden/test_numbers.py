@@ -15,8 +15,9 @@ import rtlab
 import scenes
 from answers import values
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import WorkContext
 from rtlab.core.variant import Calibrator, Precision
-from rtlab.experiments.experiment import SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.quantize.thresholds import ThresholdSearch
 
@@ -104,7 +105,7 @@ def test_the_guilty_are_those_whose_rounding_alone_changes_the_outputs() -> None
     search = SensitivitySearch(
         "int8", study.model, ready.emulation, study.data, by="quantizer", verify=None, reach=2
     )
-    found = {g.quantizer: g.effect for g in run_experiment(search, SearchContext(get_evaluator())).ranking}
+    found = {g.quantizer: g.effect for g in run_experiment(search, WorkContext(get_evaluator())).ranking}
     batches = list(study.data.batches(study.model))
     right = values(study.model, study.model.outputs, batches)
     places = [("stem", 0), ("mix", 0), ("head", 0), ("classes", 0), ("mean", 0)]

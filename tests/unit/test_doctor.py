@@ -12,13 +12,14 @@ import pytest
 from fake_gpu import Here, needs_api
 from rtlab import backends
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import WorkContext
 from rtlab.core.progress import Progress, Silent
 from rtlab.core.protocols import Capabilities
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, RunError, Unavailable
 from rtlab.experiments import trials
 from rtlab.experiments.doctor import Report, SelfTest, clean
-from rtlab.experiments.experiment import SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.study.selftest import doctor
 from stopping import Stopping
 
@@ -27,7 +28,7 @@ USER = Path.home().name
 
 def examine(table, progress: Progress) -> Report:
     """What is found of backends that the test brings."""
-    return run_experiment(SelfTest(table), SearchContext(get_evaluator, progress))
+    return run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))
 
 
 def statuses(report: Report) -> dict[str, str]:

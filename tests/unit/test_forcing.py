@@ -12,13 +12,14 @@ import pytest
 from build_logs import REGIONS
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import Study, backends
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import make_empty_model
 from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled, ReadError, RtlabError, VariantError
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.tactics import LayerTactics, TacticListing
 from rtlab.study import forced_tactics
 from rtlab.testing import conformance, tiny_model
@@ -172,7 +173,7 @@ def built() -> VariantResult:
 def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: VariantResult) -> None:
     """By hand: two logs, of which the second lists one more; the cache lacks one of three, and is opened once."""
     tuner = Remembering()
-    rig, records = SearchContext(tuner), []
+    rig, records = WorkContext(tuner), []
     found = run_experiment(TacticListing(built, ("ac", "ab"), Path("x.cache")), rig, records.append)
 
     assert [("a", None, ""), ("c", None, "")] == [(t.layer, t.cost, t.key) for t in records[0]]
@@ -186,12 +187,12 @@ def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: Vari
 def test_a_listing_that_may_not_open_the_cache_tells_what_the_logs_say(built: VariantResult) -> None:
     tuner, progress, lengths = Remembering(), Silent(), []
     listing = TacticListing(built, ("ab",), Path("x.cache"))
-    for allowance in (SearchBudget(builds=0), SearchBudget(seconds=0)):
-        found = run_experiment(listing, SearchContext(tuner, budget=allowance))
+    for allowance in (Budget(builds=0), Budget(seconds=0)):
+        found = run_experiment(listing, WorkContext(tuner, budget=allowance))
         assert [("a", None), ("b", None)] == [(t.layer, t.remembered) for t in found]
     with pytest.raises(Cancelled):
         run_experiment(
-            listing, SearchContext(tuner, progress), lambda r: (lengths.append(len(r)), progress.cancel())
+            listing, WorkContext(tuner, progress), lambda r: (lengths.append(len(r)), progress.cancel())
         )
     assert ([2], []) == (lengths, tuner.opened)
 

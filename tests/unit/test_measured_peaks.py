@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import WorkContext
 from rtlab.errors import Cancelled
-from rtlab.experiments.experiment import SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.peaks import CpuPeaks
 from stopping import Stopping
 
 
 @pytest.mark.slow
 def test_the_cpu_has_roofs_that_are_measured() -> None:
-    found = run_experiment(CpuPeaks(128, 1 << 16), SearchContext(get_evaluator()))
+    found = run_experiment(CpuPeaks(128, 1 << 16), WorkContext(get_evaluator()))
     assert ("measured", {"fp32", "int8"}) == (found.origin, set(found.cores))
     for rate in (found.bandwidth, *found.cores.values()):
         # A thousand and a million times what is usual would be a unit mistaken.
@@ -41,7 +42,7 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -
         def release(self, engine: object) -> None:
             told.append("released")
 
-    rig = SearchContext(Runner())
+    rig = WorkContext(Runner())
     found = run_experiment(CpuPeaks(10, 1000), rig)
     # A multiply-accumulate is two operations; every number of four bytes is read and written.
     assert {"fp32": 2 * 10**3 / 2e-3, "int8": 2 * 10**3 / 2e-3} == pytest.approx(found.cores)
@@ -52,4 +53,4 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -
 
 def test_measuring_can_be_stopped() -> None:
     with pytest.raises(Cancelled):
-        run_experiment(CpuPeaks(128, 1 << 16), SearchContext(get_evaluator(), Stopping()))
+        run_experiment(CpuPeaks(128, 1 << 16), WorkContext(get_evaluator(), Stopping()))

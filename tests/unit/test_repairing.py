@@ -9,10 +9,10 @@ import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.task import Task
 from rtlab.core.variant import Calibrator
-from rtlab.experiments import repairing
+from rtlab.experiments import repairing, running
 from tests.planted_faults import healthy, planted
 
-_PREDICTED = repairing.predict
+_PREDICTED = running.predict
 
 
 def _study(name, variant, **choice):

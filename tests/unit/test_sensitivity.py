@@ -14,10 +14,11 @@ from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.analyses.sensitivity import Sensitivity, reliability, spearman
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, Cancelled, ModelError, RunError, VariantError
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
 from stopping import Stopping
 
@@ -199,11 +200,11 @@ def searched(asks: str, by: str, model: Model | None = None, **more: object) -> 
     ready = made.calibration.prepare("int8")
     search = SensitivitySearch("int8", made.model, ready.emulation, made.data, asks, by, **more)
     # So little time that running all places is not affordable, and yet all that is begun is done.
-    rig = SearchContext(get_evaluator(), None, SearchBudget(runs=10_000))
-    rig.budget = SearchBudget(1e-9) if asks == "released" else rig.budget
+    rig = WorkContext(get_evaluator(), None, Budget(runs=10_000))
+    rig.budget = Budget(1e-9) if asks == "released" else rig.budget
     steps = []
     for step in search.steps(rig):
-        rig.budget = SearchBudget()
+        rig.budget = Budget()
         steps.append(step)
     return steps[-1]
 
@@ -245,7 +246,7 @@ def test_the_estimate_of_a_sample_ranks_as_its_runs_do(name: str, precision: str
     for verify in (0, None):
         search = SensitivitySearch(*given, by="quantizer", verify=verify, reach=2)
         tables.append(
-            run_experiment(search, SearchContext(get_evaluator())).effects.combined_effects.mean(axis=1)
+            run_experiment(search, WorkContext(get_evaluator())).effects.combined_effects.mean(axis=1)
         )
     assert spearman(*tables) > 0.93
     assert len({*np.argsort(-tables[0])[:8]} & {*np.argsort(-tables[1])[:5]}) >= 4

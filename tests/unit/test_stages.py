@@ -10,9 +10,10 @@ from onnx import helper
 
 from nets import graph
 from rtlab import CalibrationData, Study, Task
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.prepared import Emulation
 from rtlab.core.progress import Silent
-from rtlab.core.stage import Budget, DeadlineProgress, Stage
+from rtlab.core.stage import Stage
 from rtlab.errors import Cancelled, VariantError
 from rtlab.testing import tiny_model
 from stopping import Stopping
@@ -174,7 +175,7 @@ def test_a_budget_is_a_number_of_seconds(model) -> None:
 def test_what_one_stage_leaves_of_the_budget_the_next_ones_have(monkeypatch) -> None:
     """Nine seconds: a third is 3; when 1 of them was used, half of the 8 that are left is 4."""
     now = [100.0]
-    monkeypatch.setattr("rtlab.core.stage.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rtlab.core.budget.time.monotonic", lambda: now[0])
     budget = Budget(9.0)
     with budget.share(Silent(), 1 / 3) as within:
         assert 3.0 == within.remaining
@@ -187,16 +188,16 @@ def test_what_one_stage_leaves_of_the_budget_the_next_ones_have(monkeypatch) -> 
 
 def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("rtlab.core.stage.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rtlab.core.budget.time.monotonic", lambda: now[0])
     asked = Silent()
-    within = DeadlineProgress(asked, 5.0)
+    within = WorkContext(None, asked, Budget(5.0), ends_after_step=True)
     now[0] = 6.0
     assert not within.stopped()
     within.advance()
     assert within.stopped()
-    assert not within.is_cancelled
+    assert not within.is_cancelled()
     asked.cancel()
-    assert within.is_cancelled
+    assert within.is_cancelled()
 
 
 @pytest.mark.slow

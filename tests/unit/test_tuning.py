@@ -16,10 +16,12 @@ from onnx import helper
 import rtlab
 from nets import graph
 from rtlab.backends.bench import BoundSession, OrtBench
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, ReadError, VariantError
-from rtlab.experiments.benchmark import FEWEST, LEAST, Benchmark, difference
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.benchmark import FEWEST, LEAST, Benchmark
+from rtlab.experiments.experiment import run_experiment
+from rtlab.experiments.running import difference
 from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations import Formulation, create_weighted_node, find_tunable_nodes, list_formulations
 from rtlab.formulations.trial import TunedModel
@@ -32,7 +34,7 @@ Times = Callable[[str, int], float]
 def tune(model: rtlab.Model, batch, *, bench, progress=None, budget_s=60.0, **choices) -> TunedModel:
     """What is found with a bench of the test's own."""
     return run_experiment(
-        CpuTuning(model, batch, **choices), SearchContext(bench, progress, SearchBudget(seconds=budget_s))
+        CpuTuning(model, batch, **choices), WorkContext(bench, progress, Budget(seconds=budget_s))
     )
 
 
@@ -160,7 +162,7 @@ def test_a_wrong_winograd_matrix_is_refused(scale: float, monkeypatch) -> None:
     first = create_weighted_node(model, find_tunable_nodes(model)[0], (1, 4, 8, 8))
     right = next(f for f in list_formulations(first) if f.name == "Winograd 2×2")
     wrong = Formulation("wrong", "", 2e-4, right.fits, build)
-    race = Benchmark(SearchContext(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0)), (1,))
+    race = Benchmark(WorkContext(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0)), (1,))
     trials = {
         t.formulation: t
         for t in race.time_layer(first, BATCH["x"], [list_formulations(first)[0], wrong, right], 1.0)
@@ -193,7 +195,7 @@ def test_cancelling_keeps_what_was_tuned() -> None:
 
 
 def test_no_further_layer_is_tuned_once_the_builds_are_used_up() -> None:
-    rig = SearchContext(Scripted(even), budget=SearchBudget(seconds=60, builds=1))
+    rig = WorkContext(Scripted(even), budget=Budget(seconds=60, builds=1))
     kept: list[TunedModel] = []
     found = run_experiment(CpuTuning(network(), BATCH, candidates=["im2col"], threads=(1,)), rig, kept.append)
     assert ["one", "two"] == [y.node for y in found.layers] == [y.node for y in kept[0].layers]
@@ -329,7 +331,7 @@ def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> 
 def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
     first = create_weighted_node(network(), find_tunable_nodes(network())[0], (1, 4, 8, 8))
     seconds = {"direct": 300.0, "im2col": 200.0, "Winograd 2×2": 100.0}
-    race = Benchmark(SearchContext(Scripted(lambda name, threads: seconds.get(name, 250.0))), (1,))
+    race = Benchmark(WorkContext(Scripted(lambda name, threads: seconds.get(name, 250.0))), (1,))
     trials = race.time_layer(first, BATCH["x"], list_formulations(first), 1.0, time.monotonic() + 5.0)
     kept = {t.formulation for t in trials if not t.note}
     assert {"direct", "Winograd 2×2"} == kept

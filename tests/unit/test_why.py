@@ -17,13 +17,14 @@ from rtlab.analyses.why import Verdict
 from rtlab.analyses.why.fused_layer import FusedLayer
 from rtlab.analyses.why.missed_fusions import same_layer
 from rtlab.analyses.why.record import read
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.why import FusionBlockerSearch, FusionSplitSearch, oracle
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
@@ -70,7 +71,7 @@ def asked(
 ) -> tuple[Verdict, Ruled]:
     compiler = compiler or Ruled()
     search = FusionBlockerSearch(found, engine_of(found), Variant(), first, second)
-    return run_experiment(search, SearchContext(compiler, None, SearchBudget(**more))), compiler  # type: ignore[arg-type]
+    return run_experiment(search, WorkContext(compiler, None, Budget(**more))), compiler  # type: ignore[arg-type]
 
 
 def engine_of(found: Model, compiler: Ruled | None = None) -> Engine:
@@ -140,9 +141,9 @@ def test_a_cancel_keeps_what_was_found() -> None:
             progress.cancel()
 
     search = FusionBlockerSearch(found, engine_of(found), Variant(), "conv_c", "Relu_y")
-    assert 2 == run_experiment(search, SearchContext(Ruled(), progress), keep).builds
+    assert 2 == run_experiment(search, WorkContext(Ruled(), progress), keep).builds
     with pytest.raises(Cancelled):
-        run_experiment(search, SearchContext(Ruled(), Stopping()))
+        run_experiment(search, WorkContext(Ruled(), Stopping()))
 
 
 def test_a_shared_label_is_no_fusion() -> None:
@@ -190,7 +191,7 @@ def test_of_several_changes_that_do_alone_the_one_that_keeps_the_outputs_is_name
     """The output is asked about first, and to hide it does as well; without the node that does nothing all stays."""
     found = model(conv("x", "c"), node("Identity", "c", "i"), node("Relu", "i", "y"), outputs=("y", "c"))
     search = FusionBlockerSearch(found, engine_of(found, Choosy()), Variant(), "conv_c", "Relu_y")
-    verdict = run_experiment(search, SearchContext(Choosy(), None))
+    verdict = run_experiment(search, WorkContext(Choosy(), None))
     alone = {t.change for t in verdict.experiments if t.fused and t.where == "the whole model"}
     assert {'do not mark "c" as an output', 'remove Identity "Identity_i"'} == alone
     assert (("identity",), True, ("drop Identity_i",)) == (verdict.causes, verdict.remedy, verdict.rewrites)
@@ -245,7 +246,7 @@ def test_remedies_are_taken_together_only_where_that_is_better_than_one_of_them(
 
 def joined(found: Model, layer: int, compiler: Ruled | None = None, **more: object) -> FusedLayer:
     engine = engine_of(found)
-    rig = SearchContext(compiler or Ruled(), None, SearchBudget(**more))  # type: ignore[arg-type]
+    rig = WorkContext(compiler or Ruled(), None, Budget(**more))  # type: ignore[arg-type]
     return run_experiment(FusionSplitSearch(found, engine, Variant(), engine.layers[layer].id), rig)
 
 
@@ -335,7 +336,7 @@ def test_a_reader_and_a_rival_hold_together_though_both_readers_behind_cannot_go
     nodes += [conv("r", "k"), conv("s", "d"), conv("s", "e")]
     found = model(*nodes, outputs=("k", "d", "e"))
     search = FusionBlockerSearch(found, engine_of(found, Taking()), Variant(), "Relu_r", "Add_s")
-    verdict = run_experiment(search, SearchContext(Taking(), None))
+    verdict = run_experiment(search, WorkContext(Taking(), None))
     assert ("blocked", ("reader", "competitor")) == (verdict.verdict, verdict.causes)
     assert ("conv_k", "conv_c") == verdict.nodes
 

@@ -1,38 +1,28 @@
-"""How a variant was made, and with what: the lines that make it again, the model's digest, and all versions."""
+"""How variants were made: the lines of Python and the commands that make them again, and with what they were made."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import functools
-import hashlib
 import importlib.metadata
 import platform
 import re
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-from rtlab.analyses.recipe import lines
-from rtlab.backends import cpu
-from rtlab.core.file_fingerprint import FileFingerprint
-from rtlab.core.phrases import pluralize
+from rtlab import samples
+from rtlab.analyses.study_state import StudyState
+from rtlab.analyses.variants.variations import get_add_arguments
+from rtlab.core.options import BuildOptions
 from rtlab.core.schema import FieldMeta
+from rtlab.core.variant import Variant
+from rtlab.errors import RtlabError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rtlab.analyses.study_state import StudyState
-    from rtlab.core.facts import VariantResult
-    from rtlab.core.model import Model
-
-_PIECE = 1 << 20
-#: Packages whose release decides what comes out, as one installs them, and what they are called.
-_PACKAGES = {
-    "rtlab": "rtlab",
-    "onnx": "ONNX",
-    "onnxruntime": "ONNX Runtime",
-    "numpy": "NumPy",
-}
+#: Packages whose release decides what comes out.
+_PACKAGES = {"rtlab": "rtlab", "onnx": "ONNX", "onnxruntime": "ONNX Runtime", "numpy": "NumPy"}
+#: What only the person has; Python refuses it in words that say what belongs there.
+_YOURS = "..."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,156 +31,157 @@ class PartVersion:
 
     part: Annotated[str, FieldMeta("Part")]
     version: Annotated[str, FieldMeta("Version")]
-    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """How a variant was made: what of, and with which releases.
+    """How variants were made: lines that make them again, and with what they were made.
 
-    ``python`` and ``commands`` make it again, the latter a line each and empty where the command line cannot.
-    ``sha256`` is of the model's file, or of the serialized model where no file says the same; ``weights_sha256`` of the
-    files beside it that hold weights, one after the other by their names. ``built`` and ``taken`` are dates of the
-    engine and of its times.
+    ``commands`` has a line for each variant that the command line can make. ``sha256`` is ``Model.digest``, None where
+    weights cannot be read.
     """
 
     model: Annotated[str, FieldMeta("Model")]
-    size: Annotated[int | None, FieldMeta("Size", "B", note="{self.basis}", omit=True)]
-    sha256: Annotated[str | None, FieldMeta("SHA-256", note="{self.basis}", omit=True)]
-    weights_sha256: Annotated[
-        str | None, FieldMeta("SHA-256 of the weights", note="The files beside it, by name.", omit=True)
-    ]
-    data: Annotated[str, FieldMeta("Data")]
-    rests: Annotated[str | None, FieldMeta("Rests on", omit=True)]
-    built: Annotated[str | None, FieldMeta("Built", omit=True)]
-    taken: Annotated[str | None, FieldMeta("Timed", omit=True)]
+    sha256: Annotated[str | None, FieldMeta("SHA-256", note="rtlab.load(...).digest", omit=True)]
     python: str
     commands: tuple[str, ...]
-    basis: str
     versions: tuple[PartVersion, ...]
-    notes: tuple[str, ...] = ()
 
 
-def build_recipe(study: StudyState, facts: VariantResult) -> Recipe:
-    """How a variant was made; dates are those of its facts, versions those of this process."""
-    model_identity = identity(study.model)
-    why = lines.explain_missing_command(study, facts.name)
-    # Why numbers rest on less than all is known where they stand; here it says what a second run may differ in.
-    notes = [f"The command line cannot make it: it {why}."] if why else []
-    notes += [s.text for s in facts.stages.values() if s.is_incomplete and s.text]
-    return Recipe(
-        model=model_identity.file,
-        size=model_identity.nbytes,
-        sha256=model_identity.sha256,
-        weights_sha256=model_identity.weights,
-        data=data(study),
-        rests="; ".join(f"{s.stage}: {s.basis}" for s in facts.stages.values() if s.basis) or None,
-        built=date(facts.engine.built),
-        taken=date(facts.profile.taken) if facts.profile is not None else None,
-        python=lines.python(study, [facts.name]),
-        commands=lines.command(study, [facts.name]),
-        basis=model_identity.basis,
-        versions=versions([facts]),
-        notes=tuple(notes),
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelIdentity:
-    """What tells a model from another one: the name of its file, its bytes and digests; ``basis`` says what of."""
-
-    file: str
-    nbytes: int | None
-    sha256: str | None
-    weights: str | None
-    basis: str
-
-
-def identity(model: Model) -> ModelIdentity:
-    """The digests of a model: of its file where that is as it was loaded, else of the model in memory."""
-    if not model.nodes:
-        return ModelIdentity("not given", None, None, None, "")
-    name = model.path.name if model.path else f"{model.name}, made in memory"
-    if (file := model.origin) is not None and model.stamp is not None:
-        weight_files = tuple((str(file.parent / name), stamp) for name, stamp in sorted(model.beside.items()))
-        # Of weights that stayed at home nobody knows a digest.
-        here = all(stamp is not None for _, stamp in weight_files)
-        return ModelIdentity(
-            name,
-            model.stamp[0],
-            _digest(((str(file), model.stamp),)),
-            _digest(weight_files) if weight_files and here else None,
-            "Of the file." if here else "Of the file; the files with its weights are not here.",
-        )
-    why = "The file has changed since it was loaded" if model.path else "It was no file"
-    if model.weightless or (model.path and model.beside):
-        return ModelIdentity(name, None, None, None, why)
-    content = model.bytes()
-    basis = f"{why}: of the model in memory, serialized."
-    return ModelIdentity(name, len(content), hashlib.sha256(content).hexdigest(), None, basis)
-
-
-@functools.lru_cache(64)
-def _digest(files: tuple[tuple[str, FileFingerprint | None], ...]) -> str:
-    """SHA-256 of files, one after the other; their stamps tell when that is another one."""
-    work = hashlib.sha256()
-    for name, _ in files:
-        with Path(name).open("rb") as file:
-            while piece := file.read(_PIECE):
-                work.update(piece)
-    return work.hexdigest()
-
-
-def versions(variant_results: Sequence[VariantResult]) -> tuple[PartVersion, ...]:
-    """The releases of all that had a part in variants, each once, and the machine without a name of its own."""
-    parts = [
-        PartVersion(title, release)
-        for package, title in _PACKAGES.items()
-        if (release := _get_installed_version(package)) is not None
-    ]
-    parts.insert(1, PartVersion("Python", platform.python_version()))
-    for facts in variant_results:
-        engine = facts.engine
-        where = "read from files" if facts.recorded else "built here"
-        parts.append(PartVersion(f"Engine, {where}", engine.title, facts.name))
-        if facts.profile is not None:
-            times_source = ", ".join(filter(None, (facts.profile.source, facts.profile.device)))
-            parts.append(PartVersion("Times", times_source, facts.profile.note))
-    if any(not facts.recorded for facts in variant_results):
-        # The rest may name who built it.
-        numbers = re.match(r"[\d.]*\d|", platform.release())
-        system = f"{platform.system()} {numbers[0] if numbers else ''}".strip()
-        parts += [
-            PartVersion("System", f"{system}, {platform.machine()}"),
-            PartVersion("Processor", f"{cpu.get_name()}, {pluralize(cpu.count_cores(), 'core')}"),
-        ]
-    unique_parts: dict[tuple[str, str], PartVersion] = {}
-    for one in parts:
-        unique_parts.setdefault((one.part, one.version), one)
-    return tuple(unique_parts.values())
-
-
-def date(timestamp: datetime.datetime | None) -> str | None:
-    """A date of a fact, in UTC and to the minute; None where none is told."""
-    if timestamp is None:
-        return None
-    if timestamp.tzinfo is None:
-        return f"{timestamp:%Y-%m-%d %H:%M}"
-    return f"{timestamp.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
-
-
-def data(study: StudyState) -> str:
-    """What a study ran on, in words."""
-    calibration_data = study.data
-    if calibration_data is None:
-        return "random noise, seed 0" if study.model.nodes else "none"
-    if calibration_data.count is None:
-        return calibration_data.source
-    return f"{pluralize(calibration_data.count, 'sample')} from {calibration_data.source}"
-
-
-def _get_installed_version(package: str) -> str | None:
+def build_recipe(study: StudyState, names: Sequence[str]) -> Recipe:
+    """How variants were made; versions of packages are those of this process."""
+    model = study.model
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+        digest = model.digest if model.nodes else None
+    except RtlabError:
+        digest = None
+    versions = {title: importlib.metadata.version(package) for package, title in _PACKAGES.items()}
+    versions |= {"Python": platform.python_version(), "System": f"{platform.system()}, {platform.machine()}"}
+    parts = [PartVersion(*version) for version in versions.items()]
+    for name in names:
+        facts = study.results.get(name)
+        parts += [PartVersion(f"Engine, {name}", facts.engine.title)] if facts else []
+        if facts and facts.profile is not None:
+            parts.append(PartVersion(f"Times, {name}", f"{facts.profile.source}, {facts.profile.device}"))
+    title = (
+        (model.path.name if model.path else f"{model.name}, made in memory") if model.nodes else "not given"
+    )
+    commands = tuple(filter(None, (_format_command(study, n) for n in names)))
+    return Recipe(title, digest, _format_python(study, names), commands, tuple(parts))
+
+
+def _format_python(study: StudyState, names: Sequence[str]) -> str:
+    """Python that loads the model and its data, plans the variants as they were planned, and runs them."""
+    lines, sample, task = ["import rtlab", ""], samples.which(study.model), study.task
+    if sample:
+        count = f", samples={len(study.data)}" if study.data and study.data.source in samples.SOURCES else ""
+        lines.append(f"sample = rtlab.samples.load({sample!r}{count})\nmodel = sample.model")
+    elif study.model.nodes:
+        shapes = f", shapes={dict(study.model.shapes)!r}" if study.model.shapes else ""
+        lines.append(f"model = rtlab.load({_get_file(study)!r}{shapes}, name={study.model.name!r})")
+    if study.model.nodes:
+        has_task = bool(sample and task is not None and not task.reference)
+        if study.data is not None:
+            lines.append(f"data = {_format_data(study, sample)}")
+        lines.append("study = rtlab.Study(model" + ", data=data" * (study.data is not None))
+        lines[-1] += ", task=sample.task)" if has_task else ")"
+        if task is not None and not has_task:
+            lines[-1] += f"  # scored by {task.name!r}: give task=rtlab.Task(data, labels) for it"
+    recorded = [n for n in names if n in study.results and study.results[n].recorded]
+    lines += [
+        f"# {n!r} was read from files of another machine: study.read({n!r}, layers=...)" for n in recorded
+    ]
+    for name in (n for n in names if n not in recorded):
+        arguments = [f"{k}={_YOURS if v is ... else repr(v)}" for k, v in _get_arguments(study, name).items()]
+        lines.append(f"study.add({', '.join([repr(name), *arguments])})")
+    return "\n".join([*lines, *(["study.run()"] if len(recorded) < len(names) else []), ""])
+
+
+def _get_arguments(study: StudyState, name: str) -> dict[str, Any]:
+    """The arguments of ``Study.add``, of plain types; those as usual left out, and ``...`` for unknown scales."""
+    variant = study.variants[name]
+    arguments = {k: _simplify(v) for k, v in get_add_arguments(variant).items()}
+    if not variant.pins:
+        arguments["precision"] = str(variant.precision)
+    if variant.scales in {"given", "cache"}:
+        facts = study.results.get(name)
+        is_known = facts is not None and variant.scales == "given"
+        arguments["scales"] = (
+            {v: s.amax for v, s in facts.prepared.scales.items()} if facts and is_known else ...
+        )
+    elif variant.scales:
+        arguments["scales"] = variant.scales
+    return {k: v for k, v in arguments.items() if v and (k, v) != ("weights", Variant().weights)}
+
+
+def _simplify(argument: object) -> Any:
+    """An argument of plain types; a path without its folders."""
+    if isinstance(argument, BuildOptions):
+        fields = {
+            f.name: getattr(argument, f.name) for f in dataclasses.fields(argument) if f.name != "config"
+        }
+        options = {**dict(argument.config), **{k: v for k, v in fields.items() if v}}
+        if "profiles" in options:
+            options["profiles"] = [dict(profile) for profile in options["profiles"]]
+        return {
+            k: dict(v) if k == "pools" else v.name if isinstance(v, Path) else v for k, v in options.items()
+        }
+    if isinstance(argument, Mapping):
+        return {k: str(v) for k, v in argument.items()}
+    return [str(v) for v in argument] if isinstance(argument, list) else argument and str(argument)
+
+
+def _get_file(study: StudyState) -> str:
+    """The model's file below this folder, else its name alone: what is written here is sent to others."""
+    path, here = study.model.path, Path.cwd()
+    if path is None:
+        return f"{study.model.name}.onnx"
+    return path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name
+
+
+def _format_data(study: StudyState, sample: str) -> str:
+    data = study.data
+    if data is None:
+        return "None"
+    if (noise := re.fullmatch(r"random noise, seed (\d+)", data.source)) and data.synthetic:
+        return f"rtlab.CalibrationData.random(model, samples={len(data)}, seed={noise[1]})"
+    if sample and data.source in samples.SOURCES:
+        return "sample.calibration"
+    if re.fullmatch(r"[^/\\\n]+\.np[zy]", data.source, re.IGNORECASE):
+        return f"rtlab.CalibrationData.of({data.source!r}, model=model)"
+    return f"{_YOURS}  # put yours here: it was {data.source!r}"
+
+
+def _format_command(study: StudyState, name: str) -> str:
+    """What a shell is told to make a variant; empty where only Python can."""
+    variant, sample = study.variants[name], samples.which(study.model)
+    arguments, data = _get_arguments(study, name), _format_data(study, sample)
+    usual = {"None", "rtlab.CalibrationData.random(model, samples=64, seed=0)"}
+    is_file = data.endswith(", model=model)")
+    is_usual = study.task is None and (is_file or data in usual)
+    if sample:
+        # The command line takes all samples of a sample.
+        is_usual = data == "sample.calibration" and study.model.path is not None
+        is_usual = is_usual and len(study.data or ()) == len(samples.load(sample).calibration)
+    is_recorded = name in study.results and study.results[name].recorded
+    if (
+        not is_usual
+        or is_recorded
+        or variant.options
+        or variant.rewrites
+        or variant.scales in {"given", "cache"}
+    ):
+        return ""
+    file = _get_file(study)
+    words = ["rtlab", "report", sample or (f"./{file}" if file.startswith("-") else file)]
+    for key, size in study.model.shapes.items() if not sample else ():
+        words.append(f"--shape={key}={size if isinstance(size, int) else 'x'.join(map(str, size))}")
+    words += [f"--data={study.data.source}"] if is_file and study.data else []
+    del arguments["precision"]
+    words.append(f"--precision={variant.precision}")
+    words += [f"--pin={pattern}={precision}" for pattern, precision in variant.pins]
+    words += [f"--sparsity={pattern}" for pattern in arguments.pop("sparsity", ())]
+    words += [f"--calibrate={pattern}={c}" for pattern, c in arguments.pop("calibrators", {}).items()]
+    words += [f"--treat={t}" for t in arguments.pop("treatments", ())]
+    words += [f"--{key}={value}" for key, value in arguments.items()]
+    return shlex.join([*words, "-o", "report.html"])

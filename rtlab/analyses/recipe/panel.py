@@ -11,11 +11,10 @@ def build_recipe_panel(context: PanelContext) -> PanelParts:
     """The lines, the digest of the model, and the releases of all that had a part."""
     variant_recipe = analyze_recipe(context)
     scripts = [Script(label="Python", text=variant_recipe.python)]
-    if variant_recipe.commands:
-        scripts.append(Script(label="Command line", text="\n".join(variant_recipe.commands) + "\n"))
+    scripts += [Script(label="Command line", text=f"{command}\n") for command in variant_recipe.commands]
     return PanelParts(result=variant_recipe, scripts=scripts)
 
 
 def analyze_recipe(context: PanelContext) -> Recipe:
     """How the variant was made."""
-    return build_recipe(context.study, context.result)
+    return build_recipe(context.study, [context.result.name])

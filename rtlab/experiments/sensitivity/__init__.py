@@ -22,10 +22,10 @@ from rtlab.analyses.sensitivity import (
     reliability,
 )
 from rtlab.core.arrays import Batch
+from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Evaluator
 from rtlab.core.trace import Outputs
 from rtlab.errors import RunError
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sensitivity.estimate import EffectEstimator, build_estimator
 from rtlab.experiments.sensitivity.loss import SampleLoss, list_float_outputs
 from rtlab.experiments.sizing import batch_size
@@ -87,7 +87,7 @@ class SensitivitySearch:
     begun: Effects | None = None
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[Evaluator]) -> Iterator[Sensitivity]:
+    def steps(self, context: WorkContext[Evaluator]) -> Iterator[Sensitivity]:
         """What is known after each batch."""
         toggles = build_switched_model(self.source, self.emulation)
         names = list_float_outputs(self.source)
@@ -106,7 +106,7 @@ class _SensitivityState:
     def __init__(
         self,
         search: SensitivitySearch,
-        context: SearchContext[Evaluator],
+        context: WorkContext[Evaluator],
         toggles: SwitchedModel,
         names: Sequence[str],
         stack: contextlib.ExitStack,

@@ -11,8 +11,7 @@ from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Builder
 from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.why.cutting import find_route, paths
-from rtlab.experiments.why.reported import make_reported_verdict
-from rtlab.experiments.why.ruled import explain_by_rules
+from rtlab.experiments.why.reported import explain_by_rules, make_reported_verdict
 from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.experiments.why.together import FusionSplitSearch
 

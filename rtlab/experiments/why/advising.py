@@ -14,13 +14,14 @@ from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.why import Verdict
 from rtlab.analyses.why.advice import Advice, Cause, Remedy
 from rtlab.analyses.why.missed_fusions import MissedPair, find_missed_fusions
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import VariantResult
-from rtlab.core.precision import compute_amax
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
 from rtlab.core.variant import Rewrite, Variant
 from rtlab.errors import BuildError, Unavailable, VariantError
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
+from rtlab.experiments.running import difference, open_engine
 from rtlab.experiments.why.cutting import paths
 from rtlab.experiments.why.oracle import SearchProgress
 from rtlab.experiments.why.search import FusionBlockerSearch
@@ -65,7 +66,7 @@ class AdviceSearch:
     ranges: Ranges | None = None
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[AdviceTools]) -> Iterator[Advice]:
+    def steps(self, context: WorkContext[AdviceTools]) -> Iterator[Advice]:
         """What is known after each pair, and after each remedy on the whole model."""
         return _AdviceState(self, context).advice()
 
@@ -73,7 +74,7 @@ class AdviceSearch:
 class _AdviceState:
     """The working state of one round of advice."""
 
-    def __init__(self, search: AdviceSearch, context: SearchContext[AdviceTools]) -> None:
+    def __init__(self, search: AdviceSearch, context: WorkContext[AdviceTools]) -> None:
         self.facts, self.ranges, self.context = search.facts, search.ranges, context
         self.model = search.facts.prepared.model
         self.missed = find_missed_fusions(search.facts)
@@ -194,10 +195,10 @@ class _AdviceState:
         if tool.recall is not None and (before := tool.recall(one.first, one.second)) is not None:
             return before
         remaining_seconds = self.context.budget.seconds - (time.monotonic() - self.began)
-        inner = SearchContext(
+        inner = WorkContext(
             self.context.tool.builder,
             SearchProgress(self.context),
-            SearchBudget(max(min(remaining_seconds, _SECONDS), 1.0), _BUILDS),
+            Budget(max(min(remaining_seconds, _SECONDS), 1.0), _BUILDS),
         )
         facts = self.facts
         why = FusionBlockerSearch(self.model, facts.engine, facts.variant, one.first, one.second)
@@ -258,22 +259,12 @@ class _AdviceState:
                 runner, rewrites.apply_rewrites(self.facts.source, self.facts.variant.rewrites)
             )
         after = self._run(runner, changed_model)
-        worst = 0.0
-        for name, was in self.outputs.items():
-            x, y = np.asarray(was, np.float64), np.asarray(after[name], np.float64)
-            worst = max(worst, float(compute_amax(x - y)) / max(float(compute_amax(x)), 1e-30))
-        return worst
+        return max((difference(after[name], was) for name, was in self.outputs.items()), default=0.0)
 
     def _run(self, runner: Evaluator, model: Model) -> dict[str, np.ndarray]:
-        engine = runner.build(BuildRequest(model, Variant(), level="basic"), SearchProgress(self.context))
-        try:
-            return dict(
-                runner.outputs(
-                    engine, self.context.tool.batch, model.outputs, progress=SearchProgress(self.context)
-                )
-            )
-        finally:
-            runner.release(engine)
+        progress = SearchProgress(self.context)
+        with open_engine(runner, model, progress) as engine:
+            return dict(runner.outputs(engine, self.context.tool.batch, model.outputs, progress=progress))
 
     def _advice(self) -> Advice:
         groups: dict[object, list[MissedPair]] = {}

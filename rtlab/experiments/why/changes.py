@@ -19,6 +19,7 @@ from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Rewrite
 from rtlab.experiments.why import neutral
+from rtlab.experiments.why.cutting import iter_readers, iter_writers, reach
 from rtlab.quantize import rewrites
 from rtlab.quantize.edit import Edit
 from rtlab.relation.roles import QUANTIZING_OPS
@@ -106,7 +107,7 @@ def iter_changes_after(
     model: Model, second: str, after: Sequence[str], ends: Collection[str]
 ) -> Iterator[Change]:
     """What of the second node's step, ``after``, is seen from outside, is read by several, or computes nothing."""
-    nodes = dict.fromkeys([second, *(n for n in after if n in _descendants(model, second))])
+    nodes = dict.fromkeys([second, *(n for n in after if n in reach(model, second, iter_readers))])
     on = [o for n in nodes for o in model.by_id[n].outputs if o]
     yield from _iter_output_changes(model, on, ends)
     idle = dict.fromkeys([n for n in nodes if model.by_id[n].op in BETWEEN])
@@ -212,7 +213,7 @@ def iter_competitors_after(model: Model, pair: tuple[str, str], after: Sequence[
     A neighbour is replaced, not deleted: where it was, another reader stays, which takes part in no fusion.
     """
     first, second = pair
-    down = _descendants(model, second)
+    down = reach(model, second, iter_readers)
     for node in sorted((n for n in after if n in down), key=lambda n: -model.by_id[n].index):
         reads = [v for v in model.by_id[node].inputs if v and _is_written_by(model, v, {second, *down})]
         if reads and all(neutral.has_neutral_reader(model, v) for v in reads):
@@ -223,7 +224,7 @@ def iter_competitors_after(model: Model, pair: tuple[str, str], after: Sequence[
                 (node,),
                 functools.partial(_neutralize, node=node, values=tuple(reads)),
             )
-    up = _ancestors(model, second) - _ancestors(model, first) - {first}
+    up = reach(model, second, iter_writers) - reach(model, first, iter_writers) - {first}
     for node in after:
         if node in up and node not in BETWEEN:
             yield from _iter_input_cuts(model, second, node)
@@ -232,7 +233,7 @@ def iter_competitors_after(model: Model, pair: tuple[str, str], after: Sequence[
 
 def iter_competitors_before(model: Model, first: str, before: Sequence[str]) -> Iterator[Change]:
     """What the compiler joined the first of two nodes with instead: ``before`` are the nodes of its steps."""
-    above = _ancestors(model, first)
+    above = reach(model, first, iter_writers)
     for node in before:
         if node in above:
             yield from _iter_input_cuts(model, first, node)
@@ -241,7 +242,7 @@ def iter_competitors_before(model: Model, first: str, before: Sequence[str]) -> 
 
 def _iter_sibling_changes(model: Model, node: str, group: Sequence[str]) -> Iterator[Change]:
     """What a node was merged with that stands beside it and reads the same: products of one tensor as one product."""
-    path_ids = {node} | _ancestors(model, node) | _descendants(model, node)
+    path_ids = {node} | reach(model, node, iter_writers) | reach(model, node, iter_readers)
     for value in dict.fromkeys(v for v in model.by_id[node].inputs if v and v not in model.known):
         alike = tuple(r.id for r in model.consumers.get(value, ()) if r.id in group and r.id not in path_ids)
         if alike and all(model.by_id[n].op == model.by_id[node].op for n in alike):
@@ -266,27 +267,6 @@ def _iter_input_cuts(model: Model, reader: str, writer: str) -> Iterator[Change]
                 (writer,),
                 functools.partial(_cut, reader=reader, value=value),
             )
-
-
-def _descendants(model: Model, node: str) -> set[str]:
-    return _reach(node, lambda n: (r.id for o in model.by_id[n].outputs for r in model.consumers.get(o, ())))
-
-
-def _ancestors(model: Model, node: str) -> set[str]:
-    return _reach(
-        node, lambda n: (model.producers[i].id for i in model.by_id[n].inputs if i in model.producers)
-    )
-
-
-def _reach(start: str, step: Callable[[str], Iterator[str]]) -> set[str]:
-    reachable: set[str] = set()
-    todo = list(step(start))
-    while todo:
-        at = todo.pop()
-        if at not in reachable:
-            reachable.add(at)
-            todo += step(at)
-    return reachable
 
 
 def _is_written_by(model: Model, value: str, nodes: set[str]) -> bool:

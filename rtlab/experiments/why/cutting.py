@@ -38,7 +38,7 @@ def find_route(model: Model, first: str, second: str) -> tuple[str, ...] | None:
     for at in todo:
         if at == second:
             break
-        for reader in _readers(model, at):
+        for reader in iter_readers(model, at):
             if reader not in before:
                 before[reader] = at
                 todo.append(reader)
@@ -76,7 +76,7 @@ def cut_pair(model: Model, nodes: Sequence[str], *, still_open: bool = False) ->
 
     What leads from one to the other on another way comes along where no product is among it, as Sigmoid does in SiLU.
     """
-    between = _reach(model, nodes[0], _readers) & _reach(model, nodes[1], _writers)
+    between = reach(model, nodes[0], iter_readers) & reach(model, nodes[1], iter_writers)
     is_product_free = not any(model.by_id[n].op in PRODUCT_OPS for n in between)
     return cut_nodes(model, (*nodes, *(sorted(between) if is_product_free else ())), still_open=still_open)
 
@@ -86,7 +86,7 @@ def cut_nodes(model: Model, nodes: Iterable[str], *, still_open: bool = False) -
     node_ids = dict.fromkeys(nodes)
     todo = list(node_ids)
     while todo:
-        before = [n for n in _writers(model, todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
+        before = [n for n in iter_writers(model, todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
         todo += [n for n in before if n not in node_ids]
         node_ids.update(dict.fromkeys(before))
     return cut(model, node_ids, keep_readers=False, still_open=still_open)
@@ -116,7 +116,7 @@ def cut(
 def _iter_neighbours(model: Model, node: str) -> Iterator[str]:
     """The neighbours of a node in both directions, with what stands between."""
     visited: set[str] = set()
-    for step in (_readers, _writers):
+    for step in (iter_readers, iter_writers):
         todo = list(step(model, node))
         while todo:
             at = todo.pop()
@@ -128,18 +128,21 @@ def _iter_neighbours(model: Model, node: str) -> Iterator[str]:
                 todo += step(model, at)
 
 
-def _readers(model: Model, node: str) -> Iterator[str]:
+def iter_readers(model: Model, node: str) -> Iterator[str]:
+    """The nodes that read what a node writes."""
     for value in model.by_id[node].outputs:
         yield from (n.id for n in model.consumers.get(value, ()))
 
 
-def _writers(model: Model, node: str) -> Iterator[str]:
+def iter_writers(model: Model, node: str) -> Iterator[str]:
+    """The nodes that write what a node reads."""
     for value in model.by_id[node].inputs:
         if value in model.producers:
             yield model.producers[value].id
 
 
-def _reach(model: Model, node: str, step: Callable[[Model, str], Iterable[str]]) -> set[str]:
+def reach(model: Model, node: str, step: Callable[[Model, str], Iterable[str]]) -> set[str]:
+    """The nodes that steps lead to from a node: with ``iter_readers`` those behind it, with ``iter_writers`` before."""
     reachable: set[str] = set()
     todo = [*step(model, node)]
     while todo:
@@ -152,7 +155,7 @@ def _reach(model: Model, node: str, step: Callable[[Model, str], Iterable[str]])
 
 def _iter_constant_writers(model: Model, node: str) -> Iterator[str]:
     """The nodes that compute a node's inputs from constants alone."""
-    for writer in _writers(model, node):
+    for writer in iter_writers(model, node):
         if is_constant(model, writer):
             yield writer
             yield from _iter_constant_writers(model, writer)

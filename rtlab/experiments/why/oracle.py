@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 from rtlab.analyses.why import FusionTrial
 from rtlab.analyses.why.missed_fusions import same_layer
+from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.protocols import Builder, BuildRequest, Progress
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, VariantError
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why.open_sizes import OpenSizes
 from rtlab.relation.mapping import Mapping as Relation
 from rtlab.relation.relate import relate
@@ -46,7 +46,7 @@ class Oracle:
     """
 
     def __init__(
-        self, variant: Variant, context: SearchContext[Builder], sizes: OpenSizes | None = None
+        self, variant: Variant, context: WorkContext[Builder], sizes: OpenSizes | None = None
     ) -> None:
         self.variant, self.context, self.sizes = variant, context, sizes
         self.builds = 0
@@ -120,7 +120,7 @@ def forget(builder: Builder) -> None:
 class SearchProgress:
     """What is built for a search reports nothing of its own, and stops when the search is asked to."""
 
-    def __init__(self, context: SearchContext[Any]) -> None:
+    def __init__(self, context: WorkContext[Any]) -> None:
         self._context = context
 
     def phase(self, name: str, total: int | None = None) -> None:

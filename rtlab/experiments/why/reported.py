@@ -1,12 +1,14 @@
-"""What files tell of two nodes where no compiler can be asked: which steps they are, and what may keep them apart."""
+"""What is known of two nodes without an experiment: what files tell of an engine, and what rules predict of one."""
 
 from __future__ import annotations
 
 from rtlab.analyses.fusion import relate_engine
 from rtlab.analyses.why import CAUSES, Outcome, Verdict
 from rtlab.analyses.why.missed_fusions import same_layer, steps_of
+from rtlab.backends.capabilities import require_capability
 from rtlab.core.facts import VariantResult
 from rtlab.core.phrases import quote_names
+from rtlab.core.protocols import Explainer
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.oracle import format_input_shapes
 
@@ -71,3 +73,27 @@ def make_reported_verdict(facts: VariantResult, first: str, second: str, why: st
     else:
         text += " Nothing in the graph stands between them: the compiler itself may not do it."
     return make_verdict("unknown", f"{text} The compiler is not asked: {why}", nodes)
+
+
+def explain_by_rules(facts: VariantResult, first: str, second: str) -> Verdict:
+    """A verdict by rule, with its source.
+
+    Raises:
+        Unavailable: the backend of the engine knows no rules.
+    """
+    model, engine = facts.prepared.model, facts.engine
+    explainer: Explainer = require_capability(engine.backend, "explains", "tell why")
+    rule_verdict = explainer.explain(model, first, second)
+    # A rule that is hindered holds elsewhere; where there is none, nothing helps.
+    unfused_outcome: Outcome = (
+        "unknown" if rule_verdict.fused is None else "blocked" if rule_verdict.rule else "never"
+    )
+    return Verdict(
+        first,
+        second,
+        "fused" if rule_verdict.fused else unfused_outcome,
+        text=f"{rule_verdict.text} Source: {rule_verdict.source}.",
+        compiler=engine.title,
+        shapes=format_input_shapes(model),
+        basis="predicted",
+    )

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 from rtlab.analyses.fusion import relate_engine
 from rtlab.analyses.why import CAUSES, Cause, FusionTrial, Outcome, Verdict, agreement
 from rtlab.analyses.why.missed_fusions import same_layer, steps_of
+from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.protocols import Backend, Builder
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import ModelError, VariantError
+from rtlab.errors import VariantError
 from rtlab.experiments.delta_debugging import minimize
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
@@ -56,7 +56,7 @@ class FusionBlockerSearch:
     second: str
     partial: ClassVar[bool] = True
 
-    def steps(self, context: SearchContext[Builder]) -> Iterator[Verdict]:
+    def steps(self, context: WorkContext[Builder]) -> Iterator[Verdict]:
         """What is known after each build."""
         return _Search(self, context).iter_verdicts()
 
@@ -73,7 +73,7 @@ class _Stage:
 class _Search:
     """The working state of one question."""
 
-    def __init__(self, search: FusionBlockerSearch, context: SearchContext[Builder]) -> None:
+    def __init__(self, search: FusionBlockerSearch, context: WorkContext[Builder]) -> None:
         self.search, self.context = search, context
         #: The sizes that profiles leave open; the model has all others as they usually are.
         self.sizes = open_sizes(search.model, search.variant.options)
@@ -90,11 +90,8 @@ class _Search:
 
     def iter_verdicts(self) -> Iterator[Verdict]:
         search, model = self.search, self.model
-        way = cutting.paths(model, search.first, search.second)
-        if way is None:
-            raise ModelError(self._format_neighbour_error())
         self.context.phase("Asking the compiler")
-        self.way = way
+        way = self.way = cutting.paths(model, search.first, search.second) or ()
         pair = (search.first, search.second)
         in_same_layer = same_layer(self.relation, *pair)
         if in_same_layer is not False:
@@ -432,13 +429,6 @@ class _Search:
             return ""
         return agreement.describe_agreement(
             *(self.search.model.by_id[n].op for n in (self.search.first, self.search.second))
-        )
-
-    def _format_neighbour_error(self) -> str:
-        search = self.search
-        return (
-            f'Cannot ask why "{search.first}" and "{search.second}" are not one step: they are no neighbours. Choose '
-            "two nodes of which one reads what the other writes."
         )
 
 

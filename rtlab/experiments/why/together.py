@@ -9,16 +9,15 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from rtlab.analyses.fusion import relate_engine
-from rtlab.analyses.why import FusionTrial
 from rtlab.analyses.why.fused_layer import FusedLayer, SplitTrial
 from rtlab.analyses.why.missed_fusions import estimate_transfer_time, find_readers, steps_of
+from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Builder
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why import changes, cutting, neutral
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
@@ -56,12 +55,7 @@ class FusionSplitSearch:
         run = {*relate_engine(self.engine, self.model, self.model).run(self.layer)}
         return tuple(n.id for n in self.model.top if n.id in run)
 
-    @property
-    def has_neighbours(self) -> bool:
-        """Whether two of them are neighbours, so that there is something to ask."""
-        return any(_iter_internal_values(self.model, self.nodes))
-
-    def steps(self, context: SearchContext[Builder]) -> Iterator[FusedLayer]:
+    def steps(self, context: WorkContext[Builder]) -> Iterator[FusedLayer]:
         """What is known after each build.
 
         Raises:
@@ -108,7 +102,8 @@ class FusionSplitSearch:
         remaining = len(tries)
         for pair, change in context.iterate(tries, ACTIVITY):
             built = oracle.build(changes.apply_changes(part, [change]), change.words, where, pair)
-            trials.append(_make_parting(*pair, built.trial))
+            one = built.trial
+            trials.append(SplitTrial(*pair, one.change, one.layers, one.fused, one.seconds, one.refused))
             remaining -= 1
             yield make_record()
 
@@ -183,7 +178,3 @@ def _add_output(edit: Edit, value: str) -> None:
 
 def _add_reader(edit: Edit, value: str) -> None:
     neutral.add_reader(edit, edit.values[value])
-
-
-def _make_parting(first: str, second: str, trial: FusionTrial) -> SplitTrial:
-    return SplitTrial(first, second, trial.change, trial.layers, trial.fused, trial.seconds, trial.refused)

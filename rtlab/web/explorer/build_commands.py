@@ -11,9 +11,9 @@ from typing import Any
 from rtlab.analyses.score.pictures import parse_sample_numbers
 from rtlab.backends import compilers
 from rtlab.backends.selection import get_additional_backend
+from rtlab.core.budget import BUDGET_S, parse_budget
 from rtlab.core.progress import Reporting
 from rtlab.core.ptq_transform import PtqTransform
-from rtlab.core.stage import BUDGET_S, parse_budget
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.commands import Pin, StartWork, WorkName
 from rtlab.errors import Cancelled, RtlabError, VariantError

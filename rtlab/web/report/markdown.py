@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rtlab.analyses import recipe
 from rtlab.analyses.cards.card import name_layers
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.recipe import lines
+from rtlab.analyses.recipe import build_recipe
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.timing import get_engine_timing
 from rtlab.core.phrases import pluralize
 from rtlab.documents.figure import SIGNS
-from rtlab.documents.numbers import format_bytes, format_number, shorten_name
+from rtlab.documents.numbers import format_number, shorten_name
 from rtlab.web.page import chrome
 
 if TYPE_CHECKING:
@@ -151,27 +150,14 @@ def _several(nodes: Sequence[str]) -> str:
 
 
 def _format_recipe(study: StudyState, built: Sequence[str]) -> Iterator[str]:
-    yield from ("", "## Make it again", "", *_fence(lines.python(study, built), "python"))
-    commands = lines.command(study, built)
-    if commands:
-        yield from ("", *_fence("\n".join(commands) + "\n", "bash"))
-    for name in built:
-        if why := lines.explain_missing_command(study, name):
-            yield from ("", f"The command line cannot make {escape(name)}: it {escape(why)}.")
-    identity = recipe.identity(study.model)
+    recipe = build_recipe(study, built)
+    yield from ("", "## Make it again", "", *_fence(recipe.python, "python"))
+    if recipe.commands:
+        yield from ("", *_fence("\n".join(recipe.commands) + "\n", "bash"))
     yield from ("", "## Made of and with", "")
-    facts = [study.results[n] for n in built]
-    model = [("Model", identity.file)]
-    if identity.nbytes is not None:
-        model.append(("Size", format_bytes(identity.nbytes)))
-    if identity.sha256 is not None:
-        model.append(("SHA-256", f"{identity.sha256} · {identity.basis}"))
-    if identity.weights is not None:
-        model.append(("SHA-256 of the weights", identity.weights))
-    model.append(("Data", recipe.data(study)))
-    dates = [(f"Built, {f.name}", date) for f in facts if (date := recipe.date(f.engine.built))]
-    parts = [(v.part, v.version) for v in recipe.versions(facts)]
-    yield from _table(("Part", "What"), [*model, *dates, *parts])
+    digest = [("SHA-256", recipe.sha256)] if recipe.sha256 is not None else []
+    parts = [(v.part, v.version) for v in recipe.versions]
+    yield from _table(("Part", "What"), [("Model", recipe.model), *digest, *parts])
 
 
 def _table(head: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from net_text import written
 from nets import graph_proto
 from rtlab.core.model import wrap
-from rtlab.experiments.benchmark import difference
+from rtlab.experiments.running import difference
 from rtlab.formulations import (
     DIRECT,
     FORMULATIONS,

@@ -27,6 +27,7 @@ from rtlab.analyses.difference.diff import Side
 from rtlab.analyses.samples.spread import Spread
 from rtlab.analyses.score.flips import find_flipped_samples
 from rtlab.analyses.variants.variations import get_add_arguments
+from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.finding import Finding
@@ -35,10 +36,10 @@ from rtlab.core.model import Model, make_empty_model
 from rtlab.core.task import Predictions
 from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Calibrator, Target, Variant
-from rtlab.experiments.benchmark import _ModelPair, difference
-from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.benchmark import FEWEST, Benchmark, _summarize, _TimedModel
 from rtlab.experiments.ranking import CalibratorRanking, _sqnr
 from rtlab.experiments.repairing import _Candidate, _RepairState
+from rtlab.experiments.running import difference
 from rtlab.relation.mapping import Mapping, Pair
 
 FLOAT = TensorProto.FLOAT
@@ -104,7 +105,7 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monke
     monkeypatch.setattr(CalibratorRanking, "_score", scored)
     chosen = [Calibrator.of(c) for c in told if c]
     asked = CalibratorRanking(None, None, None, calibrators=chosen)  # type: ignore[arg-type]
-    *_, found = asked.steps(SearchContext(types.SimpleNamespace(source="here")))
+    *_, found = asked.steps(WorkContext(types.SimpleNamespace(source="here")))
     assert [str(r.calibrator) for r in found] == ["entropy", "mse", "minmax"]
     assert [r.delta for r in found] == [-5 * sign, -5 * sign, -10 * sign]
     assert [r.sqnr for r in found] == pytest.approx([-20 * math.log10(n) for n in (0.05, 0.2, 0.1)])
@@ -180,10 +181,12 @@ def test_a_tuned_model_is_judged_by_the_output_that_differs_most(far: str) -> No
     plain, other = {"y": [1.0, -4.0], "z": [2.0, 0.0]}, {"y": [1.0, -4.0], "z": [2.0, 0.0]}
     other[far] = [other[far][0] - 0.1, other[far][1]]
     opened = lambda content, *_: Ready(**(plain if content == b"p" else other))  # noqa: E731
-    made = _ModelPair.of(opened, {}, 1, b"p", tuned_model=(("n",), b"t"))
+    benchmark = Benchmark(WorkContext(types.SimpleNamespace(open=opened)), (1,))
+    (made,) = benchmark.compare_models({}, b"p", {1: (("n",), b"t")}, 0.0)
     assert made.error == pytest.approx(0.1 / {"y": 4, "z": 2}[far])
-    made.plain.times, made.state.tuned.times = [4.0, 1.0, 10.0, 2.0], [1.0, 1.0]
-    found = made.summarize()
+    assert (made.runs, made.ok) == (FEWEST, False)
+    timed = [_TimedModel(None, times) for times in ([4.0, 1.0, 10.0, 2.0], [1.0, 1.0])]
+    found = _summarize(1, ("n",), 1.0, timed)
     assert (found.default, found.default_quartiles, found.tuned) == (3.0, (1.75, 5.5), 1.0)
     assert (found.runs, found.ok) == (4, False)
 

@@ -22,6 +22,7 @@ from rtlab.core import (
     structure,
     validation,
 )
+from rtlab.core.budget import Budget
 from rtlab.core.ptq_transform import PtqTransform
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, Cancelled, ModelError, Unsized, VariantError
@@ -105,11 +106,11 @@ def test_a_stage_says_on_how_much_it_rests(
 
 def test_a_share_ends_with_the_deadline_of_a_command_or_when_somebody_stops(monkeypatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    budget, deadline = stage.Budget(8.0), progress.Deadline(3.0)
+    budget, deadline = Budget(8.0), progress.Deadline(3.0)
     with budget.share(deadline, 0.5) as part:
         assert (budget.remaining, part.remaining) == (3, 1.5)
         deadline.cancel()
-        assert (part.is_over, part.stopped(), part.is_cancelled) == (False, True, True)
+        assert (part.is_timed_out, part.stopped(), part.is_cancelled()) == (False, True, True)
 
 
 def test_a_deadline_ends_stages_at_once_and_all_work_a_second_and_a_half_later(monkeypatch) -> None:

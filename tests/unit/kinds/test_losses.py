@@ -14,8 +14,9 @@ from nets import graph
 from rtlab import CalibrationData, Study
 from rtlab.analyses.sensitivity import Effects, reliability
 from rtlab.backends.reference import get_evaluator
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.scale import Scale
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch, _summarize
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
@@ -190,7 +191,7 @@ def test_estimates_over_two_outputs_follow_what_runs_measure(study: Study) -> No
     source, emulation = existing_qdq.separate_existing_qdq(study.model, ready.emulate())
     for asks, by in (("only", "quantizer"), ("released", "node")):
         search = SensitivitySearch("int8", source, emulation, study.data, asks, by, probes=16, verify=6)
-        found = run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(60.0)))
+        found = run_experiment(search, WorkContext(get_evaluator(), budget=Budget(60.0)))
         assert found.probes == 16
         for row in found.ranking:
             assert row.origin == "estimated"

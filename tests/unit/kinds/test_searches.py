@@ -18,6 +18,7 @@ import pytest
 from rtlab.analyses.batches.sweeps import BatchTime
 from rtlab.analyses.repair import panel as repair_panel
 from rtlab.analyses.samples.spread import compute_spread
+from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
@@ -27,7 +28,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
 from rtlab.experiments import peaks, ranking, sizing, sweep, tactics
 from rtlab.experiments.delta_debugging import minimize
-from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.experiment import run_experiment
 from rtlab.samples.writer import Writer
 from rtlab.study import checking, job, recorded, records, sensitivities
 from rtlab.testing import ReferenceBackend, tiny_model
@@ -70,7 +71,7 @@ def test_a_batch_that_cannot_be_run_ends_a_sweep(broken, rows, runs) -> None:
         return BOX(total=np.full(runs, 2.0 * len(batch["x"])), device="d", processor="p")
 
     search = sweep.BatchSweep("v", "engine", tiny_model(), numbered(3), (1, 2, 4), runs=5)
-    context = SearchContext(BOX(source="s", profile=profile))
+    context = WorkContext(BOX(source="s", profile=profile))
     found = run_experiment(search, context)
     assert [(r.batch, r.median, r.runs) for r in found.rows] == [(b, 2.0 * b, 5) for b in rows]
     assert (context.runs, f"Batch {broken} " in found.note, bool(found.note)) == (
@@ -123,7 +124,7 @@ def test_a_first_batch_that_cannot_be_run_is_the_error() -> None:
 
     search = sweep.BatchSweep("v", "engine", tiny_model(), numbered(3), (1, 2))
     with pytest.raises(RunError, match="no"):
-        run_experiment(search, SearchContext(BOX(source="s", profile=profile)))
+        run_experiment(search, WorkContext(BOX(source="s", profile=profile)))
 
 
 def test_a_rate_and_the_time_of_a_sample_follow_from_the_median() -> None:
@@ -136,19 +137,19 @@ def test_a_rate_and_the_time_of_a_sample_follow_from_the_median() -> None:
 def test_an_allowance_is_used_up_once_something_was_found(monkeypatch, only) -> None:
     now = [5.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    context = SearchContext(None, budget=SearchBudget(**{"seconds": math.inf, only: 3}))
+    context = WorkContext(None, budget=Budget(**{"seconds": math.inf, only: 3}))
 
     def spend(n: int) -> None:
         now[0] += n
         context.count(builds=n, runs=n)
 
     spend(2)
-    context.has_record = True
+    context.has_result = True
     assert not context.is_exhausted
     spend(1)
     assert (context.is_exhausted, context.is_timed_out, context.stopped()) == (True, *[only == "seconds"] * 2)
     assert [*context.iterate([1, 2], "it")] == []
-    context.has_record = False
+    context.has_result = False
     assert (context.is_exhausted, [*context.iterate([1, 2], "it")]) == (False, [1, 2])
 
 
@@ -174,9 +175,9 @@ def test_a_cancel_leaves_a_partial_record_and_else_is_raised(partial, cancelled,
     search = BOX(partial=partial, steps=steps)
     if found is None:
         with pytest.raises(Cancelled):
-            run_experiment(search, SearchContext(None, reporter), kept.append)
+            run_experiment(search, WorkContext(None, reporter), kept.append)
     else:
-        assert run_experiment(search, SearchContext(None, reporter), kept.append) == found
+        assert run_experiment(search, WorkContext(None, reporter), kept.append) == found
     assert kept == [*range(records)]
 
 
@@ -197,7 +198,7 @@ def test_a_processor_is_as_fast_as_its_fastest_run(monkeypatch) -> None:
         return BOX(samples={"copy": np.array([0.1, 0.1]), engine.op: np.array(times[engine.op])})
 
     tool = BOX(source="s", build=build, profile=profile, release=released.append)
-    context = SearchContext(tool)
+    context = WorkContext(tool)
     found = run_experiment(peaks.CpuPeaks(product=8, moved=100), context)
     assert found.cores == pytest.approx({"fp32": 2 * 8**3 / 1e-3, "int8": 2 * 8**3 / 0.5e-3})
     assert found.bandwidth == pytest.approx(2 * 400 / 2e-3)
@@ -249,8 +250,8 @@ def test_a_value_of_unknown_size_counts_as_the_largest(monkeypatch) -> None:
 )
 def test_the_fewest_nodes_are_found_by_halves(needed, budget, size) -> None:
     units = [f"n{i}" for i in range(8)]
-    context = SearchContext(None, budget=SearchBudget(builds=budget))
-    context.has_record = True
+    context = WorkContext(None, budget=Budget(builds=budget))
+    context.has_result = True
     holds = lambda part: needed <= {int(n[1:]) for n in part}  # noqa: E731
     found = minimize(units, holds, context, "")
     assert len(found) == size
@@ -307,7 +308,7 @@ def test_each_part_of_a_search_has_its_samples_and_labels(monkeypatch, parts, be
 
     monkeypatch.setattr(sensitivities, "_compute_effects", effects)
     monkeypatch.setattr(sensitivities.Effects, "concatenate", lambda found, data: (len(found), data))
-    search, context = Search(numbered(4), np.arange(4)), SearchContext(None, budget=SearchBudget(9.0))
+    search, context = Search(numbered(4), np.arange(4)), WorkContext(None, budget=Budget(9.0))
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         if begins is None:
             with pytest.raises(CalibrationError):
@@ -391,7 +392,7 @@ def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatc
     )
     monkeypatch.setattr(tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
     monkeypatch.setattr(tactics, "get_build_log", lambda facts: facts)
-    context = SearchContext(BOX(operators=logs.get, remembered=remembered))
+    context = WorkContext(BOX(operators=logs.get, remembered=remembered))
     found = run_experiment(tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append)
     assert [y.layer for y in records[0]] == ["a", "b", "plugin"]
     assert {(y.remembered, y.key) for y in records[0]} == {(None, "")}

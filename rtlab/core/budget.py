@@ -1,0 +1,161 @@
+"""What work may take on this machine, and a reporter that ends work within it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, wait
+from typing import Generic, TypeVar
+
+from rtlab.core.progress import Deadline, Silent, check
+from rtlab.core.protocols import Progress
+from rtlab.errors import VariantError
+
+#: Seconds that a first answer may take on this machine beyond compiling.
+BUDGET_S = 15.0
+#: Seconds after which work in an executor looks whether somebody wants it to stop.
+_POLL_S = 0.2
+T = TypeVar("T")
+Tool = TypeVar("Tool")
+
+
+def parse_budget(budget: object) -> float:
+    """Seconds that a person gave as a budget, checked: 0 only compiles, infinity sets no bound.
+
+    Raises:
+        VariantError: it is no number of seconds.
+    """
+    try:
+        seconds = float(budget)  # type: ignore[arg-type] # what people give is checked here
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not seconds >= 0:
+        raise VariantError(
+            f"Cannot measure within a budget of {budget!r}: it is no number of seconds. "
+            "Give 0 to only compile, 15 for a first answer, or math.inf for all that can be measured."
+        )
+    return seconds
+
+
+class Budget:
+    """What work may take: seconds, models that are built or opened, and inferences; without a bound by default.
+
+    Of the seconds, what one share leaves, the next ones have.
+    """
+
+    def __init__(self, seconds: float = math.inf, builds: float = math.inf, runs: float = math.inf) -> None:
+        self.seconds = self.remaining = seconds
+        self.builds, self.runs = builds, runs
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is an end to the seconds."""
+        return math.isfinite(self.seconds)
+
+    @contextlib.contextmanager
+    def share(self, progress: Progress, part: float = 1.0) -> Iterator[WorkContext[None]]:
+        """A context that ends when a part of the seconds that are left is over; the time in it counts."""
+        began = time.monotonic()
+        if isinstance(progress, Deadline):
+            self.remaining = min(self.remaining, progress.remaining)
+        try:
+            yield WorkContext(None, progress, Budget(part * self.remaining), ends_after_step=True)
+        finally:
+            self.remaining = max(0.0, self.remaining - (time.monotonic() - began))
+
+
+class WorkContext(Generic[Tool]):
+    """What work within a budget needs: the tool that builds and runs, a reporter, and what may be taken.
+
+    It is a ``Progress`` itself. It ends when somebody asks to stop or the seconds are over, and no further item begins
+    once builds or runs are used up; but not before there is a result: whatever the budget, there is an answer.
+
+    Attributes:
+        tool: What builds and runs.
+        budget: What may be taken.
+        builds: Models that were built or opened so far.
+        runs: Inferences so far.
+        has_result: Whether there is a result.
+    """
+
+    def __init__(
+        self,
+        tool: Tool,
+        progress: Progress | None = None,
+        budget: Budget | None = None,
+        *,
+        ends_after_step: bool = False,
+    ) -> None:
+        """``ends_after_step`` takes a step that was reported for a result."""
+        self.tool, self.budget = tool, budget or Budget()
+        self.builds = self.runs = 0
+        self.has_result = False
+        self._progress, self._ends_after_step = progress or Silent(), ends_after_step
+        self._began = time.monotonic()
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left; 0 once they are over."""
+        return max(0.0, self.budget.seconds - (time.monotonic() - self._began))
+
+    @property
+    def is_timed_out(self) -> bool:
+        """Whether the seconds are over, and there is a result."""
+        return self.has_result and not self.remaining
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no further item may begin: the seconds, the builds or the runs are used up."""
+        is_used_up = self.builds >= self.budget.builds or self.runs >= self.budget.runs
+        return self.is_timed_out or (self.has_result and is_used_up)
+
+    def is_cancelled(self) -> bool:
+        """Whether somebody asked to stop, apart from the budget."""
+        return self._progress.stopped()
+
+    def stopped(self) -> bool:
+        """Whether somebody asked to stop, or the time is over; what has its build has its runs too."""
+        return self.is_timed_out or self.is_cancelled()
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase."""
+        self._progress.phase(name, total)
+
+    def advance(self, steps: int = 1) -> None:
+        """Report steps."""
+        self.has_result |= self._ends_after_step and steps > 0
+        self._progress.advance(steps)
+
+    def count(self, *, builds: int = 0, runs: int = 0) -> None:
+        """Count what was taken of the budget."""
+        self.builds += builds
+        self.runs += runs
+
+    def check(self, activity: str) -> None:
+        """Raise ``Cancelled`` where somebody asked to stop."""
+        check(self._progress, activity)
+
+    def wait_for(self, future: Future[T], activity: str) -> T:
+        """What an executor's worker gives.
+
+        Raises:
+            Cancelled: somebody asked to stop meanwhile.
+        """
+        self.check(activity)
+        while not wait([future], timeout=_POLL_S).done:
+            self.check(activity)
+        return future.result()
+
+    def iterate(self, items: Iterable[T], activity: str) -> Iterator[T]:
+        """One item after the other; none any more once the budget is used up.
+
+        Raises:
+            Cancelled: somebody asked to stop.
+        """
+        for item in items:
+            self.check(activity)
+            if self.is_exhausted:
+                return
+            yield item
