@@ -39,7 +39,7 @@ for subject, names in SHOWN.items():
     study = scenes.study(subject)
     explorer = study.explore()
     explorer.show(names[-1])
-    saved = report.saved(study.state)
+    saved = report.collect_payloads(study.state)
     saved["variants"] = [v for v in saved["variants"] if v["id"] in names]
     sent = {"saved": saved, "traits": {name: getattr(explorer, name) for name in TRAITS}}
     text = json.dumps(sent, default=plain, separators=(",", ":"))
