@@ -1,4 +1,3 @@
-/** A Bytes trait as it arrives from the kernel. */
 export type Bytes = DataView | ArrayBuffer | Uint8Array;
 
 /** Width in bytes; bits of the form: 1 for differences, 2 for the order of `ranked`. */
@@ -64,23 +63,23 @@ function unpack(data: Uint8Array): unknown {
   };
 
   const read = (tree: Tree, count: number, order?: number[]): unknown[] => {
-    const made = new Array(count);
-    if (tree[0] === "value") return made.fill(tree[1]);
+    const results = new Array(count);
+    if (tree[0] === "value") return results.fill(tree[1]);
     if (tree[0] === "object") {
       // Copies of one object share its form from the start, which takes half the time.
-      for (let i = 0; i < count; i++) made[i] = { ...tree[1] };
+      for (let i = 0; i < count; i++) results[i] = { ...tree[1] };
       for (const field in tree[1]) {
         const values = read(tree[1][field] as Tree, count, order);
-        for (let i = 0; i < count; i++) made[i][field] = values[i];
+        for (let i = 0; i < count; i++) results[i][field] = values[i];
       }
-      return made;
+      return results;
     }
     const [kind] = tree;
     const own = column(count, ...tree[1], order);
     const table = kind === "string" ? strings : kind === "float" && floats;
-    if (table) for (let i = 0; i < count; i++) made[i] = table[own[i] as number];
-    else if (kind === "int") for (let i = 0; i < count; i++) made[i] = own[i];
-    else if (kind === "bool") for (let i = 0; i < count; i++) made[i] = !!own[i];
+    if (table) for (let i = 0; i < count; i++) results[i] = table[own[i] as number];
+    else if (kind === "int") for (let i = 0; i < count; i++) results[i] = own[i];
+    else if (kind === "bool") for (let i = 0; i < count; i++) results[i] = !!own[i];
     else {
       let total = 0;
       for (const length of own) total += length;
@@ -88,38 +87,38 @@ function unpack(data: Uint8Array): unknown {
       const items = read(tree.at(-1) as Tree, total, kind === "list" ? ranked(own, total) : undefined);
       for (let i = 0, next = 0; i < count; i++) {
         const end = next + (own[i] as number);
-        if (kind === "optional") made[i] = next < end ? items[next] : null;
-        else if (kind === "list") made[i] = items.slice(next, end);
+        if (kind === "optional") results[i] = next < end ? items[next] : null;
+        else if (kind === "list") results[i] = items.slice(next, end);
         // Not by assignment: a name may be "__proto__".
         else
-          made[i] = Object.fromEntries(
+          results[i] = Object.fromEntries(
             items.slice(next, end).map((item, k) => [strings[keys[next + k] as number], item]),
           );
         next = end;
       }
     }
-    return made;
+    return results;
   };
 
   const ids = column(...tables.strings);
   const uses = templates.map(() => 0);
   for (const id of ids) (uses[id] as number)++;
   const rows = templates.map(([first, ...more], id) => {
-    const made: string[] = new Array(uses[id]).fill(first);
+    const texts: string[] = new Array(uses[id]).fill(first);
     for (let at = 0; at < more.length; at += 2) {
-      const numbers = column(made.length, ...(more[at] as Column));
+      const numbers = column(texts.length, ...(more[at] as Column));
       // The first digit of a number only keeps its zeros.
-      for (let i = 0; i < made.length; i++) made[i] += `${numbers[i]}`.slice(1) + more[at + 1];
+      for (let i = 0; i < texts.length; i++) texts[i] += `${numbers[i]}`.slice(1) + more[at + 1];
     }
-    return made.values();
+    return texts.values();
   });
   const strings = Array.from(ids, (id) => rows[id]?.next().value as string);
   const upper = column(...tables.floats);
   const floats =
     upper instanceof Float64Array ? upper : new Float32Array(upper.map((bits) => bits << 9).buffer);
-  const [made] = read(tree, 1);
+  const [result] = read(tree, 1);
   if (at !== data.length) throw new Error("The columns are too short or too long.");
-  return made;
+  return result;
 }
 
 /** Positions of the items of lists in the order of their ranks: all first items, then all second ones, and so on. */
