@@ -38,7 +38,7 @@ def render_typescript(
     names = {v: k for k, v in aliases.items() if typing.get_origin(v) is Literal}
     for kind in written.values():
         doc = " ".join((kind.__doc__ or "").split())
-        out += ["", f"/** {doc} */", *_interface(kind, names)]
+        out += [f"/** {doc} */", *_interface(kind, names)]
     for name, union in unions.items():
         out += ["", f"export type {name} = {' | '.join(kind.__name__ for kind in typing.get_args(union))};"]
     return "\n".join(out) + "\n"

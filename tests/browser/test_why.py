@@ -1,4 +1,4 @@
-"""Why two nodes are not one step, asked in a real JupyterLab, and the remedy as a variant of its own."""
+"""Why two nodes are not one layer, asked in a real JupyterLab, and the remedy as a variant of its own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_wire_and_a_layer_are_asked_about_where_they_are_drawn(opened) -> None
     at = page.evaluate("() => document.querySelector('.rt-explorer').rtlabBoxAt('node', 'bn2')")
     page.mouse.click(at["x"], at["y"] - ABOVE)
     lab.wait_python("set(explorer.state.selection) == {'conv2', 'bn2'}")
-    assert "Why is this not one step?" == page.inner_text(f'{EXPLORER} [data-control="why"]')
+    assert "Why is this not one layer?" == page.inner_text(f'{EXPLORER} [data-control="why"]')
     page.click(f'{EXPLORER} [data-control="why"]')
     where = f'{EXPLORER} [data-panel="why"]'
     page.wait_for_selector(f'{where} button:has-text("Ask again")')
@@ -85,7 +85,7 @@ def test_a_wire_and_a_layer_are_asked_about_where_they_are_drawn(opened) -> None
     layer = lab.python("next(p.layer for p in study['fp32'].mapping.pairs if p.node == 'relu0')")
     shown.click("layer", layer)
     lab.wait_python(f"list(explorer.state.layers) == [{layer!r}]")
-    assert "Why is this one step?" == page.inner_text(f'{EXPLORER} [data-control="why"]')
+    assert "Why is this one layer?" == page.inner_text(f'{EXPLORER} [data-control="why"]')
     page.click(f'{EXPLORER} [data-control="why"]')
     page.wait_for_function(
         "where => document.querySelector(where + ' .rt-lead').innerText.includes('are never written to memory')",

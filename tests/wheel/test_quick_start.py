@@ -76,7 +76,7 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
     wanted |= {f"rtlab/_share/sample_models/{p.name}" for p in (ROOT / "sample_models").glob("*.onnx")}
     recorded = (ROOT / "sample_models" / "recordings").iterdir()
     wanted |= {f"rtlab/_share/sample_models/recordings/{p.name}" for p in recorded}
-    tabs = {f"tab-{p.stem}" for p in (ROOT / "widgets" / "src" / "tabs").glob("*.tsx")}
+    tabs = {f"tab-{p.stem}" for p in (ROOT / "widgets" / "src" / "panels").glob("*.tsx")}
     bundles = {n for n in names if n.startswith("rtlab/static/") and n.endswith(".js")}
 
     assert wanted <= names

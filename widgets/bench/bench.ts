@@ -5,7 +5,7 @@ import type { EngineView, Graph, Side } from "../src/core/contract";
 import { Mapping } from "../src/core/mapping";
 import { decode, fromBase64 } from "../src/core/payload";
 import { START } from "../src/core/state";
-import { Follow } from "../src/graph/draw/linked_pan";
+import { LinkedPan } from "../src/graph/draw/linked_pan";
 import { figures } from "../src/graph/draw/measure";
 import { type Marks, NO_MARKS } from "../src/graph/draw/paint";
 import { layoutInput, makeScene, rectOf, type Scene } from "../src/graph/draw/scene";
@@ -113,12 +113,12 @@ async function show(payloads: string[], wish: Wish = {}): Promise<Record<string,
       for (const v of shut) folds.add(drawn.graph.boxes[v]!.id);
     }
     const mode = wish.colour ?? (side === "node" ? "operator" : "precision");
-    const look = lookOf({ side, drawn, engine, links: joined }, mode);
+    const look = lookOf({ side, visible: drawn, engine, links: joined }, mode);
     lap("arrange");
     const shapes = figures(drawn, links, type);
     lap("figures");
     const across = wish.across ?? false;
-    const input = layoutInput(drawn, shapes, across, type);
+    const input = layoutInput(drawn, shapes, across);
     open[k]!.input = input;
     const layout = await layouts.layout(input);
     lap("layout");
@@ -235,7 +235,7 @@ function together(scale: number, count: number): Promise<number[]> {
     const other = b.scene!.index.get(box.id);
     return other === undefined ? [] : [[i, other]];
   });
-  const follow = new Follow(a.scene!, b.scene!, pairs);
+  const follow = new LinkedPan(a.scene!, b.scene!, pairs);
   a.camera.centreOn(...crowd(a.scene!), scale);
   return frames(count, (k) => {
     a.camera.pan(0, k % 80 < 40 ? -24 : 24);

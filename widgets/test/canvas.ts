@@ -9,7 +9,7 @@ import { Type } from "../src/graph/draw/text";
 import type { Theme } from "../src/graph/draw/theme";
 import { layout } from "../src/graph/layout/layout";
 import type { Look } from "../src/graph/overlay";
-import type { Drawn } from "../src/graph/visible_graph";
+import type { VisibleGraph } from "../src/graph/visible_graph";
 import { graph } from "./payloads";
 
 /** Every letter is as wide as in a typewriter. */
@@ -99,7 +99,7 @@ export function drawnOf({
   frames = [],
   foldable = frames,
   hidden = [],
-}: Part): Drawn {
+}: Part): VisibleGraph {
   const wires = edges.map(
     ([source, target], e): Edge => ({
       source,
@@ -118,11 +118,11 @@ export function drawnOf({
   };
 }
 
-export function sceneOf(part: Part, across = false): { scene: Scene; type: Type; drawn: Drawn } {
+export function sceneOf(part: Part, across = false): { scene: Scene; type: Type; drawn: VisibleGraph } {
   const type = new Type("Sans");
   const drawn = drawnOf(part);
   const shapes = figures(drawn, new Mapping(null), type);
-  const scene = makeScene(drawn, shapes, layout(layoutInput(drawn, shapes, across, type)), type, across);
+  const scene = makeScene(drawn, shapes, layout(layoutInput(drawn, shapes, across)), type, across);
   return { scene, type, drawn };
 }
 

@@ -1,6 +1,15 @@
 import { describe, expect, it } from "vitest";
 import type { Chip, Choice } from "../src/core/contract";
-import { differs, fits, pinned, prunable, pruned, repinned, repruned, spelled } from "../src/explorer/choice";
+import {
+  differs,
+  fits,
+  pinned,
+  prunable,
+  pruned,
+  repinned,
+  repruned,
+  variantName,
+} from "../src/explorer/choice";
 import { box } from "./payloads";
 
 const choice = (part: Partial<Choice> = {}): Choice => ({
@@ -141,17 +150,21 @@ describe("a choice and the variant on screen", () => {
 
   it("has the names that the kernel gives", () => {
     // The same words as Variant.id and Variant.name in rtlab/core/variant.py.
-    expect({ id: "int8·entropy2@sm86", name: "int8·entropy2" }).toEqual(spelled(choice()));
-    expect({ id: "fp16@sm86", name: "fp16" }).toEqual(spelled(choice({ precision: "fp16", calibrator: "" })));
+    expect({ id: "int8·entropy2@sm86", name: "int8·entropy2" }).toEqual(variantName(choice()));
+    expect({ id: "fp16@sm86", name: "fp16" }).toEqual(
+      variantName(choice({ precision: "fp16", calibrator: "" })),
+    );
     expect({
       id: "int8·entropy2 head/*=fp16 per tensor 2:4@sm86",
       name: "int8·entropy2 · 1 pinned · per tensor · 2:4",
-    }).toEqual(spelled(choice({ pins, weights: "tensor", sparsity: ["*"] })));
+    }).toEqual(variantName(choice({ pins, weights: "tensor", sparsity: ["*"] })));
     expect({
       id: "int8·entropy2 equalize smooth(0.7) reconstruct correct /a/*@sm86",
       name: "int8·entropy2 · equalized · smoothed · reconstructed · corrected",
-    }).toEqual(spelled(choice({ treatments: ["equalize", "smooth(0.7)", "reconstruct", "correct /a/*"] })));
-    expect("int8·entropy2 2:4 a,b@sm86").toBe(spelled(choice({ sparsity: ["a", "b"] })).id);
+    }).toEqual(
+      variantName(choice({ treatments: ["equalize", "smooth(0.7)", "reconstruct", "correct /a/*"] })),
+    );
+    expect("int8·entropy2 2:4 a,b@sm86").toBe(variantName(choice({ sparsity: ["a", "b"] })).id);
   });
 
   it("differ after every change of the choice", () => {
@@ -171,7 +184,7 @@ describe("a choice and the variant on screen", () => {
   it("differ when as many pins say something else", () => {
     // The label counts pins; the id tells them apart.
     const built = choice({ pins });
-    const shown = chip({ id: spelled(built).id, choice: spelled(built).name });
+    const shown = chip({ id: variantName(built).id, choice: variantName(built).name });
     expect(false).toBe(differs(built, shown));
     expect(true).toBe(differs(choice({ pins: [{ pattern: "head/*", precision: "bf16" }] }), shown));
   });
@@ -184,7 +197,7 @@ describe("a choice and the variant on screen", () => {
 
   it("agree for a variant that differs in the builder's options only", () => {
     // There is nothing to choose them with: what is on screen is what was asked for.
-    const { id, name } = spelled(choice({ pins }));
+    const { id, name } = variantName(choice({ pins }));
     const several = chip({ id: id.replace("@", " max_aux_streams=0,tf32@"), choice: `${name} · 2 options` });
     expect([false, true]).toEqual([differs(choice({ pins }), several), differs(choice(), several)]);
     const named = chip({ id: "int8 1 stream", choice: "int8·entropy2 · 1 option" });

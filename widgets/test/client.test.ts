@@ -57,7 +57,7 @@ describe("a layout worker that stops", () => {
     const good = client.layout(graph("good"));
     Standing.all[0]!.onerror({ message: "out of memory" });
     Standing.all[1]!.onerror({ message: "" });
-    await expect(bad).rejects.toThrow("The layout of the graph stopped twice: no reason was told.");
+    await expect(bad).rejects.toThrow("The layout of the graph stopped twice: no reason was given.");
     expect(Standing.all[2]!.got.map(({ input }) => input)).toEqual([graph("good")]);
     Standing.all[2]!.answer(0);
     expect(await good).toEqual(out(graph("good")));

@@ -4,7 +4,7 @@ import type { StageStatus, Status } from "../src/core/contract";
 import type { ExplorerState } from "../src/explorer/explorer_state";
 import { shapesOf } from "../src/explorer/input_sizes";
 import { Overview } from "../src/explorer/overview";
-import { Standings } from "../src/explorer/stage_status";
+import { StageStatuses } from "../src/explorer/stage_status";
 import { StatusLine } from "../src/explorer/status_line";
 import { LegendView } from "../src/graph/legend";
 import type { Legend } from "../src/graph/overlay";
@@ -88,7 +88,7 @@ describe("what to look at first", () => {
       view: signal({}),
       variantTitle: (name: string) => name,
       box: (_: string, id: string) => boxes.find((one) => one.id === id),
-      follows: () => false,
+      isLoading: () => false,
       whole: () => null,
       engineOf: () => null,
     };
@@ -122,10 +122,10 @@ describe("how far stages came", () => {
   const standing = (state: StageStatus["state"], more: boolean, text = ""): StageStatus =>
     ({ stage: "timed", state, more, text, basis: "2 samples" }) as StageStatus;
   const shown = (list: StageStatus[], part: object = {}) =>
-    Standings({
+    StageStatuses({
       stages: ["timed"],
       explorer: {
-        standings: () => list,
+        stageStatuses: () => list,
         saved: false,
         busy: () => "",
         study: { kernelState: signal("free") },

@@ -72,7 +72,7 @@ describe("the display list", () => {
       value: ["x", "x", "y", "z", "w"],
       label: ["8", "8", "8", "8", "4"],
     });
-    expect([true, false, true, false, true]).toEqual(scene.wires.map(({ telling }) => telling));
+    expect([true, false, true, false, true]).toEqual(scene.wires.map(({ informative }) => informative));
   });
 
   it("points hidden boxes to the group that shows them", () => {
@@ -104,15 +104,6 @@ describe("the display list", () => {
       const enters = across ? [p.at(-2), to.x] : [p.at(-1), to.y];
       for (const [wire, edge] of [leaves, enters]) expect(wire).toBeCloseTo(edge!, 2);
     });
-  });
-
-  it("leaves room for the labels of wires from left to right", () => {
-    // Between boxes side by side a shape would be written over the next box.
-    const pair = { boxes: [box({ id: "a" }), box({ id: "b" })], edges: [[0, 1] as [number, number]] };
-    const { scene, type } = sceneOf({ ...pair, label: "1×64×56×56 fp32" }, true);
-    const [a, b] = [rectOf(scene, 0), rectOf(scene, 1)];
-    expect(b.x - a.x - a.width).toBeGreaterThan(type.width("1×64×56×56 fp32", type.font(10)) + 16);
-    expect(scene.figures.map(({ width }) => width)).toEqual([a.width, b.width]);
   });
 
   it.each([false, true])("finds a wire near its middle, across: %s", (across) => {

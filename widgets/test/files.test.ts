@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { broughtFiles, LARGEST_DROP, openable, packedFiles, refused } from "../src/explorer/files";
+import { LARGEST_DROP, openable, openError, readFiles, transferredFiles } from "../src/explorer/files";
 
 const file = (name: string, size: number) => ({ name, size });
 
@@ -8,7 +8,7 @@ describe("files that are dropped", () => {
     // The kernel tells layers from a profile by content; an error names the file.
     const contents = { "engine.graph.json": [123, 125], "ビルド.log": [0, 255, 10], "empty.txt": [] };
     const files = Object.entries(contents).map(([name, bytes]) => new File([new Uint8Array(bytes)], name));
-    const { names, buffers } = await packedFiles(files);
+    const { names, buffers } = await readFiles(files);
     expect(Object.keys(contents)).toEqual(names);
     expect(Object.values(contents)).toEqual(buffers.map((buffer) => [...new Uint8Array(buffer)]));
   });
@@ -16,15 +16,15 @@ describe("files that are dropped", () => {
   it("are refused together once they are too large for one message", () => {
     // Jupyter closes the connection at a message that is too large, without a word.
     const half = LARGEST_DROP / 2;
-    expect(null).toBe(refused([file("a", half), file("b", half)], false));
-    const { kind, message } = refused([file("model.onnx", half), file("build.log", half + 1)], false)!;
+    expect(null).toBe(openError([file("a", half), file("b", half)], false));
+    const { kind, message } = openError([file("model.onnx", half), file("build.log", half + 1)], false)!;
     expect("Too large to drop").toBe(kind);
     expect(message).toContain('"model.onnx" and 1 other file: they have 10 MiB together');
     expect(message).toContain('the largest is "build.log"');
   });
 
   it("are told by name where it is one", () => {
-    expect(refused([file("big.onnx", 2 * LARGEST_DROP)], false)!.message).toContain(
+    expect(openError([file("big.onnx", 2 * LARGEST_DROP)], false)!.message).toContain(
       'Cannot open "big.onnx": it has 18 MiB, and a browser can hand 9 MiB to the kernel. ',
     );
   });
@@ -32,13 +32,17 @@ describe("files that are dropped", () => {
   it("wait for running work", () => {
     // Two at once would mix up what is on screen.
     expect(["Busy", null]).toEqual([
-      refused([file("a.onnx", 1)], true)?.kind,
-      refused([file("a.onnx", 1)], false),
+      openError([file("a.onnx", 1)], true)?.kind,
+      openError([file("a.onnx", 1)], false),
     ]);
   });
 
   it("are kept by nobody where no kernel is, and the page says so", () => {
-    const { kind, message } = refused([file("a.onnx", 1)], true, "The kernel is gone: run the cells again")!;
+    const { kind, message } = openError(
+      [file("a.onnx", 1)],
+      true,
+      "The kernel is gone: run the cells again",
+    )!;
     expect(["No kernel", 'Cannot open "a.onnx". The kernel is gone: run the cells again.']).toEqual([
       kind,
       message,
@@ -51,16 +55,16 @@ const clipboard = (text: string, files: File[] = []) =>
 
 describe("a paste", () => {
   it("brings files, or its text as a file of its own", async () => {
-    const [pasted] = broughtFiles(clipboard("Original: 9 layers\n"));
+    const [pasted] = transferredFiles(clipboard("Original: 9 layers\n"));
     expect("pasted.txt").toBe(pasted!.name);
     expect("Original: 9 layers\n").toBe(await pasted!.text());
     const given = new File(["x"], "a.json");
-    expect([given]).toEqual(broughtFiles(clipboard("a.json", [given])));
+    expect([given]).toEqual(transferredFiles(clipboard("a.json", [given])));
   });
 
   it("of nothing brings no file", () => {
-    expect([]).toEqual(broughtFiles(clipboard(" \n")));
-    expect([]).toEqual(broughtFiles(null));
+    expect([]).toEqual(transferredFiles(clipboard(" \n")));
+    expect([]).toEqual(transferredFiles(null));
   });
 });
 

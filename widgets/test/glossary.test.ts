@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { learn, meaning, pieces, termsOf } from "../src/core/glossary";
+import { meaning, pieces, setGlossary, termsOf } from "../src/core/glossary";
 import { TERMS } from "./glossary";
 
-learn(TERMS);
+setGlossary(TERMS);
 
 const marked = (text: string): string =>
   pieces(text)

@@ -355,11 +355,8 @@ describe("what is drawn", () => {
     await golden(`drawn/${name}${Object.keys(view).length}`, text);
   });
 
-  it("half the way from nodes to layers, and into files", async () => {
+  it("into files", async () => {
     page = await open("written", { view: { variant: "int8" } });
-    await act("morph");
-    await act("morph-slider = 0.5");
-    await golden("drawn/morph", drawing(page.picture(pane("node"))) + lines(page.find(".rt-morph")));
     saved = [];
     await act("more-layer/svg");
     await vi.waitUntil(() => saved.length > 0);

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { Box, Edge, Graph, Grouping } from "../src/core/contract";
 import { Mapping } from "../src/core/mapping";
 import { repeats } from "../src/graph/groups";
-import { arrange, type Drawn } from "../src/graph/visible_graph";
+import { arrange, type VisibleGraph } from "../src/graph/visible_graph";
 import { box, engineView, graph } from "./payloads";
 
 const none = new Mapping(null);
@@ -13,9 +13,13 @@ const edge = (source: number, target: number, value = `${source}`): Edge => ({
   value,
   label: "",
 });
-const draw = (of: Graph, grouping: Grouping, folds: string[] = [], only: string[] | null = null): Drawn =>
-  arrange(of, { grouping, folds: new Set(folds), only: only && new Set(only) }, null, none);
-const titles = ({ graph: { boxes } }: Drawn): string[] => boxes.map(({ title }) => title);
+const draw = (
+  of: Graph,
+  grouping: Grouping,
+  folds: string[] = [],
+  only: string[] | null = null,
+): VisibleGraph => arrange(of, { grouping, folds: new Set(folds), only: only && new Set(only) }, null, none);
+const titles = ({ graph: { boxes } }: VisibleGraph): string[] => boxes.map(({ title }) => title);
 
 /** A chain of blocks between an input and an output: each splits in two and joins again. */
 function chain(blocks: number, stem = 0): Graph {
@@ -56,13 +60,13 @@ const named = fc
   });
 
 /** Folds of groups that the arrangement really has, chosen by number. */
-function folded(whole: Graph, grouping: Grouping, picks: number[]): Drawn {
+function folded(whole: Graph, grouping: Grouping, picks: number[]): VisibleGraph {
   const groups = [...draw(whole, grouping).place.keys()].filter((id) => /^(scope|repeat|block):/.test(id));
   return draw(whole, grouping, groups.length ? picks.map((k) => groups[k % groups.length]!) : []);
 }
 
 /** A frame that a position stands in, in any depth, or itself. */
-function inside(drawn: Drawn, inner: number, outer: number): boolean {
+function inside(drawn: VisibleGraph, inner: number, outer: number): boolean {
   for (let v = inner; v >= 0; v = drawn.parent[v]!) if (v === outer) return true;
   return false;
 }

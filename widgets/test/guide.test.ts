@@ -87,11 +87,9 @@ function toured({
     study.engine.value = of;
   };
   load();
-  const morphing = signal(false);
   const paneSet = {
     root: { contains: () => true, focus: deaf },
-    morphing,
-    canMorph: () => nodes.length > 0 && of !== null,
+    canFoldLayers: () => nodes.length > 0 && of !== null,
   } as unknown as PaneSet;
   const presentation = { on: signal(false), toggle: deaf };
   const chip = { id: "fp32", score: scored ? 98 : null } as Chip;
@@ -112,7 +110,7 @@ function toured({
     await new Promise((then) => setTimeout(then, 10));
     load();
   };
-  return { it, study, morphing, sent };
+  return { it, study, sent };
 }
 
 const names = (open: Open): string[] => tourStops(toured(open).it).map(({ name }) => name);
@@ -139,7 +137,7 @@ describe("stops of the tour", () => {
 });
 
 describe("a tour", () => {
-  it("shows a fusion, then the morph, then the bars, and puts all back", async () => {
+  it("shows a fusion, then the bars, and puts all back", async () => {
     const view = {
       selection: ["a"],
       layers: ["one"],
@@ -147,16 +145,14 @@ describe("a tour", () => {
       settings: { "page.split": "30.00" },
     } as const;
     const open = toured({ view: { ...view, selection: ["a"], layers: ["one"] } });
-    const { it: explorer, study, morphing, sent } = open;
+    const { it: explorer, study, sent } = open;
     await sent();
     const guide = new Guide(explorer);
     const before = study.view.value;
     guide.begin();
     expect(["more"]).toEqual(study.view.value.layers);
     guide.key("ArrowRight");
-    expect(morphing.value).toBe(true);
     guide.key("ArrowRight");
-    expect(morphing.value).toBe(false);
     guide.key("ArrowRight");
     expect("timing").toBe(study.view.value.tab);
     // What belongs to the page is as its user has it by now.

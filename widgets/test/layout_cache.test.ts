@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import type { Reason } from "../src/core/contract";
 import { Mapping } from "../src/core/mapping";
-import { Placing } from "../src/graph/draw/layout_cache";
+import { LayoutCache } from "../src/graph/draw/layout_cache";
 import { Type } from "../src/graph/draw/text";
 import { layout } from "../src/graph/layout/layout";
 import type { LayoutInput } from "../src/graph/layout/types";
@@ -26,7 +26,7 @@ const linksFor = (reason: Reason): Mapping =>
 
 function pane() {
   const asked = vi.fn(async (input: LayoutInput) => layout(input));
-  return { asked, placing: new Placing({ layout: asked }), type: new Type("Sans") };
+  return { asked, placing: new LayoutCache({ layout: asked }), type: new Type("Sans") };
 }
 
 describe("placing", () => {
@@ -43,7 +43,7 @@ describe("placing", () => {
 
   it("keeps every size, and gives the signs of the engine that came last", () => {
     const { placing, type } = pane();
-    const sizes = ({ figures }: ReturnType<Placing["of"]>) => figures.map((f) => [f.width, f.height]);
+    const sizes = ({ figures }: ReturnType<LayoutCache["of"]>) => figures.map((f) => [f.width, f.height]);
     const alone = placing.of(drawn, new Mapping(null), type, false);
     const before = sizes(alone);
     expect(["", "", ""]).toEqual(alone.figures.map((f) => f.reason));

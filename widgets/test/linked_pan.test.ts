@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { Follow } from "../src/graph/draw/linked_pan";
+import { LinkedPan } from "../src/graph/draw/linked_pan";
 import type { Scene } from "../src/graph/draw/scene";
 
 const sceneAt = (points: [number, number][], across = false): Scene =>
@@ -8,8 +8,8 @@ const sceneAt = (points: [number, number][], across = false): Scene =>
 
 const point = fc.tuple(fc.integer({ min: 0, max: 900 }), fc.integer({ min: 0, max: 9000 }));
 const pairing = fc.array(fc.tuple(point, point), { maxLength: 30 });
-const followOf = (pairs: [[number, number], [number, number]][], across = false): Follow =>
-  new Follow(
+const followOf = (pairs: [[number, number], [number, number]][], across = false): LinkedPan =>
+  new LinkedPan(
     sceneAt(
       pairs.map(([a]) => a),
       across,

@@ -57,7 +57,7 @@ const packed = async (text: string): Promise<DataView[]> => {
   return [new DataView(await new Response(bytes).arrayBuffer())];
 };
 const CORE = await packed(
-  'globalThis.ran("core");module.exports={css:"of the core;",begin:globalThis.begin,"src/one":{one:1}}',
+  'globalThis.ran("core");module.exports={css:"of the core;",startWidget:globalThis.startWidget,"src/one":{one:1}}',
 );
 const GRAPH = await packed(
   'const {one}=require("core.js:src/one");globalThis.ran("graph",one);' +
@@ -84,7 +84,7 @@ beforeEach(async () => {
   // The core of every build has its own.
   vi.unstubAllGlobals();
   vi.resetModules();
-  vi.stubGlobal("begin", (await import("../src/core/entry")).begin);
+  vi.stubGlobal("startWidget", (await import("../src/core/entry")).startWidget);
   words = { textContent: "", remove() {}, setAttribute() {}, style: {} };
   vi.stubGlobal("document", { createElement: () => words });
   // Node imports what an address tells itself, and no blob.

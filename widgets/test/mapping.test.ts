@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { EngineView, Pair } from "../src/core/contract";
-import { colourOf, ranBy } from "../src/core/format";
+import { colourOf, nodesRunBy } from "../src/core/format";
 import { Mapping } from "../src/core/mapping";
 import { box, engineView } from "./payloads";
 
@@ -52,7 +52,7 @@ describe("roles", () => {
       title: `${k}`,
     }));
     const card = box({ id: "a", kind: "layer", chips });
-    expect(["1"]).toEqual(ranBy(card).map(({ op }) => op));
+    expect(["1"]).toEqual(nodesRunBy(card).map(({ op }) => op));
     expect("convolution").toBe(colourOf(card));
   });
 });

@@ -54,7 +54,7 @@ describe("look", () => {
   const nodes = graph("model", [box({ id: "n" }), box({ id: "loose" })]);
   const shown = (side: Side, what: Graph, view: EngineView): Pictured => {
     const links = new Mapping(view);
-    return { side, drawn: arrange(what, PLAIN, null, links), engine: view, links };
+    return { side, visible: arrange(what, PLAIN, null, links), engine: view, links };
   };
   const left = shown("node", nodes, engine);
   const right = shown("layer", layers, engine);
@@ -126,7 +126,7 @@ describe("look", () => {
     const view = engineView({ graph: mixed });
     const groups: Record<string, string[]> = { A: ["A", "B"], C: ["B", "C"] };
     const here = shown("layer", mixed, view);
-    const folded = { ...here, drawn: { ...here.drawn, members: (id: string) => groups[id] ?? [id] } };
+    const folded = { ...here, visible: { ...here.visible, members: (id: string) => groups[id] ?? [id] } };
     const look = lookOf(folded, "precision");
     expect(["int8", "int8", null]).toEqual(look.badge);
     expect(null).toBe(look.colour[2]);

@@ -1,6 +1,14 @@
 import { describe, expect, it } from "vitest";
 import type { Setting } from "../src/core/contract";
-import { carried, chosenIn, Joins, pageOf, type Stock, usable, withoutChosen } from "../src/panels/page";
+import {
+  carried,
+  chosenIn,
+  LinkIndex,
+  type PageInputs,
+  pageOf,
+  usable,
+  withoutChosen,
+} from "../src/panels/page";
 import { panel } from "./payloads";
 
 const setting = (key: string, value: string): Setting => ({
@@ -14,7 +22,7 @@ const setting = (key: string, value: string): Setting => ({
 });
 
 describe("the tabs", () => {
-  const all: Stock = {
+  const all: PageInputs = {
     offered: [
       "roofline",
       "samples",
@@ -29,7 +37,8 @@ describe("the tabs", () => {
     live: true,
     calibrated: false,
   };
-  const tabs = (stock: Partial<Stock>) => pageOf({ tab: "timing", settings: {} }, { ...all, ...stock }).tabs;
+  const tabs = (stock: Partial<PageInputs>) =>
+    pageOf({ tab: "timing", settings: {} }, { ...all, ...stock }).tabs;
 
   it("are those that have something to show", () => {
     expect([
@@ -74,7 +83,7 @@ describe("the tabs", () => {
 
   it("remember which of their panels was in front, as long as there is one", () => {
     const settings = { timing: "samples" };
-    const shown = (offered: Stock["offered"]) =>
+    const shown = (offered: PageInputs["offered"]) =>
       pageOf({ tab: "timing", settings }, { ...all, offered }).segment;
     expect(["samples", "layers"]).toEqual([shown(all.offered), shown(["roofline"])]);
     expect("difference").toBe(pageOf({ tab: "compare", settings }, all).segment);
@@ -122,7 +131,7 @@ describe("points and rows", () => {
     folded: { nodes: ["const"], layers: [], others: [] },
   };
   const marked = (part: Partial<(typeof links)["conv"]>) =>
-    [...new Joins(links).keys({ nodes: [], layers: [], others: [], ...part })].sort();
+    [...new LinkIndex(links).keys({ nodes: [], layers: [], others: [], ...part })].sort();
 
   it("are marked where their layers are selected, or their nodes that have none", () => {
     expect(["conv"]).toEqual(marked({ layers: ["A"], nodes: ["conv", "relu"] }));

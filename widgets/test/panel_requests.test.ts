@@ -142,7 +142,7 @@ describe("asking for a panel", () => {
 
   it("stops waiting when the kernel has failed, until something else is wanted", () => {
     const { asking, wanted, sent, answer } = asker(question("0"));
-    asking.giveUp();
+    asking.cancel();
     vi.advanceTimersByTime(5000);
     expect([false, 1]).toEqual([asking.waiting.value, sent.length]);
     wanted.value = question("1");
@@ -157,7 +157,7 @@ describe("asking for a panel", () => {
     const { asking, sent, answer } = asker(question("0"));
     answer(0, "old model");
     vi.advanceTimersByTime(200);
-    asking.forget();
+    asking.clear();
     expect([{}, 2]).toEqual([asking.answers.value, sent.length]);
   });
 });

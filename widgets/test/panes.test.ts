@@ -51,7 +51,7 @@ function studyOf(view: Partial<ViewState> = {}): Study {
 }
 
 const paneSetOf = (study: Study) => ({ study, hint: signal(null) }) as unknown as PaneSet;
-const drawnIds = (study: Study): string[] => study.drawn("node")!.graph.boxes.map(({ id }) => id);
+const drawnIds = (study: Study): string[] => study.visible("node")!.graph.boxes.map(({ id }) => id);
 const nodes = model.boxes.map(({ id }) => id);
 
 describe("folding", () => {
@@ -61,7 +61,7 @@ describe("folding", () => {
     foldAll(study, "node", true);
     expect(nodes.every((id) => drawnIds(study).includes(id))).toBe(true);
     foldAll(study, "node", false);
-    const { foldable, frames } = study.drawn("node")!;
+    const { foldable, frames } = study.visible("node")!;
     expect([true, 0]).toEqual([foldable.size > 0, frames.size]);
   });
 

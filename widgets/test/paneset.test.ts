@@ -65,28 +65,29 @@ describe("panes in view", () => {
     expect(study.view.value.panes).toEqual(["node", "layer", "other"]);
   });
 
-  it("morph only between nodes and an engine", () => {
+  it("fold nodes into layers where there is an engine, and back", () => {
     const { panes, study } = paneSet({ panes: ["node", "layer"] });
-    expect(panes.canMorph()).toBe(true);
-    panes.toggleMorph();
-    expect(panes.morphing.value).toBe(true);
+    expect(panes.canFoldLayers()).toBe(true);
+    const groupings = [0, 1].map(() => {
+      panes.toggleLayerFold();
+      return study.view.value.grouping_nodes;
+    });
+    expect(groupings).toEqual(["layers", "none"]);
     study.engine.value = null;
-    expect([panes.canMorph(), panes.morphing.value]).toEqual([false, false]);
+    expect(panes.canFoldLayers()).toBe(false);
   });
 
-  it("are left step by step: hint, focus, morph, selection", () => {
+  it("are left step by step: hint, focus, selection", () => {
     const { panes, study } = paneSet({ selection: ["x"] });
-    panes.morphing.value = true;
     study.focus.value = { side: "node", ids: new Set(["x"]), words: "", alone: false };
     panes.hint.value = { side: "node", words: "" };
     const now = () => [
       panes.hint.value !== null,
       study.focus.value !== null,
-      panes.morphing.value,
       study.view.value.selection.length > 0,
     ];
-    const all = [true, true, true, true];
-    for (let left = 0; left < 4; left++) {
+    const all = [true, true, true];
+    for (let left = 0; left < 3; left++) {
       expect(now()).toEqual(all.map((_, k) => k >= left));
       expect(panes.leave()).toBe(true);
     }

@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Command, Step, ViewState } from "../src/core/contract";
 import { START, Study } from "../src/core/state";
-import { Presentation, pythonLiteral, viewChanges, viewOfStep } from "../src/explorer/presentation";
+import { Presentation, viewChanges, viewOfStep } from "../src/explorer/presentation";
 import type { PaneSet } from "../src/graph/paneset";
 import { box, engineView, graph } from "./payloads";
 
@@ -45,7 +45,6 @@ function open(steps: Step[] = [], view: Partial<ViewState> = {}, saved = false, 
   const paneSet = {
     stages,
     sides: signal(["node"]),
-    morphing: signal(false),
     viewOf: () => [1, 2, 30, 40],
   } as unknown as PaneSet;
   const chips = signal(["fp32", "int8"].map((id) => ({ id, label: id })));
@@ -151,16 +150,5 @@ describe("a presentation", () => {
     expect(["B"]).toEqual(study.view.value.layers);
     presentation.play(2);
     expect(["All", 0]).toEqual([presentation.caption.value, asked.length]);
-  });
-});
-
-describe("the list", () => {
-  it("is written as Python reads it", () => {
-    const given = [
-      { words: 'a "b"', view: { stacked: true, follow: false, tab: null }, places: { node: [1, -2.5] } },
-    ];
-    expect(
-      '[{"words": "a \\"b\\"", "view": {"stacked": True, "follow": False, "tab": None}, "places": {"node": [1, -2.5]}}]',
-    ).toBe(pythonLiteral(given));
   });
 });

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import type { GraphTraits } from "../src/core/channel";
 import type { EngineView, Later, ViewState } from "../src/core/contract";
 import { Study, sidesInView } from "../src/core/state";
-import { ariaText, named } from "../src/graph/aria_text";
+import { ariaText, boxName } from "../src/graph/aria_text";
 import { box, engineView, graph, overlay, packed, reading, step, story } from "./payloads";
 
 const bytes = async (value: unknown): Promise<Uint8Array> =>
@@ -89,14 +89,14 @@ describe("a model whose engine is still on its way", () => {
   it("is drawn at once and stays as it is drawn; ready is only when the engine is there too", async () => {
     // The kernel hands over the nodes first, because an engine's view takes it longer than their layout takes here.
     const { fake, study } = await start({ variant: "fp32@sm86" }, null);
-    const early = study.drawn("node");
+    const early = study.visible("node");
     expect(3).toBe(early?.graph.boxes.length);
     expect([true, false]).toEqual([study.preparing.value, study.ready.value]);
     fake.set("engine", await bytes(engine));
     await vi.waitUntil(() => study.pending.value === 0);
     expect([false, true]).toEqual([study.preparing.value, study.ready.value]);
-    expect(2).toBe(study.drawn("layer")?.graph.boxes.length);
-    expect(early).toBe(study.drawn("node"));
+    expect(2).toBe(study.visible("layer")?.graph.boxes.length);
+    expect(early).toBe(study.visible("node"));
   });
 
   it("is nothing to wait for where no engine was named", async () => {
@@ -122,20 +122,24 @@ describe("a large engine, whose numbers follow its picture", () => {
 
   it("is pictured at once, ready when they are there, and not drawn anew", async () => {
     const { fake, study } = await start({ variant: "fp32@sm86", selection: ["conv"] }, bare);
-    const [drawn, links, revealed] = [study.drawn("layer"), study.mapping.value, study.revealed.value];
-    expect([true, false, true]).toEqual([study.pictured.value, study.ready.value, study.follows("layer")]);
+    const [drawn, links, revealed] = [study.visible("layer"), study.mapping.value, study.revealRequest.value];
+    expect([true, false, true]).toEqual([
+      study.graphsDrawn.value,
+      study.ready.value,
+      study.isLoading("layer"),
+    ]);
     expect([]).toEqual(study.box("layer", "A")?.details);
     fake.set("engine_later", await bytes(later));
     await vi.waitUntil(() => study.ready.value);
-    expect(false).toBe(study.follows("layer"));
+    expect(false).toBe(study.isLoading("layer"));
     expect(later.boxes[1]).toEqual(told(study.box("layer", "B")!.details[0]!.key));
     expect([port]).toEqual(study.box("layer", "B")?.inputs);
     expect(later.overlays).toEqual(study.engine.value?.overlays);
     // A layout of thousands of boxes, and a camera that somebody has moved since, stay.
     expect([true, true, true]).toEqual([
-      study.drawn("layer") === drawn,
+      study.visible("layer") === drawn,
       study.mapping.value === links,
-      study.revealed.value === revealed,
+      study.revealRequest.value === revealed,
     ]);
   });
 
@@ -144,8 +148,8 @@ describe("a large engine, whose numbers follow its picture", () => {
     fake.set("engine_later", await bytes(later));
     await new Promise((resolve) => setTimeout(resolve, 20));
     fake.set("engine", await bytes(engineView({ ...bare, variant: "int8@sm86" })));
-    await vi.waitUntil(() => study.pictured.value);
-    expect([true, []]).toEqual([study.follows("layer"), study.engine.value?.overlays]);
+    await vi.waitUntil(() => study.graphsDrawn.value);
+    expect([true, []]).toEqual([study.isLoading("layer"), study.engine.value?.overlays]);
     fake.set("engine", await bytes(bare));
     await vi.waitUntil(() => study.ready.value);
     expect(1).toBe(study.engine.value?.overlays.length);
@@ -154,7 +158,7 @@ describe("a large engine, whose numbers follow its picture", () => {
   it("lets the boxes of its model be told of too, for whoever looks at one", async () => {
     const { fake, study } = await start({}, engine);
     fake.set("source", await bytes({ ...model, later: true }));
-    await vi.waitUntil(() => study.follows("node"));
+    await vi.waitUntil(() => study.isLoading("node"));
     const seen: number[] = [];
     const stop = effect(() => void seen.push(study.box("node", "relu")!.inputs.length));
     fake.set(
@@ -198,7 +202,7 @@ describe("selection", () => {
     const { fake, study } = await start();
     fake.set("view", { ...study.view.value, selection: ["conv"], layers: [] });
     expect([["conv"], ["A"]]).toEqual([study.view.value.selection, study.view.value.layers]);
-    expect(["node", "layer", "other"]).toEqual(study.revealed.value.sides);
+    expect(["node", "layer", "other"]).toEqual(study.revealRequest.value.sides);
     expect(["A"]).toEqual(fake.saved.at(-1)!.view!.layers);
   });
 
@@ -256,7 +260,7 @@ describe("what a point of a panel stands for", () => {
     study.follow(link(["conv"], ["A", "B"]));
     const { selection, layers, anchor } = fake.saved.at(-1)!.view!;
     expect([["conv"], ["A", "B"], "node", 1]).toEqual([selection, layers, anchor, fake.saved.length]);
-    expect(["node", "layer", "other"]).toEqual(study.revealed.value.sides);
+    expect(["node", "layer", "other"]).toEqual(study.revealRequest.value.sides);
   });
 
   it("follows from the pairs where the panel names one side alone", async () => {
@@ -317,14 +321,14 @@ describe("a step of the build", () => {
   it("draws frames around what is fused so far, where the graph is grouped by the replay", async () => {
     const { study } = await start({ grouping_nodes: "replay" });
     study.story.value = told;
-    const frames = (): number => study.drawn("node")!.frames.size;
+    const frames = (): number => study.visible("node")!.frames.size;
     expect(0).toBe(frames());
     study.replay(1);
     expect(1).toBe(frames());
-    const drawn = study.drawn("node");
+    const drawn = study.visible("node");
     study.replay(2);
     // A decision that joins nothing lays nothing out anew.
-    expect(drawn).toBe(study.drawn("node"));
+    expect(drawn).toBe(study.visible("node"));
     study.change({ grouping_nodes: "none" });
     expect(0).toBe(frames());
   });
@@ -384,10 +388,10 @@ describe("spoken", () => {
       role: "work" as const,
       title: op,
     }));
-    expect("layer: Conv, Relu").toBe(named(box({ id: "__myl_2", kind: "layer", chips })));
+    expect("layer: Conv, Relu").toBe(boxName(box({ id: "__myl_2", kind: "layer", chips })));
     const { study } = await start();
     study.select("layer", "A");
-    expect(ariaText(study)).toContain(", step 1 of 2");
+    expect(ariaText(study)).toContain(", layer 1 of 2");
   });
 
   it("says that an attribution is inferred, and why a node has no layer", async () => {

@@ -1,16 +1,6 @@
-import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Calibrated, CalibratedValue, Ranked, Threshold } from "../src/core/contract";
-import {
-  best,
-  calibratorsOf,
-  choiceOf,
-  labelled,
-  methodOf,
-  ranked,
-  readBy,
-  shownOf,
-} from "../src/panels/thresholds";
+import { best, calibratorsOf, choiceOf, methodOf, ranked, readBy, shownOf } from "../src/panels/thresholds";
 
 const threshold = (calibrator: string, sqnr: number | null): Threshold => ({
   calibrator,
@@ -144,56 +134,5 @@ describe("the ranking", () => {
       ["mse", null],
       ["entropy", null],
     ]).toEqual(ranked(known).map(({ calibrator, score }) => [calibrator, score]));
-  });
-});
-
-describe("labels of marks", () => {
-  // Doubles would be drawn by their bits, and nearly all lie next to zero.
-  const mark = fc.record({ x: fc.integer({ min: -10, max: 400 }), wide: fc.integer({ min: 10, max: 110 }) });
-
-  it("never cover each other or leave the histogram", () => {
-    // Five thresholds are often close together: each must still be read.
-    fc.assert(
-      fc.property(fc.array(mark, { maxLength: 8 }), fc.integer({ min: 120, max: 380 }), (marks, width) => {
-        const labels = labelled(marks, width);
-        expect(marks.length).toBe(labels.length);
-        labels.forEach((label, k) => {
-          expect(label.from).toBeGreaterThanOrEqual(0);
-          expect(label.to).toBeLessThanOrEqual(width);
-          for (const other of labels.slice(0, k))
-            expect(other.row !== label.row || other.from >= label.to || label.from >= other.to).toBe(true);
-        });
-      }),
-      { seed: 1 },
-    );
-  });
-
-  it("stand beside their marks, and in one row where there is room", () => {
-    // A label far from its mark names another one.
-    const far = labelled(
-      [
-        { x: 0, wide: 50 },
-        { x: 100, wide: 50 },
-        { x: 230, wide: 50 },
-      ],
-      230,
-    );
-    expect([0, 0, 0]).toEqual(far.map(({ row }) => row));
-    for (const { x, from, to } of far) expect([from, to]).toContain(x);
-  });
-
-  it("leave the marks that run down beside them free where that can be", () => {
-    // A line through a word makes both hard to read.
-    const labels = labelled(
-      [
-        { x: 10, wide: 60 },
-        { x: 30, wide: 60 },
-        { x: 50, wide: 60 },
-      ],
-      300,
-    );
-    for (const label of labels)
-      for (const other of labels)
-        expect(other.row < label.row && label.from < other.x && other.x < label.to).toBe(false);
   });
 });

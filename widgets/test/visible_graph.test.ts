@@ -17,7 +17,7 @@ const engine = {
   edges: [edge(1, 3)],
 };
 
-describe("sync steps", () => {
+describe("sync layers", () => {
   it("are those without a node and without a tensor", () => {
     // A layout move has tensors, and a layer that lost its tensors still has its node: both are drawn.
     expect(["wait", "signal"]).toEqual([...syncSteps(engine)]);
@@ -29,7 +29,7 @@ describe("sync steps", () => {
     expect(["a", "move", "lone"]).toEqual(drawn.boxes.map(({ id }) => id));
     const [only] = drawn.edges;
     expect(["a", "move"]).toEqual([drawn.boxes[only!.source]!.id, drawn.boxes[only!.target]!.id]);
-    expect("sm86 · 3 layers · 2 sync steps").toBe(drawn.subtitle);
+    expect("sm86 · 3 layers · 2 sync layers").toBe(drawn.subtitle);
   });
 
   it("cannot be told in a graph without tensors", () => {

@@ -1,4 +1,5 @@
 import type { BuildPass, BuildStory, Contest } from "./contract";
+import { append } from "./multimap";
 
 /** Nodes that are one layer after some steps of a build: the last step that joined them, from 1, and its words. */
 export interface Fused {
@@ -7,7 +8,6 @@ export interface Fused {
   text: string;
 }
 
-/** The last of the first steps that joins nodes, from 1; 0 where none does. What follows it changes no group. */
 export const lastJoin = (story: BuildStory | null, step: number): number =>
   (story?.steps ?? []).slice(0, Math.max(0, step)).findLastIndex(({ joins }) => joins) + 1;
 
@@ -33,12 +33,7 @@ export function fusedAfter(story: BuildStory | null, step: number): Fused[] {
     latest.set(top, k + 1);
   });
   const groups = new Map<string, string[]>();
-  for (const id of above.keys()) {
-    const top = root(id);
-    const group = groups.get(top);
-    if (group) group.push(id);
-    else groups.set(top, [id]);
-  }
+  for (const id of above.keys()) append(groups, root(id), id);
   return [...groups].flatMap(([top, nodes]) => {
     const at = latest.get(top)!;
     return nodes.length > 1 ? [{ nodes, step: at, text: steps[at - 1]!.decision.text }] : [];
@@ -52,7 +47,6 @@ export const replayable = (story: BuildStory | null): boolean =>
 export const passAt = ({ passes }: BuildStory, step: number): number =>
   passes.findLastIndex(({ first }) => first < step);
 
-/** The layers that a pass leaves, or found where it does not tell. */
 export const layersAfter = ({ before, after }: BuildPass): number | null => after ?? before;
 
 /** The contest that is shown: the one picked, unless the selected layers have others. */
@@ -61,8 +55,8 @@ export function contestShown(
   layers: readonly string[],
   picked: string,
 ): Contest | undefined {
-  const wanted = new Set(layers);
-  const marked = contests.filter(({ id }) => id && wanted.has(id));
+  const selected = new Set(layers);
+  const marked = contests.filter(({ id }) => id && selected.has(id));
   const among = marked.length ? marked : contests;
   return among.find(({ layer }) => layer === picked) ?? among[0];
 }

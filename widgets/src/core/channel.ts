@@ -44,7 +44,6 @@ export interface ExplorerTraits extends GraphTraits {
   status: Status[];
   data: DataState;
   failure: Failure | null;
-  /** The ids of their points are layer ids. */
   charts: Record<string, Plotted>;
   terms: readonly Term[];
   /** What tabs draw by themselves: answers to the questions of these names, empty where there is none. */
@@ -53,7 +52,6 @@ export interface ExplorerTraits extends GraphTraits {
   calibration_answer: Bytes;
   findings_answer: Bytes;
   notice: string;
-  /** The presentation; none in a report that was written without one. */
   steps?: Step[];
   /** What the kernel found about the tensors of the node last asked for. */
   inspection: Inspection | null;

@@ -24,7 +24,6 @@ interface Connection {
   readonly disposed: JupyterSignal;
 }
 
-/** How kernels ended, by the layout of the widget: all its views have one, and a view may be made afterwards. */
 const ends = new WeakMap<object, End>();
 
 /** The widgets of which nobody is left to hear. */
@@ -32,14 +31,13 @@ const silent = new WeakSet<object>();
 
 export const isGone = (reach: KernelState): boolean => ["restarted", "died", "ended"].includes(reach);
 
-/** Whether anybody is left to hear a widget; a connection that ended raises where something is sent. */
 export const canSend = (model: object): boolean => !silent.has(model);
 
 /** Whether the kernel hears what it is asked, be it later. */
 export const isAlive = (reach: KernelState): boolean => reach === "free" || reach === "busy";
 
 /** Tells how the kernel can be reached, at once and whenever that changes, until the signal fires. */
-export function watchKernel(model: AnyModel, end: AbortSignal, told: (reach: KernelState) => void): void {
+export function watchKernel(model: AnyModel, end: AbortSignal, onChange: (reach: KernelState) => void): void {
   // anywidget does not show whether the model itself is alive; its layout shares its fate.
   const layout = (): { comm_live?: boolean } => (model.get("layout") as object | undefined) ?? model;
   // Kept from now on: the manager may get the connection to another kernel, which knows nothing of this widget.
@@ -53,9 +51,8 @@ export function watchKernel(model: AnyModel, end: AbortSignal, told: (reach: Ker
     last = reach;
     if (isGone(reach)) silent.add(model);
     else silent.delete(model);
-    told(reach);
+    onChange(reach);
   };
-  // All models of a manager are told one after another.
   const later = (): void => void setTimeout(check);
   const signals = kernel ? [kernel.statusChanged, kernel.connectionStatusChanged, kernel.disposed] : [];
   model.on("comm_live_update", later);

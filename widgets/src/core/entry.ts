@@ -3,15 +3,15 @@ import { ask } from "./channel";
 import { type Exports, type Factory, Parts, type Surroundings } from "./parts";
 
 type Draw = (props: { model: unknown; el: HTMLElement } & Surroundings) => () => void;
-export type Begin = typeof begin;
-export type Started = (props: { model: unknown; el: HTMLElement }) => () => void;
+export type StartWidget = typeof startWidget;
+export type WidgetRenderer = (props: { model: unknown; el: HTMLElement }) => () => void;
 
 /** What the loaders of the page have taken, by name and digest. */
 const page = globalThis as { rtlabScripts?: Map<string, Promise<Factory>> };
 const parts = new Parts();
 
 /** Gives what draws a widget: the core is told what it gives itself, and takes the widget's own part. */
-export function begin(core: Exports, name: string, entry: Factory): Started {
+export function startWidget(core: Exports, name: string, entry: Factory): WidgetRenderer {
   parts.add("core.js", (module) => {
     module.exports = core;
   });
@@ -22,23 +22,23 @@ export function begin(core: Exports, name: string, entry: Factory): Started {
       model,
       el,
       css: core.css + css,
-      async part(wanted) {
-        parts.add(wanted, await fetched(model as AnyModel, wanted));
-        return parts.run(wanted);
+      async part(name) {
+        parts.add(name, await fetchPart(model as AnyModel, name));
+        return parts.run(name);
       },
     });
 }
 
 /** Asks the kernel for a part, unless the page has it; the loader takes it before its arrival is heard here. */
-async function fetched(model: AnyModel, name: string): Promise<Factory> {
+async function fetchPart(model: AnyModel, name: string): Promise<Factory> {
   const scripts = page.rtlabScripts!;
   const key = `${name} ${(model.get("parcels") as Record<string, string>)["core.js"]}`;
   if (!scripts.has(key))
-    await new Promise<void>((come) => {
+    await new Promise<void>((resolve) => {
       const look = (): void => {
         if (!scripts.has(key)) return;
         model.off("msg:custom", look);
-        come();
+        resolve();
       };
       model.on("msg:custom", look);
       ask(model, { type: "fetch", name });

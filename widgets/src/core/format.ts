@@ -95,17 +95,17 @@ export const percent = (share: number): string => quantity(100 * share, "%");
 
 /** A number with half its spread, both in the unit that suits the number: 0.0105 ± 0.00053 ms. */
 export function withSpread(value: number, spread: number | null, unit: string): string {
-  const told = quantity(value, unit);
-  if (spread === null || !Number.isFinite(spread) || !Number.isFinite(value)) return told;
+  const text = quantity(value, unit);
+  if (spread === null || !Number.isFinite(spread) || !Number.isFinite(value)) return text;
   const step = value === 0 ? undefined : STEPS[unit]?.find(([from]) => Math.abs(value) >= from);
-  const [amount, ...name] = told.split(" ");
+  const [amount, ...name] = text.split(" ");
   const half = Number((spread / (step?.[1] ?? 1)).toPrecision(2));
   return [amount, "±", half < 1e-4 ? number(half) : String(half), ...name].join(" ");
 }
 
 /** A number with the glyph of its origin, where it is known. */
-export const withOrigin = (origin: Origin | undefined, told: string): string =>
-  origin && told !== NONE ? `${GLYPH[origin]} ${told}` : told;
+export const withOrigin = (origin: Origin | undefined, text: string): string =>
+  origin && text !== NONE ? `${GLYPH[origin]} ${text}` : text;
 
 /** The origin that a source begins with. */
 export const originOf = (source: string): Origin | undefined =>
@@ -144,13 +144,12 @@ export const printable = (text: string): string => text.replace(/\p{Cc}+/gu, " "
 /** The last characters of a long name, which tell it from others of the same scope. */
 export function ending(text: string, limit: number): string {
   if (text.length <= limit) return text;
-  const kept = text.slice(1 - limit);
+  const tail = text.slice(1 - limit);
   // Of names that are joined, only whole ones are kept, where that leaves enough.
-  const at = kept.indexOf(" + ");
-  return `…${at > 0 && at < kept.length / 2 ? kept.slice(at) : kept}`;
+  const at = tail.indexOf(" + ");
+  return `…${at > 0 && at < tail.length / 2 ? tail.slice(at) : tail}`;
 }
 
-/** A name without what exporters add to it, for places that tell the whole of it on hover. */
 export const brief = (name: string): string =>
   name
     .replace(/_output_0(?=_|$)/, "")
@@ -181,16 +180,14 @@ export function shortOp(op: string): string {
 }
 
 /** The nodes that a card runs; its other chips say what it does for nodes of other layers. */
-export const ranBy = ({ chips }: Box): OpChip[] => chips.filter(({ role }) => role === "work");
+export const nodesRunBy = ({ chips }: Box): OpChip[] => chips.filter(({ role }) => role === "work");
 
 /** The family that gives a box its colour: that of the first node that it runs. */
-export const colourOf = (box: Box): Family => (ranBy(box)[0] ?? box.chips[0] ?? box).family;
+export const colourOf = (box: Box): Family => (nodesRunBy(box)[0] ?? box.chips[0] ?? box).family;
 
-/** What a box is called: a node by its name, a layer by the words of its card, as everywhere else. */
 export const titleOf = (box: Box): string =>
   (box.kind === "layer" && box.chips.length ? opsOf(box, 12) : box.title) || box.op;
 
-/** The words of a layer's card, as many as there is room for, or else what it is. */
 export function opsOf({ chips, op, slim, title }: Box, most: number): string {
   const ops = chips.slice(0, most).map((chip) => shortOp(chip.op));
   if (chips.length > most) ops.push(`+${chips.length - most}`);

@@ -1,7 +1,6 @@
 /** A word of the field with its meaning, and what else texts call it. */
 export type Term = readonly [name: string, meaning: string, ...spellings: string[]];
 
-/** A part of a text: a term, by its place in the list, or what stands between two. */
 export interface Piece {
   text: string;
   term?: number;
@@ -12,12 +11,11 @@ const places = new Map<string, number>();
 let any = /$^/g;
 
 /** Takes the terms, which are the same for all widgets of a page. */
-export function learn(told: readonly Term[]): void {
-  terms = told;
+export function setGlossary(glossary: readonly Term[]): void {
+  terms = glossary;
   places.clear();
-  for (const [at, [name, , ...spellings]] of told.entries())
+  for (const [at, [name, , ...spellings]] of glossary.entries())
     for (const word of [name, ...spellings]) places.set(word.toLowerCase(), at);
-  // The longer ones first: per-channel scales are one term, and then another.
   const words = [...places.keys()]
     .sort((a, b) => b.length - a.length)
     .map((word) => word.replace(/[/.*+?^${}()|[\]\\]/g, "\\$&"));
@@ -33,26 +31,26 @@ export const meaning = (text: string): string =>
 
 /** A text divided at its terms, each marked where it stands first. */
 export function pieces(text: string): Piece[] {
-  const found: Piece[] = [];
-  const seen = new Set<number>();
+  const pieces: Piece[] = [];
+  const marked = new Set<number>();
   let from = 0;
   for (const match of text.matchAll(any)) {
     const term = places.get(match[1]!.toLowerCase())!;
-    if (seen.has(term)) continue;
-    seen.add(term);
-    if (match.index > from) found.push({ text: text.slice(from, match.index) });
+    if (marked.has(term)) continue;
+    marked.add(term);
+    if (match.index > from) pieces.push({ text: text.slice(from, match.index) });
     from = match.index + match[0].length;
-    found.push({ text: match[0], term });
+    pieces.push({ text: match[0], term });
   }
-  if (from < text.length) found.push({ text: text.slice(from) });
-  return found;
+  if (from < text.length) pieces.push({ text: text.slice(from) });
+  return pieces;
 }
 
 /** The terms in whose name, spellings or meaning all words of a query stand; the names that begin with it come first. */
 export function termsOf(query: string): Term[] {
-  const asked = query.trim().toLowerCase();
-  const parts = asked.split(/\s+/);
-  const rank = ([name]: Term): number => Number(!name.toLowerCase().startsWith(asked));
+  const text = query.trim().toLowerCase();
+  const parts = text.split(/\s+/);
+  const rank = ([name]: Term): number => Number(!name.toLowerCase().startsWith(text));
   return terms
     .filter((term) => parts.every((part) => term.some((text) => text.toLowerCase().includes(part))))
     .sort((a, b) => rank(a) - rank(b));

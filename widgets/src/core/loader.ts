@@ -1,6 +1,6 @@
 import type { AnyModel, RenderProps } from "@anywidget/types";
 import type { FetchParcel, Parcel } from "./contract";
-import type { Begin, Started } from "./entry";
+import type { StartWidget, WidgetRenderer } from "./entry";
 import type { Exports, Factory } from "./parts";
 
 /**
@@ -18,11 +18,10 @@ const WAITING = "Waiting for the kernel, which sends this view as soon as it is 
 const GONE =
   "This view was left by a kernel that no longer runs. Run the cells again, from the one that makes the study, to " +
   'see it. A report needs no kernel: study.report("report.html").';
-/** Before this, words would only flicker. */
 const PATIENCE_MS = 400;
 
 const CORE = "core.js";
-type Core = Factory & { made?: Exports };
+type Core = Factory & { exports?: Exports };
 
 const isPart = (name: string): boolean => name.endsWith(".js");
 
@@ -53,7 +52,6 @@ function render({ model, el }: Props): () => void {
   const check = (): void => {
     if (gone(model) || kernel?.isDisposed) say(GONE);
   };
-  // All models of a manager are told one after another.
   const later = (): void => void setTimeout(check);
   model.on("comm_live_update", later);
   // A kernel that is shut down leaves its models as they are.
@@ -84,25 +82,28 @@ function render({ model, el }: Props): () => void {
   return finish;
 }
 
-async function code(parcels: Parcels): Promise<Started> {
+async function code(parcels: Parcels): Promise<WidgetRenderer> {
   const keys = Object.entries(parcels).flatMap(([name, tag]) => (isPart(name) ? `${name} ${tag}` : []));
   try {
-    const found = await Promise.all(keys.map((key) => scripts.get(key)!));
+    const factories = await Promise.all(keys.map((key) => scripts.get(key)!));
     const at = keys.findIndex((key) => key.startsWith(CORE));
-    const core: Core = found[at]!;
-    if (!core.made) {
+    const core: Core = factories[at]!;
+    if (!core.exports) {
       const module = { exports: { css: "" } };
       core(module, () => {});
-      core.made = module.exports;
+      core.exports = module.exports;
     }
-    return (core.made.begin as Begin)(core.made, keys[1 - at]!.split(" ")[0]!, found[1 - at]!);
+    return (core.exports.startWidget as StartWidget)(
+      core.exports,
+      keys[1 - at]!.split(" ")[0]!,
+      factories[1 - at]!,
+    );
   } catch (error) {
     for (const key of keys) scripts.delete(key);
     throw error;
   }
 }
 
-/** Whether the kernel's side is known to be gone. The model itself does not tell; its layout shares its fate. */
 function gone(model: AnyModel): boolean {
   return (model.get("layout") as { comm_live?: boolean } | undefined)?.comm_live === false;
 }
@@ -112,22 +113,22 @@ function kernelOf({ widget_manager: manager }: AnyModel): Kernel | undefined {
 }
 
 /** What the kernel has delivered for a widget, for all its views; the tag of each is its digest. */
-class Delivered {
+class DeliveredTraits {
   readonly tags: Parcels = {};
-  readonly held: Record<string, unknown> = {};
+  readonly values: Record<string, unknown> = {};
   readonly listeners = new Map<string, Set<() => void>>();
 
   /** What was sent for a widget so far. Every view has a model of its own, and all have one layout. */
-  static of(model: AnyModel): Delivered {
+  static of(model: AnyModel): DeliveredTraits {
     const widget = model.get("layout") as object;
-    const made = known.get(widget) ?? new Delivered();
-    known.set(widget, made);
-    return made;
+    const delivered = deliveries.get(widget) ?? new DeliveredTraits();
+    deliveries.set(widget, delivered);
+    return delivered;
   }
 
   put(name: string, tag: string, value: unknown): void {
     this.tags[name] = tag;
-    this.held[name] = value;
+    this.values[name] = value;
     for (const listener of [...(this.listeners.get(`change:${name}`) ?? [])]) listener();
   }
 
@@ -142,19 +143,19 @@ class Delivered {
   }
 }
 
-const known = new WeakMap<object, Delivered>();
+const deliveries = new WeakMap<object, DeliveredTraits>();
 
 /** Takes what a kernel sends before the cell has ended, and with it the widget is displayed. */
 function initialize({ model }: { model: AnyModel }): void {
-  const delivered = Delivered.of(model);
+  const delivered = DeliveredTraits.of(model);
   model.on("msg:custom", ((parcel: Parcel, buffers: DataView[]) => delivered.take(parcel, buffers)) as never);
 }
 
 /** The model with what is delivered as if it were traits; comes back when all that was announced has arrived. */
 function complete(model: AnyModel, end: AbortSignal): Promise<unknown> {
-  const delivered = Delivered.of(model);
-  const { held, listeners, tags } = delivered;
-  const asked: Parcels = {};
+  const delivered = DeliveredTraits.of(model);
+  const { values, listeners, tags } = delivered;
+  const requested: Parcels = {};
   const announced = (): Parcels => model.get("parcels") as Parcels;
 
   return new Promise((resolve) => {
@@ -165,8 +166,8 @@ function complete(model: AnyModel, end: AbortSignal): Promise<unknown> {
       for (const [name, tag] of Object.entries(announced())) {
         if (tags[name] === tag) continue;
         if (!tag || (isPart(name) && scripts.has(`${name} ${tag}`))) delivered.put(name, tag, null);
-        else if (asked[name] !== tag && !gone(model)) {
-          asked[name] = tag;
+        else if (requested[name] !== tag && !gone(model)) {
+          requested[name] = tag;
           model.send({ type: "fetch", name } satisfies FetchParcel);
         }
       }
@@ -177,7 +178,7 @@ function complete(model: AnyModel, end: AbortSignal): Promise<unknown> {
       settle();
     };
     const view = {
-      get: (name: string): unknown => (name in held ? held[name] : model.get(name)),
+      get: (name: string): unknown => (name in values ? values[name] : model.get(name)),
       set: model.set.bind(model),
       save_changes: model.save_changes.bind(model),
       send: model.send.bind(model),

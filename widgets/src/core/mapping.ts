@@ -1,4 +1,5 @@
 import type { EngineView, Evidence, Missing, Pair } from "./contract";
+import { append } from "./multimap";
 
 /** The relation between nodes and layers of one variant, both ways. */
 export class Mapping {
@@ -58,14 +59,8 @@ export class Mapping {
   }
 }
 
-function append<K, V>(into: Map<K, V[]>, key: K, value: V): void {
-  const list = into.get(key);
-  if (list) list.push(value);
-  else into.set(key, [value]);
-}
-
 function gather(ids: Iterable<string>, from: Map<string, Pair[]>, side: (pair: Pair) => string): string[] {
-  const found = new Set<string>();
-  for (const id of ids) for (const pair of from.get(id) ?? []) found.add(side(pair));
-  return [...found];
+  const results = new Set<string>();
+  for (const id of ids) for (const pair of from.get(id) ?? []) results.add(side(pair));
+  return [...results];
 }

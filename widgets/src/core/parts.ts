@@ -4,7 +4,6 @@ export interface Exports {
   [name: string]: unknown;
 }
 
-/** A part as it travels: a CommonJS module. */
 export type Factory = (module: { exports: Exports }, require: (id: string) => unknown) => void;
 
 /**
@@ -13,20 +12,20 @@ export type Factory = (module: { exports: Exports }, require: (id: string) => un
  */
 export class Parts {
   readonly #factories = new Map<string, Factory>();
-  readonly #made = new Map<string, Exports>();
+  readonly #exports = new Map<string, Exports>();
 
   add(name: string, factory: Factory): void {
     this.#factories.set(name, factory);
   }
 
   run(name: string): Exports {
-    const made = this.#made.get(name);
-    if (made) return made;
+    const exports = this.#exports.get(name);
+    if (exports) return exports;
     const factory = this.#factories.get(name);
     if (!factory) throw new Error(`"${name}" has not arrived`);
     const module = { exports: { css: "" } };
     factory(module, (id) => this.#inner(id));
-    this.#made.set(name, module.exports);
+    this.#exports.set(name, module.exports);
     return module.exports;
   }
 

@@ -1,4 +1,3 @@
-/** A Bytes trait as it arrives from the kernel. */
 export type Bytes = DataView | ArrayBuffer | Uint8Array;
 
 /** Reads what `encode` in rtlab/documents/payload.py wrote; null where the trait is empty. */

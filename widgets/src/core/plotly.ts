@@ -25,7 +25,6 @@ export interface Trace {
   yaxis: string;
 }
 
-/** What plotly adds to the element that it draws in. */
 export interface Plot extends HTMLElement {
   data: Plotted["data"];
   layout: Plotted["layout"];
@@ -49,7 +48,6 @@ export interface Plotly {
   ): Promise<string>;
 }
 
-/** One copy serves every Explorer of the page. */
 let loaded: Promise<Plotly> | null = null;
 
 /**

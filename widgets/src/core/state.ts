@@ -1,6 +1,6 @@
 import type { AnyModel } from "@anywidget/types";
 import { batch, computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
-import { arrange, type Drawn, withoutSync } from "../graph/visible_graph";
+import { arrange, type VisibleGraph, withoutSync } from "../graph/visible_graph";
 import { fusedAfter, lastJoin } from "./build_log";
 import { follower, type GraphTraits, publish } from "./channel";
 import { isGone, type KernelState, watchKernel } from "./connection";
@@ -38,12 +38,11 @@ export const START: ViewState = {
 
 export const SIDES: readonly Side[] = ["node", "layer", "other"];
 
-/** The panes in view, in their order; without a model there is none for its nodes. */
 export function sidesInView(panes: readonly Side[], modelless: boolean): readonly Side[] {
   const possible = (list: readonly Side[]): Side[] =>
     list.filter((side) => SIDES.includes(side) && !(modelless && side === "node"));
-  const known = possible(panes);
-  return known.length ? known : possible(START.panes);
+  const valid = possible(panes);
+  return valid.length ? valid : possible(START.panes);
 }
 
 /** Boxes that stand out while the rest of their pane is pale: hits of a filter, a trace, a path. */
@@ -65,19 +64,19 @@ export class Study {
   readonly source: Signal<Graph | null> = signal(null);
   readonly engine: Signal<EngineView | null> = signal(null);
   readonly other: Signal<EngineView | null> = signal(null);
-  /** How the engine was built, where its log tells. */
   readonly story: Signal<BuildStory | null> = signal(null);
   readonly view: Signal<ViewState>;
-  /** What variants are called wherever people read of them, by name. */
   readonly titles: Signal<Readonly<Record<string, string>>> = signal({});
   readonly hover: Signal<Pointed | null> = signal(null);
   readonly focus: Signal<Focus | null> = signal(null);
   /** The selection changed for a reason other than a click in the pane: these sides should come into view. */
-  readonly revealed: Signal<{ serial: number; sides: readonly Side[] }> = signal({ serial: 0, sides: [] });
+  readonly revealRequest: Signal<{ serial: number; sides: readonly Side[] }> = signal({
+    serial: 0,
+    sides: [],
+  });
   /** Steps that stand between the present payloads and a finished picture. */
   readonly pending: Signal<number> = signal(0);
   readonly problem: Signal<unknown> = signal(null);
-  /** How the kernel can be reached; a report needs none. */
   readonly kernelState: Signal<KernelState> = signal("free");
   /** There is an engine of which nobody gave the ONNX model. */
   readonly modelless: ReadonlySignal<boolean> = computed(() => this.source.value?.boxes.length === 0);
@@ -86,12 +85,11 @@ export class Study {
     () => this.view.value.variant !== "" && this.engine.value === null && !isGone(this.kernelState.value),
   );
   /** Everything that was announced is drawn; what follows a large graph may still be on its way. */
-  readonly pictured: ReadonlySignal<boolean> = computed(
+  readonly graphsDrawn: ReadonlySignal<boolean> = computed(
     () => this.pending.value === 0 && this.source.value !== null && !this.preparing.value,
   );
-  /** Everything that was announced is here. */
   readonly ready: ReadonlySignal<boolean> = computed(
-    () => this.pictured.value && !SIDES.some((side) => this.follows(side)),
+    () => this.graphsDrawn.value && !SIDES.some((side) => this.isLoading(side)),
   );
   readonly mapping: ReadonlySignal<Mapping> = computed(() => cachedMapping(this.engine.value));
   readonly boxes: Record<Side, ReadonlySignal<Map<string, Box>>> = {
@@ -101,7 +99,7 @@ export class Study {
   };
   readonly #otherMapping = computed(() => cachedMapping(this.other.value));
   /** Rises when boxes have been told of. */
-  readonly #told: Signal<number> = signal(0);
+  readonly #completions: Signal<number> = signal(0);
   // As text, so that a selection, which makes a new view too, does not fold anew.
   readonly #foldText = computed(() => JSON.stringify(this.view.value.folds));
   readonly #folds = computed(() => new Set<string>(JSON.parse(this.#foldText.value)));
@@ -126,7 +124,7 @@ export class Study {
     layer: computed(() => this.#alone("layer")),
     other: computed(() => this.#alone("other")),
   };
-  readonly #drawn: Record<Side, ReadonlySignal<Drawn | null>> = {
+  readonly #visible: Record<Side, ReadonlySignal<VisibleGraph | null>> = {
     node: computed(() => this.#arranged("node")),
     layer: computed(() => this.#arranged("layer")),
     other: computed(() => this.#arranged("other")),
@@ -168,11 +166,10 @@ export class Study {
     this.problem.value = error;
   }
 
-  drawn(side: Side): Drawn | null {
-    return this.#drawn[side].value;
+  visible(side: Side): VisibleGraph | null {
+    return this.#visible[side].value;
   }
 
-  /** The graph of a pane before groups are folded. */
   whole(side: Side): Graph | null {
     return this.#whole[side].value;
   }
@@ -182,15 +179,13 @@ export class Study {
   }
 
   /** Whether what the boxes of a side tell, and the numbers on them, are still on their way. */
-  follows(side: Side): boolean {
+  isLoading(side: Side): boolean {
     return this.#graph(side)?.later ?? false;
   }
 
   /** That something is still to come, or that it never will. */
-  coming(what: string): string {
-    const late = isGone(this.kernelState.value)
-      ? "did not arrive before the kernel was gone"
-      : "are on their way";
+  loadingText(what: string): string {
+    const late = isGone(this.kernelState.value) ? "did not arrive before the kernel was gone" : "are loading";
     return `${what} ${late}.`;
   }
 
@@ -204,16 +199,16 @@ export class Study {
 
   /** A box by its id; that of a group exists only where it is drawn. */
   box(side: Side, id: string): Box | null {
-    const known = this.boxes[side].value.get(id);
-    if (known) return known;
-    const drawn = this.drawn(side);
-    const box = drawn?.graph.boxes[drawn.place.get(id) ?? -1];
+    const own = this.boxes[side].value.get(id);
+    if (own) return own;
+    const visible = this.visible(side);
+    const box = visible?.graph.boxes[visible.place.get(id) ?? -1];
     return box?.id === id ? box : null;
   }
 
   /** The boxes that a drawn box stands for. */
   members(side: Side, id: string): readonly string[] {
-    return this.drawn(side)?.members(id) ?? [id];
+    return this.visible(side)?.members(id) ?? [id];
   }
 
   selected(side: Side, view: ViewState = this.view.value): string[] {
@@ -228,7 +223,6 @@ export class Study {
     return at.side === side ? [at.id] : this.across(at.side, side, ids);
   }
 
-  /** What ids of one side are on another. */
   across(from: Side, to: Side, ids: readonly string[]): string[] {
     if (from === to) return [...ids];
     const nodes = from === "node" ? ids : this.mappingOf(from).nodesOf(ids);
@@ -256,7 +250,6 @@ export class Study {
     this.change(this.#joined(side, ids));
   }
 
-  /** Selects boxes and brings them into view, on their side too. */
   reveal(side: Side, ids: readonly string[]): void {
     this.selectAll(side, [...ids]);
     this.#reveal(SIDES);
@@ -264,27 +257,27 @@ export class Study {
 
   /** Selects what a point or a row of a panel stands for, all sides at once. `add` toggles it in the selection. */
   follow({ nodes, layers, others }: Link, add = false): void {
-    const known = (side: Side, ids: readonly string[]): string[] =>
+    const existing = (side: Side, ids: readonly string[]): string[] =>
       ids.filter((id) => this.boxes[side].value.has(id));
-    const found = {
-      node: known("node", nodes),
-      layer: known("layer", layers),
-      other: known("other", others),
+    const target = {
+      node: existing("node", nodes),
+      layer: existing("layer", layers),
+      other: existing("other", others),
     };
     // What the panel leaves open follows from the pairs.
-    if (!found.node.length) found.node = this.across("layer", "node", found.layer);
-    if (!found.layer.length) found.layer = this.across("node", "layer", found.node);
-    if (!found.other.length) found.other = this.across("node", "other", found.node);
-    if (!SIDES.some((side) => found[side].length)) return;
+    if (!target.node.length) target.node = this.across("layer", "node", target.layer);
+    if (!target.layer.length) target.layer = this.across("node", "layer", target.node);
+    if (!target.other.length) target.other = this.across("node", "other", target.node);
+    if (!SIDES.some((side) => target[side].length)) return;
     const merged = (side: Side): string[] => {
       const old = this.selected(side);
-      return add ? [...new Set([...old, ...found[side]])] : found[side];
+      return add ? [...new Set([...old, ...target[side]])] : target[side];
     };
-    const all = SIDES.every((side) => found[side].every((id) => this.selected(side).includes(id)));
-    const without = (side: Side): string[] => this.selected(side).filter((id) => !found[side].includes(id));
+    const all = SIDES.every((side) => target[side].every((id) => this.selected(side).includes(id)));
+    const without = (side: Side): string[] => this.selected(side).filter((id) => !target[side].includes(id));
     const next = add && all ? without : merged;
     this.change({
-      anchor: found.node.length ? "node" : found.layer.length ? "layer" : "other",
+      anchor: target.node.length ? "node" : target.layer.length ? "layer" : "other",
       selection: next("node"),
       layers: next("layer"),
       others: next("other"),
@@ -292,11 +285,10 @@ export class Study {
     this.#reveal(SIDES);
   }
 
-  /** Replays the build up to a step, and selects the nodes that it was about. */
   replay(step: number): void {
     const nodes = this.story.value?.steps[step - 1]?.nodes ?? [];
-    const known = nodes.filter((id) => this.boxes.node.value.has(id));
-    this.change({ step, ...this.#joined("node", known) });
+    const existing = nodes.filter((id) => this.boxes.node.value.has(id));
+    this.change({ step, ...this.#joined("node", existing) });
     this.#reveal(SIDES);
   }
 
@@ -322,7 +314,7 @@ export class Study {
     publish(this.#model, "view", next);
   }
 
-  #arranged(side: Side): Drawn | null {
+  #arranged(side: Side): VisibleGraph | null {
     const graph = this.#whole[side].value;
     if (!graph) return null;
     const grouping = this.#grouping[side === "node" ? "node" : "layer"].value;
@@ -335,7 +327,7 @@ export class Study {
 
   /** The graph of a side as it came; whoever reads it here hears when its boxes have been told of. */
   #graph(side: Side): Graph | null {
-    void this.#told.value;
+    void this.#completions.value;
     return side === "node" ? this.source.value : (this.engineOf(side)?.graph ?? null);
   }
 
@@ -348,12 +340,12 @@ export class Study {
     const of = side === "node" ? graph?.id : this.engineOf(side)?.variant;
     if (!graph || !later || later.of !== of || completed.get(graph) === later) return;
     completed.set(graph, later);
-    later.boxes.forEach((told, at) => {
-      Object.assign(graph.boxes[at]!, told);
+    later.boxes.forEach((fields, at) => {
+      Object.assign(graph.boxes[at]!, fields);
     });
     graph.later = false;
     batch(() => {
-      this.#told.value = this.#told.peek() + 1;
+      this.#completions.value = this.#completions.peek() + 1;
       if (side === "node") return;
       const engine = side === "layer" ? this.engine : this.other;
       engine.value = { ...engine.peek()!, overlays: later.overlays };
@@ -375,7 +367,7 @@ export class Study {
   }
 
   #reveal(sides: readonly Side[]): void {
-    this.revealed.value = { serial: this.revealed.peek().serial + 1, sides };
+    this.revealRequest.value = { serial: this.revealRequest.peek().serial + 1, sides };
   }
 
   /** The kernel changed the view: the sides that it did not name follow from the pairs. */
@@ -414,19 +406,19 @@ export class Study {
   /**
    * Unpacks what the kernel delivers, the latest that came; if it is `drawn`, the view counts as pending meanwhile.
    */
-  decode<T>(bytes: ReadonlySignal<Bytes | undefined>, into: Signal<T | null>, drawn = true): void {
-    const pending = drawn ? this.pending : signal(0);
+  decode<T>(bytes: ReadonlySignal<Bytes | undefined>, into: Signal<T | null>, counts = true): void {
+    const pending = counts ? this.pending : signal(0);
     let latest = 0;
     this.#end.addEventListener("abort", () => {
       latest = 0;
     });
     effectsUntil(this.#end, () => {
-      const mine = ++latest;
+      const serial = ++latest;
       const received = bytes.value;
       pending.value = pending.peek() + 1;
       decode<T>(received)
         .then((payload) => {
-          if (mine === latest) into.value = payload;
+          if (serial === latest) into.value = payload;
         })
         .catch((error: unknown) => this.fail(error))
         .finally(() => {
@@ -440,13 +432,13 @@ const FIELD = { node: "selection", layer: "layers", other: "others" } as const;
 
 /** What a graph was completed with last. */
 const completed = new WeakMap<Graph, Later>();
-const known = new WeakMap<readonly Pair[], Mapping>();
+const mappings = new WeakMap<readonly Pair[], Mapping>();
 
 /** The relation of an engine, which stays the same when its numbers follow. */
 function cachedMapping(engine: EngineView | null): Mapping {
-  const made = (engine && known.get(engine.pairs)) ?? new Mapping(engine);
-  if (engine) known.set(engine.pairs, made);
-  return made;
+  const mapping = (engine && mappings.get(engine.pairs)) ?? new Mapping(engine);
+  if (engine) mappings.set(engine.pairs, mapping);
+  return mapping;
 }
 
 const byId = (graph: Graph | null): Map<string, Box> => new Map(graph?.boxes.map((box) => [box.id, box]));

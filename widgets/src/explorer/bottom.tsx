@@ -5,18 +5,17 @@ import { MoreMenu } from "../ui/menu";
 import { TabList, TabRow } from "../ui/tabs";
 import type { ExplorerState } from "./explorer_state";
 import { LayerChart } from "./layer_chart";
-import { LateView } from "./lazy_tab";
+import { LazyTab } from "./lazy_tab";
 import { RandomBanner } from "./random_input";
 import { saveFigures, visibleFigures } from "./save_figures";
-import { Standings } from "./stage_status";
+import { StageStatuses } from "./stage_status";
 
-/** Where the view holds the order of the bars, and what can be chosen. */
 const ORDER = "layers.order";
 const ORDERS = ["step", "time"] as const;
-const ORDER_LABELS = { step: "by step", time: "by time" };
+const ORDER_LABELS = { step: "by execution order", time: "by time" };
 const ORDER_TOLD = {
-  step: "The bars stand in the order in which the engine runs its layers.",
-  time: "The layers that take longest stand first.",
+  step: "The bars are in execution order.",
+  time: "The slowest layers come first.",
 };
 
 interface Props {
@@ -27,7 +26,7 @@ interface Props {
 
 export function Bottom({ explorer, height, box }: Props) {
   const { tabs, tab, segments, segment } = explorer.page.value;
-  const found = explorer.findings.value?.items.length;
+  const findingCount = explorer.findings.value?.items.length;
   const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
   const { label, panels, part } = declared(tab);
   const late = panels.length && (!segment || drawnHere(segment)) ? "" : part;
@@ -44,10 +43,10 @@ export function Bottom({ explorer, height, box }: Props) {
       onPick={(one) => explorer.set(tab, one)}
     />
   );
-  const told = (
+  const lead = (
     <>
       {choice}
-      {tab === "accuracy" && <Standings explorer={explorer} stages={["compared", "scored"]} />}
+      {tab === "accuracy" && <StageStatuses explorer={explorer} stages={["compared", "scored"]} />}
     </>
   );
   return (
@@ -57,7 +56,9 @@ export function Bottom({ explorer, height, box }: Props) {
         names={tabs}
         name={tab}
         label={(name) =>
-          name === "findings" && found ? `${declared(name).label} ${found}` : declared(name).label
+          name === "findings" && findingCount
+            ? `${declared(name).label} ${findingCount}`
+            : declared(name).label
         }
         help={(name) => declared(name).told}
         onPick={(name) => explorer.study.change({ tab: name })}
@@ -94,10 +95,10 @@ export function Bottom({ explorer, height, box }: Props) {
                   onPick={(one) => explorer.set(ORDER, one)}
                 />
               )}
-              <Standings explorer={explorer} stages={["timed"]} />
+              <StageStatuses explorer={explorer} stages={["timed"]} />
             </div>
           )}
-          {segment === "errors" && <div class="rt-caption">{told}</div>}
+          {segment === "errors" && <div class="rt-caption">{lead}</div>}
           <LayerChart
             explorer={explorer}
             name="timing"
@@ -109,11 +110,11 @@ export function Bottom({ explorer, height, box }: Props) {
             <LayerChart explorer={explorer} name="accuracy" hidden={uncompared(explorer)} />
           )}
           {late && (
-            <LateView
+            <LazyTab
               key={`${late} ${segment}`}
               explorer={explorer}
               tab={late}
-              given={segment ? { name: segment, choice: choice && told } : {}}
+              props={segment ? { name: segment, choice: choice && lead } : {}}
             />
           )}
         </section>
@@ -121,7 +122,11 @@ export function Bottom({ explorer, height, box }: Props) {
           <section aria-label={declared("accuracy").label} hidden={segment !== "layers"}>
             <div class={`rt-caption ${uncompared(explorer) ? "rt-alone" : ""}`}>
               <h4>{declared("accuracy").label}</h4>
-              <Standings explorer={explorer} stages={["compared", "scored"]} beside={!uncompared(explorer)} />
+              <StageStatuses
+                explorer={explorer}
+                stages={["compared", "scored"]}
+                beside={!uncompared(explorer)}
+              />
             </div>
             <RandomBanner explorer={explorer} hidden={segment !== "layers"} />
             <LayerChart
@@ -138,5 +143,5 @@ export function Bottom({ explorer, height, box }: Props) {
 
 const uncompared = (explorer: ExplorerState): boolean =>
   explorer
-    .standings()
+    .stageStatuses()
     .some(({ stage, state }) => stage === "compared" && !["done", "partial"].includes(state));

@@ -1,8 +1,9 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
+import { Copy } from "../ui/cells";
 import type { ExplorerState } from "./explorer_state";
 
-export function Elsewhere({ explorer }: { explorer: ExplorerState }) {
-  const { value: variant } = explorer.elsewhere;
+export function BuildCommands({ explorer }: { explorer: ExplorerState }) {
+  const { value: variant } = explorer.commandsOf;
   const close = useRef<HTMLButtonElement>(null);
   useEffect(() => close.current?.focus({ preventScroll: true }), [variant]);
   if (!variant) return null;
@@ -34,7 +35,7 @@ export function Elsewhere({ explorer }: { explorer: ExplorerState }) {
           >
             Save the prepared ONNX
           </button>
-          <button type="button" class="rt-field" ref={close} onClick={() => explorer.closeElsewhere()}>
+          <button type="button" class="rt-field" ref={close} onClick={() => explorer.closeCommands()}>
             Close
           </button>
         </footer>
@@ -43,32 +44,16 @@ export function Elsewhere({ explorer }: { explorer: ExplorerState }) {
   );
 }
 
-function Command({ text }: { text: string }) {
-  const line = useRef<HTMLPreElement>(null);
-  const [copied, setCopied] = useState(false);
-  const name = text.split(" ", 1)[0];
-  const copy = async (): Promise<void> => {
-    try {
-      await navigator.clipboard.writeText(text);
-      setCopied(true);
-    } catch {
-      // Browsers give the clipboard to secure pages alone: elsewhere the line is marked, for Ctrl+C.
-      getSelection()?.selectAllChildren(line.current!);
-    }
-  };
-  return (
-    <div class="rt-command">
-      <pre ref={line}>
-        {text.split(" ").map((word, i) => (
-          <>
-            {i > 0 && " "}
-            <span>{word}</span>
-          </>
-        ))}
-      </pre>
-      <button type="button" class="rt-field" aria-label={`Copy the command for ${name}`} onClick={copy}>
-        {copied ? "Copied" : "Copy"}
-      </button>
-    </div>
-  );
-}
+const Command = ({ text }: { text: string }) => (
+  <div class="rt-command">
+    <pre>
+      {text.split(" ").map((word, i) => (
+        <>
+          {i > 0 && " "}
+          <span>{word}</span>
+        </>
+      ))}
+    </pre>
+    <Copy title={`Copy the command for ${text.split(" ", 1)[0]}`} text={() => text} />
+  </div>
+);

@@ -38,24 +38,16 @@ function ChosenMark({ explorer }: { explorer: ExplorerState }) {
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ explorer }: { explorer: ExplorerState }) {
   const chips = explorer.chips.value;
-  const [said, what] = explorer.notice.value.split("\n");
-  const shown = explorer.study.engine.value?.variant ?? explorer.study.view.value.variant;
+  const [summary, what] = explorer.notice.value.split("\n");
+  const current = explorer.study.engine.value?.variant ?? explorer.study.view.value.variant;
   const { panes, compared: other } = explorer.study.view.value;
   const compared = panes.includes("other") ? other : "";
   const room = explorer.width.value / (explorer.presentation.on.value ? LARGER : 1) - BESIDE;
   const severalTargets = new Set(chips.map(({ target }) => target)).size > 1;
-  /** The chip whose menu is open, and where in the row it stands. */
   const [menu, setMenu] = useState<{ id: string; left: number } | null>(null);
   const box = useRef<HTMLDivElement>(null);
   const row = useRef<HTMLDivElement>(null);
   const open = chips.find(({ id }) => id === menu?.id);
-  /** Whether chips go on beyond the left and the right edge. */
-  const [beyond, setBeyond] = useState([false, false]);
-  const look = (): void => {
-    const { scrollLeft, clientWidth, scrollWidth } = row.current!;
-    const now = [scrollLeft > 1, scrollLeft + clientWidth < scrollWidth - 1];
-    setBeyond((was) => (was.join() === now.join() ? was : now));
-  };
   // Only the row scrolls: the page stays where the reader is. A chip grows with its numbers.
   useEffect(() => {
     const chip = row.current?.querySelector<HTMLElement>(".rt-current");
@@ -65,8 +57,7 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
       if (chip.offsetLeft < scrollLeft) row.current!.scrollLeft = chip.offsetLeft - EDGE;
       else if (last > scrollLeft) row.current!.scrollLeft = Math.min(last, chip.offsetLeft - EDGE);
     }
-    look();
-  }, [shown, chips, explorer.width.value, explorer.data.value.chosen]);
+  }, [current, chips, explorer.width.value, explorer.data.value.chosen]);
   const place = (id: string): void => {
     const button = row.current!.querySelector(`[data-chip="${CSS.escape(id)}"] .rt-more`)!;
     setMenu({ id, left: button.getBoundingClientRect().left - box.current!.getBoundingClientRect().left });
@@ -79,31 +70,24 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
         </span>
       )}
       {chips.length === 0 && <span class="rt-quiet">none yet: press Build</span>}
-      <div
-        class={`rt-row ${beyond[0] ? "rt-before" : ""} ${beyond[1] ? "rt-beyond" : ""}`}
-        ref={row}
-        onScroll={() => {
-          look();
-          if (open) place(open.id);
-        }}
-      >
+      <div class="rt-row" ref={row} onScroll={() => open && place(open.id)}>
         {chips.map((chip) => (
           <ChipView
             key={chip.id}
             explorer={explorer}
             chip={chip}
-            current={chip.id === shown}
+            current={chip.id === current}
             compared={chip.id === compared}
             tagged={severalTargets}
-            brief={brief(chips.length, room) || (chip.id !== shown && chips.length * WIDE_CHIP > room)}
+            brief={brief(chips.length, room) || (chip.id !== current && chips.length * WIDE_CHIP > room)}
             open={chip.id === open?.id}
             onMenu={() => (chip.id === open?.id ? setMenu(null) : place(chip.id))}
           />
         ))}
       </div>
-      {said && (
+      {summary && (
         <details class="rt-notice">
-          <summary>{said}</summary>
+          <summary>{summary}</summary>
           <p class="rt-popup rt-right">{what}</p>
         </details>
       )}
@@ -201,11 +185,8 @@ const fell = ({ status, score_worse: worse, baseline, recorded }: Chip): boolean
   status === "ready" && worse && !baseline && !recorded;
 
 const LONGEST_TARGET = 22;
-/** Pixels that a chip with all its numbers takes, and one with those that count most. */
 const [WIDE_CHIP, BRIEF_CHIP] = [490, 260];
-/** What else stands in their row. */
 const BESIDE = 90;
-/** Whether there is no room for the current variant in full beside the others. */
 const brief = (chips: number, room: number): boolean => WIDE_CHIP + (chips - 1) * BRIEF_CHIP > room;
 const PREDICTED = "by the documented rules of TensorRT: no compiler made these layers";
 const EDGE = 28;
@@ -277,7 +258,7 @@ function exports(explorer: ExplorerState, { id }: Chip, reason: string): Item[] 
       reason,
       pick: () => explorer.save(id, "cache"),
     },
-    { id: "elsewhere", label: "Build it elsewhere …", reason, pick: () => explorer.buildElsewhere(id) },
+    { id: "elsewhere", label: "Build it elsewhere …", reason, pick: () => explorer.showCommands(id) },
   ];
 }
 
@@ -323,7 +304,7 @@ function Facts({ chip, brief }: { chip: Chip; brief: boolean }) {
       )}
       {chip.estimate_gpu && (
         <span class="rt-strong rt-estimate">
-          ○ {chip.estimate_gpu} {chip.estimate === null ? "withheld" : quantity(chip.estimate, "ms")}
+          ○ {chip.estimate_gpu} {chip.estimate === null ? "not measured" : quantity(chip.estimate, "ms")}
         </span>
       )}
       {chip.time !== null && !(brief && chip.estimate_gpu) && (

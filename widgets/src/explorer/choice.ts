@@ -12,7 +12,6 @@ export function fits(pattern: string, { id, title, op }: Box): boolean {
   return [id, title].some((name) => name === pattern || matches(pattern, name));
 }
 
-/** Python's fnmatchcase. */
 function matches(pattern: string, name: string): boolean {
   if (!WILD.test(pattern)) return name === pattern;
   const spelled = pattern.replace(
@@ -25,12 +24,10 @@ function matches(pattern: string, name: string): boolean {
   try {
     return new RegExp(`^${spelled}$`, "s").test(name);
   } catch {
-    // A range that runs backwards, such as [z-a], holds nothing.
     return false;
   }
 }
 
-/** Finds the last pattern that fits a node, or -1. There may be as many patterns as nodes: most are a node's id. */
 function finder(patterns: readonly string[]): (box: Box) => number {
   const plain = new Map<string, number>();
   const wild: [number, string][] = [];
@@ -52,17 +49,17 @@ export function pinned(pins: readonly Pin[]): (box: Box) => string {
 }
 
 /** The pins once nodes are pinned to a precision, or, with none, are as the variant again. */
-export function repinned({ pins, precision }: Choice, boxes: readonly Box[], wanted: string): Pin[] {
+export function repinned({ pins, precision }: Choice, boxes: readonly Box[], target: string): Pin[] {
   const ids = new Set(boxes.map(({ id }) => id));
   const others = pins.filter(({ pattern }) => !ids.has(pattern));
   const inherits = pinned(others);
-  const mine = boxes.flatMap((box) => {
+  const own = boxes.flatMap((box) => {
     const inherited = inherits(box);
     // A wider pattern pins the node still: only a pin of its own takes it out.
-    const own = wanted || (inherited && precision !== WHOLE ? precision : "");
+    const own = target || (inherited && precision !== WHOLE ? precision : "");
     return own && own !== inherited ? [{ pattern: box.id, precision: own }] : [];
   });
-  return [...others, ...mine];
+  return [...others, ...own];
 }
 
 export const prunable = ({ op, inputs }: Box): boolean =>
@@ -83,16 +80,16 @@ export function repruned(
   const is = pruned(sparsity);
   if (on) return [...sparsity, ...boxes.filter((box) => !is(box)).map(({ id }) => id)];
   const off = new Set(boxes.map(({ id }) => id));
-  const kept = sparsity.flatMap((pattern) => {
+  const patterns = sparsity.flatMap((pattern) => {
     if (off.has(pattern)) return [];
     if (!WILD.test(pattern) || !boxes.some((box) => fits(pattern, box))) return pattern;
     return all.filter((box) => fits(pattern, box) && !off.has(box.id)).map(({ id }) => id);
   });
-  return [...new Set(kept)];
+  return [...new Set(patterns)];
 }
 
 /** The name of a choice as `Variant.id` in rtlab/core/variant.py makes it, and its short form as `Variant.name`. */
-export function spelled(choice: Choice): { id: string; name: string } {
+export function variantName(choice: Choice): { id: string; name: string } {
   const { precision, calibrator, target, pins, weights, sparsity, treatments } = choice;
   const head = calibrator ? `${precision}·${calibrator}` : precision;
   const tensor = weights === "tensor" ? ["per tensor"] : [];
@@ -104,12 +101,12 @@ export function spelled(choice: Choice): { id: string; name: string } {
     name.push("2:4");
   }
   id.push(...treatments);
-  name.push(...treated(treatments));
+  name.push(...transformKinds(treatments));
   return { id: `${id.join(" ")}@${target}`, name: name.join(" · ") };
 }
 
 /** What was done by treatments, as `Treatment.done` says it; several of a kind count once. */
-export const treated = (treatments: readonly string[]): string[] => [
+export const transformKinds = (treatments: readonly string[]): string[] => [
   ...new Set(treatments.map((one) => /^\w+/.exec(one)![0].replace(/e?$/, "ed"))),
 ];
 
@@ -118,13 +115,13 @@ const OPTIONS = / · \d+ options?$/;
 /** Whether a choice asks for another variant than the chip's. What was read from files belongs to no choice. */
 export function differs(choice: Choice, { id, choice: chosen, target, recorded }: Chip): boolean {
   if (recorded) return false;
-  const mine = spelled(choice);
+  const name = variantName(choice);
   // Options of a builder are no part of a choice: a variant that has some agrees in all that can be chosen.
   const plain = chosen.replace(OPTIONS, "");
-  if (plain !== mine.name || target !== choice.target) return true;
+  if (plain !== name.name || target !== choice.target) return true;
   if (plain !== chosen)
-    return id.includes(`@${target}`) && !id.startsWith(`${mine.id.slice(0, mine.id.lastIndexOf("@"))} `);
+    return id.includes(`@${target}`) && !id.startsWith(`${name.id.slice(0, name.id.lastIndexOf("@"))} `);
   // A variant that somebody named tells no more than what was chosen.
-  const told = id.startsWith(chosen.split(" · ")[0]!) && id.includes(`@${target}`);
-  return told && id !== mine.id && !id.startsWith(`${mine.id}/`);
+  const comparable = id.startsWith(chosen.split(" · ")[0]!) && id.includes(`@${target}`);
+  return comparable && id !== name.id && !id.startsWith(`${name.id}/`);
 }

@@ -26,13 +26,25 @@ import { askFusion, fusionOf } from "./fusion";
 import { Pinning } from "./node_precision";
 import { Overview } from "./overview";
 
+interface IdsProps {
+  explorer: ExplorerState;
+  side: Side;
+  ids: readonly string[];
+}
+
+interface BoxProps {
+  explorer: ExplorerState;
+  side: Side;
+  box: Box;
+}
+
 const MOST_LINKS = 60;
 const LONGEST = 400;
 const SHORT = 60;
 const MOST_ENDS = 8;
 
 /** Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histograms. */
-export function Panel({ explorer }: { explorer: ExplorerState }) {
+export function Details({ explorer }: { explorer: ExplorerState }) {
   const { study } = explorer;
   const { anchor } = study.view.value;
   const ids = study.selected(anchor);
@@ -51,11 +63,11 @@ export function Panel({ explorer }: { explorer: ExplorerState }) {
 }
 
 /** Several boxes, or a group: their numbers together, and where they went. */
-function Several({ explorer, side, ids }: { explorer: ExplorerState; side: Side; ids: readonly string[] }) {
+function Several({ explorer, side, ids }: IdsProps) {
   const { study } = explorer;
   const group = groupOf(study, side, ids);
   const count = plural(ids.length, noun(side));
-  const at = group && study.drawn(side)?.place.get(group.id);
+  const at = group && study.visible(side)?.place.get(group.id);
   return (
     <>
       <h3 title={shorten(group?.title ?? "", LONGEST)}>{group ? breakable(group.title) : count}</h3>
@@ -68,17 +80,17 @@ function Several({ explorer, side, ids }: { explorer: ExplorerState; side: Side;
       <Fusion explorer={explorer} side={side} />
       {group && (
         <button type="button" class="rt-field" data-control="fold" onClick={() => study.toggle(group.id)}>
-          {study.drawn(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
+          {study.visible(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
         </button>
       )}
       <Numbers explorer={explorer} side={side} ids={ids} group={group} />
       {side === "node" && <Pinning explorer={explorer} boxes={explorer.selectedBoxes()} />}
       <Section title={group ? "Members" : "Selected"}>
-        <Jumps explorer={explorer} side={side} ids={ids} />
+        <BoxLinks explorer={explorer} side={side} ids={ids} />
       </Section>
       {partners(study, side).map((other) => (
         <Section key={other} title={other === "node" ? "From nodes" : inWhere(study, other)}>
-          <Jumps explorer={explorer} side={other} ids={study.selected(other)} />
+          <BoxLinks explorer={explorer} side={other} ids={study.selected(other)} />
         </Section>
       ))}
     </>
@@ -91,28 +103,28 @@ const partners = (study: Study, side: Side): Side[] =>
 const inWhere = (study: Study, side: Exclude<Side, "node">): string =>
   study.other.value ? `In layers of ${study.variantTitle(study.engineOf(side)?.variant)}` : "In layers";
 
-function Actions({ explorer, side, ids }: { explorer: ExplorerState; side: Side; ids: readonly string[] }) {
+function Actions({ explorer, side, ids }: IdsProps) {
   const { paneSet } = explorer;
   const nodes = explorer.selectedNodes();
   return (
     <div class="rt-actions" role="toolbar" aria-label="Actions">
       <Tool
-        label="What comes before (u)"
-        help="Everything that the selection is computed from stands out."
+        label="Upstream (u)"
+        help="Highlights everything that the selection is computed from."
         control="trace-up"
         icon={<Upstream />}
         onClick={() => trace(paneSet, side, ids, "up")}
       />
       <Tool
-        label="What follows (d)"
-        help="Everything that is computed from the selection stands out."
+        label="Downstream (d)"
+        help="Highlights everything that is computed from the selection."
         control="trace-down"
         icon={<Downstream />}
         onClick={() => trace(paneSet, side, ids, "down")}
       />
       <Tool
         label="Paths between two (p)"
-        help="All that lies between two selected boxes stands out."
+        help="Highlights everything between two selected boxes."
         control="trace-path"
         icon={<Path />}
         onClick={() => trace(paneSet, side, ids, "path")}
@@ -139,8 +151,8 @@ function Actions({ explorer, side, ids }: { explorer: ExplorerState; side: Side;
 }
 
 function Fusion({ explorer, side }: { explorer: ExplorerState; side: Side }) {
-  const asked = fusionOf(explorer, side);
-  if (!asked) return null;
+  const question = fusionOf(explorer, side);
+  if (!question) return null;
   const reason = explorer.busy();
   return (
     <button
@@ -149,23 +161,28 @@ function Fusion({ explorer, side }: { explorer: ExplorerState; side: Side }) {
       data-control="why"
       disabled={reason !== ""}
       title={reason || "Parts of the model are built with one thing changed; it takes about a second"}
-      onClick={() => askFusion(explorer, asked)}
+      onClick={() => askFusion(explorer, question)}
     >
-      {asked.label}
+      {question.label}
     </button>
   );
 }
 
-function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box: Box }) {
+function One({ explorer, side, box }: BoxProps) {
   const { study } = explorer;
   const engine = study.engineOf(engineSide(side));
-  const known = side === "node" ? explorer.calibration.value : null;
+  const calibration = side === "node" ? explorer.calibration.value : null;
   const streams = new Set(engine?.graph.boxes.map(({ stream }) => stream));
   const layer = box.kind === "layer";
+  const ports: [string, Port[]][] = [
+    ["Inputs", box.inputs.filter(({ constant }) => !constant)],
+    ["Outputs", box.outputs],
+    ["Weights", box.inputs.filter(({ constant }) => constant)],
+  ];
   const about = [
     layer
       ? !study.whole(side)?.boxes.includes(box)
-        ? "sync step, not drawn"
+        ? "sync layer, not drawn"
         : box.slim
           ? "overhead"
           : "layer"
@@ -194,7 +211,7 @@ function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box
       )}
       <Numbers explorer={explorer} side={side} ids={[box.id]} />
       {box.kind === "node" && <Pinning explorer={explorer} boxes={[box]} />}
-      {study.follows(side) && <p class="rt-quiet">{study.coming("Its tensors and numbers")}</p>}
+      {study.isLoading(side) && <p class="rt-quiet">{study.loadingText("Its tensors and numbers")}</p>}
       {box.details.length > 0 && (
         <Section title={layer ? "Layer" : "Attributes"}>
           <dl>
@@ -206,24 +223,17 @@ function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box
           </dl>
         </Section>
       )}
-      <Ports
-        explorer={explorer}
-        side={side}
-        box={box}
-        title="Inputs"
-        ports={box.inputs.filter(({ constant }) => !constant)}
-      />
-      <Ports explorer={explorer} side={side} box={box} title="Outputs" ports={box.outputs} />
-      <Ports
-        explorer={explorer}
-        side={side}
-        box={box}
-        title="Weights"
-        ports={box.inputs.filter(({ constant }) => constant)}
-      />
-      {known &&
-        readBy(known.values, [box.id]).map((value) => (
-          <CalibratedView key={value.value} known={known} value={value} chosen={engine?.calibrator ?? ""} />
+      {ports.map(([title, list]) => (
+        <Ports key={title} explorer={explorer} side={side} box={box} title={title} ports={list} />
+      ))}
+      {calibration &&
+        readBy(calibration.values, [box.id]).map((value) => (
+          <CalibratedView
+            key={value.value}
+            known={calibration}
+            value={value}
+            chosen={engine?.calibrator ?? ""}
+          />
         ))}
       {box.id === explorer.inspected.value && !explorer.saved && (
         <Tensors explorer={explorer} node={box.id} />
@@ -234,15 +244,7 @@ function One({ explorer, side, box }: { explorer: ExplorerState; side: Side; box
 
 const ENGINES = ["layer", "other"] as const;
 
-function InLayer({
-  explorer,
-  side,
-  box,
-}: {
-  explorer: ExplorerState;
-  side: (typeof ENGINES)[number];
-  box: Box;
-}) {
+function InLayer({ explorer, side, box }: BoxProps & { side: (typeof ENGINES)[number] }) {
   const { study } = explorer;
   const links = study.mappingOf(side);
   const missing = links.unmapped(box.id);
@@ -264,13 +266,13 @@ function InLayer({
         const others = links.nodesOf([layer]).filter((id) => !home.includes(id));
         return (
           <Section key={layer} title={`${place ? `Layer ${place.at} of ${place.of}` : "Layer"}${of}`}>
-            <Jumps explorer={explorer} side={side} ids={[layer]} />
+            <BoxLinks explorer={explorer} side={side} ids={[layer]} />
             {role !== "work" && <p>It {ROLE_WORDS[role]} this node.</p>}
             <p class={`rt-evidence ${evidence === "inferred" ? "rt-inferred" : ""}`}>
               {explorer.evidenceWords(side, box.id, layer)}
             </p>
-            <Company explorer={explorer} words="together with" ids={home.filter((id) => id !== box.id)} />
-            <Company
+            <OtherNodes explorer={explorer} words="together with" ids={home.filter((id) => id !== box.id)} />
+            <OtherNodes
               explorer={explorer}
               words="and with a part of"
               ids={others.filter((id) => id !== box.id)}
@@ -282,39 +284,33 @@ function InLayer({
   );
 }
 
-function Company({
-  explorer,
-  words,
-  ids,
-}: {
-  explorer: ExplorerState;
-  words: string;
-  ids: readonly string[];
-}) {
+function OtherNodes({ explorer, words, ids }: Omit<IdsProps, "side"> & { words: string }) {
   if (!ids.length) return null;
   return (
     <>
       <p class="rt-quiet">{words}</p>
-      <Jumps explorer={explorer} side="node" ids={ids} />
+      <BoxLinks explorer={explorer} side="node" ids={ids} />
     </>
   );
 }
 
-function FromNodes({ explorer, side, box }: { explorer: ExplorerState; side: Side; box: Box }) {
+function FromNodes({ explorer, side, box }: BoxProps) {
   const pairs = explorer.study.mappingOf(engineSide(side)).pairsOfLayer(box.id);
   const place = layerPlace(explorer.study, side, box.id);
-  const nodesOf = (wanted: Role): string[] =>
-    pairs.flatMap(({ node, role }) => (role === wanted ? node : []));
+  const nodesOf = (target: Role): string[] =>
+    pairs.flatMap(({ node, role }) => (role === target ? node : []));
   const run = nodesOf("work");
   const served = [...new Set(pairs.map(({ role }) => role))].filter((role) => role !== "work");
   const words = [...new Set(pairs.map(({ node }) => explorer.evidenceWords(side, node, box.id)))];
   return (
-    <Section title={`${place ? `Step ${place.at} of ${place.of}` : "Layer"} · ${plural(run.length, "node")}`}>
+    <Section
+      title={`${place ? `Layer ${place.at} of ${place.of}` : "Layer"} · ${plural(run.length, "node")}`}
+    >
       {pairs.length ? (
         <>
-          <Jumps explorer={explorer} side="node" ids={run} />
+          <BoxLinks explorer={explorer} side="node" ids={run} />
           {served.map((role) => (
-            <Company key={role} explorer={explorer} words={ROLE_WORDS[role]} ids={nodesOf(role)} />
+            <OtherNodes key={role} explorer={explorer} words={ROLE_WORDS[role]} ids={nodesOf(role)} />
           ))}
           <p
             class={`rt-evidence ${pairs.some(({ evidence }) => evidence === "inferred") ? "rt-inferred" : ""}`}
@@ -323,29 +319,22 @@ function FromNodes({ explorer, side, box }: { explorer: ExplorerState; side: Sid
           </p>
         </>
       ) : (
-        <p class="rt-quiet">The compiler added this step; it stands for no node.</p>
+        <p class="rt-quiet">The compiler added this layer; it runs no node.</p>
       )}
     </Section>
   );
 }
 
-interface NumbersProps {
-  explorer: ExplorerState;
-  side: Side;
-  ids: readonly string[];
-  group?: Box | null;
-}
-
-function Numbers({ explorer, side, ids, group }: NumbersProps) {
-  const shown = (explorer.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
+function Numbers({ explorer, side, ids, group }: IdsProps & { group?: Box | null }) {
+  const numbers = (explorer.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
     const reading = combined(overlay, side, ids, group);
     return reading ? [{ overlay, reading }] : [];
   });
-  if (!shown.length) return null;
+  if (!numbers.length) return null;
   return (
     <Section title="Numbers">
       <dl>
-        {shown.map(({ overlay, reading }) => (
+        {numbers.map(({ overlay, reading }) => (
           <Row key={overlay.id} name={overlay.title}>
             <span
               class={`rt-number ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
@@ -366,23 +355,23 @@ function Numbers({ explorer, side, ids, group }: NumbersProps) {
 }
 
 function Tensors({ explorer, node }: { explorer: ExplorerState; node: string }) {
-  const found = explorer.inspection.value;
-  if (found?.node !== node)
+  const inspection = explorer.inspection.value;
+  if (inspection?.node !== node)
     return (
       <Section title="Tensors">
         <p class="rt-quiet" data-control="measuring">
-          {explorer.unusable() || (explorer.waits.value ? "waiting for the kernel…" : "measuring…")}
+          {explorer.unusable() || (explorer.isWaiting.value ? "waiting for the kernel…" : "measuring…")}
         </p>
       </Section>
     );
   return (
     <>
-      {found.tensors.map((tensor) => (
+      {inspection.tensors.map((tensor) => (
         <TensorView key={tensor.kind + tensor.name} tensor={tensor} />
       ))}
-      {found.note && (
+      {inspection.note && (
         <Section title="Tensors">
-          <p class="rt-quiet">{found.note}</p>
+          <p class="rt-quiet">{inspection.note}</p>
         </Section>
       )}
     </>
@@ -395,10 +384,7 @@ const breakable = (name: string): string => shorten(name, LONGEST).replace(/[/_.
 /** A note without its end that says how many share the number, which stands above it. */
 const alone = (note: string): string => note.replace(/, together with \d+ other \w+$/, "");
 
-interface PortsProps {
-  explorer: ExplorerState;
-  side: Side;
-  box: Box;
+interface PortsProps extends BoxProps {
   title: string;
   ports: Port[];
 }
@@ -441,15 +427,7 @@ function Ports({ explorer, side, box, title, ports }: PortsProps) {
 }
 
 /** Boxes to jump to, each with its operator's colour. */
-export function Jumps({
-  explorer,
-  side,
-  ids,
-}: {
-  explorer: ExplorerState;
-  side: Side;
-  ids: readonly string[];
-}) {
+export function BoxLinks({ explorer, side, ids }: IdsProps) {
   const theme = explorer.paneSet.theme.value;
   return (
     <ul class="rt-jumps">

@@ -2,7 +2,6 @@ import { type PanelName, TABS } from "../core/contract";
 import type { ExplorerState } from "./explorer_state";
 
 const WHY: PanelName = "diagnosis";
-/** The colours of nodes while nobody chose others, and those of what they do to the outputs. */
 const FIRST = "operator";
 const EFFECT = "effect";
 
@@ -15,7 +14,6 @@ export function askAccuracy(explorer: ExplorerState, variant: string): void {
   explorer.study.change({
     tab: name,
     settings: { ...settings, [name]: WHY },
-    // The guilty are seen at a glance as soon as they are known; colours that somebody chose stay.
     colour_nodes: colour_nodes === FIRST ? EFFECT : colour_nodes,
   });
   explorer.send({ type: "work", work: "diagnose", variant, values: { unless: "known" } });

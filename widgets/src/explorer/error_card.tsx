@@ -22,10 +22,10 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
         </h3>
         <div class="rt-said">
           <p>{failure.message}</p>
-          <Elsewise explorer={explorer} message={failure.message} />
+          <OtherBackend explorer={explorer} message={failure.message} />
           {failure.details && (
             <details>
-              <summary>The compiler's own words</summary>
+              <summary>Compiler output</summary>
               <pre>{failure.details}</pre>
             </details>
           )}
@@ -47,7 +47,6 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
   );
 }
 
-/** Asks for the sizes of the inputs, before the first build and for another one. */
 function SizesCard({ explorer }: { explorer: ExplorerState }) {
   const lacking = explorer.controls.value.sizes.some((input) => input.lacking);
   const title = lacking ? "Which sizes do the inputs have?" : "Sizes of the inputs";
@@ -67,7 +66,7 @@ function SizesCard({ explorer }: { explorer: ExplorerState }) {
 }
 
 /** Where another backend is to be had that a message names in Python. */
-function Elsewise({ explorer, message }: { explorer: ExplorerState; message: string }) {
+function OtherBackend({ explorer, message }: { explorer: ExplorerState; message: string }) {
   const backend = /backend="([^"]+)"/.exec(message)?.[1];
   if (!backend || explorer.saved) return null;
   const offered = explorer.controls.value.compilers.find(({ id }) => id === backend);

@@ -39,14 +39,13 @@ import { chosenIn, drawnHere, type Page, pageOf, usable } from "../panels/page";
 import { PanelRequests, type Question } from "../panels/panel_requests";
 import { saveFile } from "../ui/save";
 import { differs, prunable, repinned, repruned } from "./choice";
-import { packedFiles, refused } from "./files";
+import { openError, readFiles } from "./files";
 import { Fullscreen } from "./fullscreen";
 import { Guide } from "./guide";
 import { withLostWork } from "./kernel_lost";
 import { LazyTabs, TAB_PARTS } from "./lazy_tabs";
 import { LARGER, Presentation } from "./presentation";
 
-/** Nodes that the selection only passes on its way are not measured. */
 const INSPECT_MS = 180;
 
 const SIDE_BY_SIDE = 900;
@@ -65,7 +64,6 @@ export class ExplorerState {
   readonly charts: Signal<Record<string, Plotted>>;
   readonly notice: Signal<string>;
   readonly height: Signal<number>;
-  /** The height in pixels; one that nobody chose is what the window has room for. */
   readonly pixelHeight: ReadonlySignal<number>;
   readonly fullscreen: Fullscreen;
   readonly presentation: Presentation;
@@ -74,38 +72,32 @@ export class ExplorerState {
   readonly calibration: Signal<Calibrated | null> = signal(null);
   readonly summary: Signal<Summary | null> = signal(null);
   readonly findings: Signal<Findings | null> = signal(null);
-  readonly picked: Signal<string> = signal("");
+  readonly selectedValue: Signal<string> = signal("");
   /** The pins before they were changed, until the choice is built. */
   readonly pinsBefore: Signal<Pin[] | null> = signal(null);
-  readonly treatedBefore: Signal<string[] | null> = signal(null);
-  readonly elsewhere: Signal<string> = signal("");
+  readonly transformsBefore: Signal<string[] | null> = signal(null);
+  readonly commandsOf: Signal<string> = signal("");
   readonly link: Signal<string> = signal("");
   /** This is a report: what needs a kernel is left out. */
   readonly saved: boolean;
   readonly alive: ReadonlySignal<boolean> = computed(() => isAlive(this.study.kernelState.value));
-  /** Whether something was asked of a kernel that is busy with something else. */
-  readonly waits: ReadonlySignal<boolean> = computed(
-    () => this.study.kernelState.value === "busy" && this.#unheard.value.size > 0,
+  readonly isWaiting: ReadonlySignal<boolean> = computed(
+    () => this.study.kernelState.value === "busy" && this.#pendingCommands.value.size > 0,
   );
-  /** What the kernel was doing when it went. */
   readonly lost: Signal<string> = signal("");
   readonly help: Signal<boolean> = signal(false);
-  /** The model that was asked for, until the kernel has it or has failed. */
   readonly opening: Signal<string> = signal("");
   readonly width: Signal<number> = signal(1200);
   /** A failure that the browser found itself, or that a red chip tells of; it stands before the kernel's. */
   readonly ownFailure: Signal<Failure | null> = signal(null);
   readonly failure: ReadonlySignal<Failure | null>;
-  /** Whether the card stands that names sizes, where nothing failed. */
   readonly sizing: Signal<boolean> = signal(false);
   /** Whether a card stands over the panes: of a failure, or of sizes. */
   readonly cardShown: ReadonlySignal<boolean> = computed(
     () => this.sizing.value || this.failure.value !== null,
   );
   readonly stale: ReadonlySignal<boolean>;
-  /** One sentence about the selection, for the live region and the status line. */
   readonly sentence: ReadonlySignal<string>;
-  /** The node whose tensors the panel shows: the only one that is selected. */
   readonly inspected: ReadonlySignal<string> = computed(() => {
     const [only, ...more] = this.study.view.value.anchor === "node" ? this.selectedNodes() : [];
     return only !== undefined && !more.length ? only : "";
@@ -117,12 +109,10 @@ export class ExplorerState {
   readonly lazyTabs: LazyTabs;
   readonly #model: AnyModel<ExplorerTraits>;
   readonly #kernelFailure: Signal<Failure | null>;
-  /** What was asked and not taken up yet. */
-  readonly #unheard: Signal<ReadonlySet<Command>> = signal(new Set());
+  readonly #pendingCommands: Signal<ReadonlySet<Command>> = signal(new Set());
   #plotly: Promise<Plotly> | null = null;
-  /** The pins that were chosen here, as text. */
   #pinned = "";
-  #treated = "";
+  #transforms = "";
 
   constructor(
     model: AnyModel<ExplorerTraits>,
@@ -162,8 +152,8 @@ export class ExplorerState {
     this.failure = computed(() => this.ownFailure.value ?? this.#kernelFailure.value);
     this.stale = computed(() => {
       if (this.saved) return false;
-      const shown = this.study.engine.value?.variant;
-      const chip = this.chips.value.find(({ id }) => id === shown);
+      const current = this.study.engine.value?.variant;
+      const chip = this.chips.value.find(({ id }) => id === current);
       return chip !== undefined && differs(this.choice.value, chip);
     });
     this.sentence = computed(() => ariaText(this.study, this.paneSet.reading.value));
@@ -180,13 +170,13 @@ export class ExplorerState {
     });
     // A kernel that is busy or gone sends no code: what tabs need is there before one is opened.
     const loadTabs = (): void => {
-      if (this.study.pictured.value) for (const name of TAB_PARTS) this.lazyTabs.ask(name);
+      if (this.study.graphsDrawn.value) for (const name of TAB_PARTS) this.lazyTabs.ask(name);
     };
     // The library of the charts comes when the first engine is drawn: before, it would keep that one waiting.
     // In a report nothing waits for it: it is unpacked while the graphs are laid out.
     const loadCharts = (): void => {
-      const drawn = this.study.pictured.value && this.study.view.value.variant !== "";
-      if (drawn || this.saved) this.plotly().catch(() => {});
+      const ready = this.study.graphsDrawn.value && this.study.view.value.variant !== "";
+      if (ready || this.saved) this.plotly().catch(() => {});
     };
     const nameVariants = (): void => {
       this.study.titles.value = Object.fromEntries(this.chips.value.map(({ id, label }) => [id, label]));
@@ -195,15 +185,16 @@ export class ExplorerState {
     this.requests = this.#asking(trait("stamp"));
     // The kernel waits with what follows a large engine until that is drawn.
     const reportDrawn = (): void => {
-      if (this.study.pictured.value && !this.study.ready.value && !saved) this.send({ type: "pictured" });
+      if (this.study.graphsDrawn.value && !this.study.ready.value && !saved) this.send({ type: "pictured" });
     };
-    this.#forgetOpened(this.#kernelFailure);
-    this.#strand();
+    this.#clearOpening(this.#kernelFailure);
+    this.#endLostWork();
     this.#inspectSelected();
     // What the kernel pins or treats, as it shows another variant, is not undone here.
     const forgetUndo = (): void => {
       if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
-      if (JSON.stringify(this.choice.value.treatments) !== this.#treated) this.treatedBefore.value = null;
+      if (JSON.stringify(this.choice.value.treatments) !== this.#transforms)
+        this.transformsBefore.value = null;
     };
     effectsUntil(end, loadTabs, loadCharts, nameVariants, reportDrawn, forgetUndo);
     const hear = (reply: Reply, buffers: DataView[]): void => {
@@ -227,19 +218,18 @@ export class ExplorerState {
       return JSON.stringify({ panel: segment, variant, settings: chosenIn(segment, view.value.settings) });
     });
     const question = computed((): Question | null => JSON.parse(text.value));
-    // Panels tell of a second variant too, which need not be on screen.
     const occasion = computed(
       () => `${stamp.value} ${JSON.stringify([view.value.compared, view.value.baseline])}`,
     );
-    const asking = new PanelRequests(question, occasion, (asked) => this.send(asked), this.end);
+    const asking = new PanelRequests(question, occasion, (request) => this.send(request), this.end);
     let model = source.peek();
     effectsUntil(
       this.end,
       () => {
-        if (this.failure.value) asking.giveUp();
+        if (this.failure.value) asking.cancel();
       },
       () => {
-        if (source.value !== model) asking.forget();
+        if (source.value !== model) asking.clear();
         model = source.value;
       },
     );
@@ -281,19 +271,16 @@ export class ExplorerState {
     return usable(link, panel, this.study.view.value.compared);
   }
 
-  /** Why the kernel cannot be asked for anything; empty where it can. */
   unusable(): string {
     if (this.saved) return "A saved report has no kernel: open the study in a notebook";
     if (isGone(this.study.kernelState.value)) return "The kernel is gone: run the cells again";
     return this.alive.value ? "" : "No connection to the kernel: wait until it is back";
   }
 
-  /** Why no work can be started now; empty where it can. */
   busy(): string {
     return this.unusable() || (this.build.value.running ? "Wait until the running work is done" : "");
   }
 
-  /** Why nothing can be built; empty where it can. */
   unbuildable(): string {
     return this.unusable() || (this.study.modelless.value ? NO_MODEL : "");
   }
@@ -336,7 +323,7 @@ export class ExplorerState {
   choose(part: Partial<Choice>): void {
     const next = { ...this.choice.value, ...part };
     this.#pinned = JSON.stringify(next.pins);
-    this.#treated = JSON.stringify(next.treatments);
+    this.#transforms = JSON.stringify(next.treatments);
     this.choice.value = next;
     publish(this.#model, "choice", next);
   }
@@ -346,8 +333,8 @@ export class ExplorerState {
     this.choose({ pins });
   }
 
-  treat(treatments: string[]): void {
-    this.treatedBefore.value = this.choice.value.treatments;
+  setTransforms(treatments: string[]): void {
+    this.transformsBefore.value = this.choice.value.treatments;
     this.choose({ treatments });
   }
 
@@ -363,13 +350,13 @@ export class ExplorerState {
   /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
   run(): void {
     this.pinsBefore.value = null;
-    this.treatedBefore.value = null;
+    this.transformsBefore.value = null;
     this.send({ type: "build", choice: this.choice.value });
   }
 
-  standings(): readonly StageStatus[] {
-    const shown = this.study.engine.value?.variant;
-    return this.chips.value.find(({ id }) => id === shown)?.stages ?? [];
+  stageStatuses(): readonly StageStatus[] {
+    const current = this.study.engine.value?.variant;
+    return this.chips.value.find(({ id }) => id === current)?.stages ?? [];
   }
 
   measure(variant = this.study.engine.value?.variant ?? ""): void {
@@ -382,10 +369,10 @@ export class ExplorerState {
   }
 
   /** What a kernel was doing ends with it, and nothing on the page goes on as if it did not. */
-  #strand(): void {
+  #endLostWork(): void {
     effectsUntil(this.end, () => {
       const reach = this.study.kernelState.value;
-      if (!isAlive(reach)) this.#unheard.value = new Set();
+      if (!isAlive(reach)) this.#pendingCommands.value = new Set();
       if (!isGone(reach)) return;
       const { running, phase } = this.build.peek();
       batch(() => {
@@ -400,7 +387,7 @@ export class ExplorerState {
   }
 
   /** What was to be opened is on screen, or failed, or was cancelled. */
-  #forgetOpened(failure: ReadonlySignal<Failure | null>): void {
+  #clearOpening(failure: ReadonlySignal<Failure | null>): void {
     let model = this.choice.peek().model;
     let running = this.build.peek().running;
     let failed = failure.peek();
@@ -426,19 +413,21 @@ export class ExplorerState {
     this.send({ type: "save", variant, what });
   }
 
-  buildElsewhere(variant: string): void {
-    this.elsewhere.value = variant;
+  showCommands(variant: string): void {
+    this.commandsOf.value = variant;
     if (this.study.engine.value?.variant !== variant) this.send({ type: "show", variant });
   }
 
-  closeElsewhere(): void {
-    this.elsewhere.value = "";
+  closeCommands(): void {
+    this.commandsOf.value = "";
   }
 
   send(command: Command, buffers?: ArrayBuffer[]): void {
-    this.#unheard.value = new Set([...this.#unheard.peek(), command]);
+    this.#pendingCommands.value = new Set([...this.#pendingCommands.peek(), command]);
     ask(this.#model, command, buffers, () => {
-      this.#unheard.value = new Set([...this.#unheard.peek()].filter((one) => one !== command));
+      this.#pendingCommands.value = new Set(
+        [...this.#pendingCommands.peek()].filter((one) => one !== command),
+      );
     });
   }
 
@@ -447,16 +436,14 @@ export class ExplorerState {
     if (done) publish(this.#model, "height", height);
   }
 
-  /** Hands files to the kernel, which tells from their content what they are. */
   async drop(files: readonly File[]): Promise<void> {
     if (!files.length) return;
-    this.ownFailure.value = refused(files, this.build.value.running, this.unusable());
+    this.ownFailure.value = openError(files, this.build.value.running, this.unusable());
     if (this.ownFailure.value) return;
     try {
-      const { names, buffers } = await packedFiles(files);
+      const { names, buffers } = await readFiles(files);
       this.send({ type: "drop", names }, buffers);
     } catch (error) {
-      // A folder can be dropped too, and a file may be gone by now.
       this.ownFailure.value = {
         kind: "Cannot read the files",
         message: `Cannot read what was dropped: ${error instanceof Error ? error.message : error}. Drop files, not folders.`,

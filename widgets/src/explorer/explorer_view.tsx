@@ -8,12 +8,12 @@ import { Hint } from "../ui/hint";
 import { bottomHeight, isLow, isSlim } from "../ui/responsive";
 import { Terms } from "../ui/terms";
 import { Bottom } from "./bottom";
-import { Elsewhere } from "./build_commands";
+import { BuildCommands } from "./build_commands";
 import { Chips } from "./chips";
-import { Panel } from "./details";
+import { Details } from "./details";
 import { FailureCard } from "./error_card";
 import type { ExplorerState } from "./explorer_state";
-import { broughtFiles, FIELDS, openable } from "./files";
+import { FIELDS, openable, transferredFiles } from "./files";
 import { GuideView } from "./guide_view";
 import { Help } from "./help";
 import { BusyWords, ExplorerBanner } from "./kernel_banner";
@@ -23,7 +23,6 @@ import { StatusLine } from "./status_line";
 import { TopRow } from "./top_row";
 
 const LEAST_HEIGHT = 420;
-/** Where the view holds how much of the height was given to charts and tables, a percentage. */
 const SPLIT = "page.split";
 const [LEAST_BOTTOM, LEAST_WORK] = [34, 120];
 /** What arrow keys and Escape mean something in, in a presentation and in the tour too. */
@@ -32,7 +31,6 @@ const ROOMY = 900;
 
 export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
   const { guide, presentation, fullscreen } = explorer;
-  // While it is dragged; where it is let go stays in the view.
   const [split, setSplit] = useState<string | null>(null);
   const [dropping, setDropping] = useState(false);
   useEffect(() => {
@@ -40,7 +38,6 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       explorer.width.value = root.clientWidth;
     });
     observer.observe(root);
-    // So that keys go to a presentation after a click on what takes no keys itself.
     root.tabIndex = -1;
     onKeys(root, (event) => {
       if (
@@ -48,12 +45,12 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
         (explorer.help.value ||
           presentation.listing.value ||
           explorer.cardShown.value ||
-          explorer.elsewhere.value)
+          explorer.commandsOf.value)
       ) {
         if (explorer.help.value) explorer.toggleHelp();
         else if (presentation.listing.value) presentation.listing.value = false;
         else if (explorer.cardShown.value) explorer.dismiss();
-        else explorer.closeElsewhere();
+        else explorer.closeCommands();
         return true;
       }
       if (event.target instanceof HTMLInputElement) return false;
@@ -68,7 +65,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     });
     // While one presents or takes the tour, arrow keys mean the steps wherever the last click was.
     onKeysFirst(root, ({ key, target }) => {
-      if (explorer.help.peek() || explorer.cardShown.peek() || explorer.elsewhere.peek()) return false;
+      if (explorer.help.peek() || explorer.cardShown.peek() || explorer.commandsOf.peek()) return false;
       if (target instanceof Element && target.closest(KEYS_OF_THEIR_OWN)) return false;
       if (guide.key(key)) return true;
       if (!presentation.on.peek()) return false;
@@ -78,7 +75,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     });
     let whole = false;
     // The key that ends full screen is not told to the page: a slide show ends with it.
-    const left = effect(() => {
+    const stopWatching = effect(() => {
       if (explorer.saved && whole && !fullscreen.on.value && presentation.on.peek())
         togglePresentation(explorer);
       whole = fullscreen.on.value;
@@ -94,7 +91,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     });
     return () => {
       stop();
-      left();
+      stopWatching();
       observer.disconnect();
     };
   }, []);
@@ -120,11 +117,10 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     setSplit(done ? null : text);
     if (done) explorer.set(SPLIT, text);
   };
-  // What is dragged from the page itself is no file of somebody's.
   const own = useRef(false);
   const inField = (event: Event) => event.target instanceof Element && event.target.closest(FIELDS) !== null;
   // A text that is dropped on a field belongs to the field, as one that is pasted does.
-  const taken = (event: DragEvent): boolean =>
+  const accepts = (event: DragEvent): boolean =>
     !explorer.saved &&
     !own.current &&
     openable(event.dataTransfer) &&
@@ -134,7 +130,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     <div
       class={`rt-frame ${dropping ? "rt-dropping" : ""}`}
       onPaste={(event) => {
-        const pasted = explorer.saved || inField(event) ? [] : broughtFiles(event.clipboardData);
+        const pasted = explorer.saved || inField(event) ? [] : transferredFiles(event.clipboardData);
         if (!pasted.length) return;
         event.preventDefault();
         event.stopPropagation();
@@ -147,7 +143,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
         own.current = false;
       }}
       onDragOver={(event) => {
-        if (!taken(event)) return;
+        if (!accepts(event)) return;
         event.preventDefault();
         event.stopPropagation();
         setDropping(true);
@@ -157,11 +153,11 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
           setDropping(false);
       }}
       onDrop={(event) => {
-        if (!taken(event)) return;
+        if (!accepts(event)) return;
         event.preventDefault();
         event.stopPropagation();
         setDropping(false);
-        const dropped = broughtFiles(event.dataTransfer);
+        const dropped = transferredFiles(event.dataTransfer);
         if (dropped.length) void explorer.drop(dropped);
       }}
     >
@@ -179,9 +175,9 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
             other: <Comparing explorer={explorer} />,
           }}
         />
-        <Panel explorer={explorer} />
+        <Details explorer={explorer} />
         {presentation.listing.value && <StepList explorer={explorer} />}
-        <Elsewhere explorer={explorer} />
+        <BuildCommands explorer={explorer} />
         {!explorer.saved && <BusyWords explorer={explorer} />}
         <FailureCard explorer={explorer} />
       </div>
@@ -222,7 +218,7 @@ function Comparing({ explorer }: { explorer: ExplorerState }) {
   const { kernelState, view } = explorer.study;
   if (view.value.compared)
     return isGone(kernelState.value) ? (
-      <p>{explorer.study.coming("Its layers")}</p>
+      <p>{explorer.study.loadingText("Its layers")}</p>
     ) : (
       <div class="rt-skeleton" />
     );
@@ -241,7 +237,7 @@ function Waiting({ explorer }: { explorer: ExplorerState }) {
   if (running) return <div class="rt-skeleton" title={phase} />;
   if (!explorer.study.source.value) return null;
   if (isGone(explorer.study.kernelState.value))
-    return <p>{explorer.study.coming("The layers of an engine")}</p>;
+    return <p>{explorer.study.loadingText("The layers of an engine")}</p>;
   return (
     <div class="rt-start">
       <h3>No engine yet</h3>

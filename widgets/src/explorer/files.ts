@@ -17,19 +17,19 @@ const PASTED = "pasted.txt";
 
 type Sized = Pick<File, "name" | "size">;
 
-function told(files: readonly Sized[]): string {
+function fileNames(files: readonly Sized[]): string {
   const name = `"${shorten(files[0]!.name, 80)}"`;
   return files.length === 1 ? name : `${name} and ${plural(files.length - 1, "other file")}`;
 }
 
 /** Why files cannot be handed to the kernel, or null where they can; `unusable` says why it hears nothing. */
-export function refused(files: readonly Sized[], running: boolean, unusable = ""): Failure | null {
+export function openError(files: readonly Sized[], running: boolean, unusable = ""): Failure | null {
   if (unusable)
-    return { kind: "No kernel", message: `Cannot open ${told(files)}. ${unusable}.`, details: "" };
+    return { kind: "No kernel", message: `Cannot open ${fileNames(files)}. ${unusable}.`, details: "" };
   if (running)
     return {
       kind: "Busy",
-      message: `Cannot open ${told(files)} now: other work is running. Cancel it, or wait and open the files again.`,
+      message: `Cannot open ${fileNames(files)} now: other work is running. Cancel it, or wait and open the files again.`,
       details: "",
     };
   const size = files.reduce((sum, file) => sum + file.size, 0);
@@ -39,7 +39,7 @@ export function refused(files: readonly Sized[], running: boolean, unusable = ""
   return {
     kind: "Too large to drop",
     message:
-      `Cannot open ${told(files)}: ${files.length > 1 ? "they have" : "it has"} ${Math.ceil(size / MIB)} MiB${together}` +
+      `Cannot open ${fileNames(files)}: ${files.length > 1 ? "they have" : "it has"} ${Math.ceil(size / MIB)} MiB${together}` +
       `, and a browser can hand ${LARGEST_DROP / MIB} MiB to the kernel` +
       (files.length > 1 ? `; the largest is "${shorten(largest.name, 80)}". ` : ". ") +
       "Type the path of a model or of samples into the model list, or give paths to study.read in a cell instead.",
@@ -54,15 +54,14 @@ export function openable(data: Pick<DataTransfer, "types"> | null): boolean {
   return Boolean(data && (data.types.includes("Files") || data.types.includes("text/plain")));
 }
 
-/** What a paste or a drop brings: files, or a text as a file of its own; nothing where it holds neither. */
-export function broughtFiles(data: Pick<DataTransfer, "files" | "getData"> | null): File[] {
+export function transferredFiles(data: Pick<DataTransfer, "files" | "getData"> | null): File[] {
   if (!data) return [];
   if (data.files.length) return [...data.files];
   const text = data.getData("text/plain");
   return text.trim() ? [new File([text], PASTED, { type: "text/plain" })] : [];
 }
 
-export async function packedFiles(
+export async function readFiles(
   files: readonly File[],
 ): Promise<{ names: string[]; buffers: ArrayBuffer[] }> {
   const buffers = await Promise.all(files.map((file) => file.arrayBuffer()));

@@ -16,7 +16,7 @@ export function fusionOf({ study, saved }: ExplorerState, side: Side): FusionQue
   const links = study.mapping.value;
   if (saved || !engine?.panels.includes(WHY)) return null;
   const step = (layer: string): FusionQuestion => ({
-    label: "Why is this one step?",
+    label: "Why is this one layer?",
     pair: `layer ${layer}`,
     values: { layer },
   });
@@ -25,9 +25,9 @@ export function fusionOf({ study, saved }: ExplorerState, side: Side): FusionQue
     return only !== undefined && !more.length && links.nodesRun(only).length > 1 ? step(only) : null;
   }
   const boxes = study.source.value?.boxes ?? [];
-  const chosen = new Set(side === "node" ? study.selected("node") : []);
+  const selected = new Set(side === "node" ? study.selected("node") : []);
   // In the graph's order, in which the one that writes comes first.
-  const nodes = boxes.filter(({ id, kind }) => kind === "node" && chosen.has(id)).map(({ id }) => id);
+  const nodes = boxes.filter(({ id, kind }) => kind === "node" && selected.has(id)).map(({ id }) => id);
   const [first, second, ...more] = nodes;
   if (first === undefined || second === undefined || more.length) return null;
   const [one, other] = [first, second].map((id) =>
@@ -35,7 +35,7 @@ export function fusionOf({ study, saved }: ExplorerState, side: Side): FusionQue
   );
   const shared = one!.find((layer) => other!.includes(layer));
   if (shared !== undefined) return step(shared);
-  return { label: "Why is this not one step?", pair: `${first} | ${second}`, values: { first, second } };
+  return { label: "Why is this not one layer?", pair: `${first} | ${second}`, values: { first, second } };
 }
 
 /** Opens the panel with a question, and has the compiler asked where nobody did before. */

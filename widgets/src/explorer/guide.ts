@@ -17,9 +17,7 @@ export interface Stop {
   name: "graphs" | "fold" | "choice" | "charts" | "why";
   title: string;
   text: string;
-  /** CSS selectors of the elements that are outlined; those that are not there are skipped. */
   targets: readonly string[];
-  /** Brings the targets onto the screen. */
   show?(): unknown;
 }
 
@@ -37,7 +35,7 @@ export function tourStops(context: TourContext): Stop[] {
   const model = study.source.value;
   const example = exampleLayer(study);
   const hasNodes = model !== null && !study.modelless.value;
-  const found = Boolean(findings.value?.items.length);
+  const hasFindings = Boolean(findings.value?.items.length);
   const origins = Object.entries(GLYPH).map(([origin, glyph]) => `${glyph} ${origin}`);
   const stops: (Stop | false)[] = [
     {
@@ -58,16 +56,11 @@ export function tourStops(context: TourContext): Stop[] {
     },
     hasNodes &&
       example !== undefined &&
-      paneSet.canMorph() && {
+      paneSet.canFoldLayers() && {
         name: "fold",
         title: "Fold nodes into layers",
-        text:
-          "Drag the slider, or press m: nodes of one layer move together. The ⋯ menu can keep the nodes grouped " +
-          "by layer.",
-        targets: ['[data-control="morph-bar"]', '[data-control="morph"]'],
-        show: () => {
-          paneSet.morphing.value = true;
-        },
+        text: "Press m, or this button: the nodes of each layer become one box. The ⋯ menu offers other groups.",
+        targets: ['[data-control="fold-layers"]'],
       },
     (!saved || chips.value.length > 0) && {
       name: "choice",
@@ -88,31 +81,25 @@ export function tourStops(context: TourContext): Stop[] {
     },
     {
       name: "why",
-      title: found ? "What to change, and why" : "Where to go on",
+      title: hasFindings ? "What to change, and why" : "Where to go on",
       text:
-        (found ? "Findings say what is worth changing, with evidence and cost. " : "") +
+        (hasFindings ? "Findings say what is worth changing, with evidence and cost. " : "") +
         (example && hasNodes && !saved
           ? "Select two nodes, or a wire, to ask why they are not fused. "
           : "") +
         "? shows the keys, the terms and this tour.",
-      targets: [...(found ? [".rt-bottom"] : []), '[data-control="help"]'],
-      show: () => found && study.change({ tab: "findings" }),
+      targets: [...(hasFindings ? [".rt-bottom"] : []), '[data-control="help"]'],
+      show: () => hasFindings && study.change({ tab: "findings" }),
     },
   ];
   return stops.filter((stop) => stop !== false);
 }
 
+/** A page in a sandbox has no storage: then the answer to the offer lasts as long as the page. */
+const storage = (): Storage | null =>
+  globalThis.origin === "null" ? null : (globalThis.localStorage ?? null);
 /** Whether the offer was answered in this browser. */
 const answered: Signal<boolean> = signal(storage()?.getItem(STORAGE_KEY) != null);
-
-/** A page in a sandbox has no storage: then the answer lasts as long as the page. */
-function storage(): Storage | null {
-  try {
-    return localStorage;
-  } catch {
-    return null;
-  }
-}
 
 /** A short tour through the Explorer. At its end selection, tab and settings are as before. */
 export class Guide {
@@ -135,7 +122,7 @@ export class Guide {
     this.offered = computed(
       () =>
         !(answered.value || context.saved || this.stop.value || presentation.on.value) &&
-        study.pictured.value &&
+        study.graphsDrawn.value &&
         study.engine.value !== null,
     );
     effectsUntil(context.end, () => {
@@ -156,27 +143,22 @@ export class Guide {
     storage()?.setItem(STORAGE_KEY, "1");
   }
 
-  /** Shows a stop; beyond the last the tour ends. */
   go(at: number): void {
     if (!this.#before || at < 0) return;
     this.at.value = at;
-    this.#context.paneSet.morphing.value = false;
     if (at < this.stops.peek().length) this.stop.peek()!.show?.();
     else this.leave();
   }
 
   key(key: string): boolean {
     const at = this.at.peek();
-    if (at < 0) return false;
-    const last = this.stops.peek().length - 1;
-    const next = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: last }[key];
-    if (key === "Escape") this.leave();
-    else if (next !== undefined) this.go(Math.min(next, last));
-    else return false;
+    const next = { ArrowRight: Math.min(at + 1, this.stops.peek().length - 1), ArrowLeft: at - 1 }[key];
+    if (at < 0 || (key !== "Escape" && next === undefined)) return false;
+    if (next === undefined) this.leave();
+    else this.go(next);
     return true;
   }
 
-  /** Ends the tour and restores the view. */
   leave(): void {
     const before = this.#before;
     if (!before) return;
@@ -184,7 +166,6 @@ export class Guide {
     this.at.value = -1;
     const { study, paneSet } = this.#context;
     const { variant, compared, settings } = study.view.peek();
-    paneSet.morphing.value = false;
     study.change({
       ...before,
       variant,

@@ -77,21 +77,19 @@ export function GuideView({ explorer, root }: { explorer: ExplorerState; root: H
           type="button"
           class="rt-field"
           data-control="back"
-          disabled={at === 0}
-          title="The previous stop (←)"
+          disabled={!at}
           onClick={() => guide.go(at - 1)}
         >
-          Back
+          Back (←)
         </button>
         <button
           type="button"
           class="rt-field rt-primary"
           data-control="next"
-          title={last ? "Ends the tour; selection and tab are as before again" : "The next stop (→)"}
           ref={next}
           onClick={() => guide.go(at + 1)}
         >
-          {last ? "Done" : "Next"}
+          {last ? "Done" : "Next (→)"}
         </button>
       </footer>
     </div>

@@ -14,26 +14,23 @@ const KEYS: [string, string][] = [
   ["u  d", "what comes before, what follows"],
   ["p", "paths between two selected boxes"],
   ["c", "next way to colour the pane"],
-  ["m", "from nodes to layers"],
+  ["m", "fold nodes into layers, and back"],
   ["s", "swap with the next pane"],
   ["← → Space", "in the tab Build: step through it, play it"],
-  ["Esc", "leave the search, what stands out, the selection"],
+  ["Esc", "leave the search, the highlight, the selection"],
   ["T", "a minute's tour; ← and → go through it, Esc leaves"],
   ["Shift P  F", "present, full screen"],
   ["← → Home End", "while presenting: through the steps"],
   ["Click", "select a box, or a wire with both its ends; with Shift add; twice zooms to the box"],
-  ["Alt", "held over a box: where its numbers come from"],
   ["?", "show or hide this help"],
 ];
 const PARTS = { keys: "Keys", terms: "Terms" } as const;
 type Part = keyof typeof PARTS;
 const NAMES = Object.keys(PARTS) as Part[];
 
-/** The keys, what the words of the field mean, and the way to the tour. */
 export function Help({ explorer }: { explorer: ExplorerState }) {
   const close = useRef<HTMLButtonElement>(null);
   const [part, setPart] = useState<Part>("keys");
-  // All of it is seen, not only the button that takes the keys.
   useEffect(() => {
     close.current?.focus({ preventScroll: true });
     close.current?.closest(".rt-card")?.scrollIntoView({ block: "nearest", behavior: "instant" });
@@ -50,9 +47,7 @@ export function Help({ explorer }: { explorer: ExplorerState }) {
             names={NAMES}
             name={part}
             label={(one) => PARTS[one]}
-            help={(one) =>
-              one === "keys" ? "What each key does." : "What the words of the field mean, to look up."
-            }
+            help={(one) => (one === "keys" ? "What each key does." : "What the terms mean, to look up.")}
             onPick={setPart}
           />
         </header>
@@ -100,21 +95,21 @@ export function Help({ explorer }: { explorer: ExplorerState }) {
 
 function TermList() {
   const [query, setQuery] = useState("");
-  const found = termsOf(query);
+  const terms = termsOf(query);
   return (
     <>
       <input
         type="search"
         class="rt-write"
         aria-label="Search the terms"
-        title="Leaves the terms in which all of these words stand"
+        title="Shows the terms that contain all of these words"
         placeholder="amax, fusion, tactic …"
         data-control="terms"
         value={query}
         onInput={(event) => setQuery(event.currentTarget.value)}
       />
       <dl class="rt-glossary" tabIndex={0} aria-label="Terms">
-        {found.map(([name, meaning]) => (
+        {terms.map(([name, meaning]) => (
           <div key={name}>
             <dt>{name}</dt>
             <dd>{meaning}</dd>
@@ -122,7 +117,7 @@ function TermList() {
         ))}
       </dl>
       <p class="rt-quiet" role="status">
-        {found.length ? "" : "No term has these words."}
+        {terms.length ? "" : "No term has these words."}
       </p>
     </>
   );

@@ -2,7 +2,6 @@ import { useState } from "preact/hooks";
 import type { Dimension, OpenInput } from "../core/contract";
 import type { ExplorerState } from "./explorer_state";
 
-/** Sizes of what a model leaves open: a field for each dimension, and one button that builds with them. */
 export function Sizes({ explorer }: { explorer: ExplorerState }) {
   const inputs = explorer.controls.value.sizes;
   const [drafts, setDrafts] = useState<Readonly<Record<string, string>>>({});

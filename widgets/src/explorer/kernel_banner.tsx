@@ -14,7 +14,7 @@ const ENDS: Partial<Record<KernelState, string>> = {
   away: "The connection to the kernel is lost.",
   dropped: "The connection to the kernel is lost.",
 };
-const LOOK = "What is drawn can still be moved, zoomed and selected";
+const LOOK = "The graphs can still be moved, zoomed and selected";
 const AGAIN = "To go on, run the cells again, from the one that makes the study.";
 const ON: Partial<Record<KernelState, string>> = {
   away: "Jupyter is trying to connect again.",
@@ -23,10 +23,8 @@ const ON: Partial<Record<KernelState, string>> = {
 
 interface Props {
   reach: KernelState;
-  /** What can be done without the kernel beside looking at the picture, and what was lost with it. */
   rest?: string;
   lost?: string;
-  /** What needs the kernel waits for the connection. */
   asks?: boolean;
 }
 
@@ -56,15 +54,14 @@ export function ExplorerBanner({ explorer }: { explorer: ExplorerState }) {
     <KernelBanner
       reach={explorer.study.kernelState.value}
       rest="; open tabs can be read"
-      lost={lost && `The running work, “${lost}”, ended with it.`}
+      lost={lost && `The running work, “${lost}”, was lost.`}
       asks
     />
   );
 }
 
-/** That what was asked waits for a kernel that is busy. */
 export function BusyWords({ explorer }: { explorer: ExplorerState }) {
-  const late = useDelayed(explorer.waits.value, BUSY_MS);
+  const late = useDelayed(explorer.isWaiting.value, BUSY_MS);
   return (
     <div class="rt-toast" role="status" data-control="busy" hidden={!late}>
       {late && (

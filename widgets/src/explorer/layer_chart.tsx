@@ -14,7 +14,7 @@ interface Props {
   hidden: boolean;
 }
 
-export function LayerChart({ explorer, name, figure: drawn = name, hidden }: Props) {
+export function LayerChart({ explorer, name, figure: figureName = name, hidden }: Props) {
   const { study } = explorer;
   const joint = useMemo(
     (): Joint => ({
@@ -25,8 +25,7 @@ export function LayerChart({ explorer, name, figure: drawn = name, hidden }: Pro
     }),
     [],
   );
-  // Charts of a model that is no longer on screen are gone with its engine.
-  const figure = study.engine.value ? explorer.charts.value[drawn] : undefined;
+  const figure = study.engine.value ? explorer.charts.value[figureName] : undefined;
   return (
     <Chart explorer={explorer} name={name} label={LABELS[name]} figure={figure} joint={joint} hidden={hidden}>
       <p class="rt-quiet">A chart appears here after the first build.</p>

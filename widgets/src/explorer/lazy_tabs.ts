@@ -8,7 +8,6 @@ export type TabPart = Exclude<Declared["part"], "">;
 
 export const TAB_PARTS: ReadonlySet<TabPart> = new Set(TABS.flatMap(({ part }) => part || []));
 
-/** A tab that has come, with its style; or why it could not be run. */
 export interface LoadedTab {
   View?: ComponentType<object>;
   css: string;
@@ -17,8 +16,8 @@ export interface LoadedTab {
 
 export class LazyTabs {
   readonly #part: Surroundings["part"];
-  readonly #come = new Map<TabPart, Signal<LoadedTab | null>>();
-  readonly #asked = new Set<TabPart>();
+  readonly #loaded = new Map<TabPart, Signal<LoadedTab | null>>();
+  readonly #requested = new Set<TabPart>();
 
   constructor(part: Surroundings["part"]) {
     this.#part = part;
@@ -31,23 +30,23 @@ export class LazyTabs {
 
   /** Asks for a tab that has not come, again when `anew`: what was asked of a kernel that went away is forgotten. */
   ask(name: TabPart, anew = false): void {
-    const come = this.#of(name);
-    if (come.peek()?.View || (this.#asked.has(name) && !anew)) return;
-    this.#asked.add(name);
+    const tab = this.#of(name);
+    if (tab.peek()?.View || (this.#requested.has(name) && !anew)) return;
+    this.#requested.add(name);
     this.#part(`tab-${name}.js`).then(
       ({ default: View, css }) => {
-        come.value = { View: View as ComponentType<object>, css, problem: "" };
+        tab.value = { View: View as ComponentType<object>, css, problem: "" };
       },
       (error: unknown) => {
-        come.value = { css: "", problem: String(error) };
-        this.#asked.delete(name);
+        tab.value = { css: "", problem: String(error) };
+        this.#requested.delete(name);
       },
     );
   }
 
   #of(name: TabPart): Signal<LoadedTab | null> {
-    const known = this.#come.get(name) ?? signal(null);
-    this.#come.set(name, known);
-    return known;
+    const tab = this.#loaded.get(name) ?? signal(null);
+    this.#loaded.set(name, tab);
+    return tab;
   }
 }

@@ -12,10 +12,12 @@ export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: r
   const { study } = explorer;
   const { pins, precision, sparsity } = explorer.choice.value;
   const engine = study.engine.value;
-  const told = new Set(boxes.map((box) => (engine ? computedIn(engine, study.mapping.value, box) : "")));
-  const [now, ...others] = told;
+  const precisions = new Set(
+    boxes.map((box) => (engine ? computedIn(engine, study.mapping.value, box) : "")),
+  );
+  const [now, ...others] = precisions;
   const offered = explorer.controls.value.precisions.filter(({ id }) => id !== WHOLE);
-  const wanted = new Set(boxes.map(pinned(pins)));
+  const pinnedTo = new Set(boxes.map(pinned(pins)));
   const heavy = boxes.filter(prunable);
   const sparse = heavy.filter(pruned(sparsity));
   if (!boxes.length || (explorer.saved && !now)) return null;
@@ -40,8 +42,8 @@ export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: r
             label={boxes.length > 1 ? "Precision of these nodes" : "Precision of this node"}
             help="A precision of their own, whatever the variant has; it counts with the next build."
             name="pin"
-            options={[as, ...offered, ...(wanted.size > 1 ? [mixed] : [])]}
-            value={wanted.size > 1 ? mixed.id : ([...wanted][0] ?? "")}
+            options={[as, ...offered, ...(pinnedTo.size > 1 ? [mixed] : [])]}
+            value={pinnedTo.size > 1 ? mixed.id : ([...pinnedTo][0] ?? "")}
             disabled={explorer.unusable()}
             onPick={(id) => explorer.pin(boxes, id)}
           />

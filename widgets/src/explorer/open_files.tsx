@@ -1,32 +1,43 @@
 import { useRef } from "preact/hooks";
 import type { ExplorerState } from "./explorer_state";
-import { ACCEPT, OPENABLE } from "./files";
+import { ACCEPT, OPENABLE, SAMPLES } from "./files";
 
-export function OpenFiles({ explorer, onOpen }: { explorer: ExplorerState; onOpen?: () => void }) {
+interface Props {
+  explorer: ExplorerState;
+  /** For samples: the words of the button. */
+  label?: string;
+  onOpen?(): void;
+}
+
+/** A button that asks the browser for files, and sends them to the kernel. */
+export function OpenFiles({ explorer, label = "", onOpen }: Props) {
   const input = useRef<HTMLInputElement>(null);
   const why = explorer.busy();
+  const help = label
+    ? "Samples of the model's own: an .npz with one array per input, or an .npy for a model with one"
+    : OPENABLE;
   return (
     <>
       <button
         type="button"
-        class="rt-field"
-        data-control="files"
+        class={label ? "rt-link" : "rt-field"}
+        data-control={label ? "data" : "files"}
         disabled={why !== ""}
-        title={why || OPENABLE}
+        title={why || help}
         onClick={() => input.current!.click()}
       >
-        Choose files…
+        {label || "Choose files…"}
       </button>
       <input
         type="file"
         hidden
-        multiple
+        multiple={!label}
         ref={input}
-        accept={ACCEPT}
-        aria-label={OPENABLE}
+        accept={label ? SAMPLES : ACCEPT}
+        aria-label={label ? "Samples for the model's inputs" : OPENABLE}
         onChange={({ currentTarget }) => {
           void explorer.drop([...(currentTarget.files ?? [])]);
-          // The same files can be chosen once more.
+          // The same files can be chosen again.
           currentTarget.value = "";
           onOpen?.();
         }}

@@ -23,7 +23,7 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
           text={
             study.modelless.value
               ? "Click a layer to see what it reads, writes and takes."
-              : "Click a node to see the layer that swallowed it, or a layer to see its nodes."
+              : "Click a node to see the layer that runs it, or a layer to see its nodes."
           }
         />
       </p>
@@ -33,7 +33,7 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
         .map((overlay) => (
           <Extremes key={overlay.id} explorer={explorer} overlay={overlay} />
         ))}
-      {study.follows("layer") && <p class="rt-quiet">{study.coming("The numbers of the layers")}</p>}
+      {study.isLoading("layer") && <p class="rt-quiet">{study.loadingText("The numbers of the layers")}</p>}
       {missing.length > 0 && (
         <Section title="Nodes without a layer">
           {missing.map((words) => (
@@ -48,12 +48,12 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
 function Extremes({ explorer, overlay }: { explorer: ExplorerState; overlay: Overlay }) {
   const side = Object.keys(overlay.layers).length ? "layer" : "node";
   const values = side === "layer" ? overlay.layers : overlay.nodes;
-  const found = worst(values, overlay.best, WORST);
-  if (!found.length) return null;
+  const extremes = worst(values, overlay.best, WORST);
+  if (!extremes.length) return null;
   return (
     <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>
       <dl class="rt-wide">
-        {found.map(([id, reading]) => {
+        {extremes.map(([id, reading]) => {
           const box = explorer.study.box(side, id);
           const place = layerPlace(explorer.study, side, id);
           return (

@@ -39,9 +39,9 @@ function shownOf(
   { name, problem }: Panel,
   { key, kind, value, options }: Setting,
 ): string {
-  const chosen = explorer.study.view.value.settings[`${name}.${key}`];
-  if (chosen === undefined || !(explorer.requests.waiting.value || problem)) return value;
-  return kind === "text" || options.some(({ id }) => id === chosen) ? chosen : value;
+  const setting = explorer.study.view.value.settings[`${name}.${key}`];
+  if (setting === undefined || !(explorer.requests.waiting.value || problem)) return value;
+  return kind === "text" || options.some(({ id }) => id === setting) ? setting : value;
 }
 
 interface OneProps {
@@ -74,7 +74,7 @@ function One({ setting: { kind, label, told, options, hint }, name, value, dead,
     0,
     options.findIndex(({ id }) => id === value),
   );
-  const shown = options[at]?.label ?? value;
+  const option = options[at]?.label ?? value;
   return (
     <label class="rt-stops" title={dead || told}>
       <span>{label}</span>
@@ -87,15 +87,14 @@ function One({ setting: { kind, label, told, options, hint }, name, value, dead,
         max={options.length - 1}
         step={1}
         value={at}
-        aria-valuetext={shown}
+        aria-valuetext={option}
         onInput={(event) => onPick(options[event.currentTarget.valueAsNumber]?.id ?? value)}
       />
-      <output>{shown}</output>
+      <output>{option}</output>
     </label>
   );
 }
 
-/** What is written counts when Enter is pressed or the field is left. */
 function Field({
   label,
   told,

@@ -3,7 +3,6 @@ import type { Command, Side, Step, ViewState } from "../core/contract";
 import { SIDES, START, type Study } from "../core/state";
 import type { PaneSet } from "../graph/paneset";
 
-/** The parts of the Explorer that a presentation needs. */
 export interface PresentationContext {
   study: Study;
   paneSet: PaneSet;
@@ -41,22 +40,11 @@ export function viewOfStep(step: Step, { variant, compared, baseline, settings }
   return { ...view, variant, compared, baseline, settings: { ...view.settings, ...pageSettings(settings) } };
 }
 
-/** A JSON value as a Python literal. */
-export function pythonLiteral(value: unknown): string {
-  if (value === null) return "None";
-  if (typeof value === "boolean") return value ? "True" : "False";
-  if (Array.isArray(value)) return `[${value.map(pythonLiteral).join(", ")}]`;
-  if (typeof value !== "object") return JSON.stringify(value);
-  const pairs = Object.entries(value as object);
-  return `{${pairs.map(([key, item]) => `${JSON.stringify(key)}: ${pythonLiteral(item)}`).join(", ")}}`;
-}
-
 /** The presentation mode and its steps: views that are recorded, ordered and played as slides. */
 export class Presentation {
   readonly on: Signal<boolean> = signal(false);
   readonly listing: Signal<boolean> = signal(false);
   readonly steps: ReadonlySignal<readonly Step[]>;
-  /** The step that was played last; -1 before the first. */
   readonly at: Signal<number> = signal(-1);
   /** The sentence of the current step, and what of it is missing here. */
   readonly caption: ReadonlySignal<string>;
@@ -112,14 +100,12 @@ export class Presentation {
     this.#publish([...steps]);
   }
 
-  /** Shows a step; before the first and after the last is none. */
   play(at: number): void {
-    const { study, paneSet, send } = this.#context;
+    const { study, send } = this.#context;
     const step = this.steps.peek()[at];
     if (!step) return;
     this.at.value = at;
     study.focus.value = null;
-    paneSet.morphing.value = false;
     const view = study.view.peek();
     const next = viewOfStep(step, view);
     const missing = this.#missingVariant(step) !== "";

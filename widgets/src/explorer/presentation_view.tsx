@@ -1,10 +1,8 @@
 import { plural } from "../core/format";
-import { Copy } from "../ui/cells";
-import { Close, FullScreen, Next, Plus, Present, Previous, Up } from "../ui/icons";
+import { Close, Next, Plus, Present, Previous, Up } from "../ui/icons";
 import { type Item, MoreMenu } from "../ui/menu";
 import { Tool } from "../ui/tool";
 import type { ExplorerState } from "./explorer_state";
-import { pythonLiteral } from "./presentation";
 
 interface Props {
   explorer: ExplorerState;
@@ -58,7 +56,7 @@ export function togglePresentation({
 
 /** Replaces the top row while presenting: the sentence of the step, and the way through the steps. */
 export function PresentationBar({ explorer }: Props) {
-  const { presentation, fullscreen } = explorer;
+  const { presentation } = explorer;
   const { steps, at, caption } = presentation;
   const last = steps.value.length - 1;
   return (
@@ -73,7 +71,7 @@ export function PresentationBar({ explorer }: Props) {
             control="step-before"
             disabled={at.value <= 0}
             icon={<Previous />}
-            onClick={() => presentation.key("ArrowLeft")}
+            onClick={() => presentation.play(at.value - 1)}
           />
           <span class="rt-quiet">
             {at.value + 1} / {last + 1}
@@ -83,18 +81,10 @@ export function PresentationBar({ explorer }: Props) {
             control="step-next"
             disabled={at.value >= last}
             icon={<Next />}
-            onClick={() => presentation.key("ArrowRight")}
+            onClick={() => presentation.play(at.value + 1)}
           />
         </>
       )}
-      <Tool
-        label={fullscreen.unavailable || (fullscreen.on.value ? "Leave full screen (F)" : "Full screen (F)")}
-        control="full"
-        pressed={fullscreen.on.value}
-        disabled={fullscreen.unavailable !== ""}
-        icon={<FullScreen />}
-        onClick={() => fullscreen.toggle()}
-      />
       <Tool
         label="End (Esc)"
         control="present"
@@ -128,12 +118,6 @@ export function StepList({ explorer }: Props) {
             <Plus /> Record
           </button>
         )}
-        {!saved && steps.length > 0 && (
-          <Copy
-            title="Copy as Python, to keep the steps in a cell"
-            text={() => `explorer.steps = ${pythonLiteral(steps)}`}
-          />
-        )}
         <Tool
           label="Close the list"
           help="The steps stay, in the notebook too."
@@ -144,7 +128,7 @@ export function StepList({ explorer }: Props) {
       </header>
       {!steps.length && (
         <p class="rt-quiet">
-          The arrow keys play the steps while you present;{" "}
+          <code>explorer.steps</code> has them in Python;{" "}
           <code>study.report(path, steps=explorer.steps)</code> adds them to a report.
         </p>
       )}

@@ -3,7 +3,6 @@ import type { Plot } from "../core/plotly";
 import { declared } from "../panels/page";
 import type { ExplorerState } from "./explorer_state";
 
-/** The least size of a saved figure in pixels, and the pixels of a PNG for one of these. */
 const [WIDTH, HEIGHT, SCALE] = [1200, 500, 2];
 const TITLE_MARGIN = 64;
 

@@ -16,16 +16,15 @@ interface Props {
 }
 
 /** How far stages of the variant on screen came, where they are not done, and the button that goes on. */
-export function Standings({ explorer, stages, beside = false }: Props) {
+export function StageStatuses({ explorer, stages, beside = false }: Props) {
   const open = explorer
-    .standings()
+    .stageStatuses()
     .filter(({ stage, state, more }) => stages.includes(stage) && (state !== "done" || more));
-  // Beside a chart there is room for what can be done, not for what cannot.
-  const told = open.filter((one) => one.state === "waiting" || (beside ? measurable(one) : words(one)));
-  if (!told.length) return null;
+  const visible = open.filter((one) => one.state === "waiting" || (beside ? measurable(one) : words(one)));
+  if (!visible.length) return null;
   return (
     <p class="rt-standing" role="status">
-      {told.map((standing) => (
+      {visible.map((standing) => (
         <span
           key={standing.stage}
           data-stage={standing.stage}

@@ -1,14 +1,14 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Option, TREATMENTS } from "../core/contract";
-import { elapsed, ending, shorten } from "../core/format";
+import { elapsed, ending, plural, shorten } from "../core/format";
 import { meaning } from "../core/glossary";
 import { useKeys } from "../ui/hooks";
 import { Close, Down, Outside, Play } from "../ui/icons";
-import { type Item, MenuList, MoreMenu } from "../ui/menu";
+import { type Item, MoreMenu } from "../ui/menu";
 import { Select } from "../ui/select";
 import { Tool } from "../ui/tool";
-import { treated } from "./choice";
+import { transformKinds } from "./choice";
 import type { ExplorerState } from "./explorer_state";
 import { OPENABLE } from "./files";
 import { shapesOf } from "./input_sizes";
@@ -148,7 +148,7 @@ const LONGEST = 400;
 const HelpTool = ({ explorer }: { explorer: ExplorerState }) => (
   <Tool
     label="Help (?)"
-    help="What the keys do, what the words of the field mean, and a tour of a minute."
+    help="The keys, the terms, and a tour of a minute."
     control="help"
     icon={<b>?</b>}
     onClick={() => explorer.toggleHelp()}
@@ -172,7 +172,6 @@ interface TextFieldProps {
   children?: ComponentChildren;
 }
 
-/** A line below the options of a select, for what is not among them. */
 function TextField({ label, example, button, hint, onEnter, close, children }: TextFieldProps) {
   const [text, setText] = useState("");
   const form = useRef<HTMLFormElement>(null);
@@ -206,12 +205,10 @@ function TextField({ label, example, button, hint, onEnter, close, children }: T
   );
 }
 
-/** Nodes with a precision of their own: which, and the way back. */
+/** Nodes with a precision of their own, and undo. */
 function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
   const { pins } = explorer.choice.value;
   const before = explorer.pinsBefore.value;
-  const [open, setOpen] = useState(false);
-  const button = useRef<HTMLButtonElement>(null);
   if (!pins.length && !before?.length) return null;
   const undo: Item[] = before
     ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.pinAll(before) }]
@@ -222,24 +219,23 @@ function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
       id: pattern,
       label: `${ending(pattern, LONGEST_PATTERN)} → ${precision}`,
       keys: "✕",
-      pick: () => explorer.pinAll(pins.filter((_, other) => other !== at)),
+      pick: () => explorer.pinAll(pins.toSpliced(at, 1)),
     })),
     ...(pins.length > MOST_PINS ? [{ id: "more", label: `and ${pins.length - MOST_PINS} more` }] : []),
     ...undo,
   ];
   return (
-    <div class="rt-select rt-pill" data-control="pins" data-value={pins.length}>
-      <button
-        type="button"
-        ref={button}
-        aria-haspopup="menu"
-        aria-expanded={open}
-        disabled={dead !== ""}
-        title={dead || shorten(pins.map((pin) => `${pin.pattern} → ${pin.precision}`).join("\n"), LONGEST)}
-        onClick={() => setOpen(!open)}
-      >
-        {pins.length ? `${pins.length} pinned` : "unpinned"}
-      </button>
+    <MoreMenu
+      label="Pinned nodes"
+      help={shorten(pins.map((pin) => `${pin.pattern} → ${pin.precision}`).join("\n"), LONGEST)}
+      name="pins"
+      value={pins.length}
+      note={pins.length ? `${pins.length} pinned` : "unpinned"}
+      icon={null}
+      disabled={dead}
+      look={{ box: "rt-pill", button: "rt-pins" }}
+      items={items}
+    >
       {pins.length ? (
         <Tool
           label="Remove all pins"
@@ -259,74 +255,48 @@ function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
           Undo
         </button>
       )}
-      {open && (
-        <MenuList
-          label="Pinned nodes"
-          items={items()}
-          onClose={() => {
-            setOpen(false);
-            button.current?.focus({ preventScroll: true });
-          }}
-        />
-      )}
-    </div>
+    </MoreMenu>
   );
 }
 
-/** What is done to the model so that rounding costs it less, and the way back; nothing where nothing is rounded. */
+/** PTQ transforms of the model, and undo; absent where nothing is quantized. */
 function Treatments({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
   const { treatments } = explorer.choice.value;
   const offered = explorer.controls.value.treatments ?? [];
-  const before = explorer.treatedBefore.value;
-  const [open, setOpen] = useState(false);
-  const button = useRef<HTMLButtonElement>(null);
+  const before = explorer.transformsBefore.value;
   if (!treatments.length && !before?.length && offered.every(({ reason }) => reason)) return null;
   const items = (): Item[] => [
-    { id: "treatments", label: "So that rounding costs less accuracy" },
+    { id: "treatments", label: "Transforms that reduce the error of rounding" },
     ...offered.map(({ id, label, reason }): Item => {
-      const mine = treatments.filter((one) => /^\w+/.exec(one)![0] === id);
-      const others = treatments.filter((one) => !mine.includes(one));
+      const own = treatments.filter((one) => /^\w+/.exec(one)![0] === id);
+      const others = treatments.filter((one) => !own.includes(one));
       return {
         id,
-        // With its parameter and its nodes where it has some.
-        label: mine.join(", ") || label,
+        label: own.join(", ") || label,
         help: TREATMENTS[id] ?? "",
-        checked: mine.length > 0,
+        checked: own.length > 0,
         reason: dead || reason,
-        pick: () => explorer.treat(mine.length ? others : [...treatments, id]),
+        pick: () => explorer.setTransforms(own.length ? others : [...treatments, id]),
       };
     }),
-    ...(before ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.treat(before) }] : []),
+    ...(before
+      ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.setTransforms(before) }]
+      : []),
   ];
   // How many, not which: the row keeps its width, so that nothing below moves.
-  const kinds = treated(treatments);
+  const kinds = transformKinds(treatments);
   return (
-    <div class="rt-select" data-control="treatments" data-value={treatments.join(" · ")}>
-      <button
-        type="button"
-        class="rt-field"
-        ref={button}
-        aria-haspopup="menu"
-        aria-expanded={open}
-        disabled={dead !== ""}
-        title={dead || `Treatments: ${kinds.join(", ") || "none"}`}
-        onClick={() => setOpen(!open)}
-      >
-        <span class="rt-value">{kinds.length ? `${kinds.length} treated` : "untreated"}</span>
-        <Down />
-      </button>
-      {open && (
-        <MenuList
-          label="Treatments"
-          items={items()}
-          left={0}
-          onClose={() => {
-            setOpen(false);
-            button.current?.focus({ preventScroll: true });
-          }}
-        />
-      )}
-    </div>
+    <MoreMenu
+      label="Transforms"
+      help={kinds.join(", ") || "none"}
+      name="treatments"
+      value={treatments.join(" · ")}
+      note={kinds.length ? plural(kinds.length, "transform") : "unmodified"}
+      icon={<Down />}
+      disabled={dead}
+      look={{ button: "rt-field", left: 0 }}
+      items={items}
+    />
   );
 }
 
@@ -414,14 +384,12 @@ function compilers(explorer: ExplorerState, dead: string): Item[] {
   ];
 }
 
-/** The compiler that is chosen, where it is not the usual one: its release, or what it is. */
 function release(explorer: ExplorerState): string {
   const { backend } = explorer.choice.value;
   const others = explorer.controls.value.compilers.slice(1);
   return backend.split(":")[1] ?? others.find(({ id }) => id === backend)?.label ?? "";
 }
 
-/** Where the view holds the seconds that measuring may take, and what can be chosen. */
 const BUDGET = "run.budget_s";
 const DEFAULT_BUDGET = "15";
 const BUDGETS = [
@@ -451,7 +419,7 @@ const folded = (explorer: ExplorerState, { id, reason }: Option): boolean =>
 function Segments({ explorer, options, value, dead }: SegmentsProps) {
   const box = useRef<HTMLDivElement>(null);
   const usable = options.filter(({ reason }) => !reason);
-  const shown = options.filter((option) => !folded(explorer, option));
+  const visible = options.filter((option) => !folded(explorer, option));
   const pick = (option: Option): void => {
     if (!option.reason && !dead && option.id !== value) explorer.choose({ precision: option.id });
   };
@@ -474,7 +442,7 @@ function Segments({ explorer, options, value, dead }: SegmentsProps) {
       data-control="precision"
       data-value={value}
     >
-      {shown.map((option) => (
+      {visible.map((option) => (
         // biome-ignore lint/a11y/useSemanticElements: a segmented control is a radio group of buttons
         <button
           type="button"
@@ -501,30 +469,30 @@ function Progress({ explorer }: { explorer: ExplorerState }) {
   const build = explorer.build.value;
   const { phase, fraction } = build;
   const [now, setNow] = useState(performance.now());
-  const heard = useMemo(() => performance.now(), [build]);
+  const received = useMemo(() => performance.now(), [build]);
   useEffect(() => {
     const timer = setInterval(() => setNow(performance.now()), TICK_MS);
     return () => clearInterval(timer);
   }, []);
   const dead = explorer.unusable();
-  const told = dead ? "No connection" : phase || "Building";
+  const text = dead ? "No connection" : phase || "Building";
   const percent = fraction === null ? null : Math.round(100 * Math.min(1, Math.max(0, fraction)));
   return (
     <div class="rt-progress" data-control="progress">
       <span class="rt-phase" title={dead || phase}>
-        {told}
+        {text}
       </span>
       <div
         class={`rt-bar ${percent === null && !dead ? "rt-unknown" : ""}`}
         role="progressbar"
-        aria-label={told}
+        aria-label={text}
         aria-valuemin={0}
         aria-valuemax={100}
         {...(percent === null ? {} : { "aria-valuenow": percent })}
       >
         <div style={percent === null ? {} : { width: `${percent}%` }} />
       </div>
-      {!dead && <span class="rt-elapsed">{elapsed(build.elapsed + Math.max(0, now - heard) / 1000)}</span>}
+      {!dead && <span class="rt-elapsed">{elapsed(build.elapsed + Math.max(0, now - received) / 1000)}</span>}
       <button
         type="button"
         class="rt-cancel"

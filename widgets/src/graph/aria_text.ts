@@ -1,5 +1,13 @@
 import type { Box, Overlay, Side } from "../core/contract";
-import { plural, quantity, REASON_WORDS, ROLE_WORDS, ranBy, shorten, uncapitalised } from "../core/format";
+import {
+  nodesRunBy,
+  plural,
+  quantity,
+  REASON_WORDS,
+  ROLE_WORDS,
+  shorten,
+  uncapitalised,
+} from "../core/format";
 import type { Pointed, Study } from "../core/state";
 import { combined, engineSide } from "./overlay";
 
@@ -35,30 +43,30 @@ export function ariaText(study: Study, at: Pointed | null = null): string {
   const where =
     anchor === "other" ? `in ${study.variantTitle(study.other.value?.variant) || "another engine"}` : "";
   const numbers = (study.engineOf(engineSide(anchor))?.overlays ?? []).map((overlay) =>
-    told(overlay, combined(overlay, anchor, ids, box)),
+    numberText(overlay, combined(overlay, anchor, ids, box)),
   );
-  return [named(box), where, about, ...numbers].filter(Boolean).join(", ");
+  return [boxName(box), where, about, ...numbers].filter(Boolean).join(", ");
 }
 
 export const noun = (side: Side): string => (side === "node" ? side : "layer");
 
 /** The innermost group whose members are exactly these boxes, folded or open. */
 export function groupOf(study: Study, side: Side, ids: readonly string[]): Box | null {
-  const drawn = study.drawn(side);
-  if (!drawn || !ids.length) return null;
-  const wanted = new Set(ids);
-  for (let at = drawn.place.get(ids[0]!) ?? -1; at >= 0; at = drawn.parent[at]!) {
-    const box = drawn.graph.boxes[at]!;
+  const visible = study.visible(side);
+  if (!visible || !ids.length) return null;
+  const target = new Set(ids);
+  for (let at = visible.place.get(ids[0]!) ?? -1; at >= 0; at = visible.parent[at]!) {
+    const box = visible.graph.boxes[at]!;
     if (box.kind !== "group") continue;
-    const members = drawn.members(box.id);
-    if (members.length === wanted.size && members.every((id) => wanted.has(id))) return box;
-    if (members.length > wanted.size) return null;
+    const members = visible.members(box.id);
+    if (members.length === target.size && members.every((id) => target.has(id))) return box;
+    if (members.length > target.size) return null;
   }
   return null;
 }
 
 /** What a box is in words: a node has a name, a layer its operators, because a kernel's name says little aloud. */
-export function named(box: Box): string {
+export function boxName(box: Box): string {
   if (box.kind === "layer") {
     const more = box.chips.length - MOST_OPS;
     const ops = box.chips.slice(0, MOST_OPS).map(({ title }) => title);
@@ -83,21 +91,21 @@ function ofNode(study: Study, box: Box): string {
   const place = layerPlace(study, "layer", pair.layer);
   const where = place ? `in layer ${place.at} of ${place.of}` : "in a layer";
   const company = others.length > 3 ? [...others.slice(0, 3), `${others.length - 3} more`] : others;
-  const told = company.length
+  const withOthers = company.length
     ? ` with ${company.slice(0, -1).join(", ")}${company.length > 1 ? " and " : ""}${company.at(-1)}`
     : "";
   if (pair.role !== "work") return `${where} that ${ROLE_WORDS[pair.role]} it`;
-  return where + told + (pair.evidence === "inferred" ? ", inferred" : "");
+  return where + withOthers + (pair.evidence === "inferred" ? ", inferred" : "");
 }
 
 function ofLayer(study: Study, side: Side, box: Box): string {
   const place = box.kind === "layer" && layerPlace(study, side, box.id);
-  const step = place ? `step ${place.at} of ${place.of}` : "";
-  const run = ranBy(box).length;
-  return [step, run > 1 && `fused from ${plural(run, "node")}`].filter(Boolean).join(", ");
+  const layer = place ? `layer ${place.at} of ${place.of}` : "";
+  const run = nodesRunBy(box).length;
+  return [layer, run > 1 && `fused from ${plural(run, "node")}`].filter(Boolean).join(", ");
 }
 
-function told({ title, unit, origin }: Overlay, reading: { value: number } | null): string {
+function numberText({ title, unit, origin }: Overlay, reading: { value: number } | null): string {
   if (!reading) return "";
   const [amount, ...words] = quantity(reading.value, unit).split(" ");
   return [uncapitalised(title), amount, ...words.map((word) => UNITS[word] ?? word), origin].join(" ");

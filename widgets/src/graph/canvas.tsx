@@ -2,8 +2,8 @@ import { computed, effect, type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Graph, Side } from "../core/contract";
 import { onKeys } from "../core/keys";
-import { named } from "./aria_text";
-import { Placing } from "./draw/layout_cache";
+import { boxName } from "./aria_text";
+import { LayoutCache } from "./draw/layout_cache";
 import type { Figure } from "./draw/measure";
 import type { Marks } from "./draw/paint";
 import { makeScene, type Scene } from "./draw/scene";
@@ -13,7 +13,7 @@ import { moveOthers } from "./pan_together";
 import { paneKeys } from "./pane_keys";
 import type { PaneSet } from "./paneset";
 import { Tip, type Tipped } from "./tooltip";
-import type { Drawn } from "./visible_graph";
+import type { VisibleGraph } from "./visible_graph";
 
 interface Props {
   paneSet: PaneSet;
@@ -30,12 +30,12 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const map = useRef<HTMLCanvasElement>(null);
   const tip = useSignal<Tipped | null>(null);
-  const found = useSignal<{ hits: readonly string[]; hit: string }>({ hits, hit });
+  const search = useSignal<{ hits: readonly string[]; hit: string }>({ hits, hit });
   const visible = useSignal<readonly string[]>([]);
   const step = useRef(onHit);
   step.current = onHit;
   useEffect(() => {
-    found.value = { hits, hit };
+    search.value = { hits, hit };
   }, [hits, hit]);
   const { look } = paneSet.colours[side];
 
@@ -44,7 +44,7 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
     const end = new AbortController();
     let scene: Scene | null = null;
     let awaited = 0;
-    let wanted = false;
+    let revealPending = false;
     const settle = (): void => {
       study.pending.value = study.pending.peek() - awaited;
       awaited = 0;
@@ -103,16 +103,16 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
       }, REST_MS);
     };
 
-    const placing = new Placing(paneSet.layouts);
-    let shown: Drawn | null = null;
+    const placing = new LayoutCache(paneSet.layouts);
+    let laidOut: VisibleGraph | null = null;
     let manner = "";
     let folded = 0;
     let whole: Graph | null = null;
     let turn = 0;
-    const lay = async (drawn: Drawn | null, sideways: boolean): Promise<void> => {
-      const mine = ++turn;
-      if (!drawn) {
-        scene = shown = whole = null;
+    const lay = async (visible: VisibleGraph | null, sideways: boolean): Promise<void> => {
+      const serial = ++turn;
+      if (!visible) {
+        scene = laidOut = whole = null;
         placing.forget();
         stage.show(null, null, false);
         settle();
@@ -123,24 +123,24 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
         study.pending.value = study.pending.peek() + 1;
       }
       const type = paneSet.type.value;
-      const placed = placing.of(drawn, study.mappingOf(engineSide(side)), type, sideways);
-      const made = placed.figures;
+      const placed = placing.of(visible, study.mappingOf(engineSide(side)), type, sideways);
+      const figures = placed.figures;
       const { grouping, grouping_nodes } = study.view.peek();
       const alone = study.focus.peek()?.alone && study.focus.peek()?.side === side;
       const now = [sideways, alone, side === "node" ? grouping_nodes : grouping].join();
       // Folding in one pane draws the others anew, as they were.
       const graph = study.whole(side);
-      const same = now === manner && graph === whole && shown !== null && alike(drawn, shown);
-      const output = same && scene && sameSizes(scene.figures, made) ? null : await placed.output();
-      if (mine !== turn || end.signal.aborted) return;
-      const next = output ? makeScene(drawn, made, output, type, sideways) : { ...scene!, figures: made };
+      const same = now === manner && graph === whole && laidOut !== null && alike(visible, laidOut);
+      const output = same && scene && sameSizes(scene.figures, figures) ? null : await placed.output();
+      if (serial !== turn || end.signal.aborted) return;
+      const next = output ? makeScene(visible, figures, output, type, sideways) : { ...scene!, figures };
       // A group that opens or folds stays where it is on the screen; another graph is shown from its start.
       // All groups at once make another picture.
       const folds = study.view.peek().folds.length;
       const keep = same || (graph === whole && now === manner && Math.abs(folds - folded) <= 1);
       const anchor = keep && !same && scene ? anchorOf(scene, next, stage) : null;
       scene = next;
-      shown = drawn;
+      laidOut = visible;
       manner = now;
       folded = folds;
       whole = graph;
@@ -152,19 +152,19 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
         const place = stage.place(anchor.to)!;
         stage.camera.shift(anchor.x - place.x, anchor.y - place.y);
       }
-      stage.mark(marksOf(paneSet, side, scene, found.peek(), clear.peek()));
-      if (wanted || !keep) stage.reveal(positions(scene, study.selected(side)), false);
-      wanted = false;
+      stage.mark(marksOf(paneSet, side, scene, search.peek(), clear.peek()));
+      if (revealPending || !keep) stage.reveal(positions(scene, study.selected(side)), false);
+      revealPending = false;
     };
     // Hovering changes the marks many times a second, and what is in focus may be half of the graph.
     const clear = computed(() => clearOf(paneSet, side));
-    const current = (): boolean => scene !== null && shown === study.drawn(side);
+    const current = (): boolean => scene !== null && laidOut === study.visible(side);
     const stops = [
       effect(() => stage.dress(paneSet.theme.value, paneSet.type.value)),
       effect(() => {
-        const drawn = study.drawn(side);
+        const visible = study.visible(side);
         if (side === "node") void study.mapping.value;
-        lay(drawn, paneSet.across.value).catch((error: unknown) => {
+        lay(visible, paneSet.across.value).catch((error: unknown) => {
           settle();
           study.fail(error);
         });
@@ -176,14 +176,14 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
         void study.view.value;
         void study.hover.value;
         void study.mapping.value;
-        void found.value;
-        if (current()) stage.mark(marksOf(paneSet, side, scene!, found.value, clear.value));
+        void search.value;
+        if (current()) stage.mark(marksOf(paneSet, side, scene!, search.value, clear.value));
       }),
       effect(() => {
-        const { serial, sides } = study.revealed.value;
+        const { serial, sides } = study.revealRequest.value;
         if (!serial || !sides.includes(side)) return;
         if (current()) stage.reveal(positions(scene!, study.selected(side)), true);
-        else wanted = true;
+        else revealPending = true;
       }),
     ];
     onKeys(
@@ -211,7 +211,7 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
     if (typeof at === "number") paneSet.stages[side]?.reveal([at], true);
   }, [hit]);
 
-  const graph = study.drawn(side)?.graph ?? null;
+  const graph = study.visible(side)?.graph ?? null;
   const name = NAMES[side];
   return (
     <div class="rt-canvas">
@@ -223,7 +223,7 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
         aria-label={`${name}, ${graph?.boxes.length ?? 0} boxes. Arrow keys follow edges, Enter selects, question mark shows all keys.`}
       />
       <canvas ref={map} class="rt-map" hidden />
-      <Seen paneSet={paneSet} side={side} name={name} ids={visible} />
+      <BoxesInView paneSet={paneSet} side={side} name={name} ids={visible} />
       <Tip paneSet={paneSet} side={side} at={tip} />
     </div>
   );
@@ -238,8 +238,7 @@ export const NAMES = {
 const REST_MS = 300;
 const MOST_SPOKEN = 60;
 
-/** The boxes in sight as a list that only screen readers show. */
-function Seen({
+function BoxesInView({
   paneSet: { study },
   side,
   name,
@@ -250,7 +249,7 @@ function Seen({
   name: string;
   ids: Signal<readonly string[]>;
 }) {
-  const chosen = new Set(study.selected(side));
+  const selected = new Set(study.selected(side));
   return (
     <ul class="rt-spoken" aria-label={`${name}: boxes in view`} data-seen={side}>
       {ids.value.map((id) => {
@@ -261,10 +260,10 @@ function Seen({
               <button
                 type="button"
                 tabIndex={-1}
-                aria-pressed={chosen.has(id)}
+                aria-pressed={selected.has(id)}
                 onClick={() => study.select(side, id)}
               >
-                {named(box)}
+                {boxName(box)}
               </button>
             </li>
           )
@@ -285,8 +284,7 @@ function inSight(scene: Scene, stage: Stage): string[] {
   return ids;
 }
 
-/** Whether two arrangements of one graph are the same. */
-const alike = (a: Drawn, b: Drawn): boolean =>
+const alike = (a: VisibleGraph, b: VisibleGraph): boolean =>
   a === b ||
   (a.graph.boxes.length === b.graph.boxes.length &&
     a.graph.edges.length === b.graph.edges.length &&
@@ -299,12 +297,12 @@ const sameSizes = (a: readonly Figure[], b: readonly Figure[]): boolean =>
 /** Which box of the next picture should stand where it stood: of those in both, the nearest to the pane's middle. */
 function anchorOf(old: Scene, next: Scene, stage: Stage): { to: number; x: number; y: number } | null {
   const [cx, cy] = stage.camera.toWorld(stage.camera.width / 2, stage.camera.height / 2);
-  const held = new Set(next.figures.map(({ box }) => box.id));
+  const ids = new Set(next.figures.map(({ box }) => box.id));
   let best = -1;
   let least = Infinity;
   old.figures.forEach(({ box }, i) => {
     const distance = Math.hypot(old.x[i]! - cx, old.y[i]! - cy);
-    if (distance < least && held.has(box.id)) {
+    if (distance < least && ids.has(box.id)) {
       least = distance;
       best = i;
     }
@@ -322,7 +320,7 @@ function marksOf(
   paneSet: PaneSet,
   side: Side,
   scene: Scene,
-  found: { hits: readonly string[]; hit: string },
+  search: { hits: readonly string[]; hit: string },
   clear: ReadonlySet<number> | null,
 ): Marks {
   const { study } = paneSet;
@@ -346,8 +344,8 @@ function marksOf(
     selected: new Set(positions(scene, selected)),
     hovered: new Set(positions(scene, hovered)),
     inferred: new Set(positions(scene, inferred)),
-    hits: new Set(positions(scene, found.hits)),
-    hit: scene.index.get(found.hit) ?? -1,
+    hits: new Set(positions(scene, search.hits)),
+    hit: scene.index.get(search.hit) ?? -1,
     // Layers whose nodes lie in one folded group have one frame, not many on top of each other.
     groups: [...new Map(groups.map((ids) => positions(scene, ids)).map((at) => [at.join(), at])).values()],
     clear,
@@ -358,10 +356,11 @@ function marksOf(
 /** The boxes that are not pale: those in focus, what stands for them on the other sides, and the frames around them. */
 function clearOf({ study }: PaneSet, side: Side): ReadonlySet<number> | null {
   const focus = study.focus.value;
-  const drawn = study.drawn(side);
-  if (!focus || !drawn || (focus.alone && focus.side === side)) return null;
+  const visible = study.visible(side);
+  if (!focus || !visible || (focus.alone && focus.side === side)) return null;
   const clear = new Set<number>();
   for (const id of study.across(focus.side, side, [...focus.ids]))
-    for (let at = drawn.place.get(id) ?? -1; at >= 0 && !clear.has(at); at = drawn.parent[at]!) clear.add(at);
+    for (let at = visible.place.get(id) ?? -1; at >= 0 && !clear.has(at); at = visible.parent[at]!)
+      clear.add(at);
   return clear;
 }

@@ -101,12 +101,10 @@ export function contrast(a: string, b: string): number {
 const INK = "#000000";
 const PAPER = "#ffffff";
 
-/** Black or white, whichever reads better on the given ground. */
 export function inkOn(ground: string): string {
   return contrast(PAPER, ground) >= contrast(INK, ground) ? PAPER : INK;
 }
 
-/** What the figures are drawn in, for a dark ground. */
 const LIT: Record<string, string> = {
   "#31688e": "#7aa9d0",
   "#d95f02": "#f0903f",

@@ -5,12 +5,12 @@ const DEEPEST = 20;
 
 export function foldAll(study: Study, side: Side, open: boolean): void {
   for (let depth = 0; depth < DEEPEST; depth++) {
-    const drawn = study.drawn(side);
-    const wrong = [...(drawn?.foldable ?? [])].filter((v) => drawn!.frames.has(v) !== open);
+    const visible = study.visible(side);
+    const wrong = [...(visible?.foldable ?? [])].filter((v) => visible!.frames.has(v) !== open);
     if (!wrong.length) return;
     toggle(
       study,
-      wrong.map((v) => drawn!.graph.boxes[v]!.id),
+      wrong.map((v) => visible!.graph.boxes[v]!.id),
     );
   }
 }
@@ -18,22 +18,22 @@ export function foldAll(study: Study, side: Side, open: boolean): void {
 /** Opens the groups around a box until it is drawn itself. */
 export function unfold(study: Study, side: Side, id: string): void {
   for (let depth = 0; depth < DEEPEST; depth++) {
-    const drawn = study.drawn(side);
-    const at = drawn?.place.get(id);
-    const shown = at === undefined ? id : drawn!.graph.boxes[at]!.id;
-    if (shown === id) return;
-    toggle(study, [shown]);
+    const visible = study.visible(side);
+    const at = visible?.place.get(id);
+    const group = at === undefined ? id : visible!.graph.boxes[at]!.id;
+    if (group === id) return;
+    toggle(study, [group]);
   }
 }
 
 /** Folds the group that a box stands in, or opens the box itself where it is folded; tells the group's id. */
 export function toggleAt(study: Study, side: Side, id: string): string | null {
-  const drawn = study.drawn(side);
-  const at = drawn?.place.get(id);
-  if (!drawn || at === undefined) return null;
-  const group = drawn.foldable.has(at) ? at : drawn.parent[at]!;
+  const visible = study.visible(side);
+  const at = visible?.place.get(id);
+  if (!visible || at === undefined) return null;
+  const group = visible.foldable.has(at) ? at : visible.parent[at]!;
   if (group < 0) return null;
-  const name = drawn.graph.boxes[group]!.id;
+  const name = visible.graph.boxes[group]!.id;
   study.toggle(name);
   return name;
 }

@@ -5,6 +5,7 @@ import type { Fused } from "../core/build_log";
 import type { Box, Detail, EngineView, Graph, Grouping, OpChip } from "../core/contract";
 import { plural } from "../core/format";
 import type { Mapping } from "../core/mapping";
+import { append } from "../core/multimap";
 import { divide } from "./layout/blocks";
 import { backEdges, components, Digraph } from "./layout/digraph";
 import { Numbering } from "./numbering";
@@ -20,7 +21,6 @@ export interface Tree {
 export const LAYER = "layer:";
 /** Blocks of at most so many stretches between cuts are looked for. */
 const LONGEST_PERIOD = 48;
-/** A repeat saves little of the picture when it holds fewer boxes than this. */
 const LEAST_REPEAT = 6;
 
 /** The boxes of a graph in a tree of groups: bodies of nodes always, and what the grouping asks for. */
@@ -31,7 +31,7 @@ export function grouped(
   links: Mapping,
   fused: readonly Fused[] = [],
 ): Tree {
-  const grove = new Grove(graph);
+  const grove = new GroupTree(graph);
   grove.bodies();
   if (grouping === "layers" && engine) byLayer(grove, engine, links);
   else if (grouping === "replay") byReplay(grove, fused);
@@ -51,7 +51,7 @@ interface Named {
   open?: boolean;
 }
 
-class Grove {
+class GroupTree {
   readonly boxes: Box[];
   readonly parent: number[];
   readonly own: number;
@@ -83,7 +83,7 @@ class Grove {
     const alike = new Map<string, number[]>();
     for (let at = this.own; at < this.boxes.length; at++) {
       const key = `${this.parent[at]} ${this.boxes[at]!.title}`;
-      alike.set(key, [...(alike.get(key) ?? []), at]);
+      append(alike, key, at);
     }
     for (const places of alike.values())
       if (places.length > 1)
@@ -125,16 +125,15 @@ class Grove {
 
   /** A node with several bodies, such as If, has a frame of its own for each. */
   bodies(): void {
-    const found = new Map<number, Map<string, number[]>>();
+    const owners = new Map<number, Map<string, number[]>>();
     for (let v = 0; v < this.own; v++) {
       const owner = this.parent[v]!;
       if (owner < 0) continue;
-      const bodies = found.get(owner) ?? new Map<string, number[]>();
-      found.set(owner, bodies);
-      const body = this.boxes[v]!.body;
-      bodies.set(body, [...(bodies.get(body) ?? []), v]);
+      const bodies = owners.get(owner) ?? new Map<string, number[]>();
+      owners.set(owner, bodies);
+      append(bodies, this.boxes[v]!.body, v);
     }
-    for (const [owner, bodies] of found) {
+    for (const [owner, bodies] of owners) {
       if (bodies.size < 2) continue;
       for (const [name, members] of bodies)
         this.add(
@@ -167,7 +166,7 @@ function common<T>(list: readonly T[]): T {
 const agreed = <T>(list: readonly T[]): T | undefined => (new Set(list).size === 1 ? list[0] : undefined);
 
 /** One open frame around the nodes of each layer that swallowed several; a node of several layers stands in its first. */
-function byLayer(grove: Grove, engine: EngineView, links: Mapping): void {
+function byLayer(grove: GroupTree, engine: EngineView, links: Mapping): void {
   const find = grove.finder();
   engine.graph.boxes
     .filter(({ kind }) => kind === "layer")
@@ -182,7 +181,7 @@ function byLayer(grove: Grove, engine: EngineView, links: Mapping): void {
 }
 
 /** One open frame around the nodes that a build has made one layer so far. */
-function byReplay(grove: Grove, fused: readonly Fused[]): void {
+function byReplay(grove: GroupTree, fused: readonly Fused[]): void {
   const find = grove.finder();
   for (const { nodes, step, text } of fused) {
     const members = find(nodes);
@@ -200,7 +199,7 @@ interface Scope {
 }
 
 /** Groups by the path in the names that exporters write, such as /layer1/conv1/Conv. */
-function byScope(grove: Grove): void {
+function byScope(grove: GroupTree): void {
   const top = grove.top;
   const slashes = top.filter((v) => grove.boxes[v]!.title.includes("/")).length;
   const separator = slashes > top.length / 4 ? "/" : ".";
@@ -242,7 +241,7 @@ const everything = (scope: Scope): number[] => [
 ];
 
 /** Blocks that follow each other several times, such as the layers of an encoder. */
-function byRepeat(grove: Grove, graph: Graph): void {
+function byRepeat(grove: GroupTree, graph: Graph): void {
   for (const units of stretches(graph)) {
     const signs = new Numbering<string>();
     const sign = units.map(({ sign }) => signs.of(sign));
@@ -284,8 +283,8 @@ function nameOf(graph: Graph, members: readonly number[]): string {
 /** A name without the numbers in which two copies differ: encoder/layer for encoder/layer0 and encoder/layer5. */
 function unnumbered(first: string, last: string): string {
   const [a, b] = [first.split(/(\d+)/), last.split(/(\d+)/)];
-  const kept = a.filter((part, k) => k % 2 === 0 || part === b[k]).join("");
-  return kept.replace(/[._/-]+(?=\/|$)/g, "") || "block";
+  const name = a.filter((part, k) => k % 2 === 0 || part === b[k]).join("");
+  return name.replace(/[._/-]+(?=\/|$)/g, "") || "block";
 }
 
 interface Unit {
@@ -371,14 +370,14 @@ export function repeats(sign: readonly number[], size: readonly number[]): Run[]
     return sum;
   };
   const best = (i: number): (Run & { boxes: number }) | null => {
-    let found: (Run & { boxes: number }) | null = null;
+    let run: (Run & { boxes: number }) | null = null;
     for (let period = 1; period <= most && i + 2 * period <= total; period++) {
       const count = Math.floor(agree[period]![i]! / period) + 1;
-      if (count < 2 || (found && count * period <= found.count * found.period)) continue;
+      if (count < 2 || (run && count * period <= run.count * run.period)) continue;
       const boxes = count * weight(i, period);
-      if (boxes >= LEAST_REPEAT && boxes > count) found = { start: i, period, count, boxes };
+      if (boxes >= LEAST_REPEAT && boxes > count) run = { start: i, period, count, boxes };
     }
-    return found;
+    return run;
   };
   const runs: Run[] = [];
   for (let i = 0; i < total; ) {

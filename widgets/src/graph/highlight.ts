@@ -1,5 +1,6 @@
 import type { Graph, Side } from "../core/contract";
 import { ending, plural } from "../core/format";
+import { append } from "../core/multimap";
 import type { PaneSet } from "./paneset";
 import { downstream, paths, upstream } from "./reachability";
 
@@ -27,20 +28,15 @@ export function trace({ study, hint }: PaneSet, side: Side, ids: readonly string
     };
   };
   if (way !== "path") {
-    if (!ids.length) say(`Select a ${WORD[side]} to see what lies ${way === "up" ? "before" : "behind"} it.`);
+    if (!ids.length)
+      say(`Select a ${WORD[side]} to see what is ${way === "up" ? "upstream" : "downstream"} of it.`);
     else if (way === "up") show(upstream(graph, ids), `upstream of ${name(ids)}`, countOf(graph, ids));
     else show(downstream(graph, ids), `downstream of ${name(ids)}`, countOf(graph, ids));
     return;
   }
-  // A folded group is one end, whatever it holds.
-  const place = study.drawn(side)?.place;
+  const place = study.visible(side)?.place;
   const ends = new Map<number | string, string[]>();
-  for (const id of ids) {
-    const at = place?.get(id) ?? id;
-    const end = ends.get(at);
-    if (end) end.push(id);
-    else ends.set(at, [id]);
-  }
+  for (const id of ids) append(ends, place?.get(id) ?? id, id);
   const [a, b, ...more] = ends.values();
   if (!a || !b || more.length) {
     say(`Select two ${WORD[side]}s to see the paths between them: click one, then Shift-click the other.`);
@@ -53,6 +49,7 @@ export function trace({ study, hint }: PaneSet, side: Side, ids: readonly string
 
 /** How many nodes or layers; inputs and outputs of the graph are not counted. */
 export function countOf(graph: Graph, ids: Iterable<string>): number {
-  const wanted = new Set(ids);
-  return graph.boxes.filter(({ id, kind }) => wanted.has(id) && (kind === "node" || kind === "layer")).length;
+  const targets = new Set(ids);
+  return graph.boxes.filter(({ id, kind }) => targets.has(id) && (kind === "node" || kind === "layer"))
+    .length;
 }

@@ -15,14 +15,14 @@ const EASED = ALONG ** 2 * (3 - 2 * ALONG);
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Lines between what belongs together in panes side by side; dotted and named where inferred. */
-export function Threads({ paneSet }: { paneSet: PaneSet }) {
+export function LinkLines({ paneSet }: { paneSet: PaneSet }) {
   const svg = useRef<SVGSVGElement>(null);
   useEffect(() => {
     const draw = (): void => redraw(paneSet, svg.current!);
     paneSet.onFrame = draw;
     const stop = effect(() => {
       const { view, hover, mapping, other } = paneSet.study;
-      void [view.value, hover.value, mapping.value, other.value, paneSet.sides.value, paneSet.morphing.value];
+      void [view.value, hover.value, mapping.value, other.value, paneSet.sides.value];
       draw();
     });
     return () => {
@@ -43,8 +43,6 @@ function redraw(paneSet: PaneSet, svg: SVGSVGElement): void {
   const sides = paneSet.sides.peek();
   const parts = sides.slice(1).flatMap((right, k) => {
     const left = sides[k]!;
-    // In the morph boxes are not where their scene has them.
-    if (paneSet.morphing.peek() && (left === "node" || right === "node")) return [];
     // Lines gather where there is one for many: at the engine.
     const gather = left === "node" ? "to" : "from";
     const joined = joinedOf(paneSet.study, left, right);
@@ -77,10 +75,10 @@ function joinedOf(study: Study, left: Side, right: Side): Joined[] {
   const side = at?.side ?? study.view.peek().anchor;
   const ids = at ? study.members(at.side, at.id) : study.selected(side, study.view.peek());
   const ends = new Set(study.across(side, right, ids.slice(0, MOST)));
-  const places = [left, right].map((one) => study.drawn(one));
-  const shown = (which: 0 | 1, id: string): string => {
-    const drawn = places[which];
-    return drawn?.graph.boxes[drawn.place.get(id) ?? -1]?.id ?? id;
+  const places = [left, right].map((one) => study.visible(one));
+  const visibleId = (which: 0 | 1, id: string): string => {
+    const visible = places[which];
+    return visible?.graph.boxes[visible.place.get(id) ?? -1]?.id ?? id;
   };
   const pairs = new Map<string, Joined>();
   for (const id of study.across(side, left, ids.slice(0, MOST)).slice(0, MOST)) {
@@ -93,7 +91,7 @@ function joinedOf(study: Study, left: Side, right: Side): Joined[] {
               .mappingOf(engine)
               .evidence(...(left === "node" ? ([id, other] as const) : ([other, id] as const)))
           : null;
-      const pair = { from: shown(0, id), to: shown(1, other), evidence: evidence ?? ("" as const) };
+      const pair = { from: visibleId(0, id), to: visibleId(1, other), evidence: evidence ?? ("" as const) };
       pairs.set(JSON.stringify([pair.from, pair.to]), pair);
     }
   }

@@ -4,13 +4,12 @@ import type { Mapping } from "../core/mapping";
 import type { EngineSide, Study } from "../core/state";
 import { CATEGORIES, cividis, diverging, FAMILY } from "./colour";
 import { LAYER } from "./groups";
-import type { Drawn } from "./visible_graph";
+import type { VisibleGraph } from "./visible_graph";
 
 /** What the boxes of one pane show beside their names: a colour and a text for each, and how to read them. */
 export interface Look {
   colour: (string | null)[];
   text: (string | null)[];
-  /** A sign besides the colour: the number of a layer, the glyph of a reason. */
   badge: (string | null)[];
   italic: boolean;
   /** Families colour the title bars of nodes when no overlay does. */
@@ -57,7 +56,7 @@ export interface ColourMode {
 /** What a pane shows: its graph as drawn, and the engine whose numbers stand on it. */
 export interface Pictured {
   side: Side;
-  drawn: Drawn;
+  visible: VisibleGraph;
   engine: EngineView | null;
   links: Mapping;
 }
@@ -69,9 +68,9 @@ export const readings = (overlay: Overlay, side: Side): Record<string, OverlayVa
 export const engineSide = (side: Side): EngineSide => (side === "other" ? side : "layer");
 
 export function pictured(study: Study, side: Side): Pictured | null {
-  const drawn = study.drawn(side);
+  const visible = study.visible(side);
   const from = engineSide(side);
-  return drawn && { side, drawn, engine: study.engineOf(from), links: study.mappingOf(from) };
+  return visible && { side, visible, engine: study.engineOf(from), links: study.mappingOf(from) };
 }
 
 /** The engines whose numbers a side can show: those of both engine panes are coloured the same way. */
@@ -106,8 +105,8 @@ export function colourModes(side: Side, engines: readonly EngineView[]): ColourM
  * The mode in force: the wanted one where it exists, the side's first otherwise. While numbers are still `coming`, no
  * other colours stand in for them.
  */
-export function activeMode(modes: readonly ColourMode[], wanted: string, coming = false): string {
-  if (modes.some(({ id }) => id === wanted)) return wanted;
+export function activeMode(modes: readonly ColourMode[], requested: string, coming = false): string {
+  if (modes.some(({ id }) => id === requested)) return requested;
   return (coming ? null : modes[0]?.id) ?? "none";
 }
 
@@ -135,7 +134,7 @@ export function lookOf(here: Pictured, mode: string, all: readonly Pictured[] = 
     return byClass(mode, here, all, reason, (name) => REASON_GLYPH[name as keyof typeof REASON_GLYPH]);
   }
   const operator = mode === "operator";
-  const { boxes } = here.drawn.graph;
+  const { boxes } = here.visible.graph;
   const cards = operator && here.side !== "node";
   return {
     ...plain(here),
@@ -144,7 +143,7 @@ export function lookOf(here: Pictured, mode: string, all: readonly Pictured[] = 
   };
 }
 
-const plain = ({ drawn: { graph } }: Pictured): Look => ({
+const plain = ({ visible: { graph } }: Pictured): Look => ({
   colour: graph.boxes.map(() => null),
   text: graph.boxes.map(() => null),
   badge: graph.boxes.map(() => null),
@@ -192,7 +191,6 @@ export function combined(
   };
 }
 
-/** Where a number comes from, its origin first. */
 export const sourceOf = ({ origin, source }: Overlay): string =>
   source.startsWith(origin) ? source : `${origin}: ${source}`;
 
@@ -210,40 +208,36 @@ export function once(entries: readonly [string, OverlayValue][]): [string, Overl
   return [...groups.values()];
 }
 
-/** The few worst entries, the worst first, without sorting all; one number of several boxes is one entry. */
+/** The worst entries, the worst first; one number of several boxes is one entry. */
 export function worst(
   values: Record<string, OverlayValue>,
   best: Overlay["best"],
   count: number,
 ): [string, OverlayValue][] {
   const sign = best === "low" ? -1 : 1;
-  const found: [string, OverlayValue][] = [];
-  for (const id in values) {
-    const reading = values[id]!;
-    const at = found.findIndex(([, other]) => sign * (reading.value - other.value) < 0);
-    if (at < 0 && found.length === count) continue;
-    const key = keyOf(id, reading);
-    if (found.some((entry) => keyOf(...entry) === key)) continue;
-    found.splice(at < 0 ? found.length : at, 0, [id, reading]);
-    found.length = Math.min(found.length, count);
-  }
-  return found;
+  return once(Object.entries(values))
+    .sort(([, a], [, b]) => sign * (a.value - b.value))
+    .slice(0, count);
 }
 
 function byOverlay(here: Pictured, { id, unit, title }: Overlay, all: readonly Pictured[]): Look {
-  const shownOn = ({ side, drawn, engine }: Pictured): { overlay?: Overlay; shown: (Combined | null)[] } => {
+  const shownOn = ({
+    side,
+    visible,
+    engine,
+  }: Pictured): { overlay?: Overlay; shown: (Combined | null)[] } => {
     const overlay = engine?.overlays.find((one) => one.id === id);
-    const shown = drawn.graph.boxes.map((box, i) =>
-      overlay && !drawn.frames.has(i) ? combined(overlay, side, drawn.members(box.id), box) : null,
+    const values = visible.graph.boxes.map((box, i) =>
+      overlay && !visible.frames.has(i) ? combined(overlay, side, visible.members(box.id), box) : null,
     );
-    return overlay ? { overlay, shown } : { shown };
+    return overlay ? { overlay, shown: values } : { shown: values };
   };
   const { overlay, shown } = shownOn(here);
   // What is hidden counts too, so that colours stay while boxes are filtered.
   const scale = new Scale(
     all.flatMap((one) => {
-      const { overlay: theirs, shown: values } = one === here ? { overlay, shown } : shownOn(one);
-      return [...(theirs ? Object.values(readings(theirs, one.side)) : []), ...values].flatMap(
+      const { overlay: otherOverlay, shown: values } = one === here ? { overlay, shown } : shownOn(one);
+      return [...(otherOverlay ? Object.values(readings(otherOverlay, one.side)) : []), ...values].flatMap(
         (reading) => reading?.value ?? [],
       );
     }),
@@ -269,7 +263,7 @@ function byOverlay(here: Pictured, { id, unit, title }: Overlay, all: readonly P
 
 /** The one thing that is true of all members of a box, or null. */
 function agreed<T>(here: Pictured, box: Box, of: (id: string) => T): T | null {
-  const [first, ...rest] = here.drawn.members(box.id).map(of);
+  const [first, ...rest] = here.visible.members(box.id).map(of);
   return first !== undefined && rest.every((one) => one === first) ? first : null;
 }
 
@@ -279,19 +273,19 @@ function byLayer(here: Pictured, lead: Pictured): Look {
     new Map(
       (from.engine?.graph.boxes ?? []).filter(({ kind }) => kind === "layer").map(({ id }, i) => [id, i]),
     );
-  const mine = numbers(here);
-  const theirs = here === lead ? mine : numbers(lead);
+  const own = numbers(here);
+  const leading = here === lead ? own : numbers(lead);
   const layer = (id: string): string => (here.side === "node" ? (here.links.layersOf([id])[0] ?? "") : id);
   const alike = (id: string): string =>
     here === lead ? id : (lead.links.layersOf(here.links.nodesOf([id]))[0] ?? "");
-  const ids = here.drawn.graph.boxes.map((box) => agreed(here, box, layer) ?? "");
+  const ids = here.visible.graph.boxes.map((box) => agreed(here, box, layer) ?? "");
   return {
     ...plain(here),
     colour: ids.map((id) => {
-      const at = theirs.get(alike(id));
+      const at = leading.get(alike(id));
       return at === undefined ? null : CATEGORIES[at % CATEGORIES.length]!;
     }),
-    badge: ids.map((id) => (mine.has(id) ? `L${mine.get(id)! + 1}` : null)),
+    badge: ids.map((id) => (own.has(id) ? `L${own.get(id)! + 1}` : null)),
   };
 }
 
@@ -312,9 +306,9 @@ const indices = new WeakMap<EngineView, Map<string, Box>>();
 
 function boxesOf(engine: EngineView | null): Map<string, Box> {
   if (!engine) return new Map();
-  const known = indices.get(engine) ?? new Map(engine.graph.boxes.map((box) => [box.id, box]));
-  indices.set(engine, known);
-  return known;
+  const index = indices.get(engine) ?? new Map(engine.graph.boxes.map((box) => [box.id, box]));
+  indices.set(engine, index);
+  return index;
 }
 
 function byClass(
@@ -325,16 +319,16 @@ function byClass(
   badge: (name: string) => string,
 ): Look {
   const classes = (from: Pictured): (string | null)[] =>
-    from.drawn.graph.boxes.map((box) => agreed(from, box, (id) => of(from, id)) || null);
-  const mine = classes(here);
-  const names = [...new Set(all.flatMap((one) => (one === here ? mine : classes(one))))]
+    from.visible.graph.boxes.map((box) => agreed(from, box, (id) => of(from, id)) || null);
+  const own = classes(here);
+  const names = [...new Set(all.flatMap((one) => (one === here ? own : classes(one))))]
     .filter((name) => name !== null)
     .sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
   const hue = new Map(names.map((name, i) => [name, CATEGORIES[i % CATEGORIES.length]!]));
   return {
     ...plain(here),
-    colour: mine.map((name) => (name && hue.get(name)) ?? null),
-    badge: mine.map((name) => name && badge(name)),
+    colour: own.map((name) => (name && hue.get(name)) ?? null),
+    badge: own.map((name) => name && badge(name)),
     legend: names.length
       ? {
           kind: "classes",

@@ -1,12 +1,12 @@
 import type { Side } from "../core/contract";
-import { Follow } from "./draw/linked_pan";
+import { LinkedPan } from "./draw/linked_pan";
 import type { Scene } from "./draw/scene";
 import type { PaneSet } from "./paneset";
 
 interface Known {
   from: Scene;
   to: Scene;
-  map: Follow;
+  map: LinkedPan;
 }
 
 const maps = new WeakMap<PaneSet, Map<string, Known>>();
@@ -25,11 +25,11 @@ export function moveOthers(paneSet: PaneSet, lead: Side): void {
 }
 
 /** Which places of two pictures belong together, worked out once for each two pictures. */
-function mapOf(paneSet: PaneSet, a: Side, from: Scene, b: Side, to: Scene): Follow {
-  const known = maps.get(paneSet) ?? new Map<string, Known>();
-  maps.set(paneSet, known);
+function mapOf(paneSet: PaneSet, a: Side, from: Scene, b: Side, to: Scene): LinkedPan {
+  const cached = maps.get(paneSet) ?? new Map<string, Known>();
+  maps.set(paneSet, cached);
   const key = `${a} ${b}`;
-  const old = known.get(key);
+  const old = cached.get(key);
   if (old?.from === from && old.to === to) return old.map;
   const { study } = paneSet;
   const pairs = from.figures.flatMap(({ box, shape }, i) => {
@@ -37,7 +37,7 @@ function mapOf(paneSet: PaneSet, a: Side, from: Scene, b: Side, to: Scene): Foll
     const ids = study.across(a, b, study.members(a, box.id));
     return [...new Set(ids.flatMap((id) => to.index.get(id) ?? []))].map((j) => [i, j] as const);
   });
-  const map = new Follow(from, to, pairs);
-  known.set(key, { from, to, map });
+  const map = new LinkedPan(from, to, pairs);
+  cached.set(key, { from, to, map });
   return map;
 }

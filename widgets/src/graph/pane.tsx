@@ -13,7 +13,6 @@ import { Canvas, NAMES } from "./canvas";
 import { unfold } from "./folding";
 import { countOf } from "./highlight";
 import { LegendView } from "./legend";
-import { MorphBar } from "./morph_bar";
 import { colourField } from "./overlay";
 import { paneMenu } from "./pane_menu";
 import type { PaneSet } from "./paneset";
@@ -23,10 +22,8 @@ interface Props {
   paneSet: PaneSet;
   explorer?: ExplorerState | undefined;
   side: Side;
-  /** What concerns this pane and the one above it. */
   hub?: ComponentChildren;
   empty: ComponentChildren;
-  /** The numbers belong to a choice that is no longer the chosen one. */
   stale?: boolean;
 }
 
@@ -34,7 +31,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
   const { study } = paneSet;
   const colours = paneSet.colours[side];
   const whole = study.whole(side);
-  const graph = study.drawn(side)?.graph ?? null;
+  const graph = study.visible(side)?.graph ?? null;
   const [searching, setSearching] = useState(false);
   const [filtering, setFiltering] = useState(false);
   const [query, setQuery] = useState("");
@@ -89,12 +86,11 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
     return true;
   });
 
-  // At once, so that what is typed after the slash arrives here.
   useLayoutEffect(() => {
     if (searching) input.current?.select();
   }, [searching]);
 
-  const [title, about] = told(paneSet, side);
+  const [title, about] = paneTitle(paneSet, side);
   const stage = () => paneSet.stages[side];
   const modes = colours.modes.value.map((mode) => ({
     ...mode,
@@ -111,7 +107,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
               ref={input}
               type="search"
               aria-label={`Search the ${name}`}
-              title="All of these words must stand in a name, an operator, a tensor, a shape or a type"
+              title="All of these words must be in a name, an operator, a tensor, a shape or a type"
               placeholder="name, operator, tensor, shape, type"
               value={query}
               onInput={(event) => {
@@ -136,7 +132,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
             />
             <Tool
               label="Show only the hits"
-              help="Leaves what was found, and the wires between."
+              help="Shows only the hits and the wires between them."
               control={`filter-${side}`}
               pressed={filtering}
               disabled={!hits.length}
@@ -158,7 +154,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
         {graph && (
           <Select
             label={`Colour of the ${name}`}
-            help="What the colours tell: kinds, times, errors, bytes, precisions …"
+            help="What the colours show: kinds, times, errors, bytes, precisions …"
             name={`colour-${side}`}
             prefix="colour:"
             align="right"
@@ -220,7 +216,6 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
         </div>
       </header>
       <Strip paneSet={paneSet} side={side} />
-      {side === "node" && paneSet.morphing.value && <MorphBar paneSet={paneSet} />}
       <div class="rt-body">
         <Canvas paneSet={paneSet} side={side} hits={hits} hit={hit} onSearch={open} onHit={move} />
         {!graph ? (
@@ -296,7 +291,7 @@ function Strip({ paneSet, side }: { paneSet: PaneSet; side: Side }) {
 }
 
 /** What a pane shows, in two parts. Beside a third pane the variant tells one engine from the other. */
-function told({ study, sides }: PaneSet, side: Side): [string, string] {
+function paneTitle({ study, sides }: PaneSet, side: Side): [string, string] {
   const graph = study.whole(side);
   if (!graph) return [NAMES[side], side === "other" ? study.variantTitle(study.view.value.compared) : ""];
   const variant =

@@ -25,7 +25,7 @@ export function paneKeys(
     const at = study.hover.peek();
     return at?.side === side ? at.id : undefined;
   };
-  const here = (shown: Scene): number => shown.index.get(pointed() ?? study.selected(side)[0] ?? "") ?? -1;
+  const here = (scene: Scene): number => scene.index.get(pointed() ?? study.selected(side)[0] ?? "") ?? -1;
   const go = (shown: Scene, box: number): void => {
     study.hover.value = paneSet.reading.value = { side, id: shown.figures[box]!.box.id };
     stage.reveal([box], !calm(), true);
@@ -53,25 +53,25 @@ export function paneKeys(
   };
   return (event) => {
     const { key } = event;
-    const shown = scene();
+    const current = scene();
     if (key === "Tab") {
       const next = paneSet.sides.peek()[paneSet.sides.peek().indexOf(side) + (event.shiftKey ? -1 : 1)];
       if (next) paneSet.focusPane(next);
       return next !== undefined;
     }
-    if (!shown) return false;
+    if (!current) return false;
     const arrow = ARROWS[key as keyof typeof ARROWS];
     const way = WAYS[key];
     if (arrow) {
-      const from = here(shown);
-      const next = from < 0 ? 0 : step(shown, from, arrow[0], arrow[1]);
-      if (next >= 0) go(shown, next);
+      const from = here(current);
+      const next = from < 0 ? 0 : step(current, from, arrow[0], arrow[1]);
+      if (next >= 0) go(current, next);
     } else if (way) {
       const at = pointed();
       // The path is between what is selected; the others start where the reader is.
       const ids = way === "path" || !at ? study.selected(side) : study.members(side, at);
       trace(paneSet, side, ids, way);
-    } else if (actions[key]) actions[key](shown, event);
+    } else if (actions[key]) actions[key](current, event);
     else return false;
     return true;
   };

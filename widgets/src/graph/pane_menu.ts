@@ -18,9 +18,9 @@ export function paneMenu(
 ): Item[] {
   const { study } = paneSet;
   const view = study.view.peek();
-  const drawn = study.drawn(side);
+  const visible = study.visible(side);
   const head = (id: string, label: string): Item => ({ id, label });
-  const gone = drawn ? undefined : "There is no graph yet";
+  const gone = visible ? undefined : "There is no graph yet";
   const field = side === "node" ? "grouping_nodes" : "grouping";
   const groupings: [Grouping, string, string?][] = [
     ["none", "Nothing"],
@@ -37,8 +37,8 @@ export function paneMenu(
     ["repeats", "Repeated blocks"],
     ...(side === "node" ? ([["scopes", "Name scopes"]] as [Grouping, string][]) : []),
   ];
-  const groups = drawn?.foldable.size ?? 0;
-  const folded = groups - (drawn?.frames.size ?? 0);
+  const groups = visible?.foldable.size ?? 0;
+  const folded = groups - (visible?.frames.size ?? 0);
   const sides: Side[] = ["node", "layer"];
   const selected = study.selected(side, view);
   const unselected = selected.length ? undefined : "Select something first";
@@ -76,7 +76,6 @@ export function paneMenu(
         pick: () => study.change({ across }),
       }),
     ),
-    // Tools of the header, which a narrow one has no room for.
     { id: "search", label: "Search", keys: "/", reason: gone, pick: search },
     { id: "fit", label: "Fit the graph", keys: "f", reason: gone, pick: () => paneSet.stages[side]?.fit() },
     {
@@ -126,18 +125,18 @@ function kernelItems(explorer: ExplorerState, side: Side): Item[] {
       (side === "node" && study.modelless.peek() ? NO_MODEL : undefined),
     pick: () => explorer.send({ type: "netron", variant: engine?.variant ?? "" }),
   };
-  const asked = fusionOf(explorer, side);
+  const question = fusionOf(explorer, side);
   const why: Item = {
     id: "why",
-    label: asked?.label ?? "Why one step, or not?",
+    label: question?.label ?? "Why one layer, or not?",
     reason:
       explorer.busy() ||
-      (asked
+      (question
         ? undefined
         : side === "node"
           ? "Select two nodes, or a wire"
           : "Select a layer of several nodes"),
-    pick: () => asked && askFusion(explorer, asked),
+    pick: () => question && askFusion(explorer, question),
   };
   if (side !== "node") return side === "layer" ? [why, netron] : [netron];
   return [

@@ -4,15 +4,14 @@ import type { Side } from "../core/contract";
 import type { ExplorerState } from "../explorer/explorer_state";
 import { Divider } from "../ui/divider";
 import { useKeys, useResize } from "../ui/hooks";
-import { Beside, Link, Morph, Stacked, Swap } from "../ui/icons";
+import { Beside, FoldLayers, Link, Stacked, Swap } from "../ui/icons";
 import { tooNarrow } from "../ui/responsive";
 import { Tool } from "../ui/tool";
-import { Threads } from "./link_lines";
+import { LinkLines } from "./link_lines";
 import { moveOthers } from "./pan_together";
 import { Pane } from "./pane";
 import type { PaneSet } from "./paneset";
 
-/** The least part of the whole that a pane may have, and what each has at first. */
 const LEAST = 0.12;
 const START: Record<Side, number> = { node: 1, layer: 1.25, other: 1.25 };
 
@@ -36,7 +35,7 @@ export function Panes({ paneSet, explorer, empty, stale = false }: Props) {
   useKeys(box, ({ key, target }) => {
     if (key === "Escape") return paneSet.leave();
     if (key !== "m" || (target instanceof HTMLInputElement && target.type !== "range")) return false;
-    paneSet.toggleMorph();
+    paneSet.toggleLayerFold();
     return true;
   });
   useLayoutEffect(() => {
@@ -89,7 +88,7 @@ export function Panes({ paneSet, explorer, empty, stale = false }: Props) {
           </Fragment>
         );
       })}
-      <Threads paneSet={paneSet} />
+      <LinkLines paneSet={paneSet} />
     </div>
   );
 }
@@ -111,7 +110,7 @@ function Hub({ paneSet, before, first, stacked, narrow }: HubProps) {
     <div class="rt-hub" role="toolbar" aria-label="Panes">
       <Tool
         label="Swap the panes (s)"
-        help="The two graphs change places."
+        help="Swaps the two graphs."
         control={first ? "swap" : "swap-2"}
         onClick={() => paneSet.swap(before)}
         icon={<Swap />}
@@ -137,14 +136,14 @@ function Hub({ paneSet, before, first, stacked, narrow }: HubProps) {
             }}
             icon={<Link />}
           />
-          {paneSet.canMorph() && (
+          {paneSet.canFoldLayers() && (
             <Tool
-              label="From nodes to layers (m)"
-              help="Nodes that run as one layer melt together, to play and to drag."
-              control="morph"
-              pressed={paneSet.morphing.value}
-              onClick={() => paneSet.toggleMorph()}
-              icon={<Morph />}
+              label="Fold nodes into layers (m)"
+              help="The nodes of each layer become one box; once more, all nodes are drawn."
+              control="fold-layers"
+              pressed={study.view.value.grouping_nodes === "layers"}
+              onClick={() => paneSet.toggleLayerFold()}
+              icon={<FoldLayers />}
             />
           )}
         </>

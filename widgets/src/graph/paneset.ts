@@ -5,6 +5,7 @@ import { type Pointed, SIDES, type Study, sidesInView } from "../core/state";
 import type { Stage } from "./draw/stage";
 import { Type } from "./draw/text";
 import { isDark, onThemeChange, readTheme, type Theme } from "./draw/theme";
+import { foldAll } from "./folding";
 import { LayoutClient } from "./layout/client";
 import { activeMode, type ColourMode, colourField, colourModes, enginesOf, type Look, look } from "./overlay";
 
@@ -29,7 +30,6 @@ export class PaneSet {
   readonly type: ReadonlySignal<Type>;
   readonly stages: Partial<Record<Side, Stage>> = {};
   readonly sides: ReadonlySignal<readonly Side[]>;
-  /** The engine's files came without their ONNX model. */
   readonly hidesNodes: ReadonlySignal<boolean>;
   readonly across: ReadonlySignal<boolean>;
   /** Whether the panes stand above each other, by choice or because the widget is narrow. */
@@ -38,11 +38,9 @@ export class PaneSet {
   /** The box that the arrow keys have come to, for those who hear it. */
   readonly reading: Signal<Pointed | null> = signal(null);
   readonly hits: Signal<Partial<Record<Side, number>>> = signal({});
-  readonly morphing: Signal<boolean> = signal(false);
   /** How a pane can be coloured, how it is, and what comes of it; worked out anew only when one of these changes. */
   readonly colours: Record<Side, Colours>;
-  readonly #shown = new Map<Side, Graph | null>();
-  /** Called after any pane moved, for what is drawn across panes. */
+  readonly #graphs = new Map<Side, Graph | null>();
   onFrame: () => void = () => {};
 
   constructor(study: Study, root: HTMLElement, end: AbortSignal) {
@@ -69,9 +67,6 @@ export class PaneSet {
       end,
       () => this.#publishState(),
       () => this.#forgetFocus(),
-      () => {
-        if (!this.canMorph()) this.morphing.value = false;
-      },
       () => {
         void study.view.value.selection;
         this.hint.value = null;
@@ -133,13 +128,12 @@ export class PaneSet {
     this.stages[side]?.zoomTo(this.study.selected(side));
   }
 
-  /** Leaves what Escape leaves first: what stands out, then the morph, then the selection. */
+  /** Leaves what Escape leaves first: the highlight, then the selection. */
   leave(): boolean {
     const { focus, hover, view } = this.study;
     hover.value = null;
     if (this.hint.value) this.hint.value = null;
     else if (focus.value) focus.value = null;
-    else if (this.morphing.value) this.morphing.value = false;
     else if (SIDES.some((side) => this.study.selected(side, view.value).length)) this.study.clear();
     else return false;
     return true;
@@ -153,13 +147,15 @@ export class PaneSet {
     this.onFrame();
   }
 
-  canMorph(): boolean {
-    const sides = this.sides.value;
-    return sides.includes("node") && sides.some((side) => side !== "node" && this.study.engineOf(side));
+  canFoldLayers(): boolean {
+    return this.sides.value.includes("node") && this.study.engine.value !== null;
   }
 
-  toggleMorph(): void {
-    this.morphing.value = !this.morphing.value && this.canMorph();
+  /** Folds the nodes of each layer into one box, or draws all nodes again. */
+  toggleLayerFold(): void {
+    const on = this.study.view.peek().grouping_nodes === "layers";
+    this.study.change({ grouping_nodes: on || !this.canFoldLayers() ? "none" : "layers" });
+    if (!on) foldAll(this.study, "node", false);
   }
 
   closeOther(explorer?: { send(command: CompareVariant): void }): void {
@@ -176,8 +172,8 @@ export class PaneSet {
     const { study } = this;
     for (const side of SIDES) {
       const graph = study.whole(side);
-      if (this.#shown.get(side) !== graph && study.focus.peek()?.side === side) study.focus.value = null;
-      this.#shown.set(side, graph);
+      if (this.#graphs.get(side) !== graph && study.focus.peek()?.side === side) study.focus.value = null;
+      this.#graphs.set(side, graph);
     }
   }
 
@@ -196,7 +192,7 @@ export class PaneSet {
   }
 
   #publishState(): void {
-    const { view, pictured, ready, engine, focus } = this.study;
+    const { view, graphsDrawn, ready, engine, focus } = this.study;
     const { dataset } = this.root;
     dataset.selection = JSON.stringify(view.value.selection);
     dataset.layers = JSON.stringify(view.value.layers);
@@ -204,7 +200,7 @@ export class PaneSet {
     dataset.variant = engine.value?.variant ?? "";
     dataset.focus = String(focus.value?.ids.size ?? 0);
     dataset.hits = String(Object.values(this.hits.value).reduce((a, b) => a + b, 0));
-    dataset.pictured = pictured.value ? "1" : "0";
+    dataset.pictured = graphsDrawn.value ? "1" : "0";
     dataset.ready = ready.value ? "1" : "0";
   }
 }

@@ -35,33 +35,33 @@ export function paths(graph: Graph, a: readonly string[], b: readonly string[]):
 
 function reached(graph: Graph, ids: Iterable<string>, way: "forward" | "back"): string[] {
   const { place, [way]: next } = indexOf(graph);
-  const seen = new Uint8Array(graph.boxes.length);
+  const visited = new Uint8Array(graph.boxes.length);
   const stack: number[] = [];
   const visit = (v: number): void => {
-    if (seen[v]) return;
-    seen[v] = 1;
+    if (visited[v]) return;
+    visited[v] = 1;
     stack.push(v);
   };
   for (const id of ids) if (place.has(id)) visit(place.get(id)!);
   for (let v = stack.pop(); v !== undefined; v = stack.pop())
     for (let k = next.start[v]!; k < next.start[v + 1]!; k++) visit(next.to[k]!);
-  return graph.boxes.flatMap(({ id }, v) => (seen[v] ? id : []));
+  return graph.boxes.flatMap(({ id }, v) => (visited[v] ? id : []));
 }
 
 function indexOf(graph: Graph): Index {
-  const known = indices.get(graph);
-  if (known) return known;
+  const cached = indices.get(graph);
+  if (cached) return cached;
   // What a body computes leaves it through the box whose body it is.
   const bodies = graph.boxes.flatMap(({ parent }, v) => (parent < 0 ? [] : { source: v, target: parent }));
   const edges = [...graph.edges, ...bodies];
   const size = graph.boxes.length;
-  const made = {
+  const index = {
     place: new Map(graph.boxes.map(({ id }, v) => [id, v])),
     forward: neighbours(size, edges, "source", "target"),
     back: neighbours(size, edges, "target", "source"),
   };
-  indices.set(graph, made);
-  return made;
+  indices.set(graph, index);
+  return index;
 }
 
 type End = "source" | "target";

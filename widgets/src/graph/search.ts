@@ -9,9 +9,9 @@ const texts = new WeakMap<Graph, string[]>();
 export function find(graph: Graph, query: string): string[] {
   const words = plain(query).split(/\s+/).filter(Boolean);
   if (!words.length) return [];
-  const known = texts.get(graph) ?? graph.boxes.map(textOf);
-  if (!graph.later) texts.set(graph, known);
-  return graph.boxes.flatMap(({ id }, i) => (words.every((word) => known[i]!.includes(word)) ? id : []));
+  const lines = texts.get(graph) ?? graph.boxes.map(textOf);
+  if (!graph.later) texts.set(graph, lines);
+  return graph.boxes.flatMap(({ id }, i) => (words.every((word) => lines[i]!.includes(word)) ? id : []));
 }
 
 const plain = (text: string): string => text.toLowerCase().replace(/(?<=\d)x(?=\d)/g, "×");

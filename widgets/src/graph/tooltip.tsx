@@ -19,7 +19,7 @@ const brief = ({ title, unit }: Overlay): string =>
   unit === "ms" ? title.replace(/ time(, scaled)?$/, "") : unit === "B" ? "out" : title;
 const WIDTH = 340;
 
-/** What a box is and its numbers in three lines, beside the pointer when it rests; Alt tells where numbers come from. */
+/** What a box is and its numbers in three lines, beside the pointer when it rests. */
 export function Tip({
   paneSet: { study, root },
   side,
@@ -29,7 +29,7 @@ export function Tip({
   side: Side;
   at: Signal<Tipped | null>;
 }) {
-  const [shown, setShown] = useState("");
+  const [visibleId, setShown] = useState("");
   const place = at.value;
   const id = place?.id ?? "";
   useEffect(() => {
@@ -37,28 +37,11 @@ export function Tip({
       setShown("");
       return;
     }
-    const timer = setTimeout(() => setShown(id), shown ? 0 : DELAY_MS);
+    const timer = setTimeout(() => setShown(id), visibleId ? 0 : DELAY_MS);
     return () => clearTimeout(timer);
   }, [id]);
-  // Where numbers come from is asked for with a key, so that the tip stays out of the way.
-  const [asked, setAsked] = useState(false);
-  useEffect(() => {
-    if (!id) return;
-    const follow = (event: KeyboardEvent): void => {
-      if (event.key !== "Alt") return;
-      event.preventDefault();
-      setAsked(event.type === "keydown");
-    };
-    window.addEventListener("keydown", follow);
-    window.addEventListener("keyup", follow);
-    return () => {
-      setAsked(false);
-      window.removeEventListener("keydown", follow);
-      window.removeEventListener("keyup", follow);
-    };
-  }, [id !== ""]);
   const box = study.box(side, id);
-  if (!place || !box || shown !== id) return null;
+  if (!place || !box || visibleId !== id) return null;
   const engine = engineSide(side);
   const links = study.mappingOf(engine);
   const members = study.members(side, id);
@@ -70,12 +53,11 @@ export function Tip({
   );
   const overlays = study.engineOf(engine)?.overlays ?? [];
   const numbers = overlays.flatMap((overlay) => {
-    // A share says what the time beside it says.
     if (overlay.unit === "%" && overlays.some(({ unit }) => unit === "ms")) return [];
     const reading = combined(overlay, side, members, box);
     return reading ? [{ overlay, reading }] : [];
   });
-  const said = [
+  const facts = [
     ...(box.kind === "group"
       ? [plural(members.length, noun(side)), ...box.details.map(({ value }) => value)]
       : []),
@@ -97,7 +79,7 @@ export function Tip({
       <p>
         <b>{box.op}</b> <span>{untitled(box)}</span>
       </p>
-      <p>{said.join(" · ") || NONE}</p>
+      <p>{facts.join(" · ") || NONE}</p>
       <p>
         {numbers.map(({ overlay, reading }) => (
           <span
@@ -110,15 +92,6 @@ export function Tip({
           </span>
         ))}
       </p>
-      {asked && (
-        <div class="rt-sources">
-          {numbers.map(({ overlay, reading }) => (
-            <small key={overlay.id}>
-              {overlay.title}: {[reading.how, reading.note, sourceOf(overlay)].filter(Boolean).join("; ")}
-            </small>
-          ))}
-        </div>
-      )}
     </div>
   );
 }

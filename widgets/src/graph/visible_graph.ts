@@ -2,13 +2,14 @@ import type { Fused } from "../core/build_log";
 import type { Box, Edge, EngineView, Graph, Grouping } from "../core/contract";
 import { plural } from "../core/format";
 import type { Mapping } from "../core/mapping";
+import { append } from "../core/multimap";
 import { grouped } from "./groups";
 
 /**
  * A graph as a pane draws it: sync steps left out, groups folded to one box or open as a frame around their members,
  * and only the boxes that were asked for. All positions are those of `graph.boxes`.
  */
-export interface Drawn {
+export interface VisibleGraph {
   graph: Graph;
   /** The position of the frame that a box stands in, or -1. A frame stands before its members. */
   parent: Int32Array;
@@ -36,45 +37,45 @@ export function arrange(
   arrangement: Arrangement,
   engine: EngineView | null,
   links: Mapping,
-): Drawn {
+): VisibleGraph {
   const tree = grouped(graph, arrangement.grouping, engine, links, arrangement.fused);
   const { boxes, parent } = tree;
   const size = boxes.length;
   const within = children(parent);
   const order = topDown(parent, within);
   // What shows each box: itself, or its outermost folded ancestor.
-  const shown = new Int32Array(size);
+  const shownBy = new Int32Array(size);
   for (const v of order) {
     const p = parent[v]!;
-    shown[v] =
-      p < 0 ? v : shown[p] !== p || folded(boxes[p]!, tree.open[p]!, arrangement.folds) ? shown[p]! : v;
+    shownBy[v] =
+      p < 0 ? v : shownBy[p] !== p || folded(boxes[p]!, tree.open[p]!, arrangement.folds) ? shownBy[p]! : v;
   }
-  const kept = new Uint8Array(size);
+  const visible = new Uint8Array(size);
   const only = arrangement.only;
   for (const v of order) {
-    if (shown[v] !== v) continue;
+    if (shownBy[v] !== v) continue;
     if (only && !leaves(v, within).some((leaf) => only.has(boxes[leaf]!.id))) continue;
-    kept[v] = 1;
+    visible[v] = 1;
   }
-  const list = order.filter((v) => kept[v]);
+  const list = order.filter((v) => visible[v]);
   const at = new Int32Array(size).fill(-1);
   list.forEach((v, i) => {
     at[v] = i;
   });
   const place = new Map<string, number>();
-  for (let v = 0; v < size; v++) if (at[shown[v]!]! >= 0) place.set(boxes[v]!.id, at[shown[v]!]!);
+  for (let v = 0; v < size; v++) if (at[shownBy[v]!]! >= 0) place.set(boxes[v]!.id, at[shownBy[v]!]!);
   const frames = new Set<number>();
   const foldable = new Set<number>();
   list.forEach((v, i) => {
     if (!within[v]!.length) return;
     foldable.add(i);
-    if (within[v]!.some((child) => kept[child])) frames.add(i);
+    if (within[v]!.some((child) => visible[child])) frames.add(i);
   });
-  const edges = joined(graph.edges, shown, at, parent, size);
-  if (only) for (const edge of bridges(graph.edges, shown, at, kept, edges)) edges.push(edge);
-  const drawn = list.map((v) => boxes[v]!);
+  const edges = joined(graph.edges, shownBy, at, parent, size);
+  if (only) for (const edge of bridges(graph.edges, shownBy, at, visible, edges)) edges.push(edge);
+  const visibleBoxes = list.map((v) => boxes[v]!);
   return {
-    graph: { ...graph, boxes: drawn, edges },
+    graph: { ...graph, boxes: visibleBoxes, edges },
     parent: Int32Array.from(list, (v) => (parent[v]! < 0 ? -1 : at[parent[v]!]!)),
     frames,
     foldable,
@@ -118,15 +119,15 @@ function topDown(parent: Int32Array, within: number[][]): number[] {
 
 /** The boxes of the payload in a group, in any depth; a box without members is its own. */
 function leaves(v: number, within: number[][]): number[] {
-  const found: number[] = [];
+  const leaves: number[] = [];
   const stack = [v];
   while (stack.length) {
     const at = stack.pop()!;
     const inside = within[at]!;
-    if (!inside.length) found.push(at);
+    if (!inside.length) leaves.push(at);
     else for (let k = inside.length - 1; k >= 0; k--) stack.push(inside[k]!);
   }
-  return found;
+  return leaves;
 }
 
 function membership(boxes: readonly Box[], within: number[][]): (id: string) => readonly string[] {
@@ -145,23 +146,23 @@ function membership(boxes: readonly Box[], within: number[][]): (id: string) => 
 /** Edges between what is shown, each tensor once between two boxes. */
 function joined(
   edges: readonly Edge[],
-  shown: Int32Array,
+  shownBy: Int32Array,
   at: Int32Array,
   parent: Int32Array,
   size: number,
 ): Edge[] {
-  const seen = new Set<string>();
+  const keys = new Set<string>();
   const list: Edge[] = [];
   for (const edge of edges) {
-    const s = shown[edge.source]!;
-    const t = shown[edge.target]!;
+    const s = shownBy[edge.source]!;
+    const t = shownBy[edge.target]!;
     if (at[s]! < 0 || at[t]! < 0) continue;
     const moved = s !== edge.source || t !== edge.target;
     if (moved) {
       if (s === t) continue;
       const key = `${s * size + t}:${edge.value}`;
-      if (seen.has(key)) continue;
-      seen.add(key);
+      if (keys.has(key)) continue;
+      keys.add(key);
     }
     if (s !== t && (stands(s, t, parent) || stands(t, s, parent))) continue;
     const [source, target] = [at[s]!, at[t]!];
@@ -182,39 +183,34 @@ const MOST_BRIDGES = 4;
 /** Where paths lead from one kept box to another through boxes left out, one edge says so, to the nearest ones. */
 function bridges(
   edges: readonly Edge[],
-  shown: Int32Array,
+  shownBy: Int32Array,
   at: Int32Array,
-  kept: Uint8Array,
+  visible: Uint8Array,
   direct: readonly Edge[],
 ): Edge[] {
   const next = new Map<number, number[]>();
-  for (const { source, target } of edges) {
-    const s = shown[source]!;
-    const list = next.get(s);
-    if (list) list.push(shown[target]!);
-    else next.set(s, [shown[target]!]);
-  }
-  const known = new Set(direct.map(({ source, target }) => `${source}:${target}`));
-  const made: Edge[] = [];
-  for (let v = 0; v < kept.length; v++) {
-    if (!kept[v]) continue;
+  for (const { source, target } of edges) append(next, shownBy[source]!, shownBy[target]!);
+  const joined = new Set(direct.map(({ source, target }) => `${source}:${target}`));
+  const bridgeEdges: Edge[] = [];
+  for (let v = 0; v < visible.length; v++) {
+    if (!visible[v]) continue;
     // The nearest first: past a residual connection nearly everything can be reached.
-    const queue = [...new Set(next.get(v))].filter((t) => !kept[t]);
-    const seen = new Set(queue);
-    const last = made.length + MOST_BRIDGES;
-    for (let k = 0; k < Math.min(queue.length, FAR) && made.length < last; k++) {
+    const queue = [...new Set(next.get(v))].filter((t) => !visible[t]);
+    const visited = new Set(queue);
+    const last = bridgeEdges.length + MOST_BRIDGES;
+    for (let k = 0; k < Math.min(queue.length, FAR) && bridgeEdges.length < last; k++) {
       for (const t of next.get(queue[k]!) ?? []) {
-        if (seen.has(t)) continue;
-        seen.add(t);
-        if (!kept[t]) queue.push(t);
-        else if (t !== v && !known.has(`${at[v]}:${at[t]}`)) {
-          known.add(`${at[v]}:${at[t]}`);
-          made.push({ source: at[v]!, target: at[t]!, value: "", label: "…" });
+        if (visited.has(t)) continue;
+        visited.add(t);
+        if (!visible[t]) queue.push(t);
+        else if (t !== v && !joined.has(`${at[v]}:${at[t]}`)) {
+          joined.add(`${at[v]}:${at[t]}`);
+          bridgeEdges.push({ source: at[v]!, target: at[t]!, value: "", label: "…" });
         }
       }
     }
   }
-  return made;
+  return bridgeEdges;
 }
 
 /**
@@ -238,7 +234,7 @@ export function withoutSync(graph: Graph): Graph {
   const at = (old: number): number => place.get(graph.boxes[old]!.id)!;
   const edges = graph.edges.map((edge) => ({ ...edge, source: at(edge.source), target: at(edge.target) }));
   const layers = boxes.filter(({ kind }) => kind === "layer").length;
-  const told = graph.subtitle.replace(/\d+ (\w+?)s?$/, (_, noun: string) => plural(layers, noun));
-  const subtitle = [told, plural(sync.size, "sync step")].filter(Boolean).join(" · ");
+  const counted = graph.subtitle.replace(/\d+ (\w+?)s?$/, (_, noun: string) => plural(layers, noun));
+  const subtitle = [counted, plural(sync.size, "sync layer")].filter(Boolean).join(" · ");
   return { ...graph, boxes, edges, subtitle };
 }

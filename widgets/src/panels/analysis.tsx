@@ -10,7 +10,7 @@ import { useDelayed, useResize } from "../ui/hooks";
 import { Quoted } from "../ui/quoted";
 import { type Column, Rows } from "../ui/rows";
 import { Terms } from "../ui/terms";
-import { Joins, withoutChosen } from "./page";
+import { LinkIndex, withoutChosen } from "./page";
 
 interface Props {
   explorer: ExplorerState;
@@ -20,16 +20,13 @@ interface Props {
 
 /** The setting that a row of causes chooses. */
 const CAUSE = "cause";
-/** What is older than the question is pale from then on, */
 const PALE_MS = 150;
-/** and words say that it takes its time. */
 const WORDS_MS = 600;
 
 export default function Analysis({ explorer, name, choice }: Props) {
-  const told = explorer.requests.answers.value[name];
+  const answer = explorer.requests.answers.value[name];
   const unusable = explorer.saved ? "" : explorer.unusable();
-  // Nobody will answer for the variant on screen.
-  const panel = unusable && told?.variant !== explorer.study.engine.value?.variant ? undefined : told;
+  const panel = unusable && answer?.variant !== explorer.study.engine.value?.variant ? undefined : answer;
   const waiting = explorer.requests.waiting.value;
   const pale = useDelayed(waiting, PALE_MS);
   const words = useDelayed(waiting, WORDS_MS);
@@ -42,23 +39,23 @@ export default function Analysis({ explorer, name, choice }: Props) {
           {panel && <Terms text={panel.lead} />}
         </p>
         <span role="status" class="rt-working">
-          {words && (explorer.waits.value ? "Waiting for the kernel …" : "Working it out …")}
+          {words && (explorer.isWaiting.value ? "Waiting for the kernel …" : "Computing …")}
         </span>
       </div>
-      {panel && <Told explorer={explorer} panel={panel} />}
+      {panel && <PanelContent explorer={explorer} panel={panel} />}
       {!panel && unusable && (
         <p class="rt-quiet rt-pad" data-control="unanswered">
-          The kernel works this panel out when it is opened. {unusable}.
+          The kernel computes this panel when it is opened. {unusable}.
         </p>
       )}
     </div>
   );
 }
 
-function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
+function PanelContent({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
   const { facts, figures, rows, notes, problem, name, scripts } = panel;
   const joint = useJoint(explorer, panel);
-  const told = rows.length > 0 || notes.length > 0;
+  const hasText = rows.length > 0 || notes.length > 0;
   return (
     <>
       <div class="rt-known">
@@ -66,7 +63,7 @@ function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
         {facts.length > 0 && <Cards facts={facts} />}
       </div>
       {problem && <Problem explorer={explorer} panel={panel} />}
-      {(figures.length > 0 || scripts.length > 0 || told) && (
+      {(figures.length > 0 || scripts.length > 0 || hasText) && (
         <div class={`rt-columns rt-drawn ${figures.length > 1 ? "rt-many" : ""}`}>
           {scripts.length > 0 && (
             <section class="rt-scripts">
@@ -90,7 +87,7 @@ function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
               ))}
             </section>
           )}
-          {told && (
+          {hasText && (
             <section>
               {rows.length > 0 && <Table explorer={explorer} panel={panel} joint={joint} />}
               {notes.length > 0 && <Notes explorer={explorer} notes={notes} alone={!rows.length} />}
@@ -105,7 +102,7 @@ function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
 function useJoint(explorer: ExplorerState, panel: Panel): Joint {
   const { study } = explorer;
   const { links, variant } = panel;
-  const joins = useMemo(() => new Joins(links), [links]);
+  const joins = useMemo(() => new LinkIndex(links), [links]);
   const here = (): boolean => study.engine.value?.variant === variant;
   return {
     marked: () => {
@@ -184,13 +181,13 @@ function Card({ fact: { key, value, origin, note } }: { fact: Fact }) {
 function Problem({ explorer, panel: { name, problem } }: { explorer: ExplorerState; panel: Panel }) {
   const { settings } = explorer.study.view.value;
   const first = withoutChosen(name, settings);
-  const chosen = Object.keys(first).length < Object.keys(settings).length;
+  const changed = Object.keys(first).length < Object.keys(settings).length;
   return (
     <div class="rt-problem" role="note" data-control="problem">
       <p>
         <Quoted explorer={explorer} text={problem} plain />
       </p>
-      {chosen && !explorer.saved && (
+      {changed && !explorer.saved && (
         <button type="button" class="rt-field" onClick={() => explorer.study.change({ settings: first })}>
           Back to the first settings
         </button>
@@ -199,15 +196,13 @@ function Problem({ explorer, panel: { name, problem } }: { explorer: ExplorerSta
   );
 }
 
-function Notes({
-  explorer,
-  notes,
-  alone,
-}: {
+interface NotesProps {
   explorer: ExplorerState;
   notes: readonly string[];
   alone: boolean;
-}) {
+}
+
+function Notes({ explorer, notes, alone }: NotesProps) {
   return (
     <ul class={alone ? "rt-told rt-pad" : "rt-note"}>
       {notes.map((note) => (
@@ -238,14 +233,13 @@ interface TableProps {
 function Table({ explorer, panel, joint }: TableProps) {
   const { rows, columns, links, title, variant, name } = panel;
   const [picked, setPicked] = useState("");
-  const shown = useMemo(() => columnsOf(panel), [columns]);
+  const tableColumns = useMemo(() => columnsOf(panel), [columns]);
   const marked = joint.marked();
   const pointed = joint.pointed();
   // The arrow keys go on from the row that was picked, as long as it is what is selected.
   const current = picked && (marked.has(picked) || !explorer.linkOf(panel, picked)) ? picked : undefined;
   const pick = ({ key }: Row, add: boolean): void => {
     setPicked(key);
-    // A row of this panel is a variant, which can be shown.
     if (name === "variants" && key !== variant) explorer.send({ type: "show", variant: key });
     else joint.pick(key, add);
     // A row of causes is the one that the buttons are about.
@@ -264,7 +258,7 @@ function Table({ explorer, panel, joint }: TableProps) {
       <Rows
         label={title}
         rows={rows}
-        columns={shown}
+        columns={tableColumns}
         id={({ key }) => key}
         selected={({ key }) => marked.has(key) || key === current}
         current={current}
@@ -283,26 +277,30 @@ function columnsOf({ columns }: Panel): Column<Row>[] {
   // What names a row stands first, or after its number; words further right are no names.
   const named = columns.slice(0, 2).findIndex(({ numeric }) => !numeric);
   return columns.map(({ title, unit, numeric, origin }, k) => {
-    const told = (row: Row): string => {
+    const cellText = (row: Row): string => {
       const cell = row.cells[k] ?? null;
       if (typeof cell !== "number") return cell === null || cell === "" ? NONE : cell;
       return unit ? number(cell) : quantity(cell, "");
     };
-    const said = origin ? `${GLYPH[origin]} ${origin}` : "";
+    const originText = origin ? `${GLYPH[origin]} ${origin}` : "";
     return {
       key: `${k}`,
       label: [origin && GLYPH[origin], unit ? `${title}, ${unit}` : title].filter(Boolean).join(" "),
-      title: said,
+      title: originText,
       numeric,
       unit,
       by: (row) => row.cells[k] ?? null,
       cell: (row) => {
-        const text = told(row);
+        const text = cellText(row);
         const hover = [text, row.note].filter(Boolean).join("\n");
-        if (k === named) return <Name key={k} text={hover} shown={text} />;
+        if (k === named) return <Name key={k} text={hover} label={text} />;
         const tone = origin === "estimated" ? "rt-estimate" : "";
         return (
-          <td key={k} class={numeric ? `rt-num ${tone}` : tone} title={numeric ? said : shorten(hover, 400)}>
+          <td
+            key={k}
+            class={numeric ? `rt-num ${tone}` : tone}
+            title={numeric ? originText : shorten(hover, 400)}
+          >
             {shorten(text, 120)}
           </td>
         );

@@ -10,7 +10,6 @@ import { Memory, Tactics } from "../ui/tactics";
 import { Terms } from "../ui/terms";
 import { Tool } from "../ui/tool";
 
-/** Where all that a story tells is from. */
 const saidBy = ({ origin }: Pick<BuildStory, "origin">): string =>
   origin === "predicted"
     ? `${GLYPH.predicted} predicted by the documented rules; no builder ran`
@@ -33,7 +32,7 @@ export default function BuildView({ explorer }: { explorer: ExplorerState }) {
         </p>
       </div>
     );
-  return <Told explorer={explorer} story={story} />;
+  return <BuildSteps explorer={explorer} story={story} />;
 }
 
 const STEP_MS = 700;
@@ -45,14 +44,13 @@ interface Numbered {
   step: ReplayedStep;
 }
 
-function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory }) {
+function BuildSteps({ explorer, story }: { explorer: ExplorerState; story: BuildStory }) {
   const { study } = explorer;
   const total = story.steps.length;
   const at = Math.min(Math.max(0, study.view.value.step), total);
   const [playing, setPlaying] = useState(false);
   const box = useRef<HTMLDivElement>(null);
   const go = (step: number): void => study.replay(Math.min(total, Math.max(0, step)));
-  /** Whoever steps by hand stops the play. */
   const stepTo = (step: number): void => {
     setPlaying(false);
     go(step);
@@ -85,7 +83,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
     [story],
   );
   const current = steps[at - 1]?.step;
-  const shown = study.view.value.grouping_nodes === "replay";
+  const replaying = study.view.value.grouping_nodes === "replay";
   const joins = replayable(story);
   return (
     <div class="rt-columns rt-story" ref={box} data-at={at}>
@@ -106,7 +104,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
           <div class="rt-tools">
             <Tool
               label="First (Home)"
-              help="The network as it was before the build began."
+              help="The network before the build began."
               control="first"
               disabled={!at}
               onClick={() => stepTo(0)}
@@ -165,9 +163,9 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
             <input
               type="checkbox"
               data-control="replay"
-              checked={shown}
+              checked={replaying}
               disabled={!joins}
-              onChange={() => study.change({ grouping_nodes: shown ? "none" : "replay" })}
+              onChange={() => study.change({ grouping_nodes: replaying ? "none" : "replay" })}
             />{" "}
             on the graph
           </label>
@@ -191,7 +189,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
             }}
           />
         ) : (
-          <p class="rt-quiet rt-pad">The log tells no decisions: it needs trtexec --verbose.</p>
+          <p class="rt-quiet rt-pad">The log has no decisions: it needs trtexec --verbose.</p>
         )}
         {current && (
           <p class="rt-note" data-control="decision">
@@ -213,7 +211,7 @@ const COLUMNS: Column<Numbered>[] = [
     extra: "rt-extra",
     hover: ({ step }) => step.decision.rule,
   }),
-  column("What the builder said", ({ step }) => step.decision.text, {
+  column("Builder's message", ({ step }) => step.decision.text, {
     cell: ({ step: { decision } }) => (
       <td
         class="rt-text rt-wide-cell"
@@ -244,7 +242,6 @@ function Passes({ story, at, onPick }: PassesProps) {
     const [top, bottom] = [row.offsetTop, row.offsetTop + row.offsetHeight];
     box.scrollTop = Math.min(top, Math.max(box.scrollTop, bottom - box.clientHeight));
   }, [current]);
-  // One stop of the tab key: the arrows lead from pass to pass.
   useKeys(list, ({ key, target }) => {
     const by = { ArrowUp: -1, ArrowDown: 1 }[key];
     if (!by) return false;
@@ -258,21 +255,22 @@ function Passes({ story, at, onPick }: PassesProps) {
     <ul class="rt-bars rt-passes" aria-label="Passes of the builder" ref={list}>
       {passes.map((pass, k) => {
         const { name, before, after, first, steps } = pass;
-        const left = layersAfter(pass);
-        const change = before !== null && after !== null && before !== after ? `${before} → ${after}` : left;
+        const layers = layersAfter(pass);
+        const change =
+          before !== null && after !== null && before !== after ? `${before} → ${after}` : layers;
         return (
           <li key={k}>
             <button
               type="button"
               data-pass={name}
-              class={steps || change !== left ? "" : "rt-quiet"}
+              class={steps || change !== layers ? "" : "rt-quiet"}
               aria-pressed={k === current}
               tabIndex={k === Math.max(0, current) ? 0 : -1}
-              title={`${name}: ${change ?? "layers not told"}${change === left ? " layers" : ""}, ${plural(steps, "decision")}\n${saidBy(story)}`}
+              title={`${name}: ${change ?? "layers unknown"}${change === layers ? " layers" : ""}, ${plural(steps, "decision")}\n${saidBy(story)}`}
               onClick={() => onPick(first + steps)}
             >
               <span>{shorten(name, 80)}</span>
-              <i>{left !== null && <i style={{ width: `${(100 * left) / most}%` }} />}</i>
+              <i>{layers !== null && <i style={{ width: `${(100 * layers) / most}%` }} />}</i>
               <span>{change ?? NONE}</span>
             </button>
           </li>

@@ -36,11 +36,11 @@ const MEASURES: Record<Measure, string> = { sqnr: "SQNR, dB", amax: "Threshold",
 const LONGEST = 300;
 
 export default function CalibrationView({ explorer }: { explorer: ExplorerState }) {
-  const known = explorer.calibration.value;
-  return known ? <Known explorer={explorer} known={known} /> : <Unknown explorer={explorer} />;
+  const calibration = explorer.calibration.value;
+  return calibration ? <Ranges explorer={explorer} known={calibration} /> : <NoRanges explorer={explorer} />;
 }
 
-function Unknown({ explorer }: { explorer: ExplorerState }) {
+function NoRanges({ explorer }: { explorer: ExplorerState }) {
   return (
     <div class="rt-pad rt-explain">
       <p>
@@ -69,7 +69,6 @@ interface WorkProps {
   children: ComponentChildren;
 }
 
-/** A button for work of the kernel that shows its progress in the top row. */
 function Work({ explorer, command, title, children }: WorkProps) {
   if (explorer.saved) return null;
   const why = explorer.unbuildable() || explorer.busy();
@@ -87,12 +86,12 @@ function Work({ explorer, command, title, children }: WorkProps) {
   );
 }
 
-function Known({ explorer, known }: { explorer: ExplorerState; known: Calibrated }) {
+function Ranges({ explorer, known }: { explorer: ExplorerState; known: Calibrated }) {
   const { study } = explorer;
   const chosen = study.engine.value?.calibrator ?? "";
   const [measure, setMeasure] = useState<Measure>("sqnr");
   const marked = readBy(known.values, study.view.value.selection);
-  const shown = shownOf(known.values, marked, explorer.picked.value);
+  const current = shownOf(known.values, marked, explorer.selectedValue.value);
   const rows = new Set(marked);
   const boxes = study.boxes.node.value;
   const columns = useMemo(() => {
@@ -108,7 +107,7 @@ function Known({ explorer, known }: { explorer: ExplorerState; known: Calibrated
       <section>
         <div class="rt-caption">
           <span title={source}>
-            <Measured known={known}>
+            <Measured calibration={known}>
               {samples < wanted
                 ? `${samples} of ${wanted} samples`
                 : `${plural(samples, "sample")}${wanted ? "" : " so far"}`}
@@ -145,32 +144,32 @@ function Known({ explorer, known }: { explorer: ExplorerState; known: Calibrated
           columns={columns}
           id={({ value }) => value}
           selected={(row) => rows.has(row)}
-          current={shown?.value ?? ""}
-          attributes={(row) => ({ "data-row": row.value, class: row === shown ? "rt-shown" : "" })}
+          current={current?.value ?? ""}
+          attributes={(row) => ({ "data-row": row.value, class: row === current ? "rt-shown" : "" })}
           onPick={({ value, readers }) => {
-            explorer.picked.value = value;
+            explorer.selectedValue.value = value;
             study.reveal("node", readers);
           }}
           onPoint={(row) => study.point(row?.readers[0] ? "node" : undefined, row?.readers[0])}
         />
       </section>
       <section>
-        {shown && (
+        {current && (
           <>
             <div class="rt-caption">
-              <b title={shorten(shown.value, LONGEST)}>
-                <bdi dir="ltr">{ending(brief(shown.value), 80)}</bdi>
+              <b title={shorten(current.value, LONGEST)}>
+                <bdi dir="ltr">{ending(brief(current.value), 80)}</bdi>
               </b>
-              <span title={`${thousands(shown.count)} elements seen, ${percent(shown.zeros)} zeros`}>
-                {shown.shape}
+              <span title={`${thousands(current.count)} elements seen, ${percent(current.zeros)} zeros`}>
+                {current.shape}
               </span>
             </div>
-            <Fitted>
+            <Sized>
               {(width, height) => (
-                <CalibratedBars value={shown} chosen={chosen} width={width} height={height} />
+                <CalibratedBars value={current} chosen={chosen} width={width} height={height} />
               )}
-            </Fitted>
-            <Told value={shown} />
+            </Sized>
+            <ThresholdNotes value={current} />
           </>
         )}
       </section>
@@ -197,23 +196,23 @@ function columnsOf(
         const value = by(row);
         const wins = best(row).has(name);
         const threshold = thresholdOf(row, name);
-        const taken = choiceOf(row);
+        const choice = choiceOf(row);
         const title = [
           threshold?.doubt && `⚠ ${threshold.doubt}`,
           threshold?.chosen && `◆ ${threshold.chosen}: ${threshold.why}`,
-          taken?.chosen === name && `◆ ${taken.calibrator} takes this: ${taken.why}`,
+          choice?.chosen === name && `◆ ${choice.calibrator} takes this: ${choice.why}`,
           wins && "The best SQNR of this tensor",
         ].filter(Boolean);
         return (
           <td class={`rt-num ${wins ? "rt-best" : ""}`} title={title.join("\n")}>
             {threshold?.doubt && <Mark glyph="⚠" text={threshold.doubt} />}
-            {taken?.chosen === name && <Mark glyph="◆" text={`${taken.calibrator} takes this`} />}
+            {choice?.chosen === name && <Mark glyph="◆" text={`${choice.calibrator} takes this`} />}
             {value === null || measure === "amax" ? (
               number(value)
             ) : measure === "sqnr" ? (
               <Guessed>{number(value)}</Guessed>
             ) : (
-              <Measured known={known} value={row}>
+              <Measured calibration={known} value={row}>
                 {number(100 * value)}
               </Measured>
             )}
@@ -224,7 +223,7 @@ function columnsOf(
   });
   return [
     column("Tensor", ({ value }) => value, {
-      cell: ({ value }) => <Name text={value} shown={brief(value)} />,
+      cell: ({ value }) => <Name text={value} label={brief(value)} />,
     }),
     column("Read by", readers, {
       extra: "rt-extra",
@@ -240,7 +239,7 @@ function columnsOf(
       extra: "rt-extra",
       numeric: true,
       text: (row) => (
-        <Measured known={known} value={row}>
+        <Measured calibration={known} value={row}>
           {percent(row.zeros)}
         </Measured>
       ),
@@ -257,16 +256,16 @@ const Mark = ({ glyph, text }: { glyph: "⚠" | "◆"; text: string }) => (
 );
 
 /** What is to be said of a tensor's thresholds in words: which one auto took and why, and which clip too much. */
-function Told({ value }: { value: CalibratedValue }) {
-  const taken = choiceOf(value);
+function ThresholdNotes({ value }: { value: CalibratedValue }) {
+  const choice = choiceOf(value);
   const doubts = [...new Set(value.thresholds.map(({ doubt }) => doubt).filter(Boolean))];
-  if (!taken && !doubts.length) return null;
+  if (!choice && !doubts.length) return null;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls is reached by the keyboard
     <div class="rt-told" tabIndex={0}>
-      {taken && (
+      {choice && (
         <p class="rt-quiet" data-told="choice">
-          ◆ {taken.calibrator} takes {taken.chosen}: {taken.why}.
+          ◆ {choice.calibrator} takes {choice.chosen}: {choice.why}.
         </p>
       )}
       {doubts.map((doubt) => (
@@ -283,7 +282,7 @@ function Told({ value }: { value: CalibratedValue }) {
   );
 }
 
-function Fitted({ children }: { children(width: number, height: number): ComponentChildren }) {
+function Sized({ children }: { children(width: number, height: number): ComponentChildren }) {
   const box = useRef<HTMLDivElement>(null);
   const [{ width, height }, setSize] = useState({ width: 0, height: 0 });
   useResize(box, ({ clientWidth: width, clientHeight: height }) => setSize({ width, height }));
@@ -360,8 +359,8 @@ interface RankProps {
 function RankRow({ explorer, rank, unit, source, scored }: RankProps) {
   const { calibrator, precision, score, delta, sqnr, note } = rank;
   const choice = explorer.choice.value;
-  const mine = choice.calibrator === calibrator;
-  const told = (text: string): string => (text === NONE ? text : `● ${text}`);
+  const current = choice.calibrator === calibrator;
+  const measured = (text: string): string => (text === NONE ? text : `● ${text}`);
   const title = [source, note].filter(Boolean).join("\n");
   return (
     <tr data-rank={calibrator} title={note}>
@@ -369,7 +368,7 @@ function RankRow({ explorer, rank, unit, source, scored }: RankProps) {
       {scored && (
         <>
           <td class="rt-num" title={title}>
-            {told(quantity(score?.value ?? null, unit))}
+            {measured(quantity(score?.value ?? null, unit))}
           </td>
           <td class={`rt-num ${delta !== null && delta <= -0.05 ? "rt-worse" : ""}`} title={title}>
             {difference(delta, unit)}
@@ -377,7 +376,7 @@ function RankRow({ explorer, rank, unit, source, scored }: RankProps) {
         </>
       )}
       <td class={`rt-num ${scored ? "rt-extra" : ""}`} title={title}>
-        {told(quantity(sqnr, "dB"))}
+        {measured(quantity(sqnr, "dB"))}
       </td>
       {!explorer.saved && (
         <td class="rt-num">
@@ -386,12 +385,14 @@ function RankRow({ explorer, rank, unit, source, scored }: RankProps) {
               type="button"
               class="rt-link"
               data-control="use"
-              aria-label={mine ? `${calibrator} is chosen` : `Use ${calibrator}`}
-              disabled={mine || !explorer.alive.value}
-              title={mine ? "It is chosen" : explorer.unusable() || "Choose it; Build then makes the variant"}
+              aria-label={current ? `${calibrator} is chosen` : `Use ${calibrator}`}
+              disabled={current || !explorer.alive.value}
+              title={
+                current ? "It is chosen" : explorer.unusable() || "Choose it; Build then makes the variant"
+              }
               onClick={() => explorer.choose({ calibrator, ...(choice.calibrator ? {} : { precision }) })}
             >
-              {mine ? "✓" : "Use"}
+              {current ? "✓" : "Use"}
             </button>
           )}
         </td>

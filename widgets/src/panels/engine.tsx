@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import type { EngineView, Origin, Reformat, Slice, Summary, Transition } from "../core/contract";
+import type { Origin, Reformat, Slice, Summary, Transition } from "../core/contract";
 import { NONE, number, originOf, plural, quantity, shorten, withOrigin } from "../core/format";
 import type { ExplorerState } from "../explorer/explorer_state";
 import { cividis, inkOn } from "../graph/colour";
@@ -15,17 +15,17 @@ export default function EngineSummary({ explorer }: { explorer: ExplorerState })
   const summary = explorer.summary.value;
   if (!engine || !summary) {
     const coming = engine !== null || explorer.study.preparing.value;
-    const when = coming ? "is on its way" : "appears here after the first build";
+    const when = coming ? "is loading" : "appears here after the first build";
     return <p class="rt-quiet rt-pad">What the engine is made of {when}.</p>;
   }
   if (!summary.kinds.length)
     return (
       <p class="rt-quiet rt-pad">
-        This engine tells no layers. Give the inspector's file: trtexec --exportLayerInfo, with
+        This engine reports no layers. Give the inspector's file: trtexec --exportLayerInfo, with
         --profilingVerbosity=detailed at the build.
       </p>
     );
-  return <Told explorer={explorer} engine={engine} summary={summary} />;
+  return <Layers explorer={explorer} summary={summary} />;
 }
 
 interface Times {
@@ -33,15 +33,7 @@ interface Times {
   source: string;
 }
 
-function Told({
-  explorer,
-  engine,
-  summary,
-}: {
-  explorer: ExplorerState;
-  engine: EngineView;
-  summary: Summary;
-}) {
+function Layers({ explorer, summary }: { explorer: ExplorerState; summary: Summary }) {
   const times: Times = {
     origin: originOf(summary.source),
     source: [summary.processor, summary.source].filter(Boolean).join(": "),
@@ -66,7 +58,7 @@ function Told({
           )}
         </section>
         <Transitions explorer={explorer} transitions={summary.transitions} times={times} />
-        <Reformats explorer={explorer} engine={engine} reformats={summary.reformats} times={times} />
+        <Reformats explorer={explorer} reformats={summary.reformats} times={times} />
       </div>
     </>
   );
@@ -112,7 +104,7 @@ function Bars({ explorer, title, slices, times, children }: BarsProps) {
         <h4 title={title === "By precision" ? "The narrowest type that a layer reads or writes" : undefined}>
           {title}
         </h4>
-        <span title={timed ? times.source : "Nobody has timed the layers of this engine itself"}>
+        <span title={timed ? times.source : "The layers of this engine were not measured"}>
           {timed ? "layers, time, share" : "how many layers"}
         </span>
       </div>
@@ -126,7 +118,7 @@ function Bars({ explorer, title, slices, times, children }: BarsProps) {
                 data-kind={name}
                 aria-pressed={pressed}
                 title={[
-                  `Select ${plural(layers.length, "layer")}: ${name || "no type told"}`,
+                  `Select ${plural(layers.length, "layer")}: ${name || "no type"}`,
                   timed && times.source,
                 ]
                   .filter(Boolean)
@@ -200,7 +192,7 @@ function Transitions({ explorer, transitions, times }: TransitionsProps) {
                     if (!cell) return <td key={after} />;
                     const { pressed, pick } = picker(explorer, cell.layers);
                     const ground = cividis(most > 0 ? weightOf(cell, timed) / most : 0);
-                    const told = withOrigin(times.origin, quantity(cell.milliseconds, "ms"));
+                    const time = withOrigin(times.origin, quantity(cell.milliseconds, "ms"));
                     return (
                       <td key={after}>
                         <button
@@ -212,7 +204,7 @@ function Transitions({ explorer, transitions, times }: TransitionsProps) {
                           onClick={pick}
                         >
                           {cell.layers.length}
-                          {cell.milliseconds !== null && <small>{told}</small>}
+                          {cell.milliseconds !== null && <small>{time}</small>}
                         </button>
                       </td>
                     );
@@ -229,7 +221,7 @@ function Transitions({ explorer, transitions, times }: TransitionsProps) {
           )}
         </div>
       ) : (
-        <p class="rt-quiet rt-pad">The engine's files tell no types.</p>
+        <p class="rt-quiet rt-pad">The engine's files report no types.</p>
       )}
     </section>
   );
@@ -237,7 +229,6 @@ function Transitions({ explorer, transitions, times }: TransitionsProps) {
 
 interface ReformatsProps {
   explorer: ExplorerState;
-  engine: EngineView;
   reformats: readonly Reformat[];
   times: Times;
 }
@@ -247,7 +238,7 @@ function Reformats({ explorer, reformats, times }: ReformatsProps) {
   const { study } = explorer;
   const columns = useMemo(() => reformatColumns(reformats, times), [reformats, times.source]);
   const selected = new Set(study.view.value.layers);
-  const shown =
+  const current =
     reformats.find(({ layer }) => selected.has(layer)) ?? (reformats.length === 1 ? reformats[0] : undefined);
   return (
     <section>
@@ -277,10 +268,10 @@ function Reformats({ explorer, reformats, times }: ReformatsProps) {
       ) : (
         <p class="rt-quiet rt-pad">No layer only changes a type or a memory layout.</p>
       )}
-      {shown && (
+      {current && (
         <p class="rt-note" data-control="reformat">
-          <Quoted explorer={explorer} text={shown.cause} /> <span class="rt-quiet">Remedy:</span>{" "}
-          <Quoted explorer={explorer} text={shown.fix} />
+          <Quoted explorer={explorer} text={current.cause} /> <span class="rt-quiet">Remedy:</span>{" "}
+          <Quoted explorer={explorer} text={current.fix} />
         </p>
       )}
     </section>

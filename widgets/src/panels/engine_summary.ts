@@ -37,7 +37,6 @@ export interface Matrix {
   reads: string[];
   writes: string[];
   cells: Map<string, Transition>;
-  /** The most that a cell has: milliseconds, or layers where no times are known. */
   most: number;
   timed: boolean;
 }
@@ -65,8 +64,8 @@ export interface Fact {
 }
 
 /** How far the mapping explains the engine. */
-export function coverageFact(known: Coverage): Fact {
-  const { nodes, all_nodes, explained, layers, all_layers, moves, declared, pairs } = known;
+export function coverageFact(coverage: Coverage): Fact {
+  const { nodes, all_nodes, explained, layers, all_layers, moves, declared, pairs } = coverage;
   const whole = `${layers + moves} of ${plural(all_layers, "layer")}`;
   if (!all_nodes)
     return {
@@ -106,16 +105,16 @@ const ALIKE = 0.02;
 /** What the layers' times add up to, and how that compares to the latency; null where no times are known. */
 export function timeFact({ summed, total, ratio, source, processor }: Summary): Fact | null {
   const origin = originOf(source);
-  const told = (time: number): string => withOrigin(origin, quantity(time, "ms"));
+  const timeText = (time: number): string => withOrigin(origin, quantity(time, "ms"));
   const where = [processor, source].filter(Boolean).join(": ");
   if (summed === null)
     return total === null
       ? null
-      : { id: "ratio", text: `latency ${told(total)}`, why: `${where}\nNo times of layers were given` };
+      : { id: "ratio", text: `latency ${timeText(total)}`, why: `${where}\nNo times of layers were given` };
   if (total === null || ratio === null)
     return {
       id: "ratio",
-      text: `layers sum to ${told(summed)}`,
+      text: `layers sum to ${timeText(summed)}`,
       why: `${where}\nThe latency of whole inferences was not given`,
     };
   const reason =
@@ -126,7 +125,7 @@ export function timeFact({ summed, total, ratio, source, processor }: Summary): 
         : "Layers and latency agree";
   return {
     id: "ratio",
-    text: `layers sum to ${told(summed)}, ${Math.round(100 * ratio)} % of the latency ${told(total)}`,
+    text: `layers sum to ${timeText(summed)}, ${Math.round(100 * ratio)} % of the latency ${timeText(total)}`,
     why: `${reason}\n${where}`,
   };
 }

@@ -18,7 +18,6 @@ import { rulesOf } from "./rules";
 const LONGEST = 400;
 const LONGEST_NAME = 36;
 
-/** Names of boxes that stand beside a finding; of more only their number does. */
 const MOST_NAMES = 3;
 
 export default function FindingsView({ explorer }: { explorer: ExplorerState }) {
@@ -27,16 +26,15 @@ export default function FindingsView({ explorer }: { explorer: ExplorerState }) 
   const [picked, setPicked] = useState("");
   const rule = rules.some(([name]) => name === picked) ? picked : "";
   const items = rule ? all.filter((item) => item.rule === rule) : all;
-  const [wanted, setWanted] = useState<ReadonlySet<string>>(new Set());
-  /** Where nothing can be changed, nothing offers to. */
+  const [selection, setWanted] = useState<ReadonlySet<string>>(new Set());
   const repairable = !explorer.saved && all.some((item) => item.fixable);
   const timed = all.some(({ microseconds }) => microseconds !== null);
   const fixable = items.filter((item) => item.fixable).map(({ id }) => id);
-  const ticked = fixable.filter((id) => wanted.has(id));
+  const ticked = fixable.filter((id) => selection.has(id));
   const why = explorer.unbuildable() || explorer.busy();
   const repair = (ids: string[]): void => explorer.send({ type: "repair", findings: ids });
   const tick = (id: string, on: boolean): void => {
-    const next = new Set(wanted);
+    const next = new Set(selection);
     if (on) next.add(id);
     else next.delete(id);
     setWanted(next);
@@ -48,9 +46,9 @@ export default function FindingsView({ explorer }: { explorer: ExplorerState }) 
           <Pairs explorer={explorer} />
         </div>
         <p class="rt-quiet rt-pad">
-          {explorer.study.follows("layer")
-            ? explorer.study.coming("The findings")
-            : note || "Nothing was found."}
+          {explorer.study.isLoading("layer")
+            ? explorer.study.loadingText("The findings")
+            : note || "No findings."}
         </p>
       </>
     );
@@ -89,7 +87,7 @@ export default function FindingsView({ explorer }: { explorer: ExplorerState }) 
             item={item}
             timed={timed}
             repairable={repairable}
-            ticked={wanted.has(item.id)}
+            ticked={selection.has(item.id)}
             onTick={(on) => tick(item.id, on)}
           />
         ))}
@@ -114,7 +112,7 @@ function Repairs({ ticked, fixable, why, onRepair }: RepairsProps) {
         class="rt-field"
         data-control="repair"
         disabled={!ticked.length || why !== ""}
-        title={why || (ticked.length ? "" : "Tick what is to be changed")}
+        title={why || (ticked.length ? "" : "Select the fixes to apply")}
         onClick={() => onRepair(ticked)}
       >
         {ticked.length ? `Apply ${ticked.length === 1 ? "1 fix" : `${ticked.length} fixes`}` : "Apply fixes"}
@@ -124,7 +122,7 @@ function Repairs({ ticked, fixable, why, onRepair }: RepairsProps) {
         class="rt-field"
         data-control="repair-all"
         disabled={!fixable.length || why !== ""}
-        title={why || (fixable.length ? "" : "None of these can be changed by itself")}
+        title={why || (fixable.length ? "" : "None of these can be fixed automatically")}
         onClick={() => onRepair(fixable)}
       >
         Apply all
@@ -136,7 +134,7 @@ function Repairs({ ticked, fixable, why, onRepair }: RepairsProps) {
 const VERDICTS: Record<Verdict, [words: string, why: string]> = {
   absorbed: ["absorbed", "A layer that computes takes them in"],
   "round trip": ["round trip", "Quantized and dequantized inside one layer: no int8 comes of it"],
-  "own step": ["own step", "A layer does nothing but quantize or dequantize"],
+  "own step": ["own layer", "A layer does nothing but quantize or dequantize"],
   folded: ["folded", "A weight that was computed at build time"],
   unknown: ["unknown", "The compiler named no layer"],
 };
@@ -192,7 +190,7 @@ function Item({ explorer, item, timed, repairable, ticked, onTick }: ItemProps) 
           aria-label={`Fix: ${title}`}
           checked={ticked && fixable}
           disabled={!fixable}
-          title={fixable ? "" : "This one is to be changed by hand"}
+          title={fixable ? "" : "This must be changed by hand"}
           onChange={(event) => onTick(event.currentTarget.checked)}
         />
       )}
@@ -230,7 +228,7 @@ function Cost({ explorer, item: { microseconds } }: { explorer: ExplorerState; i
   return (
     <p
       class="rt-cost"
-      title={`${summary.source}\nThe time of the layers at stake${whole ? ", and its share of all layers" : ""}`}
+      title={`${summary.source}\nThe time of the layers concerned${whole ? ", and its share of all layers" : ""}`}
     >
       <b>{withOrigin(originOf(summary.source), quantity(microseconds / 1e3, "ms"))}</b>
       {whole !== null && <small>{percent(microseconds / 1e3 / whole)}</small>}
@@ -249,8 +247,8 @@ interface RefsProps {
 /** The boxes that a finding is about: each by its name where they are few, and all of them. */
 function Refs({ explorer, side, ids, title }: RefsProps) {
   const { study } = explorer;
-  const known = ids.filter((id) => study.box(side, id));
-  const named = known.length > MOST_NAMES ? [] : known.filter((id) => !title.includes(`"${id}"`));
+  const existing = ids.filter((id) => study.box(side, id));
+  const named = existing.length > MOST_NAMES ? [] : existing.filter((id) => !title.includes(`"${id}"`));
   return (
     <>
       {named.map((id) => (
@@ -265,14 +263,14 @@ function Refs({ explorer, side, ids, title }: RefsProps) {
           {ending(brief(study.box(side, id)!.title), LONGEST_NAME)}
         </button>
       ))}
-      {known.length > 1 && (
+      {existing.length > 1 && (
         <button
           type="button"
           class="rt-link"
           data-control={`${side}s`}
-          onClick={() => study.reveal(side, known)}
+          onClick={() => study.reveal(side, existing)}
         >
-          select {known.length} {side}s
+          select {existing.length} {side}s
         </button>
       )}
     </>

@@ -7,6 +7,7 @@ import {
   type Tab,
   type ViewState,
 } from "../core/contract";
+import { append } from "../core/multimap";
 
 /** What the page draws itself, and asks nobody for: the charts of the layers and of the errors. */
 const DRAWN = {
@@ -29,10 +30,9 @@ export interface Declared {
 
 export const declared = (name: Tab): Declared => TABS.find((tab) => tab.name === name)!;
 
-export interface Stock {
+export interface PageInputs {
   offered: readonly PanelName[];
   narrow: boolean;
-  /** A kernel stands behind the view; a report has none. */
   live: boolean;
   calibrated: boolean;
 }
@@ -45,29 +45,29 @@ export interface Page {
   segment: Segment | null;
 }
 
-export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, stock: Stock): Page {
+export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, stock: PageInputs): Page {
   const { offered, narrow, live, calibrated } = stock;
   const segmentsOf = (name: Tab): Segment[] => {
-    const asked = declared(name).panels.filter(
+    const segments = declared(name).panels.filter(
       (one) =>
         // The chart of the errors stands in the place of their table, which a reader may want as well.
         drawnHere(one) || (offered.includes(one) && !(one === "accuracy" && live)),
     );
     // Alone it stands beside the chart of the layers, where there is room.
-    return narrow || asked.some((one) => one !== "errors") ? asked : [];
+    return narrow || segments.some((one) => one !== "errors") ? segments : [];
   };
-  const there = (name: Tab): boolean => {
+  const available = (name: Tab): boolean => {
     if (name === "calibration") return live || calibrated;
     return !declared(name).panels.length || segmentsOf(name).length > 0;
   };
-  const tabs = TABS.map(({ name }) => name).filter(there);
-  const shown = tabs.includes(tab) ? tab : tabs[0]!;
-  const segments = segmentsOf(shown);
+  const tabs = TABS.map(({ name }) => name).filter(available);
+  const current = tabs.includes(tab) ? tab : tabs[0]!;
+  const segments = segmentsOf(current);
   return {
     tabs,
-    tab: shown,
+    tab: current,
     segments,
-    segment: segments.find((one) => one === settings[shown]) ?? segments[0] ?? null,
+    segment: segments.find((one) => one === settings[current]) ?? segments[0] ?? null,
   };
 }
 
@@ -92,7 +92,7 @@ export function carried(before: Panel | undefined, answer: Panel): Panel {
 }
 
 /** Finds the points and rows of a panel that stand for nodes and layers. */
-export class Joins {
+export class LinkIndex {
   readonly #nodes = new Map<string, string[]>();
   readonly #layers = new Map<string, string[]>();
   readonly #others = new Map<string, string[]>();
@@ -108,21 +108,15 @@ export class Joins {
 
   /** Keys of what meets a selection. */
   keys({ nodes, layers, others }: Link): Set<string> {
-    const found = new Set<string>();
+    const keys = new Set<string>();
     for (const [ids, from] of [
       [nodes, this.#nodes],
       [layers, this.#layers],
       [others, this.#others],
     ] as const)
-      for (const id of ids) for (const key of from.get(id) ?? []) found.add(key);
-    return found;
+      for (const id of ids) for (const key of from.get(id) ?? []) keys.add(key);
+    return keys;
   }
-}
-
-function append(into: Map<string, string[]>, id: string, key: string): void {
-  const list = into.get(id);
-  if (list) list.push(key);
-  else into.set(id, [key]);
 }
 
 /**

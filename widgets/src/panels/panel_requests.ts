@@ -21,14 +21,13 @@ interface Sent {
 /** Puts the question of the panel on screen, and keeps the newest answer of each panel. */
 export class PanelRequests {
   readonly answers: Signal<Partial<Record<PanelName, Panel>>> = signal({});
-  /** The panel on screen shows what was true before. */
   readonly waiting: Signal<boolean> = signal(false);
   readonly #send: (asked: AskPanel) => void;
   /** Questions of this view, among those of all pages that show the widget. */
   readonly #view = Math.random().toString(36).slice(2);
   readonly #keys = new Map<PanelName, string>();
-  readonly #sent = new Map<string, Sent>();
-  #wanted: { question: Question; key: string } | null = null;
+  readonly #pending = new Map<string, Sent>();
+  #current: { question: Question; key: string } | null = null;
   #serial = 0;
   #last = Number.NEGATIVE_INFINITY;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -41,52 +40,52 @@ export class PanelRequests {
     end: AbortSignal,
   ) {
     this.#send = send;
-    effectsUntil(end, () => this.#want(question.value, occasion.value));
+    effectsUntil(end, () => this.#request(question.value, occasion.value));
     end.addEventListener("abort", () => clearTimeout(this.#timer));
   }
 
   /** An answer of the kernel; one to another view of the same widget, and one that came late, changes nothing. */
   take(id: string, content: Panel): void {
-    const sent = this.#sent.get(id);
-    if (!sent) return;
-    const { panel, serial, key } = sent;
+    const request = this.#pending.get(id);
+    if (!request) return;
+    const { panel, serial, key } = request;
     // An answer to what was asked before is old by now.
-    for (const [earlier, other] of this.#sent) if (other.serial <= serial) this.#sent.delete(earlier);
+    for (const [earlier, other] of this.#pending) if (other.serial <= serial) this.#pending.delete(earlier);
     this.#keys.set(panel, key);
     this.answers.value = { ...this.answers.value, [panel]: carried(this.answers.value[panel], content) };
-    this.#settle();
+    this.#update();
   }
 
   /** The kernel has failed: what was asked stays unanswered. */
-  giveUp(): void {
-    this.#wanted = null;
+  cancel(): void {
+    this.#current = null;
     this.waiting.value = false;
   }
 
   /** Another model: what was told is of the old one. */
-  forget(): void {
+  clear(): void {
     this.answers.value = {};
     this.#keys.clear();
-    this.#sent.clear();
-    this.#settle();
+    this.#pending.clear();
+    this.#update();
   }
 
-  #want(question: Question | null, occasion: string): void {
-    this.#wanted = question && { question, key: JSON.stringify([question, occasion]) };
-    this.#settle();
+  #request(question: Question | null, occasion: string): void {
+    this.#current = question && { question, key: JSON.stringify([question, occasion]) };
+    this.#update();
   }
 
-  #settle(): void {
-    const wanted = this.#wanted;
-    this.waiting.value = wanted !== null && this.#keys.get(wanted.question.panel) !== wanted.key;
+  #update(): void {
+    const current = this.#current;
+    this.waiting.value = current !== null && this.#keys.get(current.question.panel) !== current.key;
     clearTimeout(this.#timer);
-    if (!wanted || !this.waiting.peek()) return;
-    const sent = [...this.#sent.values()].at(-1);
+    if (!current || !this.waiting.peek()) return;
+    const request = [...this.#pending.values()].at(-1);
     // What is wanted may be on its way, however long it takes.
-    if (sent?.key === wanted.key) return;
-    const due = this.#last + (sent ? PATIENCE_MS : PACE_MS) - performance.now();
-    if (due <= 0) this.#ask(wanted);
-    else this.#timer = setTimeout(() => this.#settle(), due);
+    if (request?.key === current.key) return;
+    const due = this.#last + (request ? PATIENCE_MS : PACE_MS) - performance.now();
+    if (due <= 0) this.#ask(current);
+    else this.#timer = setTimeout(() => this.#update(), due);
   }
 
   #ask({ question, key }: { question: Question; key: string }): void {
@@ -94,7 +93,7 @@ export class PanelRequests {
     // The number tells two answers to one question apart.
     const id = `${this.#view}.${serial}`;
     this.#last = performance.now();
-    this.#sent.set(id, { serial, panel: question.panel, key });
+    this.#pending.set(id, { serial, panel: question.panel, key });
     this.#send({ type: "panel", id, ...question });
   }
 }

@@ -17,7 +17,7 @@ interface Line {
 export default function LayerTable({ explorer }: { explorer: ExplorerState }) {
   const engine = explorer.study.engine.value;
   if (!engine) {
-    const when = explorer.study.preparing.value ? "are on their way" : "appear here after the first build";
+    const when = explorer.study.preparing.value ? "are loading" : "appear here after the first build";
     return <p class="rt-quiet rt-pad">The layers {when}.</p>;
   }
   return <Lines explorer={explorer} engine={engine} />;
@@ -58,7 +58,7 @@ function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineVi
 /** How many lines there are of each kind, as the chip and the pane of the engine count them. */
 function countedIn(lines: readonly Line[]): string {
   const sync = lines.filter((line) => line.sync).length;
-  return [plural(lines.length - sync, "layer"), sync && plural(sync, "sync step")]
+  return [plural(lines.length - sync, "layer"), sync && plural(sync, "sync layer")]
     .filter(Boolean)
     .join(" and ");
 }
@@ -72,9 +72,9 @@ const detail = ({ details }: Box, name: string): string =>
 
 /** Memory layouts of what a layer reads and writes; constants are laid out at build time. */
 export function formatsOf({ inputs, outputs }: Box): string {
-  const told = (ports: readonly Port[]): string =>
+  const formats = (ports: readonly Port[]): string =>
     [...new Set(ports.flatMap(({ constant, format }) => (constant || !format ? [] : format)))].join(", ");
-  const [before, after] = [told(inputs), told(outputs)];
+  const [before, after] = [formats(inputs), formats(outputs)];
   return before && after && before !== after ? `${before} → ${after}` : after || before;
 }
 
@@ -155,5 +155,4 @@ function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
   );
 }
 
-/** Headings where there is one time: whose it is stands in the cells. */
 const SHORT: Record<string, string> = { time: "Time", share: "Share" };

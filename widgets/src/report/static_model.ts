@@ -6,7 +6,7 @@ import { fromBase64 } from "../core/payload";
 type Listener = (...told: unknown[]) => void;
 
 /** Without what a kernel would answer, a panel may have nothing left to tell. */
-const told = ({ facts, rows, figures }: Panel): boolean =>
+const hasContent = ({ facts, rows, figures }: Panel): boolean =>
   facts.length > 0 || rows.length > 0 || figures.length > 0;
 
 /**
@@ -19,13 +19,12 @@ export class StaticModel {
   readonly #state: ExplorerTraits;
   readonly #listeners = new Map<string, Set<Listener>>();
 
-  /** `plotly` is the library of the figures, as a kernel would send it. */
   constructor(saved: Saved, plotly: Uint8Array<ArrayBuffer>) {
     this.#saved = saved;
     this.#plotly = plotly;
     this.#state = {
       saved: Object.fromEntries(
-        saved.variants.map(({ id, panels }) => [id, panels.filter(told).map(({ name }) => name)]),
+        saved.variants.map(({ id, panels }) => [id, panels.filter(hasContent).map(({ name }) => name)]),
       ),
       source: fromBase64(saved.source),
       engine: new Uint8Array(),
@@ -116,8 +115,8 @@ export class StaticModel {
     this.set("status", variant.status);
   }
 
-  #answers(told: Record<string, string>): void {
-    for (const [name, packed] of Object.entries(told))
+  #answers(answers: Record<string, string>): void {
+    for (const [name, packed] of Object.entries(answers))
       this.set(`${name}_answer` as "engine_answer", fromBase64(packed));
   }
 

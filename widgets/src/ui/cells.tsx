@@ -46,16 +46,14 @@ export function Export({ name, cells }: { name: string; cells(): (string | numbe
 const COPIED_MS = 2000;
 
 /** A name that is cut at the left, because its end tells it from others. */
-export const Name = ({
-  text,
-  shown = text,
-  extra = "",
-}: {
+interface NameProps {
   text: string;
-  shown?: string;
+  label?: string;
   extra?: string;
-}) => (
+}
+
+export const Name = ({ text, label = text, extra = "" }: NameProps) => (
   <td class={`rt-name ${extra}`} title={shorten(text, 300)}>
-    <bdi dir="ltr">{ending(shown, 160)}</bdi>
+    <bdi dir="ltr">{ending(label, 160)}</bdi>
   </td>
 );

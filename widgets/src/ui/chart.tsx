@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import type { Plotted } from "../core/channel";
 import { isGone } from "../core/connection";
 import { shorten } from "../core/format";
+import { append } from "../core/multimap";
 import type { Plot, Plotly, Trace } from "../core/plotly";
 import type { ExplorerState } from "../explorer/explorer_state";
 import { LARGER } from "../explorer/presentation";
@@ -21,7 +22,6 @@ export interface Joint {
 interface Props {
   explorer: ExplorerState;
   name: string;
-  /** What is seen, for those who do not see it. */
   label: string;
   figure: Plotted | undefined;
   joint: Joint;
@@ -42,29 +42,27 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
   const [problem, setProblem] = useState("");
   const theme = explorer.paneSet.theme.value;
   const large = explorer.presentation.on.value;
-  const wanted = figure !== undefined && !hidden;
+  const visible = figure !== undefined && !hidden;
 
   useEffect(() => {
-    if (!wanted) return;
+    if (!visible) return;
     explorer.plotly().then(setPlotly, (error: unknown) => {
       if (!explorer.end.aborted) setProblem(error instanceof Error ? error.message : String(error));
     });
-  }, [wanted]);
+  }, [visible]);
 
   useEffect(() => {
     const place = box.current!;
     if (!plotly || !figure || hidden) return;
     let frame = 0;
     let gone = false;
-    let drawn = "";
-    /** How high the legend was when it was last there. */
+    let drawnSize = "";
     let legend = 0;
     const draw = (): void => {
       const { clientWidth: width, clientHeight: height } = place;
       const size = `${width} ${height}`;
-      // An observer calls at once, although nothing has changed yet.
-      if (!width || !height || size === drawn) return;
-      drawn = size;
+      if (!width || !height || size === drawnSize) return;
+      drawnSize = size;
       const { data, layout } = themed(titled(figure, width, height), theme, large ? LARGER : 1);
       // In a low place the points are worth more than what they are called, which the pointer tells.
       const bare = legend > height * LEGEND;
@@ -77,7 +75,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
           if (bare) return;
           legend = place.querySelector<SVGGElement>(".legend")?.getBBox().height ?? 0;
           if (legend <= height * LEGEND) return;
-          drawn = "";
+          drawnSize = "";
           draw();
         })
         .catch((error: unknown) => setProblem(String(error)));
@@ -117,7 +115,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       <div class="rt-plot" role="img" aria-label={label} ref={box} hidden={!figure} />
       <svg class="rt-rings" ref={rings} aria-hidden="true" />
       {!figure && children}
-      {wanted && !plotly && isGone(explorer.study.kernelState.value) && (
+      {visible && !plotly && isGone(explorer.study.kernelState.value) && (
         <p class="rt-quiet">The chart did not arrive before the kernel was gone.</p>
       )}
       {problem && <p class="rt-worse">The chart could not be shown: {problem}</p>}
@@ -193,9 +191,7 @@ function join(plot: Plot, rings: SVGSVGElement, joint: { current: Joint }): () =
       const trace = (point.closest(".trace") as Drawn | null)?.__data__?.[0]?.trace;
       const id = trace?.ids?.[(point as Drawn).__data__?.i ?? -1];
       if (id === undefined) continue;
-      const list = points.get(id);
-      if (list) list.push(point);
-      else points.set(id, [point]);
+      append(points, id, point);
     }
   };
   const mark = (): void => {
@@ -228,14 +224,14 @@ function join(plot: Plot, rings: SVGSVGElement, joint: { current: Joint }): () =
 /** Rings around points that are no elements of their own: those of a canvas, and those of a line. */
 function ringed(plot: Plot, ids: ReadonlySet<string>, name: string): SVGElement[] {
   if (!ids.size || !plot._fullData) return [];
-  const made: SVGElement[] = [];
+  const rings: SVGElement[] = [];
   for (const trace of plot._fullData) {
     const canvas =
       trace.type === "scattergl" || (trace.type === "scatter" && !trace.mode?.includes("markers"));
     if (!canvas || !trace.ids) continue;
     const axis = (key: string) => plot._fullLayout[key.replace(/^([xy])/, "$1axis")]!;
     const [across, up] = [axis(trace.xaxis), axis(trace.yaxis)];
-    for (let i = 0; i < trace.ids.length && made.length < MOST_RINGS; i++) {
+    for (let i = 0; i < trace.ids.length && rings.length < MOST_RINGS; i++) {
       if (!ids.has(trace.ids[i]!)) continue;
       const [x, y] = [across.d2p(trace.x[i]), up.d2p(trace.y[i])];
       if (!(x >= 0 && x <= across._length && y >= 0 && y <= up._length)) continue;
@@ -244,8 +240,8 @@ function ringed(plot: Plot, ids: ReadonlySet<string>, name: string): SVGElement[
       ring.setAttribute("cy", `${y + up._offset}`);
       ring.setAttribute("r", "7");
       ring.setAttribute("class", name);
-      made.push(ring);
+      rings.push(ring);
     }
   }
-  return made;
+  return rings;
 }

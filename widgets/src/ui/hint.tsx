@@ -25,7 +25,7 @@ function toldBy(target: EventTarget | null, keyed: boolean): Told | null {
 
 /** Beside a term what it means, and beside a control that the Tab key came to what it does. */
 export function Hint({ root }: { root: HTMLElement }) {
-  const [told, setTold] = useState<Told | null>(null);
+  const [hint, setTold] = useState<Told | null>(null);
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const end = new AbortController();
@@ -39,7 +39,6 @@ export function Hint({ root }: { root: HTMLElement }) {
       heard: (event: HTMLElementEventMap[K]) => void,
     ): void => root.addEventListener(name, heard, { signal: end.signal });
     on("pointerover", ({ target }) => {
-      // Whoever reads may move the pointer onto what is read.
       if (box.current?.contains(target as Node)) clearTimeout(timer);
       else show(toldBy(target, false), HOVER_MS);
     });
@@ -60,19 +59,19 @@ export function Hint({ root }: { root: HTMLElement }) {
   }, []);
   useLayoutEffect(() => {
     const { current } = box;
-    if (!told || !current) return;
+    if (!hint || !current) return;
     const room = root.getBoundingClientRect();
-    const at = told.of.getBoundingClientRect();
+    const at = hint.of.getBoundingClientRect();
     const { offsetWidth: width, offsetHeight: height } = current;
     const below = at.bottom + GAP + height <= room.bottom - GAP;
     const x = Math.max(GAP, Math.min(at.left - room.left, room.width - width - GAP));
     const y = below ? at.bottom + GAP - room.top : at.top - GAP - height - room.top;
     current.style.transform = `translate(${x}px, ${Math.max(GAP, y)}px)`;
-  }, [told]);
-  if (!told?.of.isConnected) return null;
+  }, [hint]);
+  if (!hint?.of.isConnected) return null;
   return (
-    <div class="rt-hint" role="tooltip" ref={box} data-hint={told.name}>
-      {told.name && <b>{told.name}</b>} {told.words}
+    <div class="rt-hint" role="tooltip" ref={box} data-hint={hint.name}>
+      {hint.name && <b>{hint.name}</b>} {hint.words}
     </div>
   );
 }

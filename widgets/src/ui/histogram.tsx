@@ -1,15 +1,13 @@
 import type { ComponentChildren } from "preact";
 import type { Calibrated, CalibratedValue, TensorStats } from "../core/contract";
 import { GLYPH, number, percent, quantity, shorten, thousands } from "../core/format";
-import { labelled, methodOf, thresholdOf } from "../panels/thresholds";
+import { methodOf, thresholdOf } from "../panels/thresholds";
 import { Row, Section } from "./section";
 
 const WIDTH = 230;
 const HEIGHT = 64;
-/** Labels of marks: the height of a row, and the width of a letter, both for the style's size of text. */
+/** The height of a label of a mark. */
 const LINE = 11;
-const LETTER = 6.1;
-/** A bar and its gap are at least this wide, so that bars can be told apart. */
 const BAR = 3;
 
 interface CalibratedProps {
@@ -23,18 +21,17 @@ interface CalibratedProps {
 export function CalibratedBars({ value, chosen, width = WIDTH, height }: CalibratedProps) {
   const { upper, counts } = value;
   if (!(upper > 0)) return <p class="rt-quiet">All of it is zero.</p>;
-  // What auto took is the line of one of the others.
-  const taken = methodOf(value, chosen);
+  const method = methodOf(value, chosen);
   const marks = value.thresholds
     .filter((threshold) => !threshold.chosen)
     .toSorted((a, b) => a.amax - b.amax)
-    .map((threshold) => {
-      const sign = threshold.doubt ? "⚠ " : taken !== chosen && threshold.calibrator === taken ? "◆ " : "";
+    .map((threshold, k) => {
+      const sign = threshold.doubt ? "⚠ " : method !== chosen && threshold.calibrator === method ? "◆ " : "";
       const text = `${sign}${threshold.calibrator} ${number(threshold.amax)}`;
-      return { ...threshold, text, x: (threshold.amax / upper) * width, wide: text.length * LETTER + 8 };
+      const x = Math.max(0.5, Math.min((threshold.amax / upper) * width, width - 0.5));
+      return { ...threshold, text, x, y: k * LINE, atLeft: x > width / 2 };
     });
-  const labels = labelled(marks, width);
-  const top = (Math.max(0, ...labels.map(({ row }) => row)) + 1) * LINE + 4;
+  const top = Math.max(1, marks.length) * LINE + 4;
   const cut = thresholdOf(value, chosen)?.amax;
   return (
     <Bars
@@ -47,31 +44,22 @@ export function CalibratedBars({ value, chosen, width = WIDTH, height }: Calibra
       label={`Histogram of magnitudes up to ${number(upper)}; ${marks.map(({ text }) => text).join(", ")}`}
       cut={cut === undefined ? 1 : cut / upper}
     >
-      {(floor) => {
-        const each = labels.map((label, k) => ({ ...label, ...marks[k]!, at: label.x }));
-        return (
-          <>
-            {each.map(({ calibrator, at, row }) => (
-              <path
-                key={calibrator}
-                class={calibrator === taken ? "rt-chosen" : "rt-cut"}
-                d={`M${Math.min(width - 0.5, Math.max(0.5, at))} ${row * LINE + 2}V${floor}`}
-              />
-            ))}
-            {each.map(({ calibrator, text, from, row, at, clipped, sqnr, doubt }) => (
-              <text
-                key={calibrator}
-                class={calibrator === taken ? "rt-chosen" : ""}
-                x={from + (from < at ? 0 : 4)}
-                y={row * LINE + 10}
-              >
-                {text}
-                <title>{`${calibrator} clips ${percent(clipped)}, SQNR ${quantity(sqnr, "dB")} (estimated)${doubt && `\n⚠ ${doubt}`}`}</title>
-              </text>
-            ))}
-          </>
-        );
-      }}
+      {(floor) =>
+        marks.map(({ calibrator, text, x, y, atLeft, clipped, sqnr, doubt }) => (
+          <g key={calibrator}>
+            <path class={calibrator === method ? "rt-chosen" : "rt-cut"} d={`M${x} ${y + 2}V${floor}`} />
+            <text
+              class={calibrator === method ? "rt-chosen" : ""}
+              x={x + (atLeft ? -4 : 4)}
+              y={y + 10}
+              text-anchor={atLeft ? "end" : "start"}
+            >
+              {text}
+              <title>{`${calibrator} clips ${percent(clipped)}, SQNR ${quantity(sqnr, "dB")} (estimated)${doubt && `\n⚠ ${doubt}`}`}</title>
+            </text>
+          </g>
+        ))
+      }
     </Bars>
   );
 }
@@ -91,7 +79,7 @@ export function CalibratedView(props: { known: Calibrated; value: CalibratedValu
               <span title={own.why}>{number(own.amax)}</span>
             </Row>
             <Row name="clipped">
-              <Measured known={known} value={value}>
+              <Measured calibration={known} value={value}>
                 {percent(own.clipped)}
               </Measured>
             </Row>
@@ -110,14 +98,14 @@ export function CalibratedView(props: { known: Calibrated; value: CalibratedValu
 }
 
 interface MeasuredProps {
-  known: Calibrated;
+  calibration: Calibrated;
   /** The tensor that the number is of, whose histogram may hold a part of its elements. */
   value?: CalibratedValue;
   children: ComponentChildren;
 }
 
 /** A number that was counted while the samples ran; of a map that was counted in part it is an estimate. */
-export const Measured = ({ known: { samples, source }, value, children }: MeasuredProps) => {
+export const Measured = ({ calibration: { samples, source }, value, children }: MeasuredProps) => {
   const origin = value?.origin ?? "measured";
   return (
     <span

@@ -43,7 +43,7 @@ export const Link = () =>
   icon(
     <path d="M6.5 9.5l3-3M7.5 4.8l1.3-1.3a2.6 2.6 0 0 1 3.7 3.7l-1.3 1.3M8.5 11.2l-1.3 1.3a2.6 2.6 0 0 1-3.7-3.7l1.3-1.3" />,
   );
-export const Morph = () =>
+export const FoldLayers = () =>
   icon(<path d="M2.5 3.5h3v3h-3zM2.5 9.5h3v3h-3zM10.5 5h3v6h-3zM7 8h2M8 7l1 1-1 1" />);
 export const Filter = () => icon(<path d="M2.5 3.5h11L9.5 8.5v4l-3-1.5V8.5z" />);
 export const Upstream = () =>
@@ -60,7 +60,6 @@ export const Zoom = () =>
   icon(<path d="M2.5 5V2.5H5M11 2.5h2.5V5M13.5 11v2.5H11M5 13.5H2.5V11M5.5 6h5v4h-5z" />);
 export const Save = () => icon(<path d="M8 2.5v7M5 7l3 3 3-3M3 12.5v1h10v-1" />);
 export const Present = () => icon(<path d="M2 3h12v8H2zM8 11v2.5M5 13.5h6" />);
-export const FullScreen = () => icon(<path d="M9.5 3H13v3.5M13 3 9.5 6.5M6.5 13H3V9.5M3 13l3.5-3.5" />);
 export const Pause = () => icon(<path d="M5.5 3.5v9M10.5 3.5v9" />);
 export const First = () => icon(<path d="M4 3.5v9M12 3.5 6.5 8l5.5 4.5" />);
 export const Previous = () => icon(<path d="M10.5 3.5 5 8l5.5 4.5" />);

@@ -9,7 +9,6 @@ export interface Item {
   label: string;
   pick?(): void;
   reason?: string | undefined;
-  /** Of several with this set one is chosen. */
   radio?: boolean;
   checked?: boolean;
   keys?: string;
@@ -23,7 +22,6 @@ interface ListProps {
   onClose(): void;
 }
 
-/** Keeps a menu inside the widget, whose edge would cut it off. */
 const EDGE = 8;
 const LEAST = 120;
 
@@ -103,40 +101,65 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
   );
 }
 
-interface MoreProps {
+interface MenuButtonProps {
   label: string;
   help?: string;
   name: string;
   items(): Item[];
-  /** What is chosen in the menu beside the usual; stands on the button. */
+  /** What the menu has chosen; stands on the button. */
   note?: string;
-  /** The button's picture, where three dots do not tell enough. */
   icon?: ComponentChildren;
+  /** For tests. */
+  value?: string | number;
+  /** Why the menu cannot be opened; empty where it can. */
+  disabled?: string;
+  look?: { box?: string; button?: string; left?: number };
+  /** Stands beside the button. */
+  children?: ComponentChildren;
 }
 
-export function MoreMenu({ label, help = "", name, items, note = "", icon = <More /> }: MoreProps) {
+/** A button that opens a menu, by default with three dots. */
+export function MoreMenu(props: MenuButtonProps) {
+  const {
+    label,
+    help = "",
+    name,
+    items,
+    note = "",
+    icon = <More />,
+    value,
+    disabled = "",
+    look = {},
+  } = props;
   const [open, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   return (
-    <div class="rt-select" data-control={name}>
+    <div
+      class={`rt-select ${look.box ?? ""}`.trim()}
+      data-control={name}
+      {...(value === undefined ? {} : { "data-value": value })}
+    >
       <button
         type="button"
-        class="rt-tool"
+        class={look.button ?? "rt-tool"}
         ref={button}
         aria-haspopup="menu"
         aria-expanded={open}
         aria-label={[label, note].filter(Boolean).join(": ")}
-        title={[label, help].filter(Boolean).join("\n")}
+        title={disabled || [label, help].filter(Boolean).join("\n")}
         {...(help ? { "aria-description": help } : {})}
+        disabled={disabled !== ""}
         onClick={() => setOpen(!open)}
       >
-        {icon}
-        {note}
+        {look.button ? <span class="rt-value">{note}</span> : icon}
+        {look.button ? icon : note}
       </button>
+      {props.children}
       {open && (
         <MenuList
           label={label}
           items={items()}
+          {...(look.left === undefined ? {} : { left: look.left })}
           onClose={() => {
             setOpen(false);
             button.current?.focus({ preventScroll: true });

@@ -6,16 +6,14 @@ const LONGEST = 400;
 const LONGEST_NAME = 36;
 const FLAG = /(--[A-Za-z](?:[\w=:.]*\w)?)/;
 
-/** A sentence whose names in quotes lead to their nodes or layers; those of a `plain` one that do not stay as they are. */
-export function Quoted({
-  explorer,
-  text,
-  plain = false,
-}: {
+interface Props {
   explorer: ExplorerState;
   text: string;
   plain?: boolean;
-}) {
+}
+
+/** A sentence whose names in quotes lead to their nodes or layers; those of a `plain` one that do not stay as they are. */
+export function Quoted({ explorer, text, plain = false }: Props) {
   return (
     <>
       {text
@@ -49,20 +47,20 @@ function Flags({ text }: { text: string }) {
 }
 
 function Named({ explorer, name, plain }: { explorer: ExplorerState; name: string; plain: boolean }) {
-  const shown = ending(brief(name), LONGEST_NAME);
-  const found = (["node", "layer"] as const)
+  const label = ending(brief(name), LONGEST_NAME);
+  const target = (["node", "layer"] as const)
     .map((side) => ({ side, id: idOf(explorer, side, name) }))
     .find(({ id }) => id !== undefined);
-  if (!found && plain) return `"${name}"`;
-  if (!found) return <q title={shorten(name, LONGEST)}>{shown}</q>;
+  if (!target && plain) return `"${name}"`;
+  if (!target) return <q title={shorten(name, LONGEST)}>{label}</q>;
   return (
     <button
       type="button"
       class="rt-link"
       title={`${shorten(name, LONGEST)}\nSelects it, and brings it into view`}
-      onClick={() => explorer.jump(found.side, found.id!)}
+      onClick={() => explorer.jump(target.side, target.id!)}
     >
-      {shown}
+      {label}
     </button>
   );
 }
@@ -77,10 +75,10 @@ function idOf({ study }: ExplorerState, side: Side, name: string): string | unde
 const titles = new WeakMap<Graph, Map<string, string>>();
 
 function titlesOf(graph: Graph): Map<string, string> {
-  let known = titles.get(graph);
-  if (!known) {
-    known = new Map(graph.boxes.map(({ title, id }) => [title, id]));
-    titles.set(graph, known);
+  let index = titles.get(graph);
+  if (!index) {
+    index = new Map(graph.boxes.map(({ title, id }) => [title, id]));
+    titles.set(graph, index);
   }
-  return known;
+  return index;
 }

@@ -4,8 +4,8 @@ const MORE = 70;
 
 /** Texts of one line: in full where all have room, else each to its first semicolon, as many as have room; one at least. */
 export function textsThatFit(texts: readonly string[], width: number): string[] {
-  const taken = (text: string): number => LETTER * text.length + SPACE;
-  const sum = (list: readonly string[]): number => list.reduce((before, text) => before + taken(text), 0);
+  const widthOf = (text: string): number => LETTER * text.length + SPACE;
+  const sum = (list: readonly string[]): number => list.reduce((before, text) => before + widthOf(text), 0);
   if (sum(texts) <= width) return [...texts];
   const short = texts.map((text) => text.split("; ")[0]!);
   if (sum(short) <= width) return short;
@@ -24,7 +24,6 @@ const [CELL, AROUND] = [12, 130];
 /** What scrolls a notebook, and an output that was given a tab of its own. */
 export const HOSTS = ".jp-WindowedPanel-outer, .jp-LinkedOutputView";
 
-/** Whether a place of this width has no room for anything beside the graphs. */
 export const isSlim = (width: number): boolean => width < SLIM;
 
 /** How high the Explorer is where nobody chose that: in the part of the page that scrolls it, or else in a window. */
@@ -37,14 +36,12 @@ export const heightThatFits = (window: number, host = 0, width = SLIM): number =
     ),
   );
 
-/** The part of the height that the charts have until somebody drags the line above them. */
 const SHARE = 0.46;
 
 /** How high charts and tables are: as they were dragged, a percentage, in every tab; the graphs keep their least by style. */
 export const bottomHeight = (tall: number, dragged: string | undefined): number =>
   Math.round(tall * (Number(dragged) / 100 || SHARE));
 
-/** Below this height rows have less air. */
 export const isLow = (tall: number): boolean => tall < 640;
 
 /** Whether a place of this width and height in pixels has no room for two panes side by side. */

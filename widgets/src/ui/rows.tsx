@@ -5,7 +5,6 @@ import { meaning } from "../core/glossary";
 import { useKeys, useResize } from "./hooks";
 
 const ROW = 25;
-/** Rows drawn beyond the visible ones. */
 const SPARE = 8;
 
 export interface Column<T> {
@@ -13,9 +12,7 @@ export interface Column<T> {
   label: ComponentChildren;
   title?: string;
   numeric?: boolean;
-  /** The unit of what it is sorted by, for a copy of the table. */
   unit?: string;
-  /** A class for its heading, by which a narrow table leaves it out. */
   extra?: string;
   /** What it is sorted by; rows without it stand last in both directions. */
   by(row: T): string | number | null;
@@ -143,8 +140,8 @@ export function Rows<T>(props: Props<T>) {
 /** What a heading tells: what its numbers are, the term that stands in it, and that it sorts. */
 function about<T>({ label, title }: Column<T>): { title: string; "aria-description": string } {
   const term = typeof label === "string" ? meaning(label) : "";
-  const told = [title, term, "A click sorts the rows by this column."].filter(Boolean).join("\n");
-  return { title: told, "aria-description": told };
+  const help = [title, term, "A click sorts the rows by this column."].filter(Boolean).join("\n");
+  return { title: help, "aria-description": help };
 }
 
 export function compare(a: string | number | null, b: string | number | null, down: boolean): number {

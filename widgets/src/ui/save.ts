@@ -25,9 +25,7 @@ export async function savePicture(paneSet: PaneSet, side: Side, type: "svg" | "p
       const text = svgOf(scene, colours, theme.value, font.value);
       saveFile(name, new Blob([text], { type: "image/svg+xml" }));
     } else {
-      const { blob, note } = await pngOf(scene, colours, theme.value, font.value);
-      saveFile(name, blob);
-      if (note) paneSet.hint.value = { side, words: note };
+      saveFile(name, await pngOf(scene, colours, theme.value, font.value));
     }
   } catch (error) {
     paneSet.hint.value = { side, words: error instanceof Error ? error.message : String(error) };

@@ -12,7 +12,6 @@ interface Props {
   disabled?: string;
   prefix?: string;
   align?: "left" | "right";
-  /** Closed, it shows the label up to its first dot. */
   brief?: boolean;
   onPick(id: string): void;
   footer?: (close: () => void) => preact.ComponentChildren;
@@ -43,7 +42,6 @@ export function Select({
   const unusable = disabled ?? "";
 
   const close = (): void => setOpen(false);
-  /** What had the focus is gone with the list. */
   const leave = (): void => {
     close();
     box.current?.querySelector("button")?.focus();
@@ -105,8 +103,8 @@ export function Select({
     else if (event.key === "Escape") leave();
     else if (!typing && (event.key === "Enter" || event.key === " ")) pick(options[at]);
     else if (!typing && event.key.length === 1) {
-      const found = options.findIndex((o) => o.label.toLowerCase().startsWith(event.key.toLowerCase()));
-      if (found >= 0) setAt(found);
+      const match = options.findIndex((o) => o.label.toLowerCase().startsWith(event.key.toLowerCase()));
+      if (match >= 0) setAt(match);
     } else return false;
     return true;
   });

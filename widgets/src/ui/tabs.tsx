@@ -61,7 +61,6 @@ export function TabList<T extends string>(props: ListProps<T>) {
   );
 }
 
-/** What is left of a neighbour at the edge tells that there is more. */
 const EDGE = 28;
 
 /** A row of tabs; where there is no room for all, a menu has them too. */

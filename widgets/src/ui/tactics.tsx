@@ -11,7 +11,7 @@ import { Terms } from "./terms";
 const TIMED = `${GLYPH.reported} reported: measured by the builder on the machine that built the engine`;
 
 const UNTIMED = {
-  other: "The log tells no times of tactics. One of trtexec --verbose does; TensorRT-RTX times none.",
+  other: "The log has no times of tactics. That of trtexec --verbose has them; TensorRT-RTX times none.",
   rtx: "TensorRT-RTX chooses kernels on the GPU where the engine runs, so that its log times none.",
 };
 
@@ -22,7 +22,7 @@ export function Tactics({ explorer, story }: { explorer: ExplorerState; story: B
   const [picked, setPicked] = useState("");
   const layers = study.view.value.layers;
   const selected = new Set(layers);
-  const shown = contestShown(contests, layers, picked);
+  const current = contestShown(contests, layers, picked);
   return (
     <section>
       <div class="rt-caption">
@@ -38,8 +38,8 @@ export function Tactics({ explorer, story }: { explorer: ExplorerState; story: B
           columns={COLUMNS}
           id={({ layer }) => layer}
           selected={({ id }) => id !== "" && selected.has(id)}
-          current={shown?.layer ?? ""}
-          attributes={(row) => ({ "data-contest": row.layer, class: row === shown ? "rt-shown" : "" })}
+          current={current?.layer ?? ""}
+          attributes={(row) => ({ "data-contest": row.layer, class: row === current ? "rt-shown" : "" })}
           onPick={({ layer, id }, add) => {
             setPicked(layer);
             if (id) study.select("layer", id, { add, reveal: true });
@@ -49,9 +49,9 @@ export function Tactics({ explorer, story }: { explorer: ExplorerState; story: B
       ) : (
         <p class="rt-quiet rt-pad">{UNTIMED[rtx ? "rtx" : "other"]}</p>
       )}
-      {shown && (
+      {current && (
         <div class="rt-note">
-          <Candidates contest={shown} />
+          <Candidates contest={current} />
         </div>
       )}
     </section>

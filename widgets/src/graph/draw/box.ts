@@ -10,7 +10,6 @@ import { foldRect } from "./scene";
 import type { Type } from "./text";
 import type { Theme } from "./theme";
 
-/** How much of a box can be seen at the present scale. */
 export interface Detail {
   titles: boolean;
   /** Weight shapes, values, tags. */
@@ -116,8 +115,8 @@ function paintNode(brush: Brush, place: Place, look: Look, detail: Detail, room:
   const middle = top + NODE.bar / 2 + 0.5;
   if (value) {
     const valueFont = FONT.value(type, look.italic);
-    const taken = type.width(value, valueFont);
-    const room = width - taken - 22 - edge;
+    const valueWidth = type.width(value, valueFont);
+    const room = width - valueWidth - 22 - edge;
     const title = type.width(face.title, font) <= room ? face.title : type.fit(shortOp(box.op), font, room);
     pen.textAlign = "left";
     text(brush, title, left + 8, middle, font, ink);
@@ -177,8 +176,9 @@ function paintCard(brush: Brush, place: Place, look: Look, detail: Detail): void
   if (face.fused) {
     pen.textAlign = "right";
     const badge = look.badge?.[i];
-    const taken = badge && !brush.across ? inside(Math.ceil(type.width(badge, FONT.badge(type))) + 9) : 0;
-    const at = right - (figure.fold ? FOLD.side : 0) - Math.max(0, taken + 3 - CARD.pad);
+    const badgeWidth =
+      badge && !brush.across ? inside(Math.ceil(type.width(badge, FONT.badge(type))) + 9) : 0;
+    const at = right - (figure.fold ? FOLD.side : 0) - Math.max(0, badgeWidth + 3 - CARD.pad);
     text(brush, face.fused, at, first + 0.5, FONT.line(type), theme.muted);
   }
   const value = look.text[i] ?? (look.legend?.kind === "scale" ? NONE : null);
@@ -207,7 +207,6 @@ function paintTag({ pen, theme, type, ...brush }: Brush, words: string, right: n
   text({ pen, theme, type, ...brush }, words, right - width / 2, middle + 0.5, FONT.label(type), theme.ink);
 }
 
-/** A folded group looks like a card on a pile. */
 function paintGroup(brush: Brush, place: Place, look: Look, detail: Detail): void {
   const { pen, theme, type } = brush;
   const { figure, i, x: left, y: top, width } = place;
@@ -290,7 +289,6 @@ export function paintHead(
   pen.font = font;
   pen.strokeText(face.title, rect.x + 10, middle);
   text(brush, face.title, rect.x + 10, middle, font, theme.ink);
-  // At the right, because wires enter in the middle.
   const end = rect.x + rect.width - FOLD.side - FOLD.edge - 8;
   const room = end - (rect.x + 10 + type.width(face.title, font) + 8);
   const value = look.text[i] ?? face.lines[0];
@@ -374,7 +372,6 @@ const inside = (width: number): number => Math.max(4, width - GAP.node + 3);
 function paintBadge(brush: Brush, place: Place, words: string, look: Look): void {
   const { pen, theme, type, across } = brush;
   const { figure, x, y, width: wide, height: tall } = place;
-  // The tag of a card says it already.
   if (figure.shape === "card" && words === figure.box.precision) return;
   const font = FONT.badge(type);
   const width = Math.ceil(type.width(words, font)) + 9;

@@ -12,7 +12,6 @@ export interface Insets {
   bottom: number;
 }
 
-/** What is brought into view is shown at this scale at least. */
 const READABLE = 0.5;
 const LARGEST = 4;
 const GLIDE_MS = 260;

@@ -1,14 +1,13 @@
 import type { Mapping } from "../../core/mapping";
 import type { LayoutClient } from "../layout/client";
 import type { LayoutOutput } from "../layout/types";
-import type { Drawn } from "../visible_graph";
-import { type Figure, figures, signed } from "./measure";
+import type { VisibleGraph } from "../visible_graph";
+import { type Figure, figures, updateReasons } from "./measure";
 import { layoutInput } from "./scene";
 import type { Type } from "./text";
 
-/** The figures of a graph, and where they stand once somebody asks. */
 interface Placed {
-  drawn: Drawn;
+  visible: VisibleGraph;
   type: Type;
   across: boolean;
   figures: Figure[];
@@ -16,7 +15,7 @@ interface Placed {
 }
 
 /** Measures the boxes of one pane and has them laid out, once while only the engine beside them changes. */
-export class Placing {
+export class LayoutCache {
   readonly #layouts: Pick<LayoutClient, "layout">;
   #last: Placed | null = null;
 
@@ -24,16 +23,18 @@ export class Placing {
     this.#layouts = layouts;
   }
 
-  of(drawn: Drawn, links: Mapping, type: Type, across: boolean): Placed {
+  of(visible: VisibleGraph, links: Mapping, type: Type, across: boolean): Placed {
     const last = this.#last;
-    const known = last?.drawn === drawn && last.type === type && last.across === across ? last : null;
-    const made = known ? signed(known.figures, drawn, links, type) : figures(drawn, links, type);
-    let asked: Promise<LayoutOutput> | null = null;
+    const cached = last?.visible === visible && last.type === type && last.across === across ? last : null;
+    const measured = cached
+      ? updateReasons(cached.figures, visible, links, type)
+      : figures(visible, links, type);
+    let layout: Promise<LayoutOutput> | null = null;
     const ask = (): Promise<LayoutOutput> => {
-      asked ??= this.#layouts.layout(layoutInput(drawn, made, across, type));
-      return asked;
+      layout ??= this.#layouts.layout(layoutInput(visible, measured, across));
+      return layout;
     };
-    this.#last = { drawn, type, across, figures: made, output: known?.output ?? ask };
+    this.#last = { visible, type, across, figures: measured, output: cached?.output ?? ask };
     return this.#last;
   }
 

@@ -4,7 +4,7 @@ import type { Scene } from "./scene";
  * Where a pane looks so that it shows the counterpart of what another pane shows. Along the main axis it is a map
  * through the pairs that never runs backwards; across it the picture moves as much as in the leading pane.
  */
-export class Follow {
+export class LinkedPan {
   readonly #across: boolean;
   /** Knots in the order of the main axis: where in A, where in B, and how far B lies aside of A. */
   readonly #from: number[] = [];
@@ -16,18 +16,12 @@ export class Follow {
     this.#across = a.across;
     const main = (scene: Scene, i: number): number => (scene.across ? scene.x[i]! : scene.y[i]!);
     const cross = (scene: Scene, i: number): number => (scene.across ? scene.y[i]! : scene.x[i]!);
-    const anchors = pairs
-      .map(([i, j]) => ({ from: main(a, i), to: main(b, j), aside: cross(b, j) - cross(a, i), weight: 1 }))
+    const knots = pairs
+      .map(([i, j]) => ({ from: main(a, i), to: main(b, j), aside: cross(b, j) - cross(a, i) }))
       .sort((p, q) => p.from - q.from);
-    const pools: typeof anchors = [];
-    for (const anchor of anchors) {
-      let pool = anchor;
-      // The least squares map without a step back: neighbours that would run backwards become one (Ayer et al., 1955).
-      while (pools.length && (pools.at(-1)!.to >= pool.to || pools.at(-1)!.from === pool.from))
-        pool = merged(pools.pop()!, pool);
-      pools.push(pool);
-    }
-    for (const { from, to, aside } of pools) {
+    // Each knot lies beyond the one before it in both graphs, so that the map never runs backwards.
+    for (const { from, to, aside } of knots) {
+      if (this.#from.length && (from <= this.#from.at(-1)! || to <= this.#to.at(-1)!)) continue;
       this.#from.push(from);
       this.#to.push(to);
       this.#aside.push(aside);
@@ -58,17 +52,4 @@ export class Follow {
     const between = (list: readonly number[]): number => list[low]! + part * (list[high]! - list[low]!);
     return [between(this.#to), between(this.#aside)];
   }
-}
-
-interface Anchor {
-  from: number;
-  to: number;
-  aside: number;
-  weight: number;
-}
-
-function merged(a: Anchor, b: Anchor): Anchor {
-  const weight = a.weight + b.weight;
-  const mean = (p: number, q: number): number => (p * a.weight + q * b.weight) / weight;
-  return { from: mean(a.from, b.from), to: mean(a.to, b.to), aside: mean(a.aside, b.aside), weight };
 }

@@ -1,8 +1,8 @@
 import type { Box, OpChip, Reason } from "../../core/contract";
-import { REASON_GLYPH, ranBy, shortOp } from "../../core/format";
+import { nodesRunBy, REASON_GLYPH, shortOp } from "../../core/format";
 import type { Mapping } from "../../core/mapping";
 import { FRAME } from "../layout/types";
-import type { Drawn } from "../visible_graph";
+import type { VisibleGraph } from "../visible_graph";
 import type { Type } from "./text";
 
 export const NODE = { bar: 22, line: 14, foot: 5, narrow: 116, wide: 210, value: 84, sign: 16 };
@@ -15,7 +15,6 @@ const MOST_LINES = 3;
 
 export type Shape = "node" | "card" | "slim" | "pill" | "group" | "frame";
 
-/** The texts of a box, cut to fit. */
 export interface Face {
   title: string;
   lines: string[];
@@ -26,7 +25,6 @@ export interface Face {
 
 /** A box with its size. Its texts are cut to fit when they are first painted: most are never seen. */
 export class Figure {
-  /** Whether it can be opened "+" or folded "−". */
   fold: "" | "+" | "−" = "";
   missing: Reason | "" = "";
   readonly box: Box;
@@ -68,32 +66,37 @@ export const FONT = {
   badge: (type: Type): string => type.font(9, 600),
 };
 
-export function figures(drawn: Drawn, links: Mapping, type: Type): Figure[] {
-  return drawn.graph.boxes.map((_, i) => figureAt(drawn, i, links, type));
+export function figures(visible: VisibleGraph, links: Mapping, type: Type): Figure[] {
+  return visible.graph.boxes.map((_, i) => figureAt(visible, i, links, type));
 }
 
 /** The same figures for another engine: those alone are made anew whose sign changes. Sizes stay. */
-export function signed(old: readonly Figure[], drawn: Drawn, links: Mapping, type: Type): Figure[] {
+export function updateReasons(
+  old: readonly Figure[],
+  visible: VisibleGraph,
+  links: Mapping,
+  type: Type,
+): Figure[] {
   return old.map((figure, i) =>
     figure.shape === "node" && missing(figure.box, links) !== figure.missing
-      ? figureAt(drawn, i, links, type)
+      ? figureAt(visible, i, links, type)
       : figure,
   );
 }
 
 const missing = (box: Box, links: Mapping): Reason | "" => links.unmapped(box.id)?.reason ?? "";
 
-function figureAt(drawn: Drawn, i: number, links: Mapping, type: Type): Figure {
-  const figure = figureOf(drawn, drawn.graph.boxes[i]!, i, links, type);
-  if (drawn.foldable.has(i)) figure.fold = drawn.frames.has(i) ? "−" : "+";
+function figureAt(visible: VisibleGraph, i: number, links: Mapping, type: Type): Figure {
+  const figure = figureOf(visible, visible.graph.boxes[i]!, i, links, type);
+  if (visible.foldable.has(i)) figure.fold = visible.frames.has(i) ? "−" : "+";
   return figure;
 }
 
-function figureOf(drawn: Drawn, box: Box, i: number, links: Mapping, type: Type): Figure {
-  if (drawn.frames.has(i)) return frame(box, type);
+function figureOf(visible: VisibleGraph, box: Box, i: number, links: Mapping, type: Type): Figure {
+  if (visible.frames.has(i)) return frame(box, type);
   if (box.kind === "group") return group(box, type);
   if (box.kind === "input" || box.kind === "output") return pill(box, type);
-  if (box.kind === "node") return node(box, links, type, drawn.foldable.has(i));
+  if (box.kind === "node") return node(box, links, type, visible.foldable.has(i));
   return box.slim ? slim(box, type) : card(box, type);
 }
 
@@ -108,11 +111,10 @@ const widest = (lines: readonly string[], type: Type): number =>
 /** The name on a box that others stand in, or did before it was folded. */
 const nameOf = (box: Box): string => (box.kind === "node" ? box.op : box.title || box.op);
 
-/** An open group. Its size is the least it may have; the layout grows it around its members. */
 function frame(box: Box, type: Type): Figure {
   const name = nameOf(box);
-  const wanted = type.width(name.slice(0, 60), FONT.title(type)) + widest(box.lines.slice(0, 1), type) + 54;
-  const width = clamp(wanted, NODE.narrow, CARD.wide);
+  const natural = type.width(name.slice(0, 60), FONT.title(type)) + widest(box.lines.slice(0, 1), type) + 54;
+  const width = clamp(natural, NODE.narrow, CARD.wide);
   const figure = new Figure(box, "frame", width, FRAME.head + FRAME.pad, () => ({
     ...PLAIN,
     title: type.fit(name, FONT.title(type), width - 34),
@@ -121,13 +123,12 @@ function frame(box: Box, type: Type): Figure {
   return figure;
 }
 
-/** A folded group: a card on top of others. */
 function group(box: Box, type: Type): Figure {
   const ops = box.chips.length ? chipRow(box.chips, type, CARD.wide - CARD.bar - 2 * CARD.pad) : null;
   const lines = box.lines.slice(0, MOST_LINES);
   const name = type.width(nameOf(box).slice(0, 60), FONT.title(type)) + 2 * CARD.pad + FOLD.side + 18;
-  const wanted = Math.max(name, ops?.end ?? 0, widest(lines, type) + CARD.bar + 2 * CARD.pad);
-  const width = clamp(wanted, CARD.narrow, CARD.wide);
+  const natural = Math.max(name, ops?.end ?? 0, widest(lines, type) + CARD.bar + 2 * CARD.pad);
+  const width = clamp(natural, CARD.narrow, CARD.wide);
   const height = 5 + CARD.row * (ops ? 2 : 1) + lines.length * CARD.line + (lines.length ? 5 : 2) + STACK;
   const room = width - CARD.bar - 2 * CARD.pad + 4;
   return new Figure(box, "group", width, height, () => ({
@@ -184,12 +185,12 @@ function chipRow(ops: readonly OpChip[], type: Type, room: number): { chips: Fac
   const start = CARD.bar + CARD.pad - 2;
   let x = start;
   for (let k = 0; k < ops.length; k++) {
-    const left = ops.length - k;
+    const remaining = ops.length - k;
     const text = type.fit(shortOp(ops[k]!.op), font, 130);
     const width = Math.ceil(type.width(text, font)) + 11;
-    const more = left > 1 ? 30 : 0;
+    const more = remaining > 1 ? 30 : 0;
     if (k > 0 && x - start + width + more > room) {
-      const rest = `+${left}`;
+      const rest = `+${remaining}`;
       chips.push({ text: rest, x, width: Math.ceil(type.width(rest, font)) + 11, family: "other" });
       x += chips.at(-1)!.width + CARD.chipGap;
       break;
@@ -204,13 +205,13 @@ function card(box: Box, type: Type): Figure {
   const ops = box.chips.length
     ? box.chips
     : [{ op: box.op, family: box.family, node: "", role: "work" as const, title: box.op }];
-  const run = ranBy(box).length;
+  const run = nodesRunBy(box).length;
   const fused = run > 1 ? `${run} → 1` : "";
   const tail = fused ? type.width(fused, FONT.line(type)) + 14 : 0;
   const { chips, end } = chipRow(ops, type, CARD.wide - CARD.bar - 2 * CARD.pad - tail);
   const lines = box.lines.slice(0, 2);
-  const wanted = Math.max(end + tail, widest(lines, type) + CARD.bar + 2 * CARD.pad);
-  const width = clamp(wanted, CARD.narrow, CARD.wide);
+  const natural = Math.max(end + tail, widest(lines, type) + CARD.bar + 2 * CARD.pad);
+  const width = clamp(natural, CARD.narrow, CARD.wide);
   const height = 5 + 2 * CARD.row + lines.length * CARD.line + (lines.length ? 3 : 0);
   const room = width - CARD.bar - 2 * CARD.pad;
   return new Figure(box, "card", width, height, () => ({

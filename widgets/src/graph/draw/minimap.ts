@@ -10,7 +10,6 @@ const NARROWEST = 36;
 const PAD = 4;
 /** At most this part of the pane is covered, twice as much of its height. */
 const PART = 0.17;
-/** In a narrower pane the map would hide more than it tells. */
 const NARROW = 300;
 
 /** Where the map can stand: in the first of these corners where nothing is drawn. */
@@ -26,13 +25,13 @@ const GAP = 10;
 export function freeCorner(
   pane: { width: number; height: number },
   map: { width: number; height: number },
-  drawn: readonly Rect[],
+  boxes: readonly Rect[],
   corners: readonly (readonly [number, number])[] = CORNERS,
 ): readonly [number, number] | null {
   const free = ([right, down]: readonly [number, number]): boolean => {
     const left = right ? pane.width - map.width - GAP : GAP;
     const top = down ? pane.height - map.height - GAP : GAP;
-    return !drawn.some(
+    return !boxes.some(
       ({ x, y, width, height }) =>
         x < left + map.width && x + width > left && y < top + map.height && y + height > top,
     );
@@ -120,12 +119,12 @@ export class Minimap {
 
   /** Moves into a corner where it covers no box, its own where that will do; false where there is none. */
   makeRoom(camera: Camera, scene: Scene): boolean {
-    const drawn: Rect[] = [];
+    const boxes: Rect[] = [];
     scene.figures.forEach(({ shape }, i) => {
-      if (shape !== "frame") drawn.push(camera.toScreen(rectOf(scene, i)));
+      if (shape !== "frame") boxes.push(camera.toScreen(rectOf(scene, i)));
     });
     const own = this.#corner ? [this.#corner, ...CORNERS] : CORNERS;
-    this.#corner = freeCorner(camera, { width: this.#width + 2, height: this.#height + 2 }, drawn, own);
+    this.#corner = freeCorner(camera, { width: this.#width + 2, height: this.#height + 2 }, boxes, own);
     if (!this.#corner) return false;
     const [right, down] = this.#corner;
     Object.assign(this.canvas.style, {
@@ -137,7 +136,6 @@ export class Minimap {
     return true;
   }
 
-  /** How much of the pane's width it takes; 0 in a narrow pane, where it is hidden. */
   widthIn(camera: Camera): number {
     return camera.width < NARROW ? 0 : this.#width;
   }

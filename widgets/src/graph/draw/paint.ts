@@ -31,7 +31,6 @@ export const NO_MARKS: Marks = {
   wire: -1,
 };
 
-/** Scales from which on more can be read. */
 export const SHOW = { shape: 0.17, title: 0.42, line: 0.5, label: 0.68, everyLabel: 1.35 };
 export const PALE = 0.2;
 const HALO = 9;
@@ -46,7 +45,7 @@ export function paint(
   marks: Marks = NO_MARKS,
 ): void {
   const detail = detailAt(scale);
-  const inView = seen(scene, view, look);
+  const inView = boxesInView(scene, view, look);
   const frame = (i: number): boolean => scene.figures[i]!.shape === "frame";
   for (const i of inView) if (frame(i)) one(brush, marks, i, () => box(brush, scene, look, i, detail));
   halos(brush, scene, marks, scale);
@@ -107,7 +106,7 @@ export function roomBeside(
 /** A badge stands out above its box, the reason of a node without a layer beside it. */
 const OVERHANG = { x: 80, y: 10 };
 
-export function seen(scene: Scene, view: Rect, look?: Look): number[] {
+export function boxesInView(scene: Scene, view: Rect, look?: Look): number[] {
   const { x, y, width, height } = scene;
   const dx = look ? OVERHANG.x : 0;
   const dy = look?.badge ? OVERHANG.y : 0;
@@ -138,7 +137,6 @@ export function seenWires({ extents, wires: all }: Scene, view: Rect): number[] 
 
 /** Worked out once for each group: whether strangers stand between its boxes. */
 const framed = new WeakMap<readonly number[], Rect | null>();
-/** With more groups than that, frames would cover the picture. */
 const MOST_HALOS = 300;
 
 function haloOf(scene: Scene, group: readonly number[]): Rect | null {
@@ -171,7 +169,7 @@ export function halos({ pen, theme }: Brush, scene: Scene, marks: Marks, scale: 
 }
 
 function strangers(scene: Scene, rect: Rect, group: ReadonlySet<number>): boolean {
-  return seen(scene, rect).some((i) => !group.has(i) && scene.figures[i]!.shape !== "frame");
+  return boxesInView(scene, rect).some((i) => !group.has(i) && scene.figures[i]!.shape !== "frame");
 }
 
 export function outlines({ pen, theme }: Brush, scene: Scene, marks: Marks, scale: number): void {
@@ -282,22 +280,22 @@ function labels({ pen, theme, type }: Brush, scene: Scene, view: Rect, marks: Ma
     pen.fillText(words, x, y);
   };
   /** Where labels stand below a box: of two in one place neither could be read. */
-  const taken = new Map<number, [left: number, right: number][]>();
+  const labelled = new Map<number, [left: number, right: number][]>();
   for (const e of seenWires(scene, view)) {
     const wire = scene.wires[e]!;
     if (weightOf(scene, e, marks) === "pale") continue;
     const pointed = e === marks.wire;
     if (!isTunnel(scene, e)) {
-      if (!pointed && !wire.telling && scale < SHOW.everyLabel) continue;
+      if (!pointed && !wire.informative && scale < SHOW.everyLabel) continue;
       const words = type.fit(wire.label, font, WIDEST);
       const x = points[2 * offsets[e]!]!;
       const y = points[2 * offsets[e]! + 1]!;
       const colour = pointed ? theme.ink : theme.muted;
       if (!across) {
         const [left, right] = [x + 6, x + 6 + type.width(words, font)];
-        const beside = taken.get(wire.source) ?? [];
+        const beside = labelled.get(wire.source) ?? [];
         if (!pointed && beside.some(([from, to]) => left < to && from < right)) continue;
-        taken.set(wire.source, [...beside, [left, right]]);
+        labelled.set(wire.source, [...beside, [left, right]]);
         write(words, left, y + 12, colour, "left");
       } else {
         // Between boxes that stand close there is no room beside the wire.

@@ -1,5 +1,5 @@
 import type { Look } from "../overlay";
-import { hatch, type Marks, NO_MARKS, paint } from "./paint";
+import { hatch, paint } from "./paint";
 import type { Scene } from "./scene";
 import { EXPORT_SCALE, exported } from "./svg";
 import type { Type } from "./text";
@@ -9,28 +9,17 @@ import type { Theme } from "./theme";
 const LONGEST = 16_384;
 const MOST = 120e6;
 
-export interface Png {
-  blob: Blob;
-  scale: number;
-  /** Says in words when the picture is smaller than asked for; otherwise empty. */
-  note: string;
-}
+const SCALE = 2;
 
 /** The largest scale up to the wanted one at which a picture of that size can be drawn. */
-export function pngScale(width: number, height: number, wanted: number): number {
-  return Math.min(wanted, LONGEST / width, LONGEST / height, Math.sqrt(MOST / (width * height)));
+export function pngScale(width: number, height: number, target: number): number {
+  return Math.min(target, LONGEST / width, LONGEST / height, Math.sqrt(MOST / (width * height)));
 }
 
-export async function pngOf(
-  scene: Scene,
-  look: Look,
-  theme: Theme,
-  type: Type,
-  marks: Marks = NO_MARKS,
-  wanted = 2,
-): Promise<Png> {
+/** The whole graph as a PNG, of two pixels for one of the graph where a browser can draw that. */
+export async function pngOf(scene: Scene, look: Look, theme: Theme, type: Type): Promise<Blob> {
   const view = exported(scene);
-  const scale = pngScale(view.width, view.height, wanted);
+  const scale = pngScale(view.width, view.height, SCALE);
   const canvas = document.createElement("canvas");
   canvas.width = Math.max(1, Math.floor(view.width * scale));
   canvas.height = Math.max(1, Math.floor(view.height * scale));
@@ -38,24 +27,11 @@ export async function pngOf(
   ctx.fillStyle = theme.ground;
   ctx.fillRect(0, 0, canvas.width, canvas.height);
   ctx.setTransform(scale, 0, 0, scale, -view.x * scale, -view.y * scale);
-  paint(
-    { pen: ctx, theme, type, hatch: hatch(ctx, theme), across: scene.across },
-    scene,
-    look,
-    view,
-    Math.min(scale, EXPORT_SCALE),
-    marks,
-  );
+  const brush = { pen: ctx, theme, type, hatch: hatch(ctx, theme), across: scene.across };
+  paint(brush, scene, look, view, Math.min(scale, EXPORT_SCALE));
   const blob = await new Promise<Blob | null>((done) => canvas.toBlob(done, "image/png"));
-  if (!blob) {
-    throw new Error(
-      `Cannot make a PNG of ${canvas.width} by ${canvas.height} pixels: the browser has no memory for it. ` +
-        "Save the graph as SVG, or fold groups first.",
-    );
-  }
-  const note =
-    scale < wanted
-      ? `The picture has ${scale.toPrecision(2)} instead of ${wanted} pixels for one of the graph: a browser draws no larger one. SVG has no such limit.`
-      : "";
-  return { blob, scale, note };
+  if (blob) return blob;
+  throw new Error(
+    "The browser has no memory for a PNG of this size. Save the graph as SVG, or fold groups first.",
+  );
 }

@@ -2,17 +2,17 @@
 export type Pixel = number;
 
 const OPAQUE = 0xff000000 | 0;
-const seen = new Map<string, { pixel: Pixel; alpha: number }>();
+const pixels = new Map<string, { pixel: Pixel; alpha: number }>();
 
 /** Reads `#rrggbb`, `rgb()`, `rgba()` and `color(srgb …)`, which is all that stylesheets compute to. */
 export function pixelOf(colour: string): { pixel: Pixel; alpha: number } {
-  let known = seen.get(colour);
-  if (!known) {
+  let pixel = pixels.get(colour);
+  if (!pixel) {
     const [r, g, b, a] = channels(colour);
-    known = { pixel: OPAQUE | (b << 16) | (g << 8) | r, alpha: a };
-    seen.set(colour, known);
+    pixel = { pixel: OPAQUE | (b << 16) | (g << 8) | r, alpha: a };
+    pixels.set(colour, pixel);
   }
-  return known;
+  return pixel;
 }
 
 /** Red, green and blue from 0 to 255, and the opacity from 0 to 1. */
@@ -89,7 +89,6 @@ export class Raster {
     let from = Math.max(0, Math.round(a0));
     let to = Math.min(long - 1, Math.max(Math.round(a0), Math.round(a1) - 1));
     if (slope) {
-      // Only the part that lies inside.
       const enter = a0 + ((slope > 0 ? -1 : across) - b0) / slope;
       const leave = a0 + ((slope > 0 ? across : -1) - b0) / slope;
       from = Math.max(from, Math.floor(enter));

@@ -3,7 +3,7 @@ import { plural } from "../../core/format";
 import type { LayoutInput, LayoutOutput } from "../layout/types";
 import { FRAME } from "../layout/types";
 import { Numbering } from "../numbering";
-import type { Drawn } from "../visible_graph";
+import type { VisibleGraph } from "../visible_graph";
 import type { Rect } from "./camera";
 import { type Figure, FOLD, FONT } from "./measure";
 import type { Pen } from "./pen";
@@ -17,7 +17,7 @@ export interface Wire {
   /** A tunnel, which shows as a stub at both ends. On the first one of a tensor: how many boxes read it far away. */
   far: string;
   /** Whether the label says something that the wire above does not. */
-  telling: boolean;
+  informative: boolean;
 }
 
 /** The display list of one graph: what stands where, in world pixels. */
@@ -42,27 +42,21 @@ export interface Scene {
   across: boolean;
 }
 
-export function layoutInput(
-  drawn: Drawn,
-  figures: readonly Figure[],
-  across: boolean,
-  type: Type,
-): LayoutInput {
-  const { boxes, edges } = drawn.graph;
+export function layoutInput(visible: VisibleGraph, figures: readonly Figure[], across: boolean): LayoutInput {
+  const { boxes, edges } = visible.graph;
   const tensors = new Numbering<string>();
-  const room = across ? labelRoom(drawn, figures, type) : null;
   const input: LayoutInput = {
     width: new Float32Array(boxes.length),
     height: new Float32Array(boxes.length),
     entry: new Uint8Array(boxes.length),
-    parent: drawn.parent,
+    parent: visible.parent,
     source: new Int32Array(edges.length),
     target: new Int32Array(edges.length),
     tensor: new Int32Array(edges.length),
     across,
   };
   figures.forEach(({ width, height, box }, i) => {
-    input.width[i] = width + (room?.[i] ?? 0);
+    input.width[i] = width;
     input.height[i] = height;
     input.entry[i] = Number(box.kind === "input");
   });
@@ -75,15 +69,14 @@ export function layoutInput(
 }
 
 export function makeScene(
-  drawn: Drawn,
+  visible: VisibleGraph,
   figures: Figure[],
   layout: LayoutOutput,
   type: Type,
   across: boolean,
 ): Scene {
-  const { edges } = drawn.graph;
+  const { edges } = visible.graph;
   const { offsets, points } = layout;
-  if (across) giveBack(layout, edges, labelRoom(drawn, figures, type));
   const [into, outOf] = ends(edges, figures.length);
   const scene: Scene = {
     figures,
@@ -97,7 +90,7 @@ export function makeScene(
     extents: new Float32Array(4 * edges.length),
     into,
     outOf,
-    index: drawn.place,
+    index: visible.place,
     bounds: { x: 0, y: 0, width: layout.width, height: layout.height },
     across,
   };
@@ -107,18 +100,18 @@ export function makeScene(
 
 /** Wires whose labels say something. One speaks for all wires of a tensor, and a chain of equal shapes is told once. */
 function telling(edges: readonly Edge[], into: number[][], outOf: number[][]): Uint8Array {
-  const told = new Uint8Array(edges.length);
+  const informative = new Uint8Array(edges.length);
   outOf.forEach((list, box) => {
     if (!list.length) return;
     const above = new Set(into[box]!.map((e) => edges[e]!.label));
-    const seen = new Set<string>();
+    const labelled = new Set<string>();
     for (const e of list) {
       const { value, label } = edges[e]!;
-      told[e] = Number(label !== "" && !above.has(label) && !seen.has(value));
-      seen.add(value);
+      informative[e] = Number(label !== "" && !above.has(label) && !labelled.has(value));
+      labelled.add(value);
     }
   });
-  return told;
+  return informative;
 }
 
 function ends(edges: readonly Edge[], boxes: number): [into: number[][], outOf: number[][]] {
@@ -131,52 +124,23 @@ function ends(edges: readonly Edge[], boxes: number): [into: number[][], outOf: 
   return [into, outOf];
 }
 
-/** Widest label that a graph from left to right makes room for. */
-const LABEL = 120;
-
-/** What the labels of its wires need at the right of each box, where wires run from left to right. */
-function labelRoom({ graph, frames }: Drawn, figures: readonly Figure[], type: Type): Float32Array {
-  const { edges } = graph;
-  const told = telling(edges, ...ends(edges, figures.length));
-  const room = new Float32Array(figures.length);
-  edges.forEach(({ source, label }, e) => {
-    if (!told[e] || frames.has(source)) return;
-    const width = Math.ceil(Math.min(LABEL, type.width(label.slice(0, 60), FONT.label(type))));
-    room[source] = Math.max(room[source]!, width);
-  });
-  return room;
-}
-
-/** Makes boxes as wide again as they are drawn; wires start at them. */
-function giveBack(layout: LayoutOutput, edges: readonly Edge[], room: Float32Array): void {
-  const { x, boxWidth, points, offsets } = layout;
-  edges.forEach(({ source }, e) => {
-    const k = 2 * offsets[e]!;
-    if (offsets[e] !== offsets[e + 1] && points[k]! > x[source]!) points[k]! -= room[source]!;
-  });
-  room.forEach((width, i) => {
-    boxWidth[i]! -= width;
-    x[i]! -= width / 2;
-  });
-}
-
 function wiresOf(edges: Edge[], into: number[][], outOf: number[][], offsets: Int32Array): Wire[] {
-  const told = telling(edges, into, outOf);
+  const informative = telling(edges, into, outOf);
   const wires = edges.map(
     ({ source, target, label, value }, e): Wire => ({
       source,
       target,
       label: label || value,
       far: "",
-      telling: told[e] === 1,
+      informative: informative[e] === 1,
     }),
   );
   for (const list of outOf) {
     const first = new Map<string, { at: number; count: number }>();
     for (const e of list) {
       if (offsets[e] !== offsets[e + 1]) continue;
-      const known = first.get(edges[e]!.value);
-      if (known) known.count++;
+      const entry = first.get(edges[e]!.value);
+      if (entry) entry.count++;
       else first.set(edges[e]!.value, { at: e, count: 1 });
     }
     for (const { at, count } of first.values()) wires[at]!.far = `→ ${plural(count, "far reader")}`;
@@ -209,7 +173,7 @@ function extend(scene: Scene, e: number, type: Type): void {
     right = Math.max(x[s]! + width[s]! / 2 + w, x[t]! + width[t]! / 2);
     top = Math.min(y[s]! - height[s]! / 2, y[t]! - height[t]! / 2 - h);
     bottom = Math.max(y[s]! + height[s]! / 2 + h, y[t]! + height[t]! / 2);
-  } else if (wires[e]!.telling) right = Math.max(right, left + type.width("0", FONT.label(type)) * 24);
+  } else if (wires[e]!.informative) right = Math.max(right, left + type.width("0", FONT.label(type)) * 24);
   extents[4 * e] = left;
   extents[4 * e + 1] = top;
   extents[4 * e + 2] = right;
@@ -284,7 +248,6 @@ export function foldAt(scene: Scene, wx: number, wy: number): number {
   if (i < 0 || !scene.figures[i]!.fold) return -1;
   const box = rectOf(scene, i);
   const square = foldRect({ width: box.width, shape: scene.figures[i]!.shape });
-  // A little larger than what is seen, for fingers.
   const near = (at: number, from: number, size: number): boolean => at >= from - 4 && at <= from + size + 4;
   return near(wx - box.x, square.x, square.width) && near(wy - box.y, square.y, square.height) ? i : -1;
 }

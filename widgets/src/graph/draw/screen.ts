@@ -3,6 +3,7 @@ import { FRAME_RADIUS, flatColour, RADIUS } from "./box";
 import type { Rect } from "./camera";
 import { CARD, NODE, STACK } from "./measure";
 import {
+  boxesInView,
   halos,
   hatch,
   type Marks,
@@ -10,7 +11,6 @@ import {
   PALE,
   paint,
   SHOW,
-  seen,
   seenWires,
   strokes,
   weightOf,
@@ -55,7 +55,7 @@ export class Screen {
     if (scale < SHOW.title) {
       const raster = this.raster(theme);
       const far: Far = { raster, scene, look, theme, marks, camera, ratio, alpha: 1 };
-      const boxes = seen(scene, view);
+      const boxes = boxesInView(scene, view);
       farFrames(far, boxes);
       farWires(far);
       farBoxes(far, boxes);
@@ -97,15 +97,15 @@ export function farFrames(far: Far, boxes: readonly number[]): void {
   const { raster, scene, look, theme, marks, camera, ratio } = far;
   for (const i of boxes) {
     if (scene.figures[i]!.shape !== "frame") continue;
-    const there = marks.clear && !marks.clear.has(i) ? PALE * far.alpha : far.alpha;
+    const opacity = marks.clear && !marks.clear.has(i) ? PALE * far.alpha : far.alpha;
     const [x0, y0, x1, y1] = corners(far, i);
     const colour = pixelOf(flatColour(theme, scene.figures[i]!, { ...look, families: true }, i)).pixel;
     const radius = FRAME_RADIUS * camera.scale * ratio;
     if (x1 - x0 > 6) {
-      raster.fill(x0, y0, x1, y1, radius, pixelOf(theme.line).pixel, there);
-      raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, pixelOf(theme.ground).pixel, there);
+      raster.fill(x0, y0, x1, y1, radius, pixelOf(theme.line).pixel, opacity);
+      raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, pixelOf(theme.ground).pixel, opacity);
     }
-    raster.fill(x0, y0, x1, y1, radius, colour, there * (theme.dark ? 0.16 : 0.08));
+    raster.fill(x0, y0, x1, y1, radius, colour, opacity * (theme.dark ? 0.16 : 0.08));
   }
 }
 
@@ -125,7 +125,6 @@ export function farBoxes(far: Far, boxes: readonly number[]): void {
     const selected = !shaped && marks.selected.has(i);
     const colour = pixelOf(selected ? theme.select : flatColour(theme, figure, look, i)).pixel;
     if (!shaped) {
-      // No box gets so small that it vanishes.
       if (x1 - x0 < 1.5) [x0, x1] = [(x0 + x1) / 2 - 0.75, (x0 + x1) / 2 + 0.75];
       if (y1 - y0 < 1) [y0, y1] = [(y0 + y1) / 2 - 0.5, (y0 + y1) / 2 + 0.5];
       raster.fill(x0, y0, x1, y1, RADIUS * scale, colour, alpha);

@@ -1,7 +1,6 @@
 import type { Look } from "../overlay";
-import { Camera, type Insets, type Place, type Rect } from "./camera";
+import { Camera, type Insets, type Rect } from "./camera";
 import { Minimap } from "./minimap";
-import type { Morph } from "./morph";
 import { type Marks, NO_MARKS, SHOW } from "./paint";
 import { around, boxAt, foldAt, rectOf, type Scene, wireAt } from "./scene";
 import { Screen } from "./screen";
@@ -12,7 +11,6 @@ export interface StageEvents {
   /** The box under the pointer, or -1, with the pointer's place in the pane. */
   hover(box: number, x: number, y: number): void;
   click(box: number, add: boolean): void;
-  /** A click on a wire, which is no click on the ground. */
   wire?(wire: number, add: boolean): void;
   fold?(box: number): void;
   /** The user moved the camera; called on every step of a glide too. */
@@ -32,21 +30,10 @@ const READABLE = 0.62;
 const LEGIBLE = 0.42;
 /** So much of the graph stays in view, wherever it is moved. */
 const KEEP = 60;
-/** So long nothing moved when it has come to rest. */
 const REST_MS = 250;
 const DRAG_PIXELS = 4;
 const WIRE_REACH = 6;
 const LINE_PIXELS = 16;
-
-/** A place after the same pan and zoom on the screen that lead from one place to another. */
-function moved(place: Place, from: Place, to: Place): Place {
-  const factor = to.scale / from.scale;
-  return {
-    scale: place.scale * factor,
-    x: (place.x - from.x) * factor + to.x,
-    y: (place.y - from.y) * factor + to.y,
-  };
-}
 
 /** One canvas with its camera and minimap: draws a scene and turns pointers into events. */
 export class Stage {
@@ -64,31 +51,25 @@ export class Stage {
   #marks: Marks = NO_MARKS;
   #wire = -1;
   #frame = 0;
-  #fresh = false;
+  #sceneIsNew = false;
   #mapStale = true;
   /** In every corner the map would lie on boxes. */
-  #covered = false;
-  #mapHeld = false;
+  #mapCoversBoxes = false;
+  #mapDragging = false;
   #resting = 0;
-  /** A step between this scene and another one, which is shown instead. */
-  #morph: { morph: Morph; t: number; to: Place } | null = null;
   /** The camera goes where something else than the user of this pane wants it. */
-  #led = false;
+  #following = false;
   readonly #pointers = new Map<number, { x: number; y: number }>();
-  #travelled = 0;
+  #dragDistance = 0;
 
   constructor(canvas: HTMLCanvasElement, map: HTMLCanvasElement, events: StageEvents, end: AbortSignal) {
     this.#canvas = canvas;
     this.#screen = new Screen(canvas);
     this.#map = new Minimap(map);
     this.#events = events;
-    let before = { scale: 1, x: 0, y: 0 };
     this.camera = new Camera(() => {
-      const { scale, x, y } = this.camera;
-      if (this.#morph) this.#morph.to = moved(this.#morph.to, before, { scale, x, y });
-      before = { scale, x, y };
       this.request();
-      if (!this.#led) this.#events.moved?.();
+      if (!this.#following) this.#events.moved?.();
     });
     const observer = new ResizeObserver(() => this.#resize());
     observer.observe(canvas);
@@ -112,17 +93,17 @@ export class Stage {
     on(canvas, "dblclick", (event) => this.#zoomTo(event));
     const look = (event: PointerEvent): void => {
       if (!(event.buttons & 1)) return;
-      this.#led = false;
+      this.#following = false;
       this.camera.centreOn(...this.#map.toWorld(event.offsetX, event.offsetY));
     };
     on(map, "pointerdown", (event) => {
       map.setPointerCapture(event.pointerId);
-      this.#mapHeld = true;
+      this.#mapDragging = true;
       look(event);
     });
     for (const name of ["pointerup", "pointercancel"] as const)
       on(map, name, () => {
-        this.#mapHeld = false;
+        this.#mapDragging = false;
         this.#rest();
       });
     on(map, "pointermove", look);
@@ -141,10 +122,9 @@ export class Stage {
     this.#look = look;
     this.#marks = NO_MARKS;
     this.#wire = -1;
-    this.#morph = null;
     this.#mapStale = true;
-    this.#fresh = true;
-    this.#led = true;
+    this.#sceneIsNew = true;
+    this.#following = true;
     if (scene) this.#limit(scene);
     if (scene && !keep) this.#firstView(scene);
     this.request();
@@ -162,18 +142,8 @@ export class Stage {
     this.request();
   }
 
-  /**
-   * Shows the way from this scene into another: at 0 this one, at 1 the other as `to` shows it. The stage keeps its own
-   * scene and camera; boxes cannot be picked on the way. Without a morph the scene is back.
-   */
-  morph(morph: Morph | null, t = 0, to?: Place): void {
-    const target = to ?? (this.#morph?.morph === morph ? this.#morph?.to : morph?.target(this.camera));
-    this.#morph = morph && t > 0 ? { morph, t, to: target! } : null;
-    this.request();
-  }
-
   fit(): void {
-    this.#led = false;
+    this.#following = false;
     if (this.scene) this.camera.fit(this.scene.bounds, MARGINS, { glide: true });
   }
 
@@ -186,14 +156,14 @@ export class Stage {
         [...ids].flatMap((id) => scene.index.get(id) ?? []),
       );
     if (!rect) return;
-    this.#led = false;
+    this.#following = false;
     const [dx, dy] = [Math.min(60, rect.width / 4), Math.min(60, rect.height / 2)];
     const wide = { x: rect.x - dx, y: rect.y - dy, width: rect.width + 2 * dx, height: rect.height + 2 * dy };
     this.camera.fit(wide, MARGINS, { largest: 1.6, glide: true });
   }
 
   zoom(factor: number, y = this.camera.height / 2): void {
-    this.#led = false;
+    this.#following = false;
     this.camera.zoomAt(this.camera.width / 2, y, factor);
   }
 
@@ -204,7 +174,7 @@ export class Stage {
   follow(wx: number, wy: number, scale = this.camera.scale): void {
     const { camera, scene } = this;
     if (!scene) return;
-    this.#led = true;
+    this.#following = true;
     const { bounds, across } = scene;
     const same = scale === camera.scale;
     const [cx, cy] = camera.toWorld(camera.width / 2, camera.height / 2);
@@ -217,7 +187,7 @@ export class Stage {
   reveal(boxes: number[], glide: boolean, user = false): void {
     const { scene, camera } = this;
     if (!scene || !boxes.length) return;
-    this.#led = !user;
+    this.#following = !user;
     let rect = around(scene, boxes);
     if (rect && camera.fitScale(rect, MARGINS, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
     if (rect) camera.reveal(rect, this.#insets, glide);
@@ -257,10 +227,10 @@ export class Stage {
   #rest(): void {
     clearTimeout(this.#resting);
     this.#resting = window.setTimeout(() => {
-      if (!this.scene || this.#mapHeld || this.#morph) return;
-      const before = this.#covered;
-      this.#covered = !this.#map.makeRoom(this.camera, this.scene);
-      if (before !== this.#covered) this.request();
+      if (!this.scene || this.#mapDragging) return;
+      const before = this.#mapCoversBoxes;
+      this.#mapCoversBoxes = !this.#map.makeRoom(this.camera, this.scene);
+      if (before !== this.#mapCoversBoxes) this.request();
     }, REST_MS);
   }
 
@@ -281,24 +251,17 @@ export class Stage {
       this.#map.canvas.hidden = true;
     } else {
       const marks = { ...this.#marks, wire: this.#wire };
-      if (this.#morph) {
-        const { morph, t, to } = this.#morph;
-        morph.paint(this.#screen, t, devicePixelRatio, camera, to, this.#theme, this.#type);
-        this.#map.canvas.hidden = true;
-        this.#events.frame();
-        return;
-      }
       this.#screen.paint(devicePixelRatio, scene, camera, this.#theme, this.#type, this.#look, marks);
       if (this.#mapStale) this.#map.redraw(scene, camera, this.#theme, this.#look, this.#marks.selected);
       this.#mapStale = false;
       const useful = this.#map.frame(camera, scene, this.#theme);
-      if (useful && this.#fresh) this.#covered = !this.#map.makeRoom(camera, scene);
+      if (useful && this.#sceneIsNew) this.#mapCoversBoxes = !this.#map.makeRoom(camera, scene);
       else if (useful) this.#rest();
-      this.#map.canvas.hidden = !useful || this.#covered;
+      this.#map.canvas.hidden = !useful || this.#mapCoversBoxes;
     }
     this.#events.frame();
-    if (this.#fresh && this.camera.width > 1) {
-      this.#fresh = false;
+    if (this.#sceneIsNew && this.camera.width > 1) {
+      this.#sceneIsNew = false;
       this.#events.drawn();
     }
   }
@@ -308,21 +271,21 @@ export class Stage {
     if (!width || !height) return;
     const first = this.camera.width <= 1;
     const dx = (width - this.camera.width) / 2;
-    const held = first ? undefined : [...this.#marks.selected].find((box) => this.#inView(box));
+    const selected = first ? undefined : [...this.#marks.selected].find((box) => this.#inView(box));
     this.#canvas.width = Math.round(width * devicePixelRatio);
     this.#canvas.height = Math.round(height * devicePixelRatio);
     this.camera.resize(width, height);
     const home = this.#canvas.closest(".rt-panes")!.getBoundingClientRect();
     this.corner = { x: this.origin.left - home.left, y: this.origin.top - home.top };
     this.#mapStale = true;
-    this.#led = true;
+    this.#following = true;
     if (this.scene) this.#limit(this.scene);
     if (first && this.scene) this.#firstView(this.scene);
     else if (!first) {
       this.camera.shift(dx, 0);
       if (this.scene) this.camera.keep(this.scene.bounds, KEEP);
       // What is selected and was in view stays so, whichever side the room was taken from.
-      if (held !== undefined) this.reveal([held], false);
+      if (selected !== undefined) this.reveal([selected], false);
     }
     this.request();
   }
@@ -376,7 +339,7 @@ export class Stage {
   }
 
   #pick(x: number, y: number): { box: number; wire: number } {
-    if (!this.scene || this.#morph) return { box: -1, wire: -1 };
+    if (!this.scene) return { box: -1, wire: -1 };
     const [wx, wy] = this.camera.toWorld(x, y);
     const box = boxAt(this.scene, wx, wy);
     return { box, wire: box < 0 ? wireAt(this.scene, wx, wy, WIRE_REACH / this.camera.scale) : -1 };
@@ -385,7 +348,7 @@ export class Stage {
   /** The box whose fold glyph is under the pointer, where the glyph is large enough to be seen. */
   #foldAt(x: number, y: number): number {
     const { scene, camera } = this;
-    return scene && !this.#morph && camera.scale >= SHOW.title ? foldAt(scene, ...camera.toWorld(x, y)) : -1;
+    return scene && camera.scale >= SHOW.title ? foldAt(scene, ...camera.toWorld(x, y)) : -1;
   }
 
   #point(box: number, wire: number, x: number, y: number): void {
@@ -399,10 +362,10 @@ export class Stage {
 
   #down(event: PointerEvent): void {
     if (event.button !== 0) return;
-    this.#led = false;
+    this.#following = false;
     this.#canvas.setPointerCapture(event.pointerId);
     this.#pointers.set(event.pointerId, this.#at(event));
-    this.#travelled = 0;
+    this.#dragDistance = 0;
   }
 
   #move(event: PointerEvent): void {
@@ -414,13 +377,13 @@ export class Stage {
       return;
     }
     const [dx, dy] = [now.x - before.x, now.y - before.y];
-    this.#travelled += Math.hypot(dx, dy);
+    this.#dragDistance += Math.hypot(dx, dy);
     const other = [...this.#pointers].find(([id]) => id !== event.pointerId)?.[1];
     if (other) {
       const far = Math.hypot(now.x - other.x, now.y - other.y);
       const was = Math.hypot(before.x - other.x, before.y - other.y);
       this.camera.zoomAt((now.x + other.x) / 2, (now.y + other.y) / 2, far / Math.max(1, was));
-    } else if (this.#travelled <= DRAG_PIXELS) return;
+    } else if (this.#dragDistance <= DRAG_PIXELS) return;
     else {
       this.camera.pan(dx, dy);
       if (this.scene) this.camera.keep(this.scene.bounds, KEEP);
@@ -432,7 +395,7 @@ export class Stage {
   #up(event: PointerEvent): void {
     if (!this.#pointers.delete(event.pointerId)) return;
     this.#canvas.style.cursor = "";
-    if (this.#travelled > DRAG_PIXELS || this.#pointers.size) return;
+    if (this.#dragDistance > DRAG_PIXELS || this.#pointers.size) return;
     const { x, y } = this.#at(event);
     const fold = this.#foldAt(x, y);
     if (fold >= 0) this.#events.fold?.(fold);
@@ -446,7 +409,7 @@ export class Stage {
   /** Scrolls like a page, and lets the page scroll where the graph ends; with Ctrl or a pinch it zooms. */
   #wheel(event: WheelEvent): void {
     if (!this.scene) return;
-    this.#led = false;
+    this.#following = false;
     const unit = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? LINE_PIXELS : 1;
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();

@@ -7,7 +7,6 @@ import type { Scene } from "./scene";
 import type { Type } from "./text";
 import type { Theme } from "./theme";
 
-/** Free space around an exported picture, and the scale whose details it shows. */
 export const MARGIN = 24;
 export const EXPORT_SCALE = 1;
 
@@ -36,7 +35,6 @@ export function svgOf(scene: Scene, look: Look, theme: Theme, type: Type, marks:
 }
 
 export function exported({ bounds }: Scene): Rect {
-  // The reason of a node without a layer stands to the right of it.
   return {
     x: bounds.x - MARGIN,
     y: bounds.y - MARGIN,
@@ -107,16 +105,15 @@ export class SvgPen implements Pen {
     this.#path += "Z";
   }
 
-  /** Whole circles only, which is all that the painter asks for. */
   arc(x: number, y: number, radius: number): void {
     const [left, right, r, middle] = [x - radius, x + radius, radius, y].map(short);
     this.#path += `M${right} ${middle}A${r} ${r} 0 1 1 ${left} ${middle}A${r} ${r} 0 1 1 ${right} ${middle}`;
   }
 
   roundRect(x: number, y: number, w: number, h: number, radii: Parameters<Pen["roundRect"]>[4] = 0): void {
-    const given = (typeof radii === "number" ? [radii] : [...(radii as number[])]) as number[];
+    const list = (typeof radii === "number" ? [radii] : [...(radii as number[])]) as number[];
     const most = Math.min(w, h) / 2;
-    const [a, b, c, d] = [0, 1, 2, 3].map((k) => Math.max(0, Math.min(most, given[k % given.length]!))) as [
+    const [a, b, c, d] = [0, 1, 2, 3].map((k) => Math.max(0, Math.min(most, list[k % list.length]!))) as [
       number,
       number,
       number,

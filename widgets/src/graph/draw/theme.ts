@@ -18,7 +18,6 @@ export interface Theme {
   hoverTint: string;
   hatch: string;
   family: Record<Family, string>;
-  /** Families as text or outline on the ground. */
   familyInk: Record<Family, string>;
 }
 
@@ -26,7 +25,6 @@ const DARK = "(prefers-color-scheme: dark)";
 /** The system chooses the colours, of Jupyter too. */
 const FORCED = "(forced-colors: active)";
 
-/** Whether Jupyter, or outside of it the system, shows dark. */
 export function isDark(): boolean {
   const jupyter = document.body.dataset.jpThemeLight;
   if (jupyter !== undefined && !matchMedia(FORCED).matches) return jupyter === "false";

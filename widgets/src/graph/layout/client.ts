@@ -5,7 +5,6 @@ interface Waiting {
   request: LayoutRequest;
   done: (output: LayoutOutput) => void;
   fail: (error: Error) => void;
-  /** The worker has stopped over it before. */
   again: boolean;
 }
 
@@ -39,7 +38,7 @@ export class LayoutClient {
       if ("output" in data) waiting?.done(data.output);
       else waiting?.fail(new Error(`The layout of the graph failed: ${data.error}`));
     };
-    worker.onerror = ({ message }) => this.#restart(message || "no reason was told");
+    worker.onerror = ({ message }) => this.#restart(message || "no reason was given");
     return worker;
   }
 

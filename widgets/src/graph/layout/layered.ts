@@ -2,7 +2,7 @@
 // neighbours against crossings, abscissae by isotonic regression (pool adjacent violators), and medians of what chains
 // join.
 import { Digraph, ranks, topological } from "./digraph";
-import { type Ladder, type Links, ladderOf } from "./ranked_graph";
+import { type Links, type RankedGraph, rankedGraph } from "./ranked_graph";
 import { GAP, type Piece, type Placement } from "./types";
 
 /** Sweeps without a gain before the order is left as it is, and how many links all sweeps of one start may touch. */
@@ -14,12 +14,12 @@ const PLACEMENTS = 8;
 const SETTLINGS = 4;
 
 export function layered(piece: Piece, rank: Int32Array): Placement {
-  const ladder = ladderOf(piece, rank);
+  const ladder = rankedGraph(piece, rank);
   order(ladder);
   return placed(ladder, piece, abscissae(ladder));
 }
 
-function placed(ladder: Ladder, piece: Piece, x: Float64Array): Placement {
+function placed(ladder: RankedGraph, piece: Piece, x: Float64Array): Placement {
   const { rank, lane } = ladder;
   const lanes = Array.from(lane, (first, e) => {
     const span = rank[piece.target[e]!]! - rank[piece.source[e]!]! - 1;
@@ -74,7 +74,7 @@ export function compact(piece: Piece): Int32Array {
 }
 
 /** Orders every rank so that few links cross. */
-function order(ladder: Ladder): void {
+function order(ladder: RankedGraph): void {
   const { up, down, rank, slots, start } = ladder;
   const size = rank.length;
   const count = start.length - 1;
@@ -146,7 +146,7 @@ function order(ladder: Ladder): void {
   };
 
   let best = Number.POSITIVE_INFINITY;
-  const kept = new Int32Array(size);
+  const bestSlots = new Int32Array(size);
   const improve = (): void => {
     for (let s = 0, idle = 0; s < limit && idle < patience && best > 0; s++) {
       if (s) {
@@ -159,7 +159,7 @@ function order(ladder: Ladder): void {
       idle++;
       if (now >= best) continue;
       best = now;
-      kept.set(slots);
+      bestSlots.set(slots);
       idle = 0;
     }
   };
@@ -170,11 +170,11 @@ function order(ladder: Ladder): void {
       for (let i = start[r]!; i < start[r + 1]!; i++) position[slots[i]!] = i - start[r]!;
     improve();
   }
-  slots.set(kept);
+  slots.set(bestSlots);
 }
 
 /** A start of no particular order, the same one every time. */
-function shuffle({ slots, start }: Ladder, seed: number): void {
+function shuffle({ slots, start }: RankedGraph, seed: number): void {
   const key = (v: number): number => Math.imul(v + seed, 0x9e3779b1 * seed) >>> 8;
   for (let r = 0; r + 1 < start.length; r++) {
     slots.subarray(start[r]!, start[r + 1]!).sort((a, b) => key(a) - key(b) || a - b);
@@ -182,26 +182,26 @@ function shuffle({ slots, start }: Ladder, seed: number): void {
 }
 
 /** A depth-first start keeps the boxes of one branch beside each other. */
-function walk({ rank, slots, start }: Ladder, to: Links, back: Links): void {
+function walk({ rank, slots, start }: RankedGraph, to: Links, back: Links): void {
   const next = start.slice();
-  const seen = new Uint8Array(rank.length);
+  const visited = new Uint8Array(rank.length);
   const stack: number[] = [];
   for (let root = 0; root < rank.length; root++) {
     if (back.start[root] !== back.start[root + 1]) continue;
     stack.push(root);
     while (stack.length) {
       const v = stack.pop()!;
-      if (seen[v]) continue;
-      seen[v] = 1;
+      if (visited[v]) continue;
+      visited[v] = 1;
       slots[next[rank[v]!]!++] = v;
       for (let l = to.start[v + 1]! - 1; l >= to.start[v]!; l--)
-        if (!seen[to.end[l]!]) stack.push(to.end[l]!);
+        if (!visited[to.end[l]!]) stack.push(to.end[l]!);
     }
   }
 }
 
 /** Crossings between all neighbouring ranks, counted with a Fenwick tree. */
-function crossings({ slots, start, down, ports }: Ladder, position: Int32Array): number {
+function crossings({ slots, start, down, ports }: RankedGraph, position: Int32Array): number {
   // Where links end beside the middle, quarters of a box tell on which side.
   const parts = ports ? 4 : 1;
   let most = 0;
@@ -238,7 +238,7 @@ function crossings({ slots, start, down, ports }: Ladder, position: Int32Array):
 }
 
 /** Abscissae close to the mean of the neighbours', in the given order and without overlap. */
-function abscissae(ladder: Ladder): Float64Array {
+function abscissae(ladder: RankedGraph): Float64Array {
   const { slots, start, width, up, down, boxes } = ladder;
   const size = width.length;
   const count = start.length - 1;
@@ -310,7 +310,7 @@ function abscissae(ladder: Ladder): Float64Array {
 }
 
 /** Where the neighbours leave room, lets lanes and chains run straight down, in the middle of what they join. */
-function straighten({ slots, start, rank, width, up, down, boxes }: Ladder, x: Float64Array): void {
+function straighten({ slots, start, rank, width, up, down, boxes }: RankedGraph, x: Float64Array): void {
   const size = x.length;
   const slot = new Int32Array(size);
   for (let i = 0; i < size; i++) slot[slots[i]!] = i;

@@ -54,7 +54,7 @@ export function layout(input: LayoutInput): LayoutOutput {
   const frames = Array.from({ length: size }, (_, v) => v).filter((v) => boxesIn.feeds(v));
   frames.sort((a, b) => depth[b]! - depth[a]!);
 
-  const studio = new Studio(margin);
+  const studio = new LayoutBuilder(margin);
   const at = new Int32Array(size);
   // Where wires cross the border of a frame, from its middle: by the segment outside for those that enter.
   const gate = { into: new Float64Array(wires.level.length), outOf: new Float64Array(wires.level.length) };
@@ -181,7 +181,7 @@ function levelOf(
 }
 
 /** Lays levels and pieces out, each distinct one once. */
-class Studio {
+class LayoutBuilder {
   readonly #margin: Margin;
   readonly #sheets = new Memo<Sheet>();
   readonly #drawings = new Memo<Drawing>();
@@ -206,9 +206,9 @@ class Studio {
   /** Tensors numbered in the order of first sight, so that equal graphs look equal. */
   #tensors(of: ArrayLike<number>): Int32Array {
     this.#number.clear();
-    const found = new Int32Array(of.length);
-    for (let k = 0; k < of.length; k++) found[k] = this.#numberOf(of[k]!);
-    return found;
+    const numbers = new Int32Array(of.length);
+    for (let k = 0; k < of.length; k++) numbers[k] = this.#numberOf(of[k]!);
+    return numbers;
   }
 
   #numberOf(tensor: number): number {
@@ -391,9 +391,9 @@ const only = (of: Uint8Array): number => {
 };
 
 function picked(of: Float64Array, places: ArrayLike<number>): Float64Array {
-  const found = new Float64Array(places.length);
-  for (let k = 0; k < places.length; k++) found[k] = of[places[k]!]!;
-  return found;
+  const values = new Float64Array(places.length);
+  for (let k = 0; k < places.length; k++) values[k] = of[places[k]!]!;
+  return values;
 }
 
 interface Extent {

@@ -1,6 +1,6 @@
 /** Results by keys that are rows of numbers. A key is written once and compared only where its hash is known. */
 export class Memo<T> {
-  readonly #known = new Map<number, { key: Float64Array; value: T }[]>();
+  readonly #entries = new Map<number, { key: Float64Array; value: T }[]>();
   #key = new Float64Array(256);
   #length = 0;
 
@@ -29,12 +29,12 @@ export class Memo<T> {
     let hash = 0;
     // Sizes come in halves and offsets in fractions: their bits differ from the 8th part on.
     for (let k = 0; k < length; k++) hash = (Math.imul(hash, 31) + key[k]! * 8) | 0;
-    const list = this.#known.get(hash) ?? [];
+    const list = this.#entries.get(hash) ?? [];
     for (const one of list) if (same(one.key, key, length)) return one.value;
     const own = key.slice(0, length);
     const value = make();
     list.push({ key: own, value });
-    this.#known.set(hash, list);
+    this.#entries.set(hash, list);
     return value;
   }
 
@@ -45,8 +45,8 @@ export class Memo<T> {
   }
 }
 
-function same(known: Float64Array, key: Float64Array, length: number): boolean {
-  if (known.length !== length) return false;
-  for (let k = 0; k < length; k++) if (known[k] !== key[k]) return false;
+function same(stored: Float64Array, key: Float64Array, length: number): boolean {
+  if (stored.length !== length) return false;
+  for (let k = 0; k < length; k++) if (stored[k] !== key[k]) return false;
   return true;
 }

@@ -109,18 +109,18 @@ function cross(
   end: 0 | -1,
   next: 1 | -2,
 ): void {
-  const found = new Map<number, { sum: number; count: number }>();
+  const means = new Map<number, { sum: number; count: number }>();
   for (let e = 0; e < paths.length; e++) {
     if (!crosses(e)) continue;
-    const mean = found.get(tensor[e]!) ?? { sum: 0, count: 0 };
+    const mean = means.get(tensor[e]!) ?? { sum: 0, count: 0 };
     const weight = paths[e]!.length === 2 ? 1 : 1e-9;
     mean.sum += weight * paths[e]!.at(next)!;
     mean.count += weight;
-    found.set(tensor[e]!, mean);
+    means.set(tensor[e]!, mean);
   }
   for (let e = 0; e < paths.length; e++) {
     if (!crosses(e)) continue;
-    const { sum, count } = found.get(tensor[e]!)!;
+    const { sum, count } = means.get(tensor[e]!)!;
     paths[e]![end === 0 ? 0 : paths[e]!.length - 1] = sum / count;
   }
 }

@@ -2,7 +2,7 @@ import { Digraph } from "./digraph";
 import type { Piece } from "./types";
 
 /** Boxes and lane points as one layered graph in which every link joins neighbouring ranks. */
-export interface Ladder {
+export interface RankedGraph {
   boxes: number;
   width: Float64Array;
   rank: Int32Array;
@@ -31,7 +31,7 @@ export interface Links {
 }
 
 /** A piece as a ladder, its boxes on given ranks. */
-export function ladderOf(piece: Piece, boxRank: Int32Array): Ladder {
+export function rankedGraph(piece: Piece, boxRank: Int32Array): RankedGraph {
   const { source, target, tensor } = piece;
   const boxes = piece.width.length;
   const edges = source.length;

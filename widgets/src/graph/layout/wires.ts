@@ -30,33 +30,33 @@ export function segments(input: LayoutInput, depth: Int32Array): Segments & { la
   const frame = new Uint8Array(size);
   for (const p of parent) if (p >= 0) frame[p] = 1;
   const wires = wiresOf(input, depth);
-  const found: Segments = { level: [], upper: [], lower: [], lane: [], before: [], upward: [] };
+  const result: Segments = { level: [], upper: [], lower: [], lane: [], before: [], upward: [] };
   const add = (level: number, upper: number, lower: number, lane: number, before: number): number => {
-    found.upper.push(upper);
-    found.lower.push(lower);
-    found.lane.push(lane);
-    found.before.push(before);
-    found.upward.push(0);
-    return found.level.push(level < 0 ? size : level) - 1;
+    result.upper.push(upper);
+    result.lower.push(lower);
+    result.lane.push(lane);
+    result.before.push(before);
+    result.upward.push(0);
+    return result.level.push(level < 0 ? size : level) - 1;
   };
 
   // Where source and target, or the frames around them, stand side by side.
   const lanes = wires.lane.reduce((most, lane) => Math.max(most, lane), 0) + 1;
-  const known = new Map<number, number>();
+  const segmentOf = new Map<number, number>();
   const joint = new Int32Array(wires.lane.length);
   for (let w = 0; w < joint.length; w++) {
     const [s, t] = [wires.source[w]!, wires.target[w]!];
     const [a, b] = siblings(s, t, parent, depth);
     const key = (2 * b + Number(b === t)) * lanes + wires.lane[w]!;
-    const at = frame[b] ? known.get(key) : undefined;
+    const at = frame[b] ? segmentOf.get(key) : undefined;
     joint[w] = at ?? add(parent[a]!, a, b, wires.lane[w]!, -1);
-    if (frame[b]) known.set(key, joint[w]!);
+    if (frame[b]) segmentOf.set(key, joint[w]!);
   }
-  const back = backEdges(new Digraph(size, found.upper, found.lower));
+  const back = backEdges(new Digraph(size, result.upper, result.lower));
   for (let g = 0; g < back.length; g++) {
     if (!back[g]) continue;
-    found.upward[g] = 1;
-    [found.upper[g], found.lower[g]] = [found.lower[g]!, found.upper[g]!];
+    result.upward[g] = 1;
+    [result.upper[g], result.lower[g]] = [result.lower[g]!, result.upper[g]!];
   }
 
   const left = new Map<number, number>();
@@ -71,27 +71,27 @@ export function segments(input: LayoutInput, depth: Int32Array): Segments & { la
   };
   for (let w = 0; w < joint.length; w++) {
     const middle = joint[w]!;
-    const up = found.upward[middle]!;
+    const up = result.upward[middle]!;
     const lane = wires.lane[w]!;
-    const level = found.level[middle] === size ? -1 : found.level[middle]!;
+    const level = result.level[middle] === size ? -1 : result.level[middle]!;
     let before = -1;
     for (let v = wires.source[w]!; parent[v] !== level; v = parent[v]!) {
       before = chain(left, (2 * v + up) * lanes + lane, v, up ? TOP : BOTTOM, w, before);
-      found.upward[before] = up;
+      result.upward[before] = up;
     }
-    found.before[middle] = before;
+    result.before[middle] = before;
     const inward: number[] = [];
     const t = wires.target[w]!;
     for (let v = t; parent[v] !== level; v = parent[v]!) inward.push(v);
     let at = middle;
     for (let k = inward.length - 1; k >= 0; k--) {
       const v = inward[k]!;
-      at = chain(known, (2 * v + Number(v === t)) * lanes + lane, v, up ? BOTTOM : TOP, w, at);
-      found.upward[at] = up;
+      at = chain(segmentOf, (2 * v + Number(v === t)) * lanes + lane, v, up ? BOTTOM : TOP, w, at);
+      result.upward[at] = up;
     }
     joint[w] = at;
   }
-  return { ...found, last: wires.of.map((w) => (w < 0 ? -1 : joint[w]!)) };
+  return { ...result, last: wires.of.map((w) => (w < 0 ? -1 : joint[w]!)) };
 }
 
 /** The boxes around (or at) two boxes that stand in the same frame. */
