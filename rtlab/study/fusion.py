@@ -115,7 +115,6 @@ class StudyFusion:
                 facts, node, SearchBudget(seconds, builds), again=again, progress=progress
             )
         first, second = neighbours(self._state.model, node, other)
-        keep = functools.partial(self._keep_verdict, variant)
         reason = explain_unavailable(facts)
         if reason or facts.engine.maker.predicts:
             verdict = (
@@ -123,20 +122,19 @@ class StudyFusion:
                 if reason
                 else explain_by_rules(facts, first, second)
             )
-            keep(verdict)
-            self._holder.notify()
+            self._holder.publish(lambda state: _with_verdict(state, variant, verdict))
             return verdict
         builder = get_builder(facts)
         if again:
             forget(builder)
         elif (before := records.load_verdict(facts, first, second)) is not None:
-            keep(before)
-            self._holder.notify()
+            self._holder.publish(lambda state: _with_verdict(state, variant, before))
             return before
         experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
         with report_progress(progress) as reporter:
+            context = SearchContext(builder, reporter, SearchBudget(seconds, builds))
             verdict = self._runner.search(
-                experiment, SearchContext(builder, reporter, SearchBudget(seconds, builds)), keep
+                experiment, context, lambda state, answer: _with_verdict(state, variant, answer)
             )
         records.save_answer(facts, verdict)
         return verdict
@@ -165,10 +163,6 @@ class StudyFusion:
         facts = self._holder.result(variant)
         has_runner = get_stand_in() is not None
         batch = next(self._holder.data.batches(self._state.model, 1))
-
-        def keep(advice: Advice) -> None:
-            self._holder.update(lambda state: state.with_advice(variant, advice))
-
         with report_progress(progress) as reporter:
             adviser = AdviceTools(
                 get_builder(facts),
@@ -180,7 +174,7 @@ class StudyFusion:
             return self._runner.search(
                 AdviceSearch(facts, facts.ranges),
                 SearchContext(adviser, reporter, SearchBudget(seconds)),
-                keep,
+                lambda state, advice: state.with_advice(variant, advice),
             )
 
     def suggest_edit(
@@ -292,12 +286,15 @@ class StudyFusion:
                 for builder in filter(None, (one.builder, two.builder) if again else ()):
                     forget(builder)
                 rig: SearchContext[object] = SearchContext(None, reporter, SearchBudget(seconds, builds))
-                keep = functools.partial(self._keep_bisection, first, second)
-                bisection = self._runner.search(BisectionSearch(one, two), rig, keep)
+                bisection = self._runner.search(
+                    BisectionSearch(one, two),
+                    rig,
+                    lambda state, answer: state.with_entries(bisections={(first, second): answer}),
+                )
                 records.save_bisection(self._state.model.name, one, two, bisection)
             else:
-                self._keep_bisection(first, second, bisection)
-                self._holder.notify()
+                recalled = {(first, second): bisection}
+                self._holder.publish(lambda state: state.with_entries(bisections=recalled))
         if folder is not None:
             report.write_report(bisection, self._state.model, folder)
         return bisection
@@ -377,30 +374,20 @@ class StudyFusion:
     ) -> FusedLayer:
         """Why the nodes of a step are one, as it was found before, or by experiment."""
         step = FusionSplitSearch(facts.prepared.model, facts.engine, facts.variant, find_layer(facts, node))
-        builder, keep = get_builder(facts), functools.partial(self._keep_fusion_explanation, facts.name)
+        builder = get_builder(facts)
         if again:
             forget(builder)
         elif (before := records.load_fusion_explanation(facts, step.layer, step.nodes)) is not None:
-            keep(before)
-            self._holder.notify()
+            self._holder.publish(lambda state: _with_explanation(state, facts.name, before))
             return before
         with report_progress(progress) as reporter:
-            explanation = self._runner.search(step, SearchContext(builder, reporter, allowance), keep)
+            explanation = self._runner.search(
+                step,
+                SearchContext(builder, reporter, allowance),
+                lambda state, answer: _with_explanation(state, facts.name, answer),
+            )
         records.save_answer(facts, explanation)
         return explanation
-
-    def _keep_verdict(self, variant: str, verdict: Verdict) -> None:
-        self._holder.update(
-            lambda state: state.with_entries(verdicts={variant: {(verdict.first, verdict.second): verdict}})
-        )
-
-    def _keep_fusion_explanation(self, variant: str, explanation: FusedLayer) -> None:
-        self._holder.update(
-            lambda state: state.with_entries(fusion_explanations={variant: {explanation.layer: explanation}})
-        )
-
-    def _keep_bisection(self, first: str, second: str, bisection: Bisection) -> None:
-        self._holder.update(lambda state: state.with_entries(bisections={(first, second): bisection}))
 
     def _side(self, name: str, progress: Progress) -> BisectionSide:
         """A variant as a bisection takes it, built where it is not yet."""
@@ -427,3 +414,11 @@ class StudyFusion:
             facts,
             release=facts.engine.version,
         )
+
+
+def _with_verdict(state: StudyState, variant: str, verdict: Verdict) -> StudyState:
+    return state.with_entries(verdicts={variant: {(verdict.first, verdict.second): verdict}})
+
+
+def _with_explanation(state: StudyState, variant: str, explanation: FusedLayer) -> StudyState:
+    return state.with_entries(fusion_explanations={variant: {explanation.layer: explanation}})

@@ -59,12 +59,12 @@ class StudyTuning:
         """
         result = self._holder.result(name)
         listing, tuner = forced_tactics.listing(result, self._state.results.values())
-
-        def keep(table: tuple[LayerTactics, ...]) -> None:
-            self._holder.update(lambda state: state.with_entries(tactics={name: table}))
-
         with report_progress(progress) as reporter:
-            table = self._runner.search(listing, SearchContext(tuner, reporter), keep)
+            table = self._runner.search(
+                listing,
+                SearchContext(tuner, reporter),
+                lambda state, table: state.with_entries(tactics={name: table}),
+            )
         if not table:
             raise forced_tactics.no_tactics_error(result)
         return table
@@ -134,15 +134,15 @@ class StudyTuning:
         True
         """
         batch = next(self._holder.data.batches(self._state.model, 1))
-
-        def keep(tuned: TunedModel) -> None:
-            self._holder.update(lambda state: dataclasses.replace(state, tuned=tuned))
-
         with report_progress(progress) as reporter:
             rig: SearchContext[BenchmarkRunner] = SearchContext(
                 OrtBench(reporter), reporter, SearchBudget(seconds=budget_s)
             )
-            return self._runner.search(CpuTuning(self._state.model, batch, cache=cache, **more), rig, keep)
+            return self._runner.search(
+                CpuTuning(self._state.model, batch, cache=cache, **more),
+                rig,
+                lambda state, tuned: dataclasses.replace(state, tuned=tuned),
+            )
 
     @boundary("time the batch sizes")
     def batch_sizes(
@@ -159,12 +159,12 @@ class StudyTuning:
         [1, 2]
         """
         sweep = BatchSweep.of(self._holder.result(name), self._holder.data, batches, get_stand_in())
-
-        def keep(measured_sweep: Sweep) -> None:
-            self._holder.update(lambda state: state.with_entries(sweeps={name: measured_sweep}))
-
         with report_progress(progress) as reporter:
-            return self._runner.search(sweep, SearchContext(get_runner(sweep.engine.backend), reporter), keep)
+            return self._runner.search(
+                sweep,
+                SearchContext(get_runner(sweep.engine.backend), reporter),
+                lambda state, measured_sweep: state.with_entries(sweeps={name: measured_sweep}),
+            )
 
     def peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
@@ -177,9 +177,7 @@ class StudyTuning:
         True
         """
         with report_progress(progress) as reporter:
-            return self._runner.search(
-                CpuPeaks(), SearchContext(get_evaluator(), reporter), self.add_processor
-            )
+            return self._runner.search(CpuPeaks(), SearchContext(get_evaluator(), reporter), _with_processor)
 
     def add_processor(self, peaks: Peaks) -> None:
         """Judge engines by a processor beside those of the table, in place of any of its name.
@@ -189,11 +187,7 @@ class StudyTuning:
         >>> study.state.processors[0].name
         'my GPU'
         """
-        self._holder.update(
-            lambda state: dataclasses.replace(
-                state, processors=(peaks, *(p for p in state.processors if p.name != peaks.name))
-            )
-        )
+        self._holder.publish(lambda state: _with_processor(state, peaks))
 
     def throughput(
         self, name: str, *, streams: int = 2, seconds: float = 2.0, progress: Progress | None = None
@@ -242,10 +236,13 @@ class StudyTuning:
         ['naive', 'merged', 'hoisted', 'operator']
         """
         forms = RecurrentForms(read_recurrent(self._state.model, node))
-
-        def keep(timed_forms: tuple[FormTiming, ...]) -> None:
-            self._holder.update(lambda state: state.with_entries(forms={node: timed_forms}))
-
         with report_progress(progress) as reporter:
             rig: SearchContext[BenchmarkRunner] = SearchContext(OrtBench(reporter), reporter)
-            return self._runner.search(forms, rig, keep)
+            return self._runner.search(
+                forms, rig, lambda state, timed_forms: state.with_entries(forms={node: timed_forms})
+            )
+
+
+def _with_processor(state: StudyState, peaks: Peaks) -> StudyState:
+    others = (p for p in state.processors if p.name != peaks.name)
+    return dataclasses.replace(state, processors=(peaks, *others))

@@ -43,6 +43,8 @@ WORKS: dict[WorkName, str] = {
     "bisect": "look for what changed",
     "bugreport": "save the files of what changed",
 }
+#: What ``choose`` takes.
+_CHOICES = ("precision", "calibrator", "target", "weights", "sparsity", "treatments", "compiler")
 
 
 class _Values(dict[str, str]):
@@ -98,19 +100,9 @@ class BuildCommands:
         Raises:
             VariantError: there is no such choice.
         """
-        unknown = set(choice) - {
-            "precision",
-            "calibrator",
-            "target",
-            "weights",
-            "sparsity",
-            "treatments",
-            "compiler",
-        }
-        if unknown:
+        if unknown := set(choice) - {*_CHOICES}:
             raise VariantError(
-                f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights, '
-                "sparsity, treatments and compiler."
+                f'Cannot choose "{min(unknown)}": the Explorer chooses {", ".join(_CHOICES[:-1])} and {_CHOICES[-1]}.'
             )
         normalized_choice = {**choice}
         if release := normalized_choice.pop("compiler", None):
