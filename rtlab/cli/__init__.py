@@ -268,18 +268,7 @@ def _bisect(args: argparse.Namespace) -> int:
         )
     study = opening.open_study(args)
     for release in args.compiler:
-        study.add(
-            release,
-            precision={"*": args.precision, **opening.pins(args.pin)},
-            calibrator=args.calibrator,
-            target=args.target,
-            weights=args.weights,
-            sparsity=args.sparsity,
-            scales=args.scales,
-            calibrators=opening.calibrators(args.calibrate),
-            treatments=args.treat,
-            compiler=release,
-        )
+        study.add(release, **opening.choice(args, args.precision), compiler=release)
     bisection = study.fusion.bisect(*args.compiler, builds=args.builds, seconds=args.seconds)
     if args.json:
         printing.print_json(bisection)
@@ -309,17 +298,8 @@ def _prepare(args: argparse.Namespace) -> int:
     from rtlab.quantize.export import VERSION
 
     study, name = opening.open_study(args), args.precision
-    prepared_variant = study.calibration.prepare(
-        name,
-        precision={"*": args.precision, **opening.pins(args.pin)},
-        calibrator=args.calibrator,
-        target=args.target or "cpu",
-        weights=args.weights,
-        sparsity=args.sparsity,
-        scales=args.scales,
-        calibrators=opening.calibrators(args.calibrate),
-        treatments=args.treat,
-    )
+    choice = opening.choice(args, name)
+    prepared_variant = study.calibration.prepare(name, **{**choice, "target": args.target or "cpu"})
     exported_files = study.export(name, args.output, cache=args.cache, version=args.cache_version or VERSION)
     notes = prepared_variant.notes
     if study.state.variants[name].calibrator is not None:

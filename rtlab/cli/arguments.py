@@ -36,16 +36,14 @@ def create_parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> a
     lab_parser.add_argument(
         "folder", nargs="?", default="rtlab-notebooks", help="where the copy goes (default: %(default)s)"
     )
-    lab_parser.add_argument("--port", type=int, default=None, help="port of the server on this machine")
+    lab_parser.add_argument("--port", type=int, help="port of the server on this machine")
     lab_parser.add_argument(
         "--no-browser", action="store_true", help="print the address instead of opening a browser"
     )
 
     inspect_parser = commands.add_parser("inspect", help="build one variant of a model and list its layers")
-    inspect_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
-    inspect_parser.add_argument(
-        "--save", default=None, metavar="B.json", help="also write the build, to read it anywhere"
-    )
+    _precision_argument(inspect_parser, "fp32")
+    inspect_parser.add_argument("--save", metavar="B.json", help="also write the build, to read it anywhere")
     for more in (_answer_arguments, _model_arguments, _build_arguments):
         more(inspect_parser)
 
@@ -57,20 +55,12 @@ def create_parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> a
         help="files of one engine, whole or in pieces; what each is shows from what is in it; - reads what is piped in",
     )
     for kind, source in FILES.items():
-        read_parser.add_argument(f"--{kind}", default=None, metavar="F", help=source)
+        read_parser.add_argument(f"--{kind}", metavar="F", help=source)
     read_parser.add_argument(
-        "--optimization-profile",
-        type=int,
-        default=None,
-        metavar="K",
-        help="which of several (default: the first)",
+        "--optimization-profile", type=int, metavar="K", help="which of several (default: the first)"
     )
-    read_parser.add_argument(
-        "--model", default=None, metavar="M.onnx", help="the ONNX model that it was built from"
-    )
-    read_parser.add_argument(
-        "-o", "--output-html", default=None, metavar="R.html", help="also write a report"
-    )
+    read_parser.add_argument("--model", metavar="M.onnx", help="the ONNX model that it was built from")
+    read_parser.add_argument("-o", "--output-html", metavar="R.html", help="also write a report")
     _answer_arguments(read_parser)
 
     compare_parser = commands.add_parser(
@@ -83,20 +73,17 @@ def create_parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> a
         "second", help='the same; or "compilers", to see the first with every release of the compiler here'
     )
     compare_parser.add_argument(
-        "--model", default=None, metavar="M.onnx", help="the ONNX model of both, or a sample's name"
+        "--model", metavar="M.onnx", help="the ONNX model of both, or a sample's name"
     )
-    compare_parser.add_argument(
-        "--target", default=None, help="what a precision is built for (default: the backend's)"
-    )
+    compare_parser.add_argument("--target", help="what a precision is built for (default: the backend's)")
     compare_parser.add_argument(
         "--compiler",
         nargs="+",
         action=_OneOrTwo,
-        default=None,
         metavar="RELEASE",
         help="the release of the compiler that builds, or one for the first and one for the second",
     )
-    compare_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _json_argument(compare_parser)
 
     _why_arguments(commands)
     _bisect_arguments(commands)
@@ -107,23 +94,19 @@ def create_parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> a
     prepare_parser = commands.add_parser(
         "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
     )
-    prepare_parser.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    _precision_argument(prepare_parser, "int8")
     prepare_parser.add_argument(
         "-o", "--output", required=True, metavar="OUT.onnx", help="the prepared model"
     )
     prepare_parser.add_argument(
-        "--cache",
-        default=None,
-        metavar="OUT.cache",
-        help="also a calibration cache, for TensorRT 10's implicit INT8",
+        "--cache", metavar="OUT.cache", help="also a calibration cache, for TensorRT 10's implicit INT8"
     )
     prepare_parser.add_argument(
         "--cache-version",
-        default=None,
         metavar="DIGITS",
         help="version at the head of the cache, such as 8601 or 101601: TensorRT ignores a cache of another",
     )
-    prepare_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _json_argument(prepare_parser)
     _model_arguments(prepare_parser)
 
     report_parser = commands.add_parser(
@@ -131,29 +114,27 @@ def create_parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> a
     )
     reporting.arguments(report_parser)
     report_parser.add_argument(
-        "--precision",
-        action="append",
-        help=f"{_PRECISIONS}; repeat it for several variants (default: fp32)",
+        "--precision", action="append", help=f"{_PRECISIONS}; repeat it for several variants (default: fp32)"
     )
     _model_arguments(report_parser)
     _build_arguments(report_parser)
 
     backends_parser = commands.add_parser("backends", help="what is available here, and why not")
-    backends_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _json_argument(backends_parser)
 
-    _compiler_arguments(commands)
+    _compilers_arguments(commands)
 
     doctor_parser = commands.add_parser(
         "doctor", help="try everything that this machine can do, and say what to report"
     )
-    doctor_parser.add_argument("--backend", default=None, help="only this one (default: all)")
-    doctor_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor_parser.add_argument("--backend", help="only this one (default: all)")
+    _json_argument(doctor_parser)
     for name, work in works.items():
         commands.choices[name].set_defaults(work=work)
     return main_parser
 
 
-def _compiler_arguments(commands: Any) -> None:
+def _compilers_arguments(commands: Any) -> None:
     compilers_parser = commands.add_parser(
         "compilers", help="keep several releases of TensorRT-RTX side by side: list, add or remove one"
     )
@@ -170,11 +151,10 @@ def _compiler_arguments(commands: Any) -> None:
             one.add_argument(
                 "--from",
                 dest="source",
-                default=None,
                 metavar="FOLDER",
                 help="where its wheels lie, for a machine without a network",
             )
-        one.add_argument("--json", action="store_true", help="print one JSON object")
+        _json_argument(one)
     compilers_parser.set_defaults(action="list", json=False)
 
 
@@ -183,24 +163,19 @@ def _why_arguments(commands: Any) -> None:
         "why",
         help="ask the compiler, by building parts, why two neighbours are not one step of the engine, or why nodes are",
     )
-    why_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    _precision_argument(why_parser, "fp32")
     _allowance_arguments(why_parser, builds=60)
     why_parser.add_argument(
         "--again",
         action="store_true",
         help="ask anew what was asked before, rather than tell what was found then",
     )
-    why_parser.add_argument(
-        "-o", "--output", default=None, metavar="R.json", help="also write the verdict as a record"
-    )
+    why_parser.add_argument("-o", "--output", metavar="R.json", help="also write the verdict as a record")
     why_parser.add_argument(
         "node", help="one of two neighbours, by its id; alone, why it is one step with others"
     )
-    why_parser.add_argument("other", nargs="?", default=None, help="the other one")
-    why_parser.add_argument(
-        "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
-    )
-    _release_argument(why_parser)
+    why_parser.add_argument("other", nargs="?", help="the other one")
+    _compiler_arguments(why_parser)
     why_parser.set_defaults(no_run=True, budget=BUDGET_S)
 
 
@@ -208,19 +183,16 @@ def _advise_arguments(commands: Any) -> None:
     advise_parser = commands.add_parser(
         "advise", help="ask the compiler about all missed fusions, and try remedies on the whole model"
     )
-    advise_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    _precision_argument(advise_parser, "fp32")
     advise_parser.add_argument(
         "--seconds",
         type=float,
         default=60.0,
         help="how long it may take, without the whole build (default: %(default)g)",
     )
-    advise_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _json_argument(advise_parser)
     _model_arguments(advise_parser)
-    advise_parser.add_argument(
-        "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
-    )
-    _release_argument(advise_parser)
+    _compiler_arguments(advise_parser)
     advise_parser.set_defaults(no_run=True, budget=BUDGET_S)
 
 
@@ -228,9 +200,7 @@ def _sensitivity_arguments(commands: Any) -> None:
     sensitivity_parser = commands.add_parser(
         "sensitivity", help="which nodes are guilty of a variant's error, by what each does to the outputs"
     )
-    sensitivity_parser.add_argument(
-        "--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)"
-    )
+    _precision_argument(sensitivity_parser, "int8")
     sensitivity_parser.add_argument(
         "--asks",
         choices=("only", "released"),
@@ -241,10 +211,7 @@ def _sensitivity_arguments(commands: Any) -> None:
         "--by", choices=("node", "quantizer"), default="node", help="what is ranked (default: %(default)s)"
     )
     sensitivity_parser.add_argument(
-        "--labels",
-        default=None,
-        metavar="L.npy",
-        help="a label for each sample: their cross-entropy is the loss",
+        "--labels", metavar="L.npy", help="a label for each sample: their cross-entropy is the loss"
     )
     sensitivity_parser.add_argument(
         "--verify",
@@ -259,7 +226,7 @@ def _sensitivity_arguments(commands: Any) -> None:
     sensitivity_parser.add_argument(
         "--seconds", type=float, default=60.0, help="how long it may take (default: %(default)g)"
     )
-    sensitivity_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _json_argument(sensitivity_parser)
     _model_arguments(sensitivity_parser)
     sensitivity_parser.set_defaults(backend=None, compiler=None)
 
@@ -268,7 +235,7 @@ def _repair_arguments(commands: Any) -> None:
     repair_parser = commands.add_parser(
         "repair", help="what gives a variant's accuracy back, the cheapest first, and the model with it"
     )
-    repair_parser.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    _precision_argument(repair_parser, "int8")
     repair_parser.add_argument(
         "--max-drop",
         type=float,
@@ -277,30 +244,22 @@ def _repair_arguments(commands: Any) -> None:
         help="how far the score may stay behind fp32, in its unit (default: %(default)g)",
     )
     repair_parser.add_argument(
-        "--labels",
-        default=None,
-        metavar="L.npy",
-        help="a label for each sample of --data; those of fp32 without",
+        "--labels", metavar="L.npy", help="a label for each sample of --data; those of fp32 without"
     )
-    repair_parser.add_argument(
-        "--metric", default=None, help="what is counted of outputs and labels (default: top-1)"
-    )
-    repair_parser.add_argument("-o", "--output", default=None, metavar="OUT.onnx", help="the repaired model")
+    repair_parser.add_argument("--metric", help="what is counted of outputs and labels (default: top-1)")
+    repair_parser.add_argument("-o", "--output", metavar="OUT.onnx", help="the repaired model")
     repair_parser.add_argument(
         "--seconds", type=float, default=600.0, help="how long it may take (default: %(default)g)"
     )
-    repair_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _json_argument(repair_parser)
     _model_arguments(repair_parser)
-    repair_parser.add_argument(
-        "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
-    )
-    _release_argument(repair_parser)
+    _compiler_arguments(repair_parser)
     repair_parser.set_defaults(no_run=True, budget=BUDGET_S)
 
 
 def _check_arguments(commands: Any) -> None:
     check_parser = commands.add_parser("check", **checking.PARSER)
-    check_parser.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    _precision_argument(check_parser, "int8")
     _model_arguments(check_parser)
     _build_arguments(check_parser)
     checking.arguments(check_parser)
@@ -311,7 +270,7 @@ def _bisect_arguments(commands: Any) -> None:
         "bisect",
         help="find what changed from one release of the compiler to another, and the fewest nodes that show it",
     )
-    bisect_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    _precision_argument(bisect_parser, "fp32")
     bisect_parser.add_argument(
         "--compiler",
         nargs="+",
@@ -334,15 +293,13 @@ def _allowance_arguments(parser: argparse.ArgumentParser, *, builds: int) -> Non
         default=60.0,
         help="how long it may take, without building the whole model (default: %(default)g)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _json_argument(parser)
     _model_arguments(parser)
 
 
 def _answer_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--ask", default=None, metavar="QUESTION", help="only the answer to one, such as kernels"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--ask", metavar="QUESTION", help="only the answer to one, such as kernels")
+    _json_argument(parser)
 
 
 def _model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -356,7 +313,6 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibrator",
-        default=None,
         help=f"{', '.join(METHODS)}, with its parameter in brackets where it has one, such as "
         "percentile(99.9) (default: auto; minmax for fp8)",
     )
@@ -376,10 +332,7 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
         'of a pattern, as in "equalize /layer1/*"',
     )
     parser.add_argument(
-        "--scales",
-        default=None,
-        metavar="IN.cache",
-        help="a TensorRT calibration cache in place of a calibrator",
+        "--scales", metavar="IN.cache", help="a TensorRT calibration cache in place of a calibrator"
     )
     parser.add_argument(
         "--weights", default="channel", help="one scale per channel or per tensor (default: channel)"
@@ -395,13 +348,11 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--data",
-        default=None,
         metavar="D.npz",
         help="an .npz with one array per model input, samples first; an .npy; or a folder of images",
     )
     parser.add_argument(
         "--preprocessing",
-        default=None,
         metavar="JSON",
         help='how an image becomes an input, such as {"size": [224, 224], "resize": 256, "mean": 0.5, "std": 0.25}',
     )
@@ -412,23 +363,18 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1x3x224x224",
         help="size of a dynamic input, or of a symbol: H=640",
     )
-    parser.add_argument(
-        "--target", default=None, help="cpu, gpu, npu, sm86, sm89, sm120, ... (default: the backend's)"
-    )
+    parser.add_argument("--target", help="cpu, gpu, npu, sm86, sm89, sm120, ... (default: the backend's)")
 
 
 def _task_arguments(parser: argparse.ArgumentParser) -> None:
     """What variants are scored by."""
     parser.add_argument(
         "--labels",
-        default=None,
         metavar="L.npy",
         help="a label for each sample of --data, which is scored on then beside fp32",
     )
     parser.add_argument(
-        "--metric",
-        default=None,
-        help="top-1, top-5, psnr, mse, cosine, perplexity, wer or cer (default: top-1)",
+        "--metric", help="top-1, top-5, psnr, mse, cosine, perplexity, wer or cer (default: top-1)"
     )
 
 
@@ -436,7 +382,6 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     _task_arguments(parser)
     parser.add_argument(
         "--backend",
-        default=None,
         help="tensorrt-rtx, onnxruntime, onnxruntime:openvino, ...: see rtlab backends (default: the best available)",
     )
     parser.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
@@ -454,10 +399,22 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
 def _release_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compiler",
-        default=None,
         metavar="RELEASE",
         help="a release that is kept here, such as 1.5: see rtlab compilers (default: the environment's own)",
     )
+
+
+def _compiler_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--backend", help="the compiler: see rtlab backends (default: the best available)")
+    _release_argument(parser)
+
+
+def _json_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _precision_argument(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--precision", default=default, help=f"{_PRECISIONS} (default: %(default)s)")
 
 
 class _OneOrTwo(argparse.Action):

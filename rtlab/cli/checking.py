@@ -34,7 +34,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-drop",
         type=_limit,
-        default=None,
         metavar="POINTS",
         help="how far the score may be worse than fp32, in its unit",
     )
@@ -44,7 +43,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-latency-regression",
         type=_percent,
-        default=None,
         metavar="PERCENT",
         help="how much slower than the earlier check, such as 5%%; not called so within what the times vary by",
     )
@@ -56,24 +54,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help=f"what may not be worse than in the earlier check at all: {', '.join(NOT_WORSE)}; repeat it for several",
     )
+    parser.add_argument("--against", metavar="B.json", help="an earlier check, as --save wrote it")
     parser.add_argument(
-        "--against", default=None, metavar="B.json", help="an earlier check, as --save wrote it"
-    )
-    parser.add_argument(
-        "--save",
-        default=None,
-        metavar="B.json",
-        help="write what was found for a later check; not where a limit is broken",
+        "--save", metavar="B.json", help="write what was found for a later check; not where a limit is broken"
     )
     parser.add_argument(
         "--engine",
         nargs="+",
-        default=None,
         metavar="FILE",
         help="check an engine that another machine built of the model, by its files, and build nothing",
     )
-    parser.add_argument("--junit", default=None, metavar="OUT.xml", help="also write JUnit's XML")
-    parser.add_argument("--markdown", default=None, metavar="OUT.md", help="also write a summary in Markdown")
+    parser.add_argument("--junit", metavar="OUT.xml", help="also write JUnit's XML")
+    parser.add_argument("--markdown", metavar="OUT.md", help="also write a summary in Markdown")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(budget=_BUDGET_S)
 

@@ -55,20 +55,26 @@ def plan_study(args: argparse.Namespace, precisions: Sequence[str]) -> Study:
     """The same, with variants that are not built yet."""
     study = open_study(args)
     for precision in precisions:
-        study.add(
-            precision,
-            precision={"*": precision, **pins(args.pin)},
-            calibrator=args.calibrator,
-            target=args.target,
-            backend=args.backend,
-            weights=args.weights,
-            sparsity=args.sparsity,
-            scales=args.scales,
-            calibrators=calibrators(args.calibrate),
-            treatments=args.treat,
-            compiler=args.compiler,
-        )
+        study.add(precision, **choice(args, precision), backend=args.backend, compiler=args.compiler)
     return study
+
+
+def choice(args: argparse.Namespace, precision: str) -> dict[str, Any]:
+    """What the arguments choose of a variant in a precision, but for who builds it.
+
+    Raises:
+        VariantError: a pin or a calibrator is not written as PATTERN=CHOICE.
+    """
+    return {
+        "precision": {"*": precision, **pins(args.pin)},
+        "calibrator": args.calibrator,
+        "target": args.target,
+        "weights": args.weights,
+        "sparsity": args.sparsity,
+        "scales": args.scales,
+        "calibrators": calibrators(args.calibrate),
+        "treatments": args.treat,
+    }
 
 
 def open_study(args: argparse.Namespace) -> Study:

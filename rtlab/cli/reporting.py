@@ -10,17 +10,10 @@ from rtlab.cli import opening
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The files that are written, and what goes into them."""
     parser.add_argument("-o", "--output", default="report.html", help="the file (default: %(default)s)")
+    parser.add_argument("--markdown", metavar="R.md", help="also as Markdown, for an issue or a pull request")
+    parser.add_argument("--json", dest="whole", metavar="R.json", help="also all of it, for programs")
     parser.add_argument(
-        "--markdown", default=None, metavar="R.md", help="also as Markdown, for an issue or a pull request"
-    )
-    parser.add_argument(
-        "--json", dest="whole", default=None, metavar="R.json", help="also all of it, for programs"
-    )
-    parser.add_argument(
-        "--steps",
-        default=None,
-        metavar="S.json",
-        help="a presentation for the report to play: explorer.steps as JSON",
+        "--steps", metavar="S.json", help="a presentation for the report to play: explorer.steps as JSON"
     )
 
 

@@ -184,17 +184,15 @@ class StudyAccuracy:
                 verify,
                 begun=effects if effects is not None and effects.data is data else None,
             )
-
-            def keep(sensitivity: Sensitivity) -> None:
-                self._holder.update(
-                    lambda state: state.with_entries(sensitivities={variant: {key: sensitivity}})
-                )
-
             rig = WorkContext(get_evaluator(), reporter, Budget(budget_s))
             if executor is not None and search.begun is None:
                 begun = search_in_executor(search, executor, parts, rig)
                 search = dataclasses.replace(search, begun=begun)
-            return self._runner.search(search, rig, keep)
+            return self._runner.search(
+                search,
+                rig,
+                lambda state, sensitivity: state.with_entries(sensitivities={variant: {key: sensitivity}}),
+            )
 
     @boundary("look for what costs accuracy")
     def diagnose(
@@ -255,11 +253,11 @@ class StudyAccuracy:
                 calibration_samples,
                 existing_qdq.ExistingQuantization.of(rewritten_model),
             )
-
-            def keep(diagnosis: AccuracyDiagnosis) -> None:
-                self._holder.update(lambda state: state.with_diagnosis(variant, diagnosis))
-
-            return self._runner.search(experiment, WorkContext(get_evaluator(), reporter), keep)
+            return self._runner.search(
+                experiment,
+                WorkContext(get_evaluator(), reporter),
+                lambda state, diagnosis: state.with_diagnosis(variant, diagnosis),
+            )
 
     @boundary("measure the channels")
     def channels(self, variant: str, value: str, *, progress: Progress | None = None) -> ChannelErrors:
@@ -307,11 +305,11 @@ class StudyAccuracy:
                 None if scale is None else scale.amax,
                 self._state.task.data if self._state.task is not None else self._holder.data,
             )
-
-            def keep(channel_errors: ChannelErrors) -> None:
-                self._holder.update(lambda state: state.with_channel_errors(variant, channel_errors))
-
-            return self._runner.search(search, WorkContext(get_evaluator(), reporter), keep)
+            return self._runner.search(
+                search,
+                WorkContext(get_evaluator(), reporter),
+                lambda state, channel_errors: state.with_channel_errors(variant, channel_errors),
+            )
 
     @boundary("repair the variant")
     def repair(
@@ -381,15 +379,15 @@ class StudyAccuracy:
                 plain,
                 existing_qdq.find_quantized_nodes(source),
             )
-
-            def keep(repair: AccuracyRepair) -> None:
-                self._holder.update(lambda state: state.with_entries(repairs={variant: repair}))
-
             prepare = functools.partial(self._prepare_variant, facts)
             tool = RepairTools(
                 prepare, get_evaluator(), _find_compiler(facts), executor, _predict_outputs, parts
             )
-            repair = self._runner.search(experiment, WorkContext(tool, reporter, Budget(budget_s)), keep)
+            repair = self._runner.search(
+                experiment,
+                WorkContext(tool, reporter, Budget(budget_s)),
+                lambda state, repair: state.with_entries(repairs={variant: repair}),
+            )
         if repair.changes:
             name = as_ or repair.repaired
             add_variant(self._holder, name, **repair.choice)
@@ -439,8 +437,7 @@ class StudyAccuracy:
         with report_progress(progress) as reporter:
             self._observations.ensure_labels(reporter)
         selection = None if samples is None else select_samples(self._state.task, self._holder.data, samples)
-        self._holder.update(lambda state: state.with_selection(selection))
-        self._holder.notify()
+        self._holder.publish(lambda state: state.with_selection(selection))
         with report_progress(progress) as reporter:
             for name, facts in self._state.results.items():
                 if not facts.recorded and any(

@@ -31,6 +31,7 @@ from rtlab.quantize import existing_qdq, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.job import compile_variant
+from rtlab.study.observations import with_ranking
 from rtlab.study.observer import observe_values
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
@@ -90,7 +91,7 @@ class StudyCalibration:
                 observer.observe_more(extra, reporter)
             else:
                 observer.ranges(data, reporter)
-        self._observations.set_ranking(())
+        self._holder.update(lambda state: with_ranking(state, ()))
         return self._require_calibration()
 
     @boundary("calibrate the variant")
@@ -178,9 +179,7 @@ class StudyCalibration:
                 target_precision,
                 parsed_calibrators,
             )
-            self._runner.search(
-                experiment, WorkContext(get_evaluator(), reporter), self._observations.set_ranking
-            )
+            self._runner.search(experiment, WorkContext(get_evaluator(), reporter), with_ranking)
         return self._require_calibration()
 
     def scales(

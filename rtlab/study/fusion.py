@@ -111,7 +111,6 @@ class StudyFusion:
         if other is None:
             return self._explain_layer(facts, node, Budget(seconds, builds), again=again, progress=progress)
         first, second = neighbours(self._state.model, node, other)
-        keep = functools.partial(self._keep_verdict, variant)
         reason = explain_unavailable(facts)
         if reason or facts.engine.maker.predicts:
             verdict = (
@@ -119,20 +118,19 @@ class StudyFusion:
                 if reason
                 else explain_by_rules(facts, first, second)
             )
-            keep(verdict)
-            self._holder.notify()
+            self._holder.publish(lambda state: _with_verdict(state, variant, verdict))
             return verdict
         builder = get_builder(facts)
         if again:
             forget(builder)
         elif (before := records.load_verdict(facts, first, second)) is not None:
-            keep(before)
-            self._holder.notify()
+            self._holder.publish(lambda state: _with_verdict(state, variant, before))
             return before
         experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
         with report_progress(progress) as reporter:
+            context = WorkContext(builder, reporter, Budget(seconds, builds))
             verdict = self._runner.search(
-                experiment, WorkContext(builder, reporter, Budget(seconds, builds)), keep
+                experiment, context, lambda state, answer: _with_verdict(state, variant, answer)
             )
         records.save_answer(facts, verdict)
         return verdict
@@ -161,10 +159,6 @@ class StudyFusion:
         facts = self._holder.result(variant)
         has_runner = get_stand_in() is not None
         batch = next(self._holder.data.batches(self._state.model, 1))
-
-        def keep(advice: Advice) -> None:
-            self._holder.update(lambda state: state.with_advice(variant, advice))
-
         with report_progress(progress) as reporter:
             adviser = AdviceTools(
                 get_builder(facts),
@@ -176,7 +170,7 @@ class StudyFusion:
             return self._runner.search(
                 AdviceSearch(facts, facts.ranges),
                 WorkContext(adviser, reporter, Budget(seconds)),
-                keep,
+                lambda state, advice: state.with_advice(variant, advice),
             )
 
     def suggest_edit(
@@ -277,8 +271,11 @@ class StudyFusion:
                     dataclasses.replace(s, title=n, on=s.title) for s, n in ((one, first), (two, second))
                 )
             rig: WorkContext[object] = WorkContext(None, reporter, Budget(seconds, builds))
-            keep = functools.partial(self._keep_bisection, first, second)
-            return self._runner.search(BisectionSearch(one, two), rig, keep)
+            return self._runner.search(
+                BisectionSearch(one, two),
+                rig,
+                lambda state, answer: state.with_entries(bisections={(first, second): answer}),
+            )
 
     @boundary("build with every release")
     def releases(self, name: str, *, progress: Progress | None = None) -> Releases:
@@ -338,30 +335,20 @@ class StudyFusion:
     ) -> FusedLayer:
         """Why the nodes of a step are one, as it was found before, or by experiment."""
         step = FusionSplitSearch(facts.prepared.model, facts.engine, facts.variant, find_layer(facts, node))
-        builder, keep = get_builder(facts), functools.partial(self._keep_fusion_explanation, facts.name)
+        builder = get_builder(facts)
         if again:
             forget(builder)
         elif (before := records.load_fusion_explanation(facts, step.layer, step.nodes)) is not None:
-            keep(before)
-            self._holder.notify()
+            self._holder.publish(lambda state: _with_explanation(state, facts.name, before))
             return before
         with report_progress(progress) as reporter:
-            explanation = self._runner.search(step, WorkContext(builder, reporter, allowance), keep)
+            explanation = self._runner.search(
+                step,
+                WorkContext(builder, reporter, allowance),
+                lambda state, answer: _with_explanation(state, facts.name, answer),
+            )
         records.save_answer(facts, explanation)
         return explanation
-
-    def _keep_verdict(self, variant: str, verdict: Verdict) -> None:
-        self._holder.update(
-            lambda state: state.with_entries(verdicts={variant: {(verdict.first, verdict.second): verdict}})
-        )
-
-    def _keep_fusion_explanation(self, variant: str, explanation: FusedLayer) -> None:
-        self._holder.update(
-            lambda state: state.with_entries(fusion_explanations={variant: {explanation.layer: explanation}})
-        )
-
-    def _keep_bisection(self, first: str, second: str, bisection: Bisection) -> None:
-        self._holder.update(lambda state: state.with_entries(bisections={(first, second): bisection}))
 
     def _side(self, name: str, progress: Progress) -> BisectionSide:
         """A variant as a bisection takes it, built where it is not yet."""
@@ -387,3 +374,11 @@ class StudyFusion:
             builder,
             facts,
         )
+
+
+def _with_verdict(state: StudyState, variant: str, verdict: Verdict) -> StudyState:
+    return state.with_entries(verdicts={variant: {(verdict.first, verdict.second): verdict}})
+
+
+def _with_explanation(state: StudyState, variant: str, explanation: FusedLayer) -> StudyState:
+    return state.with_entries(fusion_explanations={variant: {explanation.layer: explanation}})

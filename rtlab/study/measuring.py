@@ -196,7 +196,11 @@ class _Measuring:
         status = StageStatus(
             stage, "waiting", done=done, target_count=target, unit=unit, available_count=available
         )
-        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: status})
+        self._set_status(status)
+
+    def _set_status(self, status: StageStatus) -> None:
+        stages = {**self.result.stages, status.stage: status}
+        self.result = dataclasses.replace(self.result, stages=stages)
 
     def _finish_stage(self, stage: Stage) -> None:
         """A stage has ended: done, or stopped by the budget."""
@@ -205,7 +209,7 @@ class _Measuring:
         new_status = (
             _incomplete_status(stage, status, "budget") if over else dataclasses.replace(status, state="done")
         )
-        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: new_status})
+        self._set_status(new_status)
 
     def _record_failure(self, stage: Stage, error: Exception) -> None:
         status = self.result.stages[stage]
@@ -218,7 +222,7 @@ class _Measuring:
             new_status = _incomplete_status(
                 stage, status, "failed", str(wrap_error(error, f'measure "{self.job.name}"'))
             )
-        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: new_status})
+        self._set_status(new_status)
 
     # --- times ----------------------------------------------------------------------------------------------------
 
@@ -314,12 +318,8 @@ class _Measuring:
             }
             names = tuple(n for n in names if n in readable_values)
         if not names:
-            skipped_status = StageStatus(
-                Stage.COMPARED, "none", "nothing to do", "no value of the model is left to be compared"
-            )
-            self.result = dataclasses.replace(
-                self.result, stages={**self.result.stages, Stage.COMPARED: skipped_status}
-            )
+            text = "no value of the model is left to be compared"
+            self._set_status(StageStatus(Stage.COMPARED, "none", "nothing to do", text))
             return
         every = job.task.data if job.task else self._data
         data = every if job.all_samples else every.take(max(_COMPARED, fixed_batch(model)))

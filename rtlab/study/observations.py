@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.calibration.observed_ranges import Calibration
+from rtlab.analyses.study_state import StudyState
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import SCORED, Ranked
@@ -99,15 +100,6 @@ class Observations:
                     )
                 )
 
-    def set_ranking(self, ranking: tuple[Ranked, ...]) -> None:
-        """Put a ranking of calibrators beside what was observed."""
-        self.holder.update(
-            lambda state: dataclasses.replace(
-                state,
-                calibration=state.calibration and dataclasses.replace(state.calibration, ranking=ranking),
-            )
-        )
-
     def ensure_labels(self, progress: Progress) -> Task | None:
         """The task; where it came without labels, with the model's own answers in fp32, which are asked for once.
 
@@ -159,3 +151,9 @@ class Observations:
             model, axes = apply_transforms.plan_smoothing_observation(self.holder.state.model, variant)
             peaks[key] = observe_peaks(model, axes, self.holder.data, progress) if axes else {}
         return peaks[key]
+
+
+def with_ranking(state: StudyState, ranking: tuple[Ranked, ...]) -> StudyState:
+    """With a ranking of calibrators beside what was observed."""
+    calibration = state.calibration and dataclasses.replace(state.calibration, ranking=ranking)
+    return dataclasses.replace(state, calibration=calibration)

@@ -336,14 +336,13 @@ def open_plan(
 
 def adopt(holder: StateHolder, result: VariantResult) -> None:
     """Keep what was read, in the place of any variant of its name."""
-    holder.update(
+    holder.publish(
         lambda state: (
             state.without_variant(result.name)
             .with_variant(result.name, result.variant, None)
             .with_result(result)
         )
     )
-    holder.notify()
 
 
 def get_plan(result: VariantResult) -> bytes:

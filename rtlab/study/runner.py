@@ -173,11 +173,13 @@ class StudyRunner:
         self,
         experiment: Experiment[Tool, Record],
         context: WorkContext[Tool],
-        keep: Callable[[Record], None],
+        change: Callable[[StudyState, Record], StudyState],
     ) -> Record:
-        """Run an experiment; what it finds is kept as it comes, and views are told at its end."""
+        """Run an experiment; each record puts another state in place, and views are told at the end."""
         try:
-            return run_experiment(experiment, context, keep)
+            return run_experiment(
+                experiment, context, lambda record: self.holder.update(lambda state: change(state, record))
+            )
         finally:
             self.holder.notify()
 
@@ -291,8 +293,7 @@ class StudyRunner:
                 raise _stale_variant_error(job.name, was_replanned=job.name in state.variants)
             return state.with_result(result)
 
-        self.holder.update(keep)
-        self.holder.notify()
+        self.holder.publish(keep)
 
     def job(self, name: str, progress: Progress, *, build: bool = True, budget: Budget | None = None) -> Job:
         """What a variant's work needs; ``budget`` says that it is built anew, and calibrated within a part of it.

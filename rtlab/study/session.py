@@ -291,8 +291,7 @@ class Session:
         False
         """
         check_variant_name(name)
-        self._holder.update(lambda state: state.without_variant(name))
-        self._holder.notify()
+        self._holder.publish(lambda state: state.without_variant(name))
 
     @boundary("run the study")
     def run(

@@ -31,6 +31,11 @@ class StateHolder:
         with self._lock:
             self.state = change(self.state)
 
+    def publish(self, change: Callable[[StudyState], StudyState]) -> None:
+        """Put another state in place of the present one, and tell all views."""
+        self.update(change)
+        self.notify()
+
     def notify(self) -> None:
         """Tell all views that there is something new."""
         for view in tuple(self.views):

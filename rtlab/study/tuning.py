@@ -57,12 +57,12 @@ class StudyTuning:
         """
         result = self._holder.result(name)
         listing, tuner = forced_tactics.listing(result, self._state.results.values())
-
-        def keep(table: tuple[LayerTactics, ...]) -> None:
-            self._holder.update(lambda state: state.with_entries(tactics={name: table}))
-
         with report_progress(progress) as reporter:
-            table = self._runner.search(listing, WorkContext(tuner, reporter), keep)
+            table = self._runner.search(
+                listing,
+                WorkContext(tuner, reporter),
+                lambda state, table: state.with_entries(tactics={name: table}),
+            )
         if not table:
             raise forced_tactics.no_tactics_error(result)
         return table
@@ -132,15 +132,15 @@ class StudyTuning:
         True
         """
         batch = next(self._holder.data.batches(self._state.model, 1))
-
-        def keep(tuned: TunedModel) -> None:
-            self._holder.update(lambda state: dataclasses.replace(state, tuned=tuned))
-
         with report_progress(progress) as reporter:
             rig: WorkContext[BenchmarkRunner] = WorkContext(
                 OrtBench(reporter), reporter, Budget(seconds=budget_s)
             )
-            return self._runner.search(CpuTuning(self._state.model, batch, cache=cache, **more), rig, keep)
+            return self._runner.search(
+                CpuTuning(self._state.model, batch, cache=cache, **more),
+                rig,
+                lambda state, tuned: dataclasses.replace(state, tuned=tuned),
+            )
 
     @boundary("time the batch sizes")
     def batch_sizes(
@@ -157,12 +157,12 @@ class StudyTuning:
         [1, 2]
         """
         sweep = BatchSweep.of(self._holder.result(name), self._holder.data, batches, get_stand_in())
-
-        def keep(measured_sweep: Sweep) -> None:
-            self._holder.update(lambda state: state.with_entries(sweeps={name: measured_sweep}))
-
         with report_progress(progress) as reporter:
-            return self._runner.search(sweep, WorkContext(get_runner(sweep.engine.backend), reporter), keep)
+            return self._runner.search(
+                sweep,
+                WorkContext(get_runner(sweep.engine.backend), reporter),
+                lambda state, measured_sweep: state.with_entries(sweeps={name: measured_sweep}),
+            )
 
     def peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
@@ -175,7 +175,7 @@ class StudyTuning:
         True
         """
         with report_progress(progress) as reporter:
-            return self._runner.search(CpuPeaks(), WorkContext(get_evaluator(), reporter), self.add_processor)
+            return self._runner.search(CpuPeaks(), WorkContext(get_evaluator(), reporter), _with_processor)
 
     def add_processor(self, peaks: Peaks) -> None:
         """Judge engines by a processor beside those of the table, in place of any of its name.
@@ -185,11 +185,7 @@ class StudyTuning:
         >>> study.state.processors[0].name
         'my GPU'
         """
-        self._holder.update(
-            lambda state: dataclasses.replace(
-                state, processors=(peaks, *(p for p in state.processors if p.name != peaks.name))
-            )
-        )
+        self._holder.publish(lambda state: _with_processor(state, peaks))
 
     def throughput(
         self, name: str, *, streams: int = 2, seconds: float = 2.0, progress: Progress | None = None
@@ -216,3 +212,8 @@ class StudyTuning:
         batch = next(self._holder.data.batches(result.prepared.model, 1))
         with report_progress(progress) as reporter:
             return counter.throughput(engine, batch, reporter, streams=streams, seconds=seconds)
+
+
+def _with_processor(state: StudyState, peaks: Peaks) -> StudyState:
+    others = (p for p in state.processors if p.name != peaks.name)
+    return dataclasses.replace(state, processors=(peaks, *others))

@@ -39,6 +39,8 @@ WORKS: dict[WorkName, str] = {
     "repair": "look for a repair",
     "bisect": "look for what changed",
 }
+#: What ``choose`` takes.
+_CHOICES = ("precision", "calibrator", "target", "weights", "sparsity", "treatments", "compiler")
 
 
 class _Values(dict[str, str]):
@@ -94,19 +96,9 @@ class BuildCommands:
         Raises:
             VariantError: there is no such choice.
         """
-        unknown = set(choice) - {
-            "precision",
-            "calibrator",
-            "target",
-            "weights",
-            "sparsity",
-            "treatments",
-            "compiler",
-        }
-        if unknown:
+        if unknown := set(choice) - {*_CHOICES}:
             raise VariantError(
-                f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights, '
-                "sparsity, treatments and compiler."
+                f'Cannot choose "{min(unknown)}": the Explorer chooses {", ".join(_CHOICES[:-1])} and {_CHOICES[-1]}.'
             )
         normalized_choice = {**choice}
         if release := normalized_choice.pop("compiler", None):
