@@ -1,4 +1,4 @@
-"""Types of Python as those of TypeScript: nouns, ``TypedDict`` classes and what they refer to."""
+"""Types of Python as those of TypeScript: dataclasses, ``TypedDict`` classes and what they refer to."""
 
 from __future__ import annotations
 

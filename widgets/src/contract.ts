@@ -640,7 +640,7 @@ export interface SavedPanel {
   panel: Panel;
 }
 
-/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.told`` lists them. */
+/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.glossary_terms`` lists them. */
 export interface Saved {
   model: string;
   source: string;

@@ -212,7 +212,7 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
         if not count and not overflow_count:
             continue
         producer = model.producers.get(name)
-        sqnr = -math.inf if overflow_count else _compute_sqnr(xx, ee)
+        sqnr = -math.inf if overflow_count else compute_sqnr(xx, ee)
         norm = math.sqrt(xx * yy)
         values.append(
             ValueDelta(
@@ -237,7 +237,10 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
     return Accuracy(errors.source, samples, tuple(values), errors.synthetic, tuple(parts))
 
 
-def _compute_sqnr(signal: float, noise: float) -> float:
+def compute_sqnr(signal: float, noise: float) -> float:
+    """Signal to noise in decibel, of their energies."""
+    if not math.isfinite(noise):
+        return -math.inf
     return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
 
 
@@ -260,7 +263,7 @@ def _compute_isolated_errors(
         # Masks hold -3.4e38: the square of what 16 bits leave of it is beyond float32.
         return {"own_max": float(largest), "saturated": saturated_share}
     return {
-        "own_sqnr": _compute_sqnr(signal, energy),
+        "own_sqnr": compute_sqnr(signal, energy),
         "own_rmse": math.sqrt(energy / elements) if elements else 0.0,
         "own_max": float(largest),
         "saturated": saturated_share,

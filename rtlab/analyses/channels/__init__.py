@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from rtlab.analyses.accuracy.errors import compute_sqnr
 from rtlab.core.data import RANDOM
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.results import ResultTable
@@ -136,7 +137,7 @@ class ChannelSums:
         rows = []
         for i, (xx, ee, count, bad, underflow_count, saturated_count) in enumerate(self.sums.tolist()):
             isolated_sqnr = (
-                None if self.isolated_sums is None else _compute_sqnr(xx, float(self.isolated_sums[i]))
+                None if self.isolated_sums is None else compute_sqnr(xx, float(self.isolated_sums[i]))
             )
             elements = count + bad
             rows.append(
@@ -145,7 +146,7 @@ class ChannelSums:
                     amax=float(self.most[i, 0]),
                     max_abs=math.inf if bad else float(self.most[i, 1]),
                     rmse=math.inf if bad else math.sqrt(ee / count) if count else 0.0,
-                    sqnr=-math.inf if bad else _compute_sqnr(xx, ee),
+                    sqnr=-math.inf if bad else compute_sqnr(xx, ee),
                     own_sqnr=isolated_sqnr,
                     saturated=saturated_count / elements if quantized and elements else None,
                     overflowed=int(bad),
@@ -161,10 +162,3 @@ def _reshape_by_channel(array: NDArray[np.float32], axis: int | None) -> NDArray
         return np.asarray(array, np.float64).reshape(1, -1)
     channels_first = np.moveaxis(array, axis, 0)
     return np.asarray(channels_first, np.float64).reshape(len(channels_first), -1)
-
-
-def _compute_sqnr(signal: float, noise: float) -> float:
-    """Signal to noise in decibel."""
-    if not math.isfinite(noise):
-        return -math.inf
-    return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rtlab.analyses.accuracy.errors import Comparison, compute_accuracy, list_comparable_values
+from rtlab.analyses.accuracy.errors import Comparison, list_comparable_values, summarize_errors
 from rtlab.testing import tiny_model
 
 
@@ -15,7 +15,7 @@ def compare(x: np.ndarray, y: np.ndarray, cuts: int = 3):
     comparison = Comparison(tiny_model(), ["stem"])
     for a, b in zip(np.array_split(x, cuts), np.array_split(y, cuts), strict=True):
         comparison.add({"stem": a}, {"stem": b}, len(a))
-    return compute_accuracy(comparison.to_errors("test"), tiny_model()).values[0]
+    return summarize_errors(comparison.to_errors("test"), tiny_model()).values[0]
 
 
 def test_sqnr_rmse_and_cosine_equal_their_definitions() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rtlab
-from rtlab.analyses.accuracy.errors import Comparison, compute_accuracy
+from rtlab.analyses.accuracy.errors import Comparison, summarize_errors
 from rtlab.core.facts import Errors
 from tests.nets import chain
 
@@ -39,7 +39,7 @@ def test_sums_of_batches_are_those_of_all_samples():
     for row in values:
         comparison.add({name: row}, {name: row + 0.5}, 1)
         comparison.add_isolated_errors({name: (float((row**2).sum()), float(np.abs(row).max()))})
-    found = compute_accuracy(comparison.to_errors("here"), model).values[0]
+    found = summarize_errors(comparison.to_errors("here"), model).values[0]
     assert found.own_sqnr == pytest.approx(0, abs=1e-4)
     assert found.own_rmse == pytest.approx(float(np.sqrt((values**2).mean())), rel=1e-6)
     assert found.own_max == pytest.approx(float(np.abs(values).max()))
@@ -50,7 +50,7 @@ def test_sums_of_batches_are_those_of_all_samples():
     assert more.has_isolated_errors
     more.add({name: values[0]}, {name: values[0]}, 1)
     more.add_isolated_errors({name: (0.0, 0.0)})
-    again = compute_accuracy(more.to_errors("here"), model).values[0]
+    again = summarize_errors(more.to_errors("here"), model).values[0]
     assert again.own_rmse == pytest.approx(found.own_rmse * math.sqrt(16 / 24))
 
 
@@ -76,6 +76,6 @@ def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():
     model = chain("a", "b")
     name = model.top[0].outputs[0]
     errors = Errors("there", {name: np.array([1.0, 0.1, 1, 1, 0.1, 4, 0, 0, 0])}, {name: 1})
-    found = compute_accuracy(errors, model)
+    found = summarize_errors(errors, model)
     assert found.values[0].own_sqnr is None
     assert found.guilty() == ()
