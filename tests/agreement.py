@@ -28,6 +28,7 @@ from rtlab.analyses.fusion import relate_engine
 from rtlab.analyses.why import agreement
 from rtlab.analyses.why.missed_fusions import find_readers, same_layer
 from rtlab.core.model import Model
+from rtlab.core.phrases import pluralize
 
 WHERE = Path(agreement.__file__).with_name("agreement.json")
 #: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.
@@ -39,6 +40,95 @@ NETWORKS = {"alexnet": "AlexNet", "mobilenet": "MobileNetV2", "resnet18": "ResNe
 #: TensorRT-RTX builds for neither a TITAN RTX nor an Orin by itself; the nearest generation stands for them.
 TARGETS = {"a100": "sm80"}
 _PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+#: How the precision of a model with pairs is called.
+QUANTIZED = "Q/DQ"
+
+
+@dataclasses.dataclass(frozen=True)
+class PairCount:
+    """Pairs of neighbours of one kind, such as ``Conv | Relu``, in one precision: who makes one step of them.
+
+    ``remade`` of them stand in graphs that were remade from an engine's layers.
+    """
+
+    kind: str
+    precision: str
+    both: int
+    rtx: int
+    tensorrt: int
+    neither: int
+    remade: int
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return self.both + self.rtx + self.tensorrt + self.neither
+
+    @property
+    def alike(self) -> int:
+        """Those of which both compilers make the same: one step, or two."""
+        return self.both + self.neither
+
+
+@dataclasses.dataclass(frozen=True)
+class CountedEngine:
+    """A recorded engine whose pairs were counted; ``target`` is what its graph was built for.
+
+    ``alike`` are those of which both compilers make the same.
+    """
+
+    name: str
+    network: str
+    compiler: str
+    precision: str
+    target: str
+    remade: bool
+    pairs: int
+    alike: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """What was counted, on which day, of which compilers and engines."""
+
+    date: str
+    compilers: tuple[str, ...]
+    engines: tuple[CountedEngine, ...]
+    pairs: tuple[PairCount, ...]
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The networks of the engines, once each."""
+        return tuple(dict.fromkeys(e.network for e in self.engines))
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """A sentence for each precision: on how much it rests, and how many pairs are alike."""
+        sentences = []
+        for precision in dict.fromkeys(p.precision for p in self.pairs):
+            mine = [p for p in self.pairs if p.precision == precision]
+            engines = [e for e in self.engines if e.precision == precision]
+            remade = sum(e.remade for e in engines)
+            total, alike = sum(p.count for p in mine), sum(p.alike for p in mine)
+            sentences.append(
+                f"{precision}: {alike} of {total} pairs are one layer in both or in neither, "
+                f"{sum(p.rtx for p in mine)} in TensorRT-RTX alone, {sum(p.tensorrt for p in mine)} in TensorRT alone "
+                f"({pluralize(len(engines), 'engine')}, {remade} remade)."
+            )
+        return tuple(sentences)
+
+
+def load_agreement() -> Agreement:
+    """The table that rtlab brings along."""
+    table = json.loads(WHERE.read_text(encoding="utf-8"))
+    return Agreement(
+        table["date"],
+        tuple(table["compilers"]),
+        tuple(CountedEngine(**row) for row in table["engines"]),
+        tuple(PairCount(**row) for row in table["pairs"]),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +188,7 @@ def asked(folders: Iterable[Path]) -> Iterator[Asked]:
         def one(a: str, b: str, homes: dict[str, set[int]] = homes) -> bool | None:
             return bool(homes[a] & homes[b]) if a in homes and b in homes else None
 
-        yield Asked(folder, model, False, agreement.QUANTIZED if quantized else floats, one)
+        yield Asked(folder, model, False, QUANTIZED if quantized else floats, one)
 
 
 def neighbours(model: Model) -> Iterator[tuple[str, str]]:
@@ -132,7 +222,7 @@ def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[st
             continue
         where = ("both" if other else "rtx") if one else ("tensorrt" if other else "neither")
         ops = (engine.model.by_id[n].op for n in (first, second))
-        found[agreement.kind(*ops)][where] += 1
+        found[" | ".join(ops)][where] += 1
     return found
 
 

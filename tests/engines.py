@@ -15,7 +15,7 @@ import pytest
 
 import shelf
 from rtlab import backends
-from rtlab.analyses.timing.times import Timing, timing
+from rtlab.analyses.timing.times import Timing, summarize_profile
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load, make_empty_model, wrap
@@ -53,7 +53,7 @@ def files(folder: Path | str) -> dict[str, Path]:
 def read(folder: Path | str) -> tuple[Engine, Timing | None]:
     recording = Trtexec().read(files(folder))
     engine, profile = recording.engine, recording.profile
-    return engine, timing(profile, engine) if profile else None
+    return engine, summarize_profile(profile, engine) if profile else None
 
 
 def structure(folder: Path | str) -> Model:

@@ -1,4 +1,4 @@
-"""What crosses to the page, as far as it is no noun: panels, controls, and the kernel's messages.
+"""What crosses to the page, as far as it is no result: panels, controls, and the kernel's messages.
 
 ``rtlab.web.page.contract`` names all that crosses, and writes its types for the page.
 """

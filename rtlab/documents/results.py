@@ -70,18 +70,18 @@ class ResultTable:
             Row(
                 key=key,
                 cells=[
-                    self._cell(getattr(noun, f.name), factor, tristate=f.type is not bool)
+                    self._cell(getattr(row, f.name), factor, tristate=f.type is not bool)
                     for f, factor in scaled
                 ],
-                note=getattr(noun, "note", ""),
+                note=getattr(row, "note", ""),
             )
-            for key, noun in zip(self.keys(), self.items, strict=True)
+            for key, row in zip(self.keys(), self.items, strict=True)
         ]
 
     def keys(self) -> list[str]:
         """What rows are known by: the layer, node or variant of each where they differ by it, else their number."""
         one = next((f.name for f in fields(self.kind) if f.meaning.links and f.type is str), "")
-        named = [str(getattr(noun, one)) for noun in self.items] if one else []
+        named = [str(getattr(row, one)) for row in self.items] if one else []
         return named if len({*named}) == len(self.items) else [f"row {i}" for i in range(len(self.items))]
 
     def links(self) -> dict[str, Link]:
@@ -96,7 +96,7 @@ class ResultTable:
         frame_fields = [f for f in fields(self.kind) if not _get_row_type(f) and not is_noun(f.type)]
         frame: pd.DataFrame = pd.DataFrame(
             {
-                f.name: pd.Series([_value(getattr(noun, f.name)) for noun in self.items], dtype=_dtype(f))
+                f.name: pd.Series([_value(getattr(row, f.name)) for row in self.items], dtype=_dtype(f))
                 for f in frame_fields
             }
         )
@@ -116,7 +116,7 @@ class ResultTable:
         small = (format_text(f.meaning.title.lower(), of=self.of) for f in self.fields)
         head = [_format_heading(title, c["origin"]) for title, c in zip(small, self.columns(), strict=True)]
         cell_formats = [(f, format_text(f.meaning.unit, of=self.of), self._origins(f)) for f in self.fields]
-        return head, [[self._text(noun, *one) for one in cell_formats] for noun in self.items]
+        return head, [[self._text(row, *one) for one in cell_formats] for row in self.items]
 
     def text(self) -> str:
         """In aligned columns, for a terminal."""
@@ -173,19 +173,19 @@ class ResultTable:
             return None
         return len(value) if isinstance(value, tuple) else self.titles.get(str(value), str(value))
 
-    def _text(self, noun: Any, field: Field, unit: str, origins: set[Origin | None]) -> str:
-        value = getattr(noun, field.name)
+    def _text(self, row: Any, field: Field, unit: str, origins: set[Origin | None]) -> str:
+        value = getattr(row, field.name)
         text = self.placeholder if value == "" else _format_value(value, unit)
-        origin = field.origin(noun, self.of) if len(origins) > 1 else None
+        origin = field.origin(row, self.of) if len(origins) > 1 else None
         return (
             f"{text} ({_resolve_origin(origin, self.predicted)})" if origin else self.titles.get(text, text)
         )
 
-    def _link(self, noun: Any) -> Link:
+    def _link(self, row: Any) -> Link:
         ids: dict[str, list[str]] = {"nodes": [], "layers": [], "others": [], "variants": []}
         for f in fields(self.kind):
             if f.meaning.links:
-                value = getattr(noun, f.name)
+                value = getattr(row, f.name)
                 ids[f.meaning.links] += filter(None, [value] if isinstance(value, str) else value)
         nodes = ids["nodes"] or [n for layer in ids["layers"] for n in self.nodes(layer)]
         return link(dict.fromkeys(nodes), ids["layers"], ids["others"])
@@ -204,17 +204,17 @@ def _resolve_origin(origin: Origin, predicted: bool) -> Origin:  # noqa: FBT001 
     return "predicted" if predicted and origin == "reported" else origin
 
 
-def list_facts(noun: Any, *, predicted: bool = False) -> list[Fact]:
-    """The fields of a noun that declare a title and are no table, as facts of a panel."""
+def list_facts(result: Any, *, predicted: bool = False) -> list[Fact]:
+    """The fields of a result that declare a title and are no table, as facts of a panel."""
     fact_list = []
-    for f in (f for f in fields(type(noun)) if f.meaning.title and not _get_row_type(f)):
-        value = getattr(noun, f.name)
+    for f in (f for f in fields(type(result)) if f.meaning.title and not _get_row_type(f)):
+        value = getattr(result, f.name)
         if value is None and f.meaning.omit:
             continue
         title, unit, note = (
-            format_text(text, noun) for text in (f.meaning.title, f.meaning.unit, f.meaning.note)
+            format_text(text, result) for text in (f.meaning.title, f.meaning.unit, f.meaning.note)
         )
-        origin = f.origin(noun)
+        origin = f.origin(result)
         # A column counts, so that it can be sorted; a fact has the room to name what are few.
         named = ", ".join(map(str, value)) if isinstance(value, tuple) else ""
         words = named if 0 < len(named) <= _WIDEST else _format_value(value, unit)
@@ -305,7 +305,7 @@ def _format_fact(panel_fact: Fact) -> str:
 
 
 def _get_row_type(field: Field) -> type | None:
-    """The kind of the nouns in a field; None of any other field."""
+    """The type of the rows in a field; None of any other field."""
     inside = next(iter(get_args(field.type)), None)
     return inside if get_origin(field.type) is tuple and is_noun(inside) else None
 

@@ -1,6 +1,6 @@
-"""What of a value crosses to the page and to JSON: the fields of its noun, as plain values.
+"""What of a value crosses to the page and to JSON: the fields of its dataclass, as plain values.
 
-A noun's own type is the declaration (``rtlab.core.schema``); a ``TypedDict`` declares what has no noun.
+A dataclass is the declaration (``rtlab.core.schema``); a ``TypedDict`` declares what has none.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _is_message(kind: Any) -> bool:
 
 @functools.cache
 def members(kind: Any) -> Mapping[str, FieldEncoding]:
-    """The fields of a noun, a ``TypedDict`` or a message that cross, by name.
+    """The fields of a dataclass, a ``TypedDict`` or a message that cross, by name.
 
     Raises:
         TypeError: a field is of a type that nothing plain stands for.
@@ -63,7 +63,7 @@ def members(kind: Any) -> Mapping[str, FieldEncoding]:
 
 
 def to_builtins(value: Any) -> Any:
-    """A noun as builtins: what crosses of it; a number that is NaN or infinite is None, words of a type are text."""
+    """A dataclass as builtins: what crosses of it; NaN and infinity are None, words of a type are text."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, enum.Enum):
@@ -110,7 +110,9 @@ def _encode_type(hint: Any, *, infinite: bool = False) -> FieldEncoding:
     if isinstance(hint, type) and schema.is_text(hint):
         # Such as a precision or a calibrator, which is known by its text.
         return FieldEncoding(str, str)
-    raise TypeError(f"Cannot send {hint!r}: nothing plain stands for it. Declare a noun, or keep the field.")
+    raise TypeError(
+        f"Cannot send {hint!r}: nothing plain stands for it. Declare a dataclass, or keep the field."
+    )
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Types of Python as those of TypeScript: nouns, ``TypedDict`` classes and what they refer to."""
+"""Types of Python as those of TypeScript: dataclasses, ``TypedDict`` classes and what they refer to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any, Literal
 from rtlab.documents.serialization import is_object, members
 
 _PLAIN = {str: "string", float: "number", int: "number", bool: "boolean", type(None): "null", Any: "unknown"}
-_WIDTH = 120
 
 
 def render_typescript(
@@ -38,24 +37,12 @@ def render_typescript(
     names = {v: k for k, v in aliases.items() if typing.get_origin(v) is Literal}
     for kind in written.values():
         doc = " ".join((kind.__doc__ or "").split())
-        out += [f"/** {doc} */", *_interface(kind, names)]
+        out += ["", f"/** {doc} */", f"export interface {kind.__name__} {{"]
+        out += [f"  {name}: {_text(member.type, names)};" for name, member in members(kind).items()]
+        out.append("}")
     for name, union in unions.items():
         out += ["", f"export type {name} = {' | '.join(kind.__name__ for kind in typing.get_args(union))};"]
     return "\n".join(out) + "\n"
-
-
-def _interface(kind: Any, names: Mapping[Any, str]) -> list[str]:
-    """The lines of an interface: one where its fields fit into it, otherwise as few as hold them."""
-    fields = [f"{name}: {_text(member.type, names)};" for name, member in members(kind).items()]
-    line = f"export interface {kind.__name__} {{ {' '.join(fields)} }}"
-    if len(line) <= _WIDTH:
-        return [line]
-    lines = [""]
-    for field in fields:
-        if lines[-1] and len(lines[-1]) + len(field) + 3 > _WIDTH:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {field}".strip()
-    return [f"export interface {kind.__name__} {{", *(f"  {line}" for line in lines), "}"]
 
 
 def _collect_types(kind: Any, written: dict[str, Any]) -> None:

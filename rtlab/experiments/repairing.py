@@ -21,7 +21,7 @@ from rtlab.analyses.diagnosis.remedies import (
 )
 from rtlab.analyses.repair import AccuracyRepair, RepairChange, RepairPoint, Verified
 from rtlab.analyses.roofline import estimate_timing
-from rtlab.analyses.score.words import difference_words
+from rtlab.analyses.score.words import format_difference
 from rtlab.analyses.variants.variations import get_add_arguments
 from rtlab.core.budget import WorkContext
 from rtlab.core.facts import SCORED, Score, VariantResult
@@ -474,7 +474,7 @@ class _RepairState:
             plain.value,
             before.value,
             score.value,
-            "no interval is known" if comparison is None else difference_words(comparison, score, "fp32"),
+            "no interval is known" if comparison is None else format_difference(comparison, score, "fp32"),
             candidate.changes,
             candidate.fp32_nodes,
             self._is_sufficient(score, int(last)),

@@ -268,7 +268,7 @@ class Observer:
         for name, tensor in self.model.constants(node).items():
             if tensor.dtype == ir.DataType.STRING:
                 continue
-            stats = _tensors.stats(
+            stats = _tensors.compute_stats(
                 [tensor.numpy()],
                 name=name,
                 kind="weight",
@@ -342,7 +342,7 @@ class Observer:
             if not arrays or arrays[0].dtype.kind not in "fiubV":
                 continue
             value = self.model.values[name]
-            stats = _tensors.stats(
+            stats = _tensors.compute_stats(
                 arrays,
                 name=name,
                 kind="activation",

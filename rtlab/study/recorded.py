@@ -147,7 +147,7 @@ def recording_to_facts(
     engine = _complete_engine(recording, built_model)
     scales = CalibrationCache.read(cache).scales() if cache else {}
     errors, errors_note = _errors(model, recording, inputs)
-    times = _timing.timing(recording.profile, engine) if recording.profile else None
+    times = _timing.summarize_profile(recording.profile, engine) if recording.profile else None
     doubts = tuple(
         filter(
             None,

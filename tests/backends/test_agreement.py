@@ -16,7 +16,7 @@ from rtlab.relation.relate import relate
 
 
 def test_the_engines_of_a_precision_have_its_pairs() -> None:
-    known = shipped.load_agreement()
+    known = agreement.load_agreement()
     for precision in {e.precision for e in known.engines}:
         engines = [e for e in known.engines if e.precision == precision]
         pairs = [p for p in known.pairs if p.precision == precision]
@@ -27,7 +27,7 @@ def test_the_engines_of_a_precision_have_its_pairs() -> None:
 
 def test_the_documentation_has_the_sums_of_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs/engines.md").read_text(encoding="utf-8")
-    assert "\n".join(f"- {line}" for line in shipped.load_agreement().summary) in page
+    assert "\n".join(f"- {line}" for line in agreement.load_agreement().summary) in page
 
 
 def test_a_verdict_is_told_what_was_counted_of_its_kind() -> None:
@@ -45,7 +45,7 @@ def test_a_verdict_is_told_what_was_counted_of_its_kind() -> None:
 
 def test_what_is_counted_is_what_the_architectures_have() -> None:
     """ResNet18 has 8 sums and 3 convolutions beside them, ResNet50 16 and 4; one of two sides takes each sum."""
-    rows = {(p.kind, p.precision): p for p in shipped.load_agreement().pairs}
+    rows = {(p.kind, p.precision): p for p in agreement.load_agreement().pairs}
     sums = rows["Conv | Add", "fp32"]
     assert (8 + 16, 0, 0, 3 + 4) == (sums.both, sums.rtx, sums.tensorrt, sums.neither)
     # What quantized convolutions read: 53 in a MobileNetV2 and its classifier, 21 and 54.
@@ -54,7 +54,7 @@ def test_what_is_counted_is_what_the_architectures_have() -> None:
     assert 0 == rows["Conv | Clip", "fp16"].remade
     # AlexNet's five, and of ResNet18's 17 those that follow no sum; the other ResNet18 normalizes in between.
     assert 5 + (17 - 8) == rows["Conv | Relu", "fp16"].count
-    told = shipped.load_agreement()
+    told = agreement.load_agreement()
     assert ("AlexNet", "ResNet18", "MobileNetV2", "ResNet50") == told.networks
     assert sum(p.count for p in told.pairs) == sum(
         int(line.split(" of ")[1].split()[0]) for line in told.summary

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from rtlab import backends, samples
-from rtlab.analyses.timing.times import timing
+from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends import placement, providers
 from rtlab.backends.live.inference import RECORD_PLACEMENT
 from rtlab.backends.onnxruntime import OnnxRuntime
@@ -72,7 +72,7 @@ def test_times_say_where_they_were_measured(runner, engine, batch) -> None:
     assert {layer.id for layer in engine.layers} >= set(profile.samples)
     if runner.provider.waits:
         assert {4} == {len(s) for s in profile.samples.values()}
-    assert runner.provider.name in timing(profile, engine).origin
+    assert runner.provider.name in summarize_profile(profile, engine).origin
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 
 import shelf
 from rtlab import backends
-from rtlab.analyses.schedule.streams import schedule, unit_durations
+from rtlab.analyses.schedule.streams import compute_schedule, unit_durations
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -24,7 +24,7 @@ def test_branches_of_googlenet_run_side_by_side_and_events_order_all_that_is_rea
     for options in (None, BuildOptions.of(max_aux_streams=0)):
         request = BuildRequest(model, Variant.of("fp32", target="sm86", options=options))
         engine = backends.get("tensorrt-rtx").build(request, Silent())
-        plans.append(schedule(engine, unit_durations(engine), origin=""))
+        plans.append(compute_schedule(engine, unit_durations(engine), origin=""))
     several, one = plans
     assert ((), ()) == (several.notes, one.notes)
     assert several.serial == one.serial == one.makespan > several.makespan >= several.bound

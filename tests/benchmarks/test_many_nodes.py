@@ -12,7 +12,7 @@ import pytest
 from benchmarks.test_build import BARE
 from benchmarks.test_memory_per_node import chains, peak
 from rtlab import backends
-from rtlab.analyses.timing.times import on_nodes, timing
+from rtlab.analyses.timing.times import map_times_to_nodes, summarize_profile
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
@@ -54,7 +54,7 @@ def test_four_times_the_nodes_in_one_kernel_take_four_times_as_long(benchmark, c
             profile = Profile("bench", "", {"0:k": [1.0, 2.0]}, [3.0], 0, None)
             started = time.process_time()
             mapping = relate(model, model, engine)
-            shares = on_nodes(timing(profile, engine), mapping)
+            shares = map_times_to_nodes(summarize_profile(profile, engine), mapping)
             taken[count].append(time.process_time() - started)
             assert count == len(shares)
 

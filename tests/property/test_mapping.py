@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from rtlab.analyses.timing.times import on_nodes, timing
+from rtlab.analyses.timing.times import map_times_to_nodes, summarize_profile
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -80,7 +80,7 @@ def test_a_real_engine_accounts_for_every_node(model):
 def test_shares_add_up_and_medians_are_the_samples(case, data):
     _, engine = case
     profile = data.draw(strategies.profiles(engine))
-    times = timing(profile, engine)
+    times = summarize_profile(profile, engine)
 
     assert [layer.id for layer in engine.layers] == [t.layer for t in times.layers]
     medians = [float(np.median(profile.samples[t.layer])) for t in times.layers]
@@ -93,7 +93,7 @@ def test_shares_add_up_and_medians_are_the_samples(case, data):
 def test_a_node_shows_the_time_of_its_layers_and_how_many_share_it(case, data):
     _model, engine, mapping = case
     profile = data.draw(strategies.profiles(engine))
-    shown = on_nodes(timing(profile, engine), mapping)
+    shown = map_times_to_nodes(summarize_profile(profile, engine), mapping)
 
     assert {p.node for p in mapping.pairs} == set(shown)
     for node, time in shown.items():

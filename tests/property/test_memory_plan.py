@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtlab.analyses.memory.arena import PACKAGES, compute_peak_size, place
-from rtlab.analyses.memory.lifetimes import Life, lifetimes
+from rtlab.analyses.memory.arena import PACKAGES, compute_peak_size, place_tensors
+from rtlab.analyses.memory.lifetimes import Life, compute_lifetimes
 from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -104,7 +104,7 @@ def test_no_two_tensors_that_may_be_alive_at_a_time_share_a_byte(truth: Truth, a
 @settings(max_examples=100, deadline=None)
 @given(truths())
 def test_tensors_are_kept_apart_only_where_the_order_asks_for_it(truth: Truth) -> None:
-    lives = {life.id: life for life in lifetimes(truth.engine)}
+    lives = {life.id: life for life in compute_lifetimes(truth.engine)}
     reach = {n: nx.descendants(truth.order, n) for n in truth.order}
     for one, other in itertools.permutations(lives, 2):
         assert lives[one].frees(lives[other]) == apart(truth, one, other, reach)
@@ -144,7 +144,7 @@ def test_every_step_and_byte_has_one_owner(
     package = PACKAGES["omnimalloc"]
     PACKAGES["omnimalloc"] = package if installed else dataclasses.replace(package, module="no_such_module")
     try:
-        arena, again = place(lives, sizes, align=align), place(lives, sizes, align=align)
+        arena, again = place_tensors(lives, sizes, align=align), place_tensors(lives, sizes, align=align)
     finally:
         PACKAGES["omnimalloc"] = package
     blocks = [-(-size // align) for size in sizes]

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from rtlab.analyses.schedule.streams import Schedule, schedule, unit_durations
+from rtlab.analyses.schedule.streams import Schedule, compute_schedule, unit_durations
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -72,7 +72,7 @@ def engines(draw: st.DrawFn, *, events: bool | None = None) -> tuple[Engine, dic
 
 
 def planned() -> st.SearchStrategy[tuple[Engine, dict[str, float], Schedule]]:
-    return engines().map(lambda drawn: (*drawn, schedule(*drawn, origin="measured")))
+    return engines().map(lambda drawn: (*drawn, compute_schedule(*drawn, origin="measured")))
 
 
 def needs(engine: Engine) -> list[set[int]]:
@@ -170,7 +170,7 @@ def test_a_step_delayed_by_its_slack_delays_nothing_and_by_more_delays_the_whole
     step = data.draw(st.sampled_from(plan.steps))
     for more, later in ((step.slack, 0.0), (step.slack + EXACT, EXACT)):
         slow = {**times, step.layer: times.get(step.layer, 0.0) + more}
-        assert plan.makespan + later == schedule(engine, slow, origin="measured").makespan
+        assert plan.makespan + later == compute_schedule(engine, slow, origin="measured").makespan
 
 
 @given(planned())
@@ -187,7 +187,7 @@ def test_one_stream_takes_the_sum_and_buys_nothing(drawn) -> None:
     engine, times = drawn
     one = of([dataclasses.replace(y, stream=0) for y in engine.layers if y.kind == "kgen"])
     times = {i: t for i, t in times.items() if i in {y.id for y in one.layers}}
-    plan = schedule(one, times, origin="measured")
+    plan = compute_schedule(one, times, origin="measured")
     assert plan.serial == plan.makespan
     assert (0.0, ()) == (plan.time_saved, plan.waits)
 
@@ -210,7 +210,7 @@ def test_an_event_that_is_missing_is_told_unless_others_order_the_streams(drawn,
 
     writer = {t.name: i for i, y in enumerate(left.layers) for t in y.outputs}
     loose = sum(writer[t.name] not in all_before(i) for i, y in enumerate(left.layers) for t in y.inputs)
-    plan = schedule(left, times, origin="measured")
+    plan = compute_schedule(left, times, origin="measured")
     told = [n for n in plan.notes if "orders" in n]
     assert bool(loose) == bool(told)
     assert all(f"orders {loose} reading" in n for n in told)
@@ -219,7 +219,7 @@ def test_an_event_that_is_missing_is_told_unless_others_order_the_streams(drawn,
 @given(planned(), st.floats(0.001, 1000))
 def test_other_units_of_time_change_nothing_but_the_numbers(drawn, factor) -> None:
     engine, times, plan = drawn
-    scaled = schedule(engine, {i: t * factor for i, t in times.items()}, origin="measured")
+    scaled = compute_schedule(engine, {i: t * factor for i, t in times.items()}, origin="measured")
 
     def numbers(found: Schedule, by: float) -> list[float]:
         return [by * t for s in found.steps for t in (s.start, s.end)] + [
@@ -233,6 +233,6 @@ def test_other_units_of_time_change_nothing_but_the_numbers(drawn, factor) -> No
 @given(engines())
 def test_unit_lengths_count_layers(drawn) -> None:
     engine, _ = drawn
-    plan = schedule(engine, unit_durations(engine), origin="")
+    plan = compute_schedule(engine, unit_durations(engine), origin="")
     assert sum(y.kind == "kgen" for y in engine.layers) == plan.serial
     assert "steps" == plan.unit

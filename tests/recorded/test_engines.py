@@ -23,7 +23,7 @@ import remade
 import rtlab
 import scenes
 from answers import refusable
-from roofs import judged_layers, profiled
+from roofs import LEAVE_ONE_OUT, compare_estimates, judged_layers, profiled
 from rtlab import Study, backends
 from rtlab.analyses.difference.diff import Side, compute_difference
 from rtlab.analyses.engine.breakdown import by_kind, find_transitions
@@ -32,12 +32,9 @@ from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.analyses.roofline.estimate_error import (
     CROSS_VALIDATED,
-    LEAVE_ONE_OUT,
     RECORDED,
-    compare_estimates,
 )
-from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, estimate
-from rtlab.analyses.why import agreement as shipped
+from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, estimate_microseconds
 from rtlab.backends.files import reading
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Tensor
@@ -263,7 +260,7 @@ def test_the_errors_of_estimates_are_those_that_are_told(folder: Path) -> None:
     found, gpu, measured = judged_layers(folder)
     for table, reached in ((RECORDED, GPU_EFFICIENCY), (CROSS_VALIDATED, LEAVE_ONE_OUT[gpu.name])):
         told = dataclasses.astuple(next(j for j in table if j.engine == folder.name))
-        made = {i: estimate(found[i], gpu, reached) / 1e3 for i in measured}
+        made = {i: estimate_microseconds(found[i], gpu, reached) / 1e3 for i in measured}
         seen = compare_estimates(folder.name, gpu.name, made, measured)
         assert told[:3] == dataclasses.astuple(seen)[:3]
         assert told[3:] == pytest.approx(dataclasses.astuple(seen)[3:], abs=0.0051)
@@ -318,7 +315,7 @@ COUNTED = [JETSON, MOBILENET, FP32, RESIDUAL]
 @pytest.mark.skipif(not TENSORRT_RTX.ok, reason=TENSORRT_RTX.reason)
 @pytest.mark.parametrize("folder", COUNTED, ids=lambda f: f.name)
 def test_the_table_of_agreement_is_what_is_counted(folder: Path) -> None:
-    known = shipped.load_agreement()
+    known = agreement.load_agreement()
     if not known.compilers[0].startswith(f"TensorRT-RTX {TENSORRT_RTX.version} "):
         pytest.skip(f"the table is of {known.compilers[0]}, and here is {TENSORRT_RTX.version}")
     (engine,) = agreement.asked([folder])

@@ -8,7 +8,13 @@ from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.check.record import RecordedScore
 from rtlab.analyses.check.row import CheckLimits, CheckRow, CheckVerdict
 from rtlab.analyses.score import compare_scores, format_score
-from rtlab.analyses.score.words import CANNOT, difference_words, interval_words, p_words, value_words
+from rtlab.analyses.score.words import (
+    CANNOT,
+    format_difference,
+    format_interval,
+    format_p_value,
+    format_score_value,
+)
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.phrases import pluralize
 from rtlab.core.stage import Stage
@@ -44,7 +50,7 @@ def check_accuracy(facts: VariantResult, fp32: VariantResult | None, limits: Che
     words, doubt = _format_drop(drop, unit), ""
     if paired is not None and math.isfinite(drop):
         # Whether there is any difference is another question than whether it is within the limit.
-        words, _, doubt = difference_words(paired, score, "fp32", tested=False).partition(": ")
+        words, _, doubt = format_difference(paired, score, "fp32", tested=False).partition(": ")
     verdict, reason = _judge_drop(drop, ends, 0 if paired is None else paired.samples, limits, unit)
     remedy = ""
     if verdict == "broken":
@@ -55,10 +61,10 @@ def check_accuracy(facts: VariantResult, fp32: VariantResult | None, limits: Che
             else "study.accuracy.diagnose tells why, and rtlab repair MODEL what gives it back."
         )
         remedy = " ".join(filter(None, (_MORE if reason else "", repair)))
-    detail = [_format_score(score), f"fp32 {value_words(fp32.score)}"]
+    detail = [_format_score(score), f"fp32 {format_score_value(fp32.score)}"]
     errors = compute_accuracy(facts)
     detail += [errors.headline] if errors is not None and errors.headline else []
-    detail += [f"McNemar {p_words(paired.p)}"] if paired is not None and paired.p is not None else []
+    detail += [f"McNemar {format_p_value(paired.p)}"] if paired is not None and paired.p is not None else []
     detail += [f"{doubt} the two apart" if doubt == CANNOT else doubt] if doubt and not reason else []
     detail += [
         s.text for f in (facts, fp32) if (s := f.stages.get(Stage.SCORED)) is not None and s.is_incomplete
@@ -89,9 +95,7 @@ def _judge_drop(
     if samples < FEWEST:
         doubt = f"{pluralize(samples, 'sample is', 'samples are')} too few to conclude anything"
     elif ends.low <= most < ends.high:
-        doubt = (
-            f"{CANNOT} whether the drop is within the limit: {drop_text}, its interval {interval_words(ends)}"
-        )
+        doubt = f"{CANNOT} whether the drop is within the limit: {drop_text}, its interval {format_interval(ends)}"
     else:
         return verdict, ""
     if limits.sure:
@@ -141,7 +145,7 @@ def check_score(previous: RecordedScore | None, score: Score | None) -> CheckRow
     change = score.value - previous.value
     unit = _get_unit(score)
     previous_score = Score(previous.name, previous.value, previous.unit, previous.samples, previous.source)
-    ends = f", {interval_words(previous.interval)}" if previous.interval is not None else ""
+    ends = f", {format_interval(previous.interval)}" if previous.interval is not None else ""
     words = "as then" if change == 0 else f"{change:+.3g} {unit} since".replace("-", "−").replace("  ", " ")
     one, other = previous.interval, score.interval
     reason = ""
@@ -149,7 +153,7 @@ def check_score(previous: RecordedScore | None, score: Score | None) -> CheckRow
         reason = "the intervals of both overlap"
     return CheckRow(
         "score", "", words, "told", "measured",
-        f"{value_words(previous_score)}{ends} then; {_format_score(score)} now", reason,
+        f"{format_score_value(previous_score)}{ends} then; {_format_score(score)} now", reason,
         value=change, unit=unit,
     )  # fmt: skip
 

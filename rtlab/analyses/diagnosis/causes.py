@@ -71,7 +71,8 @@ def find_causes(place: QuantizerSite) -> tuple[Finding, ...]:
 
 def find_far_off_threshold(place: QuantizerSite) -> Iterator[Finding]:
     """A threshold that nothing comes near: a scale of another tensor, or of other data."""
-    largest = _find_largest(place)
+    both = (place.calibration_stats, place.evaluation_stats)
+    largest = max((stats.amax for stats in both if stats is not None), default=0.0)
     if place.amax is None or not 0 < largest < place.amax / _FAR:
         return
     yield place.make_finding(
@@ -153,7 +154,7 @@ def find_clipping(place: QuantizerSite) -> Iterator[Finding]:
         "clipping",
         (
             f'The threshold of "{place.value}" cuts off '
-            f"{_format_percent(stats.compute_clipped_share(place.amax))} of its elements."
+            f"{100 * stats.compute_clipped_share(place.amax):.3g} % of its elements."
         ),
         f"It stands at {format_number(place.amax)}, the values reach {format_number(stats.amax)}; a threshold of "
         f"{format_number(float(candidates[best]))} has {gain_db:.3g} dB less noise (estimated).",
@@ -324,12 +325,6 @@ RULES: tuple[Callable[[QuantizerSite], Iterator[Finding]], ...] = (
 )
 
 
-def _find_largest(place: QuantizerSite) -> float:
-    return max(
-        (w.amax for w in (place.calibration_stats, place.evaluation_stats) if w is not None), default=0.0
-    )
-
-
 def _compute_median(peaks: NDArray[np.float64]) -> float:
     """The median of channels that carry anything."""
     nonzero_peaks = peaks[peaks > 0]
@@ -347,7 +342,3 @@ def _compute_quantile(stats: ActivationStats, share: float) -> float:
 def _format_numbers(which: tuple[int, ...]) -> str:
     more = len(which) - _NAMED
     return ", ".join(map(str, which[:_NAMED])) + (f" and {more} more" if more > 0 else "")
-
-
-def _format_percent(share: float) -> str:
-    return f"{100 * share:.3g} %"

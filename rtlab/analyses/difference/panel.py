@@ -63,7 +63,7 @@ def build_difference_panel(context: PanelContext) -> PanelParts:
     except RtlabError as error:
         # Other times may be had: the choice stays at hand.
         return PanelParts(settings=settings, problem=str(error))
-    noun, unit, problem = (
+    result, unit, problem = (
         summarize_difference(difference, groups, context),
         choose_unit(difference),
         explain_rest(difference),
@@ -71,13 +71,13 @@ def build_difference_panel(context: PanelContext) -> PanelParts:
     keys = {id(g): f"row {i}" for i, g in enumerate(groups)}
     titled_difference = apply_titles(difference, get_variant_titles(context.study))
     return PanelParts(
-        result=noun,
+        result=result,
         units={"ms": unit},
-        title=f"From {noun.before} to {noun.after}",
+        title=f"From {result.before} to {result.after}",
         settings=settings,
         figures=[] if problem else _draw_figures(titled_difference, groups, keys, context.model, unit),
         problem=problem,
-        notes=[n for n in noun.notes if n != problem],
+        notes=[n for n in result.notes if n != problem],
     )
 
 

@@ -43,11 +43,9 @@ def by_kind(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
 
     The slice with most time comes first; without times, the one with most layers.
     """
-    return _slices(engine, timing, _kind)
-
-
-def _kind(layer: Layer) -> str:
-    return f"{inferred_kind} (by its name)" if (inferred_kind := infer_work(layer)) else layer.kind
+    return _slices(
+        engine, timing, lambda layer: f"{work} (by its name)" if (work := infer_work(layer)) else layer.kind
+    )
 
 
 def by_precision(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.findings.rules.fusions import REQUANTIZED
 from rtlab.analyses.score import compare_scores
-from rtlab.analyses.score.words import difference_words, value_words
+from rtlab.analyses.score.words import format_difference, format_score_value
 from rtlab.core.finding import Finding
 from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Precision
@@ -70,8 +70,8 @@ def _find_harmful_treatments(facts: VariantResult, others: Iterable[VariantResul
         rule=HARMFUL,
         title=f"The score is worse than without {named}.",
         nodes=(),
-        cost=f"{score.name} {value_words(score)}, without {named} {value_words(without)}: "
-        f"{difference_words(comparison, score, best.name)} (measured, {score.source}).",
+        cost=f"{score.name} {format_score_value(score)}, without {named} {format_score_value(without)}: "
+        f"{format_difference(comparison, score, best.name)} (measured, {score.source}).",
         fix=f'Leave {named} out: "{best.name}" is the same variant without. Where that loses too much too, Repair, or '
         f"study.accuracy.repair({best.name!r}), tries other scales and then each treatment on the task.",
         evidence=f"The difference is that of the {comparison.samples} samples on which both were scored; nothing else "

@@ -61,7 +61,7 @@ class Inspection:
     note: str = ""
 
 
-def stats(
+def compute_stats(
     arrays: Sequence[NDArray[Any]],
     *,
     name: str,

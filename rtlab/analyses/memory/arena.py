@@ -40,7 +40,7 @@ class Arena:
     bound: int
 
 
-def place(lives: Sequence[Life], sizes: Sequence[int], *, align: int = 256) -> Arena:
+def place_tensors(lives: Sequence[Life], sizes: Sequence[int], *, align: int = 256) -> Arena:
     """Give every tensor an offset, a multiple of ``align``; the same for the same input.
 
     Args:

@@ -43,7 +43,7 @@ class Life:
         return all(e <= s for e, s in zip(self.end, other.start, strict=True))
 
 
-def clocks(engine: Engine, writers: Writers | None = None) -> tuple[Clock, ...]:
+def compute_clocks(engine: Engine, writers: Writers | None = None) -> tuple[Clock, ...]:
     """What is done on every stream before each step begins, in the order of ``sorted`` stream numbers.
 
     The order is that of each stream, a signal before the wait for its event, and a writer before its reader: a
@@ -72,7 +72,7 @@ def clocks(engine: Engine, writers: Writers | None = None) -> tuple[Clock, ...]:
     return tuple(before)
 
 
-def lifetimes(engine: Engine, *, one_stream: bool = False) -> tuple[Life, ...]:
+def compute_lifetimes(engine: Engine, *, one_stream: bool = False) -> tuple[Life, ...]:
     """Every tensor of an engine, by its first step.
 
     Names that a compiler uses again are tensors of their own; what several layers write in parts, such as the inputs
@@ -119,7 +119,7 @@ class _Order:
         self._one = one_stream or len(set(streams)) < 2
         if not self._one:
             lanes = {stream: i for i, stream in enumerate(sorted(set(streams)))}
-            self._before = clocks(engine, writers)
+            self._before = compute_clocks(engine, writers)
             self._lanes = [lanes[stream] for stream in streams]
 
     def of(self, steps: set[int], first: int, last: int) -> tuple[Clock, Clock]:

@@ -162,11 +162,6 @@ def _notes(memory_plan: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> l
     return notes
 
 
-def _key(position: int) -> str:
-    """What names a tensor in the figure: the key of its row."""
-    return f"row {position}"
-
-
 def _draw_arena(
     memory_plan: MemoryPlan, engine: Engine, layer_names: Sequence[str], unit: str, scale: float
 ) -> Figure:
@@ -235,7 +230,8 @@ def _boxes(
     return {
         "type": "bar",
         "name": "alive at the peak" if first else "other tensors",
-        "ids": [_key(i) for i in of],
+        # The keys of the rows.
+        "ids": [f"row {i}" for i in of],
         "x": [(life.first + life.last) / 2 + 1 for life in lives],
         "width": [life.last - life.first + 1 for life in lives],
         "base": [(g.offset or 0) / scale for g in allocations],

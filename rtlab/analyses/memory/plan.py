@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.analyses.memory.arena import place
+from rtlab.analyses.memory.arena import place_tensors
 from rtlab.analyses.memory.extents import Extents, make_open_shape_error
-from rtlab.analyses.memory.lifetimes import Life, Place, lifetimes
+from rtlab.analyses.memory.lifetimes import Life, Place, compute_lifetimes
 from rtlab.core.engine import DTYPES, Allocation, Engine, Tensor
 from rtlab.core.model import Model
 from rtlab.core.schema import Origin
@@ -126,7 +126,7 @@ def plan_engine_memory(
         raise VariantError(
             f'Cannot align tensors to "{align}" bytes: it is no power of two. Choose 256 or 512.'
         )
-    lives = lifetimes(engine, one_stream=one_stream)
+    lives = compute_lifetimes(engine, one_stream=one_stream)
     if not lives:
         raise VariantError(
             f"Cannot plan memory: the {len(engine.layers)} layers of this engine tell no tensors. Build it with "
@@ -158,9 +158,9 @@ def plan_engine_memory(
             f"Cannot plan memory: at batch {extents.batch} the tensors take {most / 2**60:,.0f} EiB, and addresses "
             "have 64 bits. Choose a smaller batch, or other sizes."
         )
-    arena = place(arena_lives, arena_sizes, align=align)
+    arena = place_tensors(arena_lives, arena_sizes, align=align)
     weights, origin = _weights(engine, built)
-    aligned_sizes = _round_up_sizes(arena_sizes, align)
+    aligned_sizes = [-(-size // align) * align for size in arena_sizes]
     alive = _compute_alive_bytes(arena_lives, aligned_sizes, len(engine.layers))
     return MemoryPlan(
         lives=arena_lives,
@@ -224,10 +224,6 @@ def _find_growing_tensors(lives: tuple[Life, ...], extents: Extents) -> frozense
                 growing_ids.add(life.id)
                 fed.update(life.readers)
     return frozenset(growing_ids)
-
-
-def _round_up_sizes(sizes: Iterable[int], align: int) -> list[int]:
-    return [-(-size // align) * align for size in sizes]
 
 
 def _compute_alive_bytes(lives: Iterable[Life], sizes: Iterable[int], steps: int) -> NDArray[np.int64]:

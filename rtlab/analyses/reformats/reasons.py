@@ -89,7 +89,7 @@ _Words = tuple[str, str, bool]
 
 
 @functools.lru_cache(1024)
-def layout(format_: str) -> str:
+def shorten_layout(format_: str) -> str:
     """The memory layout in one word, from any of the compilers' phrases; empty where none is told.
 
     ``row major`` is linear (NCHW), ``chw32`` has 32 channels side by side, ``hwc8`` is channel-last with the channels
@@ -118,13 +118,13 @@ def get_channel_multiple(tensor: Tensor) -> int:
 
 @functools.lru_cache(1024)
 def _unit(format_: str) -> int:
-    match = _PACK.search(layout(format_))
+    match = _PACK.search(shorten_layout(format_))
     return int(match[0]) if match else 1
 
 
 def format_tensor(tensor: Tensor) -> str:
     """Type and layout of a tensor, ready to show."""
-    return " · ".join(p for p in (tensor.dtype, layout(tensor.format)) if p)
+    return " · ".join(p for p in (tensor.dtype, shorten_layout(tensor.format)) if p)
 
 
 def find_reformats(
@@ -187,7 +187,7 @@ def _source(layer: Layer, flow: Dataflow) -> Source:
         return "output"
     if before.dtype != after.dtype:
         return "type"
-    return "layout" if layout(before.format) != layout(after.format) else "copy"
+    return "layout" if shorten_layout(before.format) != shorten_layout(after.format) else "copy"
 
 
 def _name(layer: Layer | None, otherwise: str) -> str:
@@ -196,7 +196,7 @@ def _name(layer: Layer | None, otherwise: str) -> str:
 
 def _io(site: _Site, tensor: Tensor, side: str) -> tuple[str, bool]:
     """How to have a tensor in this type and layout at the edge of the engine, if it can be had."""
-    word = layout(tensor.format)
+    word = shorten_layout(tensor.format)
     word = "chw" if word in {ROW_MAJOR, ""} else word
     can = word == "chw" or word in _IO
     other = "write it so beforehand" if side == "input" else "read it so afterwards"
@@ -262,9 +262,9 @@ def _suggest_pair_removal(*neighbours: Layer | None) -> str:
 def _of_layout(site: _Site) -> _Words:
     before, after, producer, consumer = site.before, site.after, site.producer, site.consumer
     cause = (
-        f"The kernel of {_name(producer, 'the layer before')} writes {layout(before.format)} and that of "
-        f"{_name(consumer, 'the layer behind')} reads {layout(after.format)}; the builder found both, with this copy, "
-        "faster than kernels that agree."
+        f"The kernel of {_name(producer, 'the layer before')} writes {shorten_layout(before.format)} and that of "
+        f"{_name(consumer, 'the layer behind')} reads {shorten_layout(after.format)}; the builder found both, with "
+        "this copy, faster than kernels that agree."
     )
     if pair_fix := _suggest_pair_removal(producer, consumer):
         return cause, pair_fix, True

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error
-from rtlab.analyses.roofline.roofs import Roofline, efficiency_of
+from rtlab.analyses.roofline.roofs import Roofline, get_efficiency
 from rtlab.core.engine import Engine
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.numbers import format_number
@@ -110,7 +110,7 @@ def summarize_roofline(roofline: Roofline, engine: Engine, layer_names: Mapping[
         more=f"; {missing} layers are not counted" if missing else "",
         error=roofline.withheld or f"sum of the layers on {roofs.name}; {error}",
         start=roofline.withheld
-        or f"were every layer at its roof, after {efficiency_of(roofs).launch} µs to start it",
+        or f"were every layer at its roof, after {get_efficiency(roofs).launch} µs to start it",
         layers=tuple(
             RoofedLayer(
                 steps[p.layer].index + 1, p.layer, layer_names[p.layer], p.bound, f"{p.precision} {p.units}".strip(),

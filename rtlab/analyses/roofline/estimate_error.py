@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 
-from rtlab.analyses.roofline.roofs import Efficiency
 from rtlab.core.engine import Engine
 from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
 from rtlab.errors import VariantError
@@ -46,14 +44,8 @@ RECORDED: tuple[EstimateAccuracy, ...] = (
     EstimateAccuracy("trex-resnet50-tf-rtx3090-fp32", "RTX 3090", 72, 1.21, 0.99, 0.88, 1.19),
     EstimateAccuracy("trex-resnet50-tf-rtx3090-int8-qat", "RTX 3090", 62, 1.18, 1.00, 0.84, 1.12),
 )  # fmt: skip
-#: What kernels reach as fitted to the engines of all GPUs but one, by the one that was left out.
-LEAVE_ONE_OUT: Mapping[str, Efficiency] = {
-    "RTX 3060 Laptop": Efficiency(4.7, 1.2, 0.8, 0.22, 0.63, 0.9, 0.14),
-    "TITAN RTX": Efficiency(4.8, 1.3, 0.85, 0.22, 0.67, 0.91, 0.095),
-    "A100 80GB PCIe": Efficiency(4.4, 1.5, 0.87, 0.49, 0.94, 0.86, 0.079),
-    "RTX 3090": Efficiency(4.4, 1.3, 0.88, 0.24, 0.61, 0.9, 0.12),
-}
-#: The same engines, each estimated by ``LEAVE_ONE_OUT``: the error to expect on a GPU that nobody has recorded.
+#: The same engines, each estimated by what was fitted to those of other GPUs (``tests/roofs.py``): the error to expect
+#: on a GPU that nobody has recorded.
 CROSS_VALIDATED: tuple[EstimateAccuracy, ...] = (
     EstimateAccuracy("fuzzy-alexnet-rtx3060laptop-fp16", "RTX 3060 Laptop", 13, 1.27, 1.00, 0.96, 1.22),
     EstimateAccuracy("fuzzy-mobilenet_v2-rtx3060laptop-fp16", "RTX 3060 Laptop", 55, 1.09, 1.00, 0.86, 1.11),
@@ -67,28 +59,6 @@ CROSS_VALIDATED: tuple[EstimateAccuracy, ...] = (
     EstimateAccuracy("trex-resnet50-tf-rtx3090-fp32", "RTX 3090", 72, 1.24, 0.99, 0.87, 1.24),
     EstimateAccuracy("trex-resnet50-tf-rtx3090-int8-qat", "RTX 3090", 62, 1.21, 1.00, 0.81, 1.16),
 )  # fmt: skip
-
-
-def compare_estimates(
-    engine: str, gpu: str, estimated: Mapping[str, float], measured: Mapping[str, float]
-) -> EstimateAccuracy:
-    """Compare times by layer id in one unit; layers without an estimate or that took no time are left out."""
-    import pandas as pd
-
-    both = [(e, measured[i]) for i, e in estimated.items() if e > 0 and measured.get(i, 0.0) > 0]
-    if not both:
-        return EstimateAccuracy(engine, gpu, 0, float("nan"), float("nan"), float("nan"), float("nan"))
-    estimates, measurements = (np.array(column) for column in zip(*both, strict=True))
-    factors = np.maximum(estimates / measurements, measurements / estimates)
-    return EstimateAccuracy(
-        engine=engine,
-        gpu=gpu,
-        layers=len(both),
-        factor=float(np.median(factors)),
-        share_below_2x=float(np.mean(factors <= 2)),
-        rank=float(pd.Series(estimates).rank().corr(pd.Series(measurements).rank())),
-        total=float(estimates.sum() / measurements.sum()),
-    )
 
 
 def describe_estimate_error(gpu: str = "") -> str:

@@ -11,7 +11,7 @@ from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.answer import RoofedEngine, format_si, summarize_roofline
 from rtlab.analyses.roofline.estimate_error import RECORDED, describe_estimate_error, pick_default_gpu
-from rtlab.analyses.roofline.roofs import Bound, Point, Roofline, efficiency_of
+from rtlab.analyses.roofline.roofs import Bound, Point, Roofline, get_efficiency
 from rtlab.analyses.roofline.roofs import compute_engine_roofline as under_roofs
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times
 from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
@@ -251,7 +251,7 @@ def _hover(point: Point, name: str) -> str:
 
 
 def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
-    roofs, efficiency = estimate.peaks, efficiency_of(estimate.peaks)
+    roofs, efficiency = estimate.peaks, get_efficiency(estimate.peaks)
     power = f" ({roofs.power})" if roofs.power else ""
     notes = [f"Peaks of {roofs.name}, {roofs.origin}: {roofs.source}{power}."]
     if roofs.origin == "reported":

@@ -53,8 +53,8 @@ class Efficiency:
     of the matrix units and of the ordinary ones that a large tile reaches; ``step`` is the latency of one step along
     the summed dimension, below which no block gets however little it computes.
 
-    The numbers were fitted to the engines of ``trust.RECORDED``; ``trust.HELD_OUT`` tells how near the estimates come
-    on a GPU that was left out of the fit.
+    The numbers were fitted to the engines of ``estimate_error.RECORDED``; ``CROSS_VALIDATED`` tells how near the
+    estimates come on a GPU that was left out of the fit.
     """
 
     launch: float = 4.5
@@ -254,35 +254,20 @@ def compute_engine_roofline(
     """
     roofs = resolve_peaks(gpu)
     works = layer_works(engine, mapping, model, batch=batch)
-    points = tuple(point(w, roofs, (times or {}).get(i)) for i, w in works.items() if not w.still)
+    points = tuple(place_under_roofs(w, roofs, (times or {}).get(i)) for i, w in works.items() if not w.still)
     return Roofline(roofs, batch or batch_of(engine, model), points, count_parameters(model))
 
 
-def estimates(
-    engine: Engine, mapping: NodeMapping, model: Model, gpu: str | Peaks, *, batch: int | None = None
-) -> dict[str, float]:
-    """Estimated milliseconds by layer id; a layer whose work is not known is left out, a still one takes 0.
-
-    Raises:
-        VariantError: the processor is not known.
-        ModelError: a dimension has no size, or the model's batch is fixed.
-    """
-    roofs = resolve_peaks(gpu)
-    works = layer_works(engine, mapping, model, batch=batch)
-    timed = {i: 0.0 if w.still else point(w, roofs).estimated for i, w in works.items()}
-    return {i: t for i, t in timed.items() if t is not None}
-
-
-def efficiency_of(roofs: Peaks) -> Efficiency:
+def get_efficiency(roofs: Peaks) -> Efficiency:
     """What kernels reach on a processor."""
     return MEASURED_EFFICIENCY if roofs.origin == "measured" else GPU_EFFICIENCY
 
 
-def point(
+def place_under_roofs(
     work: LayerWork, roofs: Peaks, measured: float | None = None, efficiency: Efficiency | None = None
 ) -> Point:
     """One layer under the roofs; ``efficiency`` is what kernels reach, by default that of the processor's kind."""
-    efficiency = efficiency or efficiency_of(roofs)
+    efficiency = efficiency or get_efficiency(roofs)
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
     note = work.note
     if work.matrix and precision != work.precision and work.precision not in {"fp32", "tf32"}:
@@ -296,7 +281,7 @@ def point(
     if memory is not None and compute is not None:
         longest = max(compute, memory)
         attainable = (longest + efficiency.launch) / 1e3
-        estimated = estimate(work, roofs, efficiency) / 1e3
+        estimated = estimate_microseconds(work, roofs, efficiency) / 1e3
         bound = "launch" if longest < efficiency.launch else "compute" if compute > memory else "memory"
     units: Literal["matrix", "cores"] = "matrix" if work.matrix and precision in roofs.tensor else "cores"
     return Point(
@@ -305,7 +290,7 @@ def point(
     )  # fmt: skip
 
 
-def estimate(work: LayerWork, roofs: Peaks, efficiency: Efficiency) -> float:
+def estimate_microseconds(work: LayerWork, roofs: Peaks, efficiency: Efficiency) -> float:
     """Microseconds that a layer may take: launch, set-up, and the longer of computing and moving."""
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
     share = efficiency.matrix if work.matrix and precision in roofs.tensor else efficiency.cores

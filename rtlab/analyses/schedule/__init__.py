@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.analyses import fusion, timing
-from rtlab.analyses.roofline import roofs
+from rtlab.analyses import roofline, timing
 from rtlab.analyses.schedule import streams
 from rtlab.analyses.schedule.streams import Schedule
 from rtlab.core.facts import VariantResult
@@ -23,8 +22,8 @@ def build_schedule(facts: VariantResult, gpu: str | Peaks | None = None) -> Sche
     """
     engine = facts.engine
     if gpu is not None:
-        estimated = roofs.estimates(engine, fusion.map_nodes(facts), facts.source, gpu)
-        return streams.schedule(engine, estimated, origin="estimated")
+        estimated = roofline.compute_roofline(facts, gpu).milliseconds(engine)
+        return streams.compute_schedule(engine, estimated, origin="estimated")
     if measured_times := timing.get_milliseconds(facts):
-        return streams.schedule(engine, measured_times, origin="measured")
-    return streams.schedule(engine, streams.unit_durations(engine), origin="")
+        return streams.compute_schedule(engine, measured_times, origin="measured")
+    return streams.compute_schedule(engine, streams.unit_durations(engine), origin="")

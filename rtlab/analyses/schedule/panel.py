@@ -14,13 +14,13 @@ from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.fusion import map_nodes, relate_engine
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.estimate_error import pick_default_gpu
-from rtlab.analyses.roofline.roofs import estimates
+from rtlab.analyses.roofline.roofs import compute_engine_roofline
 from rtlab.analyses.schedule.answer import StreamedEngine, summarize_streams
 from rtlab.analyses.schedule.gantt import draw_gantt
 from rtlab.analyses.schedule.streams import Schedule, split_shared_times, unit_durations
-from rtlab.analyses.schedule.streams import schedule as scheduled
+from rtlab.analyses.schedule.streams import compute_schedule as scheduled
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times, get_milliseconds
-from rtlab.analyses.timing.times import on_layers
+from rtlab.analyses.timing.times import map_times_to_layers
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.backends.capabilities import list_capable
 from rtlab.backends.selection import default_target
@@ -143,7 +143,9 @@ def _sources(context: PanelContext) -> dict[str, _Durations]:
             "estimated",
             f"estimated, {gpu}",
             "estimated",
-            lambda other: estimates(other.engine, map_nodes(other), context.model, gpu),
+            lambda other: compute_engine_roofline(
+                other.engine, map_nodes(other), context.model, gpu
+            ).milliseconds(other.engine),
             note,
         )
     )
@@ -174,7 +176,7 @@ def _map_times_to_layers(measured: VariantResult, target: VariantResult) -> Mapp
     if target is not measured:
         built = measured.prepared.model
         ran, other = (relate_engine(e, built, built) for e in (measured.measured, target.engine))
-        shared = on_layers(times, ran, other)
+        shared = map_times_to_layers(times, ran, other)
     return split_shared_times(times, shared)
 
 

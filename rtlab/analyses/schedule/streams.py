@@ -133,7 +133,9 @@ def split_shared_times(times: Timing, shared: Mapping[str, SharedTime]) -> dict[
     return {layer: sum(medians[i] / sharing[i] for i in share.layers) for layer, share in shared.items()}
 
 
-def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin | Literal[""]) -> Schedule:
+def compute_schedule(
+    engine: Engine, durations: Mapping[str, float], *, origin: Origin | Literal[""]
+) -> Schedule:
     """Run every step as soon as its stream is free and what it waits for has ended.
 
     Steps of one stream keep their order. Between streams, a ``wait`` holds its stream until the last ``signal`` of its
@@ -147,7 +149,10 @@ def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin |
         origin: Of the durations.
     """
     layers = engine.layers
-    lengths = [_length(durations.get(y.id)) for y in layers]
+    lengths = [
+        float(t) if (t := durations.get(y.id)) is not None and math.isfinite(t) and t >= 0 else None
+        for y in layers
+    ]
     writers = Writers(engine)
     reads = [writers.before(i) for i in range(len(layers))]
     has_events = any(y.kind in SYNC for y in layers)
@@ -268,10 +273,6 @@ def _idle(layer: Layer) -> bool:
 def _subtract(upper: float, lower: float) -> float:
     """Their difference; none where they differ by how sums are rounded."""
     return 0.0 if math.isclose(upper, lower, rel_tol=1e-9) else upper - lower
-
-
-def _length(duration: float | None) -> float | None:
-    return None if duration is None or not math.isfinite(duration) or duration < 0 else float(duration)
 
 
 def _previous(layers: Sequence[Layer]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtlab.analyses.score.words import difference_words, interval_words, value_words
+from rtlab.analyses.score.words import format_difference, format_interval, format_score_value
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.uncertainty import PairedDifference, compare_paired
@@ -46,8 +46,8 @@ def find_reference(study: StudyState, facts: VariantResult) -> VariantResult | N
 def format_score(score: Score) -> str:
     """A score, where it was counted on a part of the outputs, and its interval: "72.19 %, 69.2 to 75.0"."""
     interval, where = score.interval, score.tally.where if score.tally is not None else ""
-    value = f"{value_words(score)} in {where}" if where else value_words(score)
-    return ", ".join(filter(None, (value, interval_words(interval) if interval else "")))
+    value = f"{format_score_value(score)} in {where}" if where else format_score_value(score)
+    return ", ".join(filter(None, (value, format_interval(interval) if interval else "")))
 
 
 def compute_score_difference(
@@ -57,7 +57,7 @@ def compute_score_difference(
     comparison = compare_scores(facts, baseline) if baseline is not None else None
     if comparison is None or baseline is None or facts.score is None:
         return None
-    return difference_words(comparison, facts.score, title or baseline.name, tested=False)
+    return format_difference(comparison, facts.score, title or baseline.name, tested=False)
 
 
 def describe_score(facts: VariantResult, baseline: VariantResult | None = None, title: str = "") -> str:
@@ -69,4 +69,4 @@ def describe_score(facts: VariantResult, baseline: VariantResult | None = None, 
     comparison = compare_scores(facts, baseline) if baseline is not None else None
     if comparison is None or baseline is None:
         return score_text
-    return f"{score_text}; {difference_words(comparison, score, title or baseline.name)}"
+    return f"{score_text}; {format_difference(comparison, score, title or baseline.name)}"

@@ -10,7 +10,7 @@ from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.score import compare_scores, find_reference, format_score
 from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples
 from rtlab.analyses.score.pictures import draw_pictures, parse_sample_numbers
-from rtlab.analyses.score.words import difference_words, p_words
+from rtlab.analyses.score.words import format_difference, format_p_value
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.phrases import pluralize
@@ -85,7 +85,7 @@ def analyze_score(context: PanelContext) -> TaskScore:
         interval=interval,
         told=format_score(score),
         samples=score.samples,
-        compared=difference_words(comparison, score, other, tested=False) if comparison else None,
+        compared=format_difference(comparison, score, other, tested=False) if comparison else None,
         flips=_flips(comparison),
         verdict=_verdict(comparison, score),
         difference=comparison.difference if comparison else None,
@@ -123,7 +123,7 @@ def _missing(facts: VariantResult, task: Task | None) -> str:
 def _flips(comparison: PairedDifference | None) -> str | None:
     if comparison is None or comparison.lost is None:
         return None
-    test = f"; McNemar's exact test {p_words(comparison.p)}" if comparison.p is not None else ""
+    test = f"; McNemar's exact test {format_p_value(comparison.p)}" if comparison.p is not None else ""
     return f"{comparison.lost} lost, {comparison.won} won{test}"
 
 

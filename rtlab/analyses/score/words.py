@@ -18,7 +18,7 @@ TASKLESS = (
 )
 
 
-def value_words(score: Score) -> str:
+def format_score_value(score: Score) -> str:
     """A score with its unit, such as "72.19 %"; one digit more than its interval has."""
     interval = score.interval
     if score.unit == "%":
@@ -28,13 +28,13 @@ def value_words(score: Score) -> str:
     return f"{_minus(text)} {score.unit}".strip()
 
 
-def interval_words(interval: Interval) -> str:
+def format_interval(interval: Interval) -> str:
     """Both ends with as many digits as the width is worth, such as "69.2 to 75.0"."""
     digits = _digits(interval)
     return _minus(f"{interval.low:.{digits}f} to {interval.high:.{digits}f}")
 
 
-def difference_words(comparison: PairedDifference, score: Score, title: str, *, tested: bool = True) -> str:
+def format_difference(comparison: PairedDifference, score: Score, title: str, *, tested: bool = True) -> str:
     """A difference, its interval and its test: "26.9 points below fp32, 24.0 to 29.8, McNemar p < 1e-9"."""
     unit = "points" if score.unit == "%" else score.unit
     difference, ends = comparison.difference, comparison.interval
@@ -43,18 +43,18 @@ def difference_words(comparison: PairedDifference, score: Score, title: str, *, 
     text = (
         f"equal to {title}" if difference == 0 else f"{size} {'below' if difference < 0 else 'above'} {title}"
     )
-    test = f", McNemar {p_words(comparison.p)}" if comparison.p is not None and tested else ""
+    test = f", McNemar {format_p_value(comparison.p)}" if comparison.p is not None and tested else ""
     if ends is None:
         return text
     if comparison.sure:
         absolute_interval = Interval(-ends.high, -ends.low, ends.method) if difference < 0 else ends
-        return f"{text}, {interval_words(absolute_interval)}{test}"
+        return f"{text}, {format_interval(absolute_interval)}{test}"
     few = f"{pluralize(comparison.samples, 'sample is', 'samples are')} {FEW}"
     between = f"{_minus(f'{ends.low:+.{digits}f}')} to {_minus(f'{ends.high:+.{digits}f}')}"
     return f"{text}, {between}{test}: {few if comparison.samples < FEWEST else CANNOT}"
 
 
-def p_words(p: float) -> str:
+def format_p_value(p: float) -> str:
     """A p value, such as "p = 0.03" or "p < 1e-9"."""
     return "p < 1e-9" if p < 1e-9 else f"p = {p:.2g}"
 

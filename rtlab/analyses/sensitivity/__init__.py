@@ -218,17 +218,9 @@ def spearman(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Spearman's coefficient of two rows of numbers, with mean ranks where some are equal; NaN for fewer than three."""
     if len(one) < 3:
         return float("nan")
-    first, second = _ranks(one), _ranks(other)
-    first, second = first - first.mean(), second - second.mean()
-    norm = float(np.sqrt((first**2).sum() * (second**2).sum()))
-    return float((first * second).sum() / norm) if norm else float("nan")
+    import pandas as pd
 
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks: NDArray[np.float64] = (ends - (counts - 1) / 2.0)[where.reshape(-1)]
-    return ranks
+    return float(pd.Series(one).rank().corr(pd.Series(other).rank()))
 
 
 def reliability(effects: NDArray[np.float64]) -> float | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses.cards.card import name_layers
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.reformats.reasons import layout
+from rtlab.analyses.reformats.reasons import shorten_layout
 from rtlab.analyses.timing import compute_timing, get_layer_times
 from rtlab.core.engine import Layer
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
@@ -86,8 +86,8 @@ def layer_rows(result: VariantResult, model: Model | None = None) -> tuple[Layer
                 writes=layer.writes,
                 precision=layer.precision,
                 tactic=layer.tactic,
-                formats_in=tuple(layout(t.format) for t in layer.inputs),
-                formats_out=tuple(layout(t.format) for t in layer.outputs),
+                formats_in=tuple(shorten_layout(t.format) for t in layer.inputs),
+                formats_out=tuple(shorten_layout(t.format) for t in layer.outputs),
                 stream=layer.stream,
                 time_ms=time.median if time else None,
                 share=time.share if time else None,

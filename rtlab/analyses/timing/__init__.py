@@ -30,7 +30,7 @@ def _times(profile: Profile, engine: Engine, ran: Variant | None) -> Timing:
     foreign = sorted(str(p) for p in ran.precisions - _NATIVE) if ran and profile.processor == "CPU" else []
     kernels = f"The CPU has no {' or '.join(foreign)} arithmetic: these are times of FP32 kernels"
     note = ". ".join(filter(None, (kernels if foreign else "", profile.note)))
-    return _times_of.timing(profile, engine, note=note)
+    return _times_of.summarize_profile(profile, engine, note=note)
 
 
 def get_engine_timing(facts: VariantResult) -> Timing | None:
@@ -50,9 +50,9 @@ def get_layer_times(facts: VariantResult) -> Mapping[str, SharedTime]:
     if times is None or ran is None:
         return {}
     if ran is facts.engine:
-        return _times_of.get_times_by_layer(times)
+        return {t.layer: SharedTime(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
     built = facts.prepared.model
-    return _times_of.on_layers(
+    return _times_of.map_times_to_layers(
         times, fusion.relate_engine(ran, built, built), fusion.relate_engine(facts.engine, built, built)
     )
 

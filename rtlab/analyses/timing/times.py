@@ -126,7 +126,7 @@ class Timing:
         return tuple(sorted(self.layers, key=lambda t: -t.median)[:count])
 
 
-def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
+def summarize_profile(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     """Reduce samples to medians and spreads, in the engine's order of execution."""
     reduced = _reduce_samples(profile.samples)
     summed = sum(median for median, _ in reduced.values())
@@ -155,7 +155,8 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
         percentiles={
             p: float(np.percentile(profile.total, p))
             for p in PERCENTILES
-            if _has_percentile(profile.total, p)
+            # A sample at least has to lie beyond it.
+            if len(profile.total) * (100 - p) >= 100
         },
         spread=_spread(profile.total),
         summed=summed,
@@ -188,16 +189,11 @@ def _reduce_samples(
     return {i: summaries[i] for i in samples if i in summaries}
 
 
-def _has_percentile(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]], percent: int) -> bool:
-    """Whether a sample at least lies beyond a percentile."""
-    return len(samples) * (100 - percent) >= 100
-
-
 def _format_runs(runs: int) -> str:
     return f"{runs} run{'s' if runs != 1 else ''}" if runs else ""
 
 
-def on_nodes(times: Timing, mapping: Mapping) -> dict[str, SharedTime]:
+def map_times_to_nodes(times: Timing, mapping: Mapping) -> dict[str, SharedTime]:
     """The time of each node: that of its layers, with the number of nodes that share them."""
     shares = _Shares(times, {t.layer: mapping.nodes(t.layer) for t in times.layers})
     shared_times = {
@@ -206,12 +202,7 @@ def on_nodes(times: Timing, mapping: Mapping) -> dict[str, SharedTime]:
     return {node: shared for node, shared in shared_times.items() if shared is not None}
 
 
-def get_times_by_layer(times: Timing) -> dict[str, SharedTime]:
-    """The times of an engine on its own layers."""
-    return {t.layer: SharedTime(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
-
-
-def on_layers(times: Timing, measured: Mapping, target: Mapping) -> dict[str, SharedTime]:
+def map_times_to_layers(times: Timing, measured: Mapping, target: Mapping) -> dict[str, SharedTime]:
     """The times of one engine read on the layers of another, joined by node.
 
     A layer of the shown engine gets the time of every measured layer that holds one of its nodes. Where a

@@ -64,11 +64,11 @@ def build_why_panel(context: PanelContext) -> PanelParts:
     verdict = verdicts.get((one.first, one.second)) if one else None
     work = _work(facts, one, verdict, context.study.advice.get(facts.name))
     if one is None:
-        noun = _of_all(context)
-        causes = noun.causes if isinstance(noun, Advice) else ()
+        result = _of_all(context)
+        causes = result.causes if isinstance(result, Advice) else ()
         links = {f"row {i}": link(_places(context, *c.apart)) for i, c in enumerate(causes)}
-        lead = _CAUSES if isinstance(noun, Advice) else ""
-        return PanelParts(result=noun, lead=lead, settings=settings, work=work, links=links)
+        lead = _CAUSES if isinstance(result, Advice) else ""
+        return PanelParts(result=result, lead=lead, settings=settings, work=work, links=links)
     places = _places(context, one.first, one.second)
     if verdict is None:
         return PanelParts(

@@ -211,10 +211,10 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
     return _pick_fields(tensor, "name", "dtype", "shape", "format")
 
 
-def _pick_fields(noun: Any, *names: str, **others: str) -> dict[str, Any]:
-    """Fields of a noun under their names, or under others that tell the unit."""
+def _pick_fields(value: Any, *names: str, **others: str) -> dict[str, Any]:
+    """Fields of a value under their names, or under others that tell the unit."""
     fields = {**{n: n for n in names}, **others}
-    return {key: to_builtins(getattr(noun, name)) for key, name in fields.items()}
+    return {key: to_builtins(getattr(value, name)) for key, name in fields.items()}
 
 
 def _timing(result: VariantResult) -> dict[str, Any] | None:

@@ -13,7 +13,7 @@ from rtlab.analyses.fusion import map_measured_engine, map_nodes
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error
 from rtlab.analyses.timing import compute_timing, get_layer_times
-from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing, on_nodes
+from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing, map_times_to_nodes
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
 from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes
@@ -45,7 +45,7 @@ def build_overlays(
     if estimate is not None and estimate.coverage.enough:
         overlay_list.append(_estimate(result, estimate))
     if timing is not None and mapping is not None:
-        overlay_list += _times(timing, on_nodes(timing, mapping), get_layer_times(result))
+        overlay_list += _times(timing, map_times_to_nodes(timing, mapping), get_layer_times(result))
     if accuracy is not None:
         error_overlays = (_errors(result, model, accuracy), _errors(result, model, accuracy, local_only=True))
         overlay_list += [errors for errors in error_overlays if errors is not None]
@@ -105,7 +105,7 @@ def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
         best="low",
         nodes={
             i: OverlayValue(value=s.median, spread=None, shared=s.shared, note="")
-            for i, s in on_nodes(timing, map_nodes(result)).items()
+            for i, s in map_times_to_nodes(timing, map_nodes(result)).items()
         },
         layers={t.layer: OverlayValue(value=t.median, spread=None, shared=1, note="") for t in layers},
     )

@@ -18,7 +18,7 @@ from polygraphy.comparator import IterationResult, RunResults
 
 import engines
 from rtlab.analyses.findings.rank import rank_findings
-from rtlab.analyses.timing.times import timing
+from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends.files import archive, contents, measured, printed, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
@@ -298,7 +298,7 @@ def test_names_alone_join_their_profile_and_tell_their_copies(tmp_path) -> None:
     rows = [{"name": n, "averageMs": (i + 1 if i < 3 else 10) / 1e3} for i, n in enumerate(names)]
     files = {"layers": put(tmp_path, "l.json", {"Layers": names}), "profile": put(tmp_path, "p.json", rows)}
     found = reading.read(files)
-    times = timing(found.profile, found.engine)
+    times = summarize_profile(found.profile, found.engine)
     assert 0.076 == pytest.approx(times.summed)
     (told,) = (f for f in rank_findings(found.engine, timing=times) if f.rule == "names-only")
     assert (6, 3) == (pytest.approx(told.microseconds), len(told.layers))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import engines
-from rtlab.analyses.timing.times import timing
+from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.trace import Profile
@@ -64,7 +64,7 @@ def test_every_layer_and_time_of_a_file_is_read(folder) -> None:
     assert names == [y.name for y in engine.layers]
     assert names_only or set(raw["layers"]["Bindings"]) == {t.name for t in (*engine.inputs, *engine.outputs)}
     assert all(t.dtype for y in engine.layers for t in (*y.inputs, *y.outputs))
-    times = timing(profile, engine)
+    times = summarize_profile(profile, engine)
     assert pytest.approx(sum(r["medianMs"] for r in raw["profile"][1:])) == times.summed
     assert ("GPU", {None}) == (times.processor, {t.spread for t in times.layers})
     assert names_only == bool(engine.notes)

@@ -16,270 +16,817 @@ export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "rem
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
 export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table" | "recipe";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect";
+
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
-export interface OpChip { op: string; family: Family; node: string; role: Role; title: string; }
+export interface OpChip {
+  op: string;
+  family: Family;
+  node: string;
+  role: Role;
+  title: string;
+}
+
 /** A tensor that a box reads or writes. ``shape`` is ready to show, such as ``1×16×32×32``. */
-export interface Port { name: string; dtype: string; shape: string; format: string; constant: boolean; }
+export interface Port {
+  name: string;
+  dtype: string;
+  shape: string;
+  format: string;
+  constant: boolean;
+}
+
 /** One line of the side panel. */
-export interface Detail { key: string; value: string; }
+export interface Detail {
+  key: string;
+  value: string;
+}
+
 /** A box of a graph. ``lines`` stand below the title when zoomed in. ``slim`` marks overhead: a layer that moves, retypes or quantizes what others compute; such a box has no chips. ``precision`` is the narrowest type that a layer touches, ``reads`` and ``writes`` those of its inputs and outputs, empty for a node. ``parent`` is the position of the box whose body this one stands in, -1 in the main graph, and ``body`` the name of that body, such as ``then_branch``. Boxes of kind ``group`` are made in the browser only. */
 export interface Box {
-  id: string; kind: BoxKind; parent: number; body: string; op: string; family: Family; title: string; lines: string[];
-  chips: OpChip[]; precision: string; reads: string; writes: string; stream: number; slim: boolean; inputs: Port[];
-  outputs: Port[]; details: Detail[];
+  id: string;
+  kind: BoxKind;
+  parent: number;
+  body: string;
+  op: string;
+  family: Family;
+  title: string;
+  lines: string[];
+  chips: OpChip[];
+  precision: string;
+  reads: string;
+  writes: string;
+  stream: number;
+  slim: boolean;
+  inputs: Port[];
+  outputs: Port[];
+  details: Detail[];
 }
+
 /** A tensor between two boxes, given as positions in ``Graph.boxes``. */
-export interface Edge { source: number; target: number; value: string; label: string; }
+export interface Edge {
+  source: number;
+  target: number;
+  value: string;
+  label: string;
+}
+
 /** A graph to draw. ``constants`` are not boxes; they show as lines of their consumers. ``later`` says that ``inputs``, ``outputs`` and ``details`` of its boxes are empty here and come as ``Later``. */
-export interface Graph { id: string; title: string; subtitle: string; boxes: Box[]; edges: Edge[]; later: boolean; }
+export interface Graph {
+  id: string;
+  title: string;
+  subtitle: string;
+  boxes: Box[];
+  edges: Edge[];
+  later: boolean;
+}
+
 /** One pair, or the DequantizeLinear of a stored weight, and where it went. ``q`` is the id of the QuantizeLinear, empty for stored integers; ``dq`` that of the DequantizeLinear; ``value`` the name of what is quantized. ``layers`` are the ids of the engine's layers with one of the two, in execution order. The verdict is *absorbed* where each of its layers also runs an operator, *round trip* where it is quantized and dequantized inside one such layer, so that no INT8 comes of it, *own step* where a layer does nothing but quantize or dequantize, *folded* where a weight was computed at build time, and *unknown* where the compiler named no layer. ``note`` says in words how we know. */
 export interface PairUse {
-  q: string; dq: string; value: string; weight: boolean; verdict: Verdict; layers: string[]; note: string;
+  q: string;
+  dq: string;
+  value: string;
+  weight: boolean;
+  verdict: Verdict;
+  layers: string[];
+  note: string;
   nodes: string[];
 }
+
 /** A node and a layer that belong together. ``note`` says in words how we know, ``role`` what the layer does for it. A layer whose role is "work" runs the node, alone or with other layers; one of another role serves it. */
-export interface Pair { node: string; layer: string; evidence: Evidence; role: Role; }
+export interface Pair {
+  node: string;
+  layer: string;
+  evidence: Evidence;
+  role: Role;
+}
+
 /** A node without a layer, the reason, and the sentence that explains it. */
-export interface Missing { node: string; reason: Reason; text: string; }
+export interface Missing {
+  node: string;
+  reason: Reason;
+  text: string;
+}
+
 /** One number on one box. ``spread`` is half the interquartile range; ``shared`` counts the boxes that the number belongs to together (1: to this alone); ``note`` is shown on hover. */
-export interface OverlayValue { value: number; spread: number | null; shared: number; note: string; }
+export interface OverlayValue {
+  value: number;
+  spread: number | null;
+  shared: number;
+  note: string;
+}
+
 /** A number for many boxes with its origin. ``best`` says which end is good. */
 export interface Overlay {
-  id: string; title: string; unit: string; origin: Origin; source: string; best: "low" | "high";
-  nodes: Record<string, OverlayValue>; layers: Record<string, OverlayValue>;
+  id: string;
+  title: string;
+  unit: string;
+  origin: Origin;
+  source: string;
+  best: "low" | "high";
+  nodes: Record<string, OverlayValue>;
+  layers: Record<string, OverlayValue>;
 }
+
 /** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too. */
 export interface EngineView {
-  variant: string; calibrator: string; commands: string[]; precisions: Record<string, string>; quantized: PairUse[];
-  graph: Graph; pairs: Pair[]; unmapped: Missing[]; overlays: Overlay[]; panels: PanelName[];
+  variant: string;
+  calibrator: string;
+  commands: string[];
+  precisions: Record<string, string>;
+  quantized: PairUse[];
+  graph: Graph;
+  pairs: Pair[];
+  unmapped: Missing[];
+  overlays: Overlay[];
+  panels: PanelName[];
 }
+
 /** What is told of a box besides what is drawn: the fields of ``Box`` of these names. */
-export interface Told { inputs: Port[]; outputs: Port[]; details: Detail[]; }
+export interface Told {
+  inputs: Port[];
+  outputs: Port[];
+  details: Detail[];
+}
+
 /** What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model. ``boxes`` tell of ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``, and empty for a model. */
-export interface Later { of: string; boxes: Told[]; overlays: Overlay[]; }
+export interface Later {
+  of: string;
+  boxes: Told[];
+  overlays: Overlay[];
+}
+
 /** Layers that have something in common, by id in execution order. ``milliseconds`` is the sum of their measured times and ``share`` its part of the sum of all layers, from 0 to 1; both None where none of them has a time. ``name`` is what their cards say of it, such as their precision. */
-export interface Slice { name: string; layers: string[]; milliseconds: number | null; share: number | null; }
+export interface Slice {
+  name: string;
+  layers: string[];
+  milliseconds: number | null;
+  share: number | null;
+}
+
 /** Layers that read ``before`` and write ``after``, empty where a layer's types are not told. */
-export interface Transition { before: string; after: string; layers: string[]; milliseconds: number | null; }
+export interface Transition {
+  before: string;
+  after: string;
+  layers: string[];
+  milliseconds: number | null;
+}
+
 /** One step that changes the type or the layout of ``tensor`` and computes nothing. ``before`` and ``after`` are type and layout, such as ``fp32 · row major``. ``producer`` and ``consumer`` are ids of the layers on both sides, empty at the edge of the engine. ``cause`` and ``fix`` are a sentence or two each. ``milliseconds`` is its measured time, None where it has none. ``avoidable`` is False where nothing in the model asks for it; ``fix`` says so then. */
 export interface Reformat {
-  layer: string; tensor: string; before: string; after: string; producer: string; consumer: string;
-  source: "input" | "output" | "type" | "layout" | "quantization" | "copy"; cause: string; fix: string;
-  milliseconds: number | null; avoidable: boolean;
+  layer: string;
+  tensor: string;
+  before: string;
+  after: string;
+  producer: string;
+  consumer: string;
+  source: "input" | "output" | "type" | "layout" | "quantization" | "copy";
+  cause: string;
+  fix: string;
+  milliseconds: number | null;
+  avoidable: boolean;
 }
+
 /** Counts of nodes and layers that a mapping explains. ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none; what is left is unknown. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of ``pairs`` are the compiler's own word; the others are inferred. */
 export interface Coverage {
-  nodes: number; all_nodes: number; explained: number; layers: number; all_layers: number; moves: number;
-  declared: number; pairs: number;
+  nodes: number;
+  all_nodes: number;
+  explained: number;
+  layers: number;
+  all_layers: number;
+  moves: number;
+  declared: number;
+  pairs: number;
 }
+
 /** What the layers of one engine are, and where its time goes. ``processor`` is what the times belong to, ``source`` where they come from, both empty without times. ``total`` is the latency of whole inferences in milliseconds, ``summed`` the sum of the layers, ``ratio`` the second by the first; None where unknown. */
 export interface Summary {
-  kinds: Slice[]; precisions: Slice[]; transitions: Transition[]; reformats: Reformat[]; coverage: Coverage;
-  processor: string; source: string; total: number | null; summed: number | null; ratio: number | null;
+  kinds: Slice[];
+  precisions: Slice[];
+  transitions: Transition[];
+  reformats: Reformat[];
+  coverage: Coverage;
+  processor: string;
+  source: string;
+  total: number | null;
+  summed: number | null;
+  ratio: number | null;
 }
+
 /** A pass of the builder: layers before and after it, None where untold, and its steps from ``first`` on. */
-export interface BuildPass { name: string; before: number | null; after: number | null; first: number; steps: number; }
+export interface BuildPass {
+  name: string;
+  before: number | null;
+  after: number | null;
+  first: number;
+  steps: number;
+}
+
 /** One thing that a pass did. ``names`` are the layers concerned, in the log's order: fuse A with B, merge A || B, eliminate concatenation C, retarget tensor X to C, copy X to C. ``result`` is the name that the new layer bears from then on, empty where nothing new is made. ``rule`` is the compiler's name of the fusion, such as ``ConvReluFusion``; ``reason`` its reason, both empty where untold. ``line`` counts lines of the log from 1; ``text`` is that line's message. */
-export interface Decision { action: Action; rule: string; text: string; line: number; }
+export interface Decision {
+  action: Action;
+  rule: string;
+  text: string;
+  line: number;
+}
+
 /** One decision on the model. ``place`` is the position of its pass. ``nodes`` are ids of the nodes whose layers it concerned, in the order of its names; ``joins`` says that they are one layer from then on; ``layer`` is the id of the engine's layer that bears the result in the end, empty where none does or no engine is known. */
-export interface ReplayedStep { decision: Decision; nodes: string[]; joins: boolean; layer: string; }
+export interface ReplayedStep {
+  decision: Decision;
+  nodes: string[];
+  joins: boolean;
+  layer: string;
+}
+
 /** One tactic that was timed for a layer: its id (hex, or a number in old logs), its name, milliseconds. */
-export interface TacticTime { tactic: string; name: string; milliseconds: number; }
+export interface TacticTime {
+  tactic: string;
+  name: string;
+  milliseconds: number;
+}
+
 /** A tactic, whose runner and formats it is, and whether its time came from a timing cache. */
-export interface Candidate { tactic: TacticTime; formats: string; name: string; }
+export interface Candidate {
+  tactic: TacticTime;
+  formats: string;
+  name: string;
+}
+
 /** The candidates of one layer, the fastest first, at most ``MAX_CANDIDATES`` of ``count``. There is at least one. Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name, ``id`` that of the engine's layer which bears it, empty where none does or no engine is known. Within a region that a compiler of its own takes whole, each operator has a contest: ``operator`` is its name, which stands in ``layer`` before that of the region. */
-export interface Contest { layer: string; candidates: Candidate[]; count: number; id: string; margin: number | null; }
+export interface Contest {
+  layer: string;
+  candidates: Candidate[];
+  count: number;
+  id: string;
+  margin: number | null;
+}
+
 /** What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it has one ``origin``. */
 export interface BuildStory {
-  title: string; counts: number[]; passes: BuildPass[]; steps: ReplayedStep[]; attempts: number; contests: Contest[];
-  memory: Detail[]; notes: string[]; origin: Origin;
+  title: string;
+  counts: number[];
+  passes: BuildPass[];
+  steps: ReplayedStep[];
+  attempts: number;
+  contests: Contest[];
+  memory: Detail[];
+  notes: string[];
+  origin: Origin;
 }
+
 /** One calibrator's choice for one value, estimated from the value's histogram. ``amax`` is the threshold in the value's unit. ``clipped`` is the share of all elements, zeros included, whose magnitude lies beyond it. ``sqnr`` is the signal-to-noise ratio in decibels of quantizing all elements with it; infinite where there is no noise. Above 65 dB it says no more than that. ``choice`` is what ``auto`` took; ``doubt`` says in words what is wrong with a threshold that clips more than is healthy, empty otherwise. */
 export interface Threshold {
-  calibrator: string; amax: number; clipped: number; sqnr: number | null; doubt: string; chosen: string; why: string;
+  calibrator: string;
+  amax: number;
+  clipped: number;
+  sqnr: number | null;
+  doubt: string;
+  chosen: string;
+  why: string;
 }
+
 /** What calibration saw of one value, which the nodes ``readers`` quantize. ``counts`` are magnitudes over equal bins from 0 to ``upper``, exact zeros in the first; ``zeros`` is their share. ``origin`` of counts and shares is measured, or estimated where a part of a large map's elements stands for all. */
 export interface CalibratedValue {
-  value: string; node: string; readers: string[]; shape: string; count: number; zeros: number; origin: Origin;
-  upper: number; counts: number[]; thresholds: Threshold[];
+  value: string;
+  node: string;
+  readers: string[];
+  shape: string;
+  count: number;
+  zeros: number;
+  origin: Origin;
+  upper: number;
+  counts: number[];
+  thresholds: Threshold[];
 }
+
 /** A 95 % interval, in the unit of what it is of; ``method`` says how it was found. */
-export interface Interval { low: number; high: number; method: string; }
+export interface Interval {
+  low: number;
+  high: number;
+  method: string;
+}
+
 /** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows. */
 export interface Score {
-  name: string; value: number; unit: string; samples: number; source: string; higher: boolean;
+  name: string;
+  value: number;
+  unit: string;
+  samples: number;
+  source: string;
+  higher: boolean;
   interval: Interval | null;
 }
+
 /** One calibrator on the task, measured on the CPU. ``sqnr`` is that of the part of the model's first output that fares worst, in decibel, over ``samples`` samples; ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit. */
 export interface Ranked {
-  calibrator: string; precision: "fp32" | "tf32" | "fp16" | "bf16" | "int8" | "fp8" | "int4" | "fp4";
-  score: Score | null; delta: number | null; sqnr: number | null; samples: number; source: string; note: string;
+  calibrator: string;
+  precision: "fp32" | "tf32" | "fp16" | "bf16" | "int8" | "fp8" | "int4" | "fp4";
+  score: Score | null;
+  delta: number | null;
+  sqnr: number | null;
+  samples: number;
+  source: string;
+  note: string;
 }
+
 /** All that is known of the activations: observed on ``samples`` samples of ``source``. ``wanted`` is how many samples there are; fewer were seen after a cancel, and 0 says that more are left, nobody knows how many. ``ranking`` has the best first, and is empty before it was asked for; ``measured`` says on what and with which runner it was measured. */
 export interface Calibrated {
-  samples: number; wanted: number; source: string; values: CalibratedValue[]; task: string; unit: string;
-  ranking: Ranked[]; measured: string;
+  samples: number;
+  wanted: number;
+  source: string;
+  values: CalibratedValue[];
+  task: string;
+  unit: string;
+  ranking: Ranked[];
+  measured: string;
 }
+
 /** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests on: a rule of the compiler, what the engine's files tell, or what was measured. ``microseconds`` is the time of the layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. ``samples`` and ``channels`` are those that show it, by their index, where it shows in some only; ``value`` is the one value of the source whose numbers it is about, empty where it is about none. */
 export interface Finding {
-  id: string; rule: string; title: string; nodes: string[]; cost: string; fix: string; evidence: string;
-  fixable: boolean; exact: boolean; layers: string[]; microseconds: number | null; samples: number[];
+  id: string;
+  rule: string;
+  title: string;
+  nodes: string[];
+  cost: string;
+  fix: string;
+  evidence: string;
+  fixable: boolean;
+  exact: boolean;
+  layers: string[];
+  microseconds: number | null;
+  samples: number[];
   channels: number[];
 }
+
 /** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was looked at of the model's own quantization, or that there is nothing to look at; empty where something of it is placed badly. */
-export interface Findings { note: string; items: Finding[]; }
+export interface Findings {
+  note: string;
+  items: Finding[];
+}
+
 /** What is known of the numbers of one tensor, in the tensor's own unit. ``count`` finite numbers were looked at; ``std`` is the population's standard deviation, ``zeros`` the share of exact zeros from 0 to 1. ``counts`` are over ``BINS`` equal bins from ``lower`` to ``upper``. ``source`` says what was looked at, and what was left out. */
 export interface TensorStats {
-  name: string; kind: TensorKind; dtype: string; shape: string; origin: Origin; source: string; count: number;
-  minimum: number; maximum: number; mean: number; std: number; zeros: number; lower: number; upper: number;
+  name: string;
+  kind: TensorKind;
+  dtype: string;
+  shape: string;
+  origin: Origin;
+  source: string;
+  count: number;
+  minimum: number;
+  maximum: number;
+  mean: number;
+  std: number;
+  zeros: number;
+  lower: number;
+  upper: number;
   counts: number[];
 }
+
 /** The tensors of one node, or in words why there are none. */
-export interface Inspection { node: string; tensors: TensorStats[]; note: string; }
+export interface Inspection {
+  node: string;
+  tensors: TensorStats[];
+  note: string;
+}
+
 /** One thing to choose; ``reason`` says why it cannot be, and is empty where it can. */
-export interface Option { id: string; label: string; reason: string; }
+export interface Option {
+  id: string;
+  label: string;
+  reason: string;
+}
+
 /** Something to choose in a panel; what was chosen comes back as ``ViewState.settings["<panel>.<key>"]``. ``range`` is a slider that stops at each of ``options``, whose ids are the values in order; ``select`` a list of them; ``text`` a field to write in, with ``hint`` in it while it is empty. ``told`` says in a sentence what it does. */
 export interface Setting {
-  key: string; label: string; told: string; kind: "select" | "range" | "text"; value: string; options: Option[];
+  key: string;
+  label: string;
+  told: string;
+  kind: "select" | "range" | "text";
+  value: string;
+  options: Option[];
   hint: string;
 }
+
 /** A button of a panel that starts work of seconds or minutes, with progress and cancel. ``told`` says in a sentence what it does. ``values`` goes with it in the command ``work``; ``reason`` says why it cannot be started, and is empty where it can. */
-export interface Work { work: WorkName; label: string; told: string; values: Record<string, string>; reason: string; }
+export interface Work {
+  work: WorkName;
+  label: string;
+  told: string;
+  values: Record<string, string>;
+  reason: string;
+}
+
 /** One number of a panel, ready to show with its unit; ``origin`` is empty for a count, ``note`` shown on hover. */
-export interface Fact { key: string; value: string; origin: Origin | ""; note: string; }
+export interface Fact {
+  key: string;
+  value: string;
+  origin: Origin | "";
+  note: string;
+}
+
 /** Lines to copy, and what they are for. */
-export interface Script { label: string; text: string; }
+export interface Script {
+  label: string;
+  text: string;
+}
+
 /** A Plotly figure: ``data`` and ``layout`` are Plotly's own. The ``ids`` of the points are keys of ``Panel.links``. ``title`` says in words what is seen, for those who do not see it; ``height`` is in pixels, 0 to fill the panel. */
-export interface Figure { title: string; height: number; data: unknown[]; layout: Record<string, unknown>; }
+export interface Figure {
+  title: string;
+  height: number;
+  data: unknown[];
+  layout: Record<string, unknown>;
+}
+
 /** One column of a panel's table. Numbers are shown to three significant digits, with ``unit`` in the heading. */
-export interface Column { title: string; unit: string; numeric: boolean; origin: Origin | ""; }
+export interface Column {
+  title: string;
+  unit: string;
+  numeric: boolean;
+  origin: Origin | "";
+}
+
 /** One row of a panel's table: a cell for each column, None where nothing is known; ``note`` is shown on hover. ``key`` is that of the panel's ``links``, and of the points of its figures that stand for the same thing. */
-export interface Row { key: string; cells: (string | number | null)[]; note: string; }
+export interface Row {
+  key: string;
+  cells: (string | number | null)[];
+  note: string;
+}
+
 /** What a point of a figure or a row of a table stands for: nodes, layers of ``variant``, layers of ``compared``. */
-export interface Link { nodes: string[]; layers: string[]; others: string[]; }
+export interface Link {
+  nodes: string[];
+  layers: string[];
+  others: string[];
+}
+
 /** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``scripts`` are shown in the place of figures. */
 export interface Panel {
-  name: PanelName; variant: string; title: string; lead: string; settings: Setting[]; work: Work[]; facts: Fact[];
-  scripts: Script[]; figures: Figure[]; columns: Column[]; rows: Row[]; links: Record<string, Link>; notes: string[];
+  name: PanelName;
+  variant: string;
+  title: string;
+  lead: string;
+  settings: Setting[];
+  work: Work[];
+  facts: Fact[];
+  scripts: Script[];
+  figures: Figure[];
+  columns: Column[];
+  rows: Row[];
+  links: Record<string, Link>;
+  notes: string[];
   problem: string;
 }
+
 /** One dimension of an input: its size, or the one to begin with where it is ``open`` and nobody named one. Dimensions of one ``symbol`` have one size; it is empty where the model gives none. */
-export interface Dimension { size: number; open: boolean; symbol: string; }
+export interface Dimension {
+  size: number;
+  open: boolean;
+  symbol: string;
+}
+
 /** An input with open dimensions; ``lacking`` where a size must be named before anything can be built. */
-export interface OpenInput { name: string; dimensions: Dimension[]; lacking: boolean; }
+export interface OpenInput {
+  name: string;
+  dimensions: Dimension[];
+  lacking: boolean;
+}
+
 /** What the top row offers for the present choice, and the inputs whose sizes can be named. */
 export interface Controls {
-  models: Option[]; precisions: Option[]; calibrators: Option[]; targets: Option[]; compilers: Option[];
-  treatments: Option[]; sizes: OpenInput[];
+  models: Option[];
+  precisions: Option[];
+  calibrators: Option[];
+  targets: Option[];
+  compilers: Option[];
+  treatments: Option[];
+  sizes: OpenInput[];
 }
+
 /** Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator. */
-export interface Pin { pattern: string; precision: string; }
+export interface Pin {
+  pattern: string;
+  precision: string;
+}
+
 /** What the top row has chosen; ``calibrator`` is empty where the precision needs none. ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4; ``treatments`` are written as ``Study.add`` takes them. */
 export interface Choice {
-  model: string; precision: string; calibrator: string; target: string; backend: string; pins: Pin[]; weights: string;
-  sparsity: string[]; treatments: string[];
+  model: string;
+  precision: string;
+  calibrator: string;
+  target: string;
+  backend: string;
+  pins: Pin[];
+  weights: string;
+  sparsity: string[];
+  treatments: string[];
 }
+
 /** An error card: the message in its three parts as one text, the vendor's words, and the kind. */
-export interface Failure { kind: string; message: string; details: string; }
+export interface Failure {
+  kind: string;
+  message: string;
+  details: string;
+}
+
 /** How far a stage came: ``done`` of ``target_count`` of its ``unit`` (runs, samples). ``target_count`` is 0 if unknown. ``available_count`` is how many there are, if more than the first pass measures; ``Study.measure`` continues to all of them. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or running. */
 export interface StageStatus {
-  stage: "compiled" | "timed" | "compared" | "scored"; state: StageState; text: string; basis: string; more: boolean;
+  stage: "compiled" | "timed" | "compared" | "scored";
+  state: StageState;
+  text: string;
+  basis: string;
+  more: boolean;
 }
+
 /** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``score_worse`` says that the samples can tell it is worse than that, ``score_told`` is the score with its interval and the difference, in words. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that rules made them, and no compiler. */
 export interface Chip {
-  id: string; label: string; about: string; choice: string; target: string; status: ChipStatus; baseline: boolean;
-  recorded: boolean; predicted: boolean; nodes: number; layers: number; counted: string; estimate: number | null;
-  estimate_gpu: string; estimate_source: string; time: number | null; time_source: string; score: number | null;
-  score_delta: number | null; score_unit: string; score_worse: boolean; score_told: string; score_source: string;
-  random: string; error: Failure | null; stages: StageStatus[];
+  id: string;
+  label: string;
+  about: string;
+  choice: string;
+  target: string;
+  status: ChipStatus;
+  baseline: boolean;
+  recorded: boolean;
+  predicted: boolean;
+  nodes: number;
+  layers: number;
+  counted: string;
+  estimate: number | null;
+  estimate_gpu: string;
+  estimate_source: string;
+  time: number | null;
+  time_source: string;
+  score: number | null;
+  score_delta: number | null;
+  score_unit: string;
+  score_worse: boolean;
+  score_told: string;
+  score_source: string;
+  random: string;
+  error: Failure | null;
+  stages: StageStatus[];
 }
+
 /** Work in progress. ``fraction`` is None while unknown; ``elapsed`` is in seconds when this was told. The page counts on from there by itself: clocks of two machines differ, and either may be put right meanwhile. */
-export interface BuildState { running: boolean; phase: string; fraction: number | null; elapsed: number; }
+export interface BuildState {
+  running: boolean;
+  phase: string;
+  fraction: number | null;
+  elapsed: number;
+}
+
 /** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. ``chosen`` is how many samples errors and scores are of, where some were picked; 0 where they are of all. */
-export interface DataState { source: string; random: boolean; inputs: string[]; chosen: number; }
+export interface DataState {
+  source: string;
+  random: boolean;
+  inputs: string[];
+  chosen: number;
+}
+
 /** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
 export interface ViewState {
-  selection: string[]; layers: string[]; others: string[]; anchor: Side; variant: string; compared: string;
-  baseline: string; colour: string; colour_nodes: string; tab: Tab; panes: Side[]; stacked: boolean; across: boolean;
-  follow: boolean; grouping: Grouping; grouping_nodes: Grouping; folds: string[]; step: number;
+  selection: string[];
+  layers: string[];
+  others: string[];
+  anchor: Side;
+  variant: string;
+  compared: string;
+  baseline: string;
+  colour: string;
+  colour_nodes: string;
+  tab: Tab;
+  panes: Side[];
+  stacked: boolean;
+  across: boolean;
+  follow: boolean;
+  grouping: Grouping;
+  grouping_nodes: Grouping;
+  folds: string[];
+  step: number;
   settings: Record<string, string>;
 }
+
 /** One item of the status line; a ``warning`` says what must not be missed. */
-export interface Status { origin: Origin; text: string; warning: boolean; }
+export interface Status {
+  origin: Origin;
+  text: string;
+  warning: boolean;
+}
+
 /** A variant in a report: its ``EngineView``, as ``encode`` makes it, in base64. ``answers`` are what the page draws with code of its own, by the question's name and in the same form, empty where there is none; ``panels`` are those of the first settings; ``charts`` are those that the Explorer has, by name. */
 export interface SavedVariant {
-  id: string; engine: string; answers: Record<string, string>; status: Status[]; panels: Panel[];
+  id: string;
+  engine: string;
+  answers: Record<string, string>;
+  status: Status[];
+  panels: Panel[];
   charts: Record<string, unknown>;
 }
+
 /** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
-export interface Step { words: string; view: Record<string, unknown>; places: Record<string, number[]>; }
+export interface Step {
+  words: string;
+  view: Record<string, unknown>;
+  places: Record<string, number[]>;
+}
+
 /** A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings. */
-export interface SavedPanel { variant: string; compared: string; settings: Record<string, string>; panel: Panel; }
+export interface SavedPanel {
+  variant: string;
+  compared: string;
+  settings: Record<string, string>;
+  panel: Panel;
+}
+
 /** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.glossary_terms`` lists them. */
 export interface Saved {
-  model: string; source: string; answers: Record<string, string>; variants: SavedVariant[]; chips: Chip[];
-  view: ViewState; steps: Step[]; asked: SavedPanel[]; terms: string[][];
+  model: string;
+  source: string;
+  answers: Record<string, string>;
+  variants: SavedVariant[];
+  chips: Chip[];
+  view: ViewState;
+  steps: Step[];
+  asked: SavedPanel[];
+  terms: string[][];
 }
+
 /** Send what is delivered: a trait or a part of the page's code, by its name. */
-export interface FetchParcel { type: "fetch"; name: string; }
+export interface FetchParcel {
+  type: "fetch";
+  name: string;
+}
+
 /** Send the library that draws charts. */
-export interface FetchPlotly { type: "plotly"; }
+export interface FetchPlotly {
+  type: "plotly";
+}
+
 /** Build what was chosen when the button was pressed. */
-export interface BuildChoice { type: "build"; choice: Choice; }
+export interface BuildChoice {
+  type: "build";
+  choice: Choice;
+}
+
 /** Build a variant anew. */
-export interface BuildAgain { type: "rebuild"; variant: string; }
+export interface BuildAgain {
+  type: "rebuild";
+  variant: string;
+}
+
 /** Go on measuring a variant where it stopped. */
-export interface MeasureMore { type: "measure"; variant: string; }
+export interface MeasureMore {
+  type: "measure";
+  variant: string;
+}
+
 /** Stop the work that runs. */
-export interface CancelWork { type: "cancel"; }
+export interface CancelWork {
+  type: "cancel";
+}
+
 /** Show a variant that is built. */
-export interface ShowVariant { type: "show"; variant: string; }
+export interface ShowVariant {
+  type: "show";
+  variant: string;
+}
+
 /** Show a variant in the third pane; an empty name closes it. */
-export interface CompareVariant { type: "compare"; variant: string; }
+export interface CompareVariant {
+  type: "compare";
+  variant: string;
+}
+
 /** Tell scores against this variant. */
-export interface SetBaseline { type: "baseline"; variant: string; }
+export interface SetBaseline {
+  type: "baseline";
+  variant: string;
+}
+
 /** Take a variant out of the study. */
-export interface RemoveVariant { type: "remove"; variant: string; }
+export interface RemoveVariant {
+  type: "remove";
+  variant: string;
+}
+
 /** Open a model by its name or path, or take samples from a path. */
-export interface OpenNamed { type: "open"; path: string; }
+export interface OpenNamed {
+  type: "open";
+  path: string;
+}
+
 /** Give inputs these shapes, and build what is chosen. */
-export interface NameSizes { type: "sizes"; shapes: Record<string, number[]>; }
+export interface NameSizes {
+  type: "sizes";
+  shapes: Record<string, number[]>;
+}
+
 /** Read files that come along: their names, and as many buffers. */
-export interface ReadDropped { type: "drop"; names: string[]; }
+export interface ReadDropped {
+  type: "drop";
+  names: string[];
+}
+
 /** Show a variant's engine in Netron, or the model where the name is empty. */
-export interface OpenNetron { type: "netron"; variant: string; }
+export interface OpenNetron {
+  type: "netron";
+  variant: string;
+}
+
 /** Find out the distribution of a node's weights and outputs. */
-export interface InspectNode { type: "inspect"; node: string; }
+export interface InspectNode {
+  type: "inspect";
+  node: string;
+}
+
 /** Send nodes as a model of their own. */
-export interface ExtractNodes { type: "extract"; nodes: string[]; }
+export interface ExtractNodes {
+  type: "extract";
+  nodes: string[];
+}
+
 /** Gather the activations' ranges. */
-export interface ObserveRanges { type: "observe"; }
+export interface ObserveRanges {
+  type: "observe";
+}
+
 /** Try every calibrator on the task. */
-export interface RankCalibrators { type: "rank"; }
+export interface RankCalibrators {
+  type: "rank";
+}
+
 /** Apply the findings with these ids, all that can be where there is none. */
-export interface RepairPlacement { type: "repair"; findings: string[]; }
+export interface RepairPlacement {
+  type: "repair";
+  findings: string[];
+}
+
 /** Send a file of a built variant: the prepared model, its scales, or a calibration cache. */
-export interface SaveFile { type: "save"; variant: string; what: "onnx" | "scales" | "cache"; }
+export interface SaveFile {
+  type: "save";
+  variant: string;
+  what: "onnx" | "scales" | "cache";
+}
+
 /** Answer a panel of a variant with these of its settings; ``id`` names the question among those of all pages. */
 export interface AskPanel {
-  type: "panel"; id: string; panel: string; variant: string; settings: Record<string, string>;
+  type: "panel";
+  id: string;
+  panel: string;
+  variant: string;
+  settings: Record<string, string>;
 }
+
 /** Do the work behind a button of a panel, with what goes with it. */
-export interface StartWork { type: "work"; work: WorkName; variant: string; values: Record<string, string>; }
+export interface StartWork {
+  type: "work";
+  work: WorkName;
+  variant: string;
+  values: Record<string, string>;
+}
+
 /** What was sent of a large engine is drawn: what follows may come. */
-export interface TellPictured { type: "pictured"; }
+export interface TellPictured {
+  type: "pictured";
+}
+
 /** Take the error card away. */
-export interface DismissFailure { type: "dismiss"; }
+export interface DismissFailure {
+  type: "dismiss";
+}
+
 /** The library that draws charts, as the only buffer. */
-export interface PlotlySent { type: "plotly"; }
+export interface PlotlySent {
+  type: "plotly";
+}
+
 /** Where Netron shows what it was opened for. */
-export interface NetronStarted { type: "link"; address: string; }
+export interface NetronStarted {
+  type: "link";
+  address: string;
+}
+
 /** A file to save: its name, with its bytes as the only buffer. */
-export interface FileSent { type: "file"; name: string; }
+export interface FileSent {
+  type: "file";
+  name: string;
+}
+
 /** What is delivered under a name: of this digest, as the only buffer or as ``content``. */
-export interface Parcel { type: "parcel"; name: string; digest: string; content: unknown; }
+export interface Parcel {
+  type: "parcel";
+  name: string;
+  digest: string;
+  content: unknown;
+}
+
 /** A panel, and which question it answers. */
-export interface PanelAnswered { type: "answer"; id: string; panel: Panel; }
+export interface PanelAnswered {
+  type: "answer";
+  id: string;
+  panel: Panel;
+}
 
 export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure;
 

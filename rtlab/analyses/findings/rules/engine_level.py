@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rtlab.analyses.findings.rules.reading import Reading, microseconds
+from rtlab.analyses.findings.rules.reading import Reading, format_microseconds
 from rtlab.core import trtexec
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
@@ -74,7 +74,7 @@ def tiny_layers(reading: Reading) -> Iterator[Finding]:
     running = sum(t > 0 for t in reading.times.values())
     if len(layers) < _TINY_LAYERS or (reading.share(layers) or 0.0) < _TINY_SHARE:
         return
-    descriptions = {y.id: f"takes {microseconds(reading.times[y.id] * 1e3)}" for y in layers}
+    descriptions = {y.id: f"takes {format_microseconds(reading.times[y.id] * 1e3)}" for y in layers}
     yield reading.finding(
         "tiny-layers",
         "",
@@ -105,7 +105,7 @@ def idle(reading: Reading) -> Iterator[Finding]:
             (),
             "The GPU waits between layers: an inference takes longer than all its layers together.",
             evidence=evidence,
-            cost=f"{microseconds((times.total - times.summed) * 1e3)} of each inference are in no layer.",
+            cost=f"{format_microseconds((times.total - times.summed) * 1e3)} of each inference are in no layer.",
             fix="Run with CUDA graphs (--useCudaGraph) and without work of the host between inferences.",
         )
     elif times.ratio > _OVER:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 from rtlab.analyses.findings.rules.reading import (
     Reading,
-    channels,
-    depthwise,
+    count_channels,
+    format_microseconds,
     get_data_input,
-    microseconds,
-    number,
+    get_integer,
+    is_depthwise,
     shorten_name,
 )
 from rtlab.analyses.reformats.reasons import format_tensor, get_channel_multiple
@@ -72,11 +72,11 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
     """
     groups: defaultdict[tuple[str, bool], list[Layer]] = defaultdict(list)
     for layer in reading.products():
-        if cores(layer.tactic) != "cuda" or depthwise(layer) or _rows(layer) < _ROWS:
+        if cores(layer.tactic) != "cuda" or is_depthwise(layer) or _rows(layer) < _ROWS:
             continue
         if layer.reads == "fp32" and not _has_tf32(reading):
             continue
-        few = channels(get_data_input(layer))
+        few = count_channels(get_data_input(layer))
         groups[layer.reads, few is not None and few <= _IMAGE].append(layer)
     for (precision, image), layers in groups.items():
         what = pluralize(len(layers), f"layer in {precision} multiplies", f"layers in {precision} multiply")
@@ -106,7 +106,7 @@ def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Laye
             "TF32 is not turned off."
         )
     unit = _UNITS.get(precision, 8)
-    counts = [channels(t) for y in layers for t in (get_data_input(y), next(iter(y.outputs), None))]
+    counts = [count_channels(t) for y in layers for t in (get_data_input(y), next(iter(y.outputs), None))]
     more = trtexec_flags.more_kernels(reading.engine)
     if any(c is not None and c % unit for c in counts):
         return f"Make all channels multiples of {unit}; where they are, {more}, to have more kernels tried."
@@ -119,7 +119,7 @@ def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Laye
 
 
 def _kernel(reading: Reading, layer: Layer) -> str:
-    few = channels(get_data_input(layer))
+    few = count_channels(get_data_input(layer))
     description = f"runs {shorten_name(layer.tactic)}" + (
         f" on {few} input channels" if few is not None and few < 16 else ""
     )
@@ -129,7 +129,7 @@ def _kernel(reading: Reading, layer: Layer) -> str:
             kind = cores(tried.name)
             best[kind] = min(best.get(kind, math.inf), tried.milliseconds)
     if "cuda" in best and "tensor" in best:
-        cuda, tensor = (microseconds(best[k] * 1e3) for k in ("cuda", "tensor"))
+        cuda, tensor = (format_microseconds(best[k] * 1e3) for k in ("cuda", "tensor"))
         description += f" (the builder timed {cuda}, and {tensor} for the best on tensor cores)"
     return description
 
@@ -211,12 +211,12 @@ def few_rows(reading: Reading) -> Iterator[Finding]:
         # A product, or the convolution that TensorRT makes of one.
         flat = all(len(s) > 1 and min(s) > 0 and all(d == 1 for d in s[2:]) for s in shapes)
         weights = nbytes(first.dtype, tuple(s[1] for s in shapes)) if flat else None
-        if weights is None or last.shape[0] >= _ROWS or (number(layer, "Groups") or 1) > 1:
+        if weights is None or last.shape[0] >= _ROWS or (get_integer(layer, "Groups") or 1) > 1:
             continue
         layers.append(layer)
         descriptions[layer.id] = (
             f"multiplies {pluralize(last.shape[0], 'row')} with {weights / 1e6:,.3g} MB of weights in "
-            f"{microseconds(reading.times[layer.id] * 1e3)}"
+            f"{format_microseconds(reading.times[layer.id] * 1e3)}"
         )
     if layers and (reading.share(layers) or 0.0) >= _FEW_ROWS_SHARE:
         yield reading.finding(
@@ -235,19 +235,19 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
     groups: defaultdict[str, list[Layer]] = defaultdict(list)
     descriptions: dict[str, str] = {}
     for layer in reading.products():
-        if (number(layer, "Groups") or 1) > 1 or cores(layer.tactic) == "cuda":
+        if (get_integer(layer, "Groups") or 1) > 1 or cores(layer.tactic) == "cuda":
             continue
         # Only TF32 kernels of FP32 layers have a tile.
         if layer.precision == "fp32" and cores(layer.tactic) != "tensor":
             continue
         for tensor, verb in ((get_data_input(layer), "reads"), (next(iter(layer.outputs), None), "writes")):
-            count = channels(tensor)
+            count = count_channels(tensor)
             if tensor is None or count is None or layer.id in descriptions:
                 continue
             if count <= _IMAGE and verb == "reads":
                 continue
             unit = max(get_channel_multiple(tensor), _UNITS.get(tensor.dtype, 1))
-            if _padding(count, unit) > _WASTE:
+            if -(-count // unit) * unit / count - 1 > _WASTE:
                 descriptions[layer.id] = (
                     f"{verb} {count} channels in units of {unit} ({format_tensor(tensor)})"
                 )
@@ -267,19 +267,15 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
         )
 
 
-def _padding(count: int, unit: int) -> float:
-    return math.ceil(count / unit) * unit / count - 1
-
-
 def narrow_groups(reading: Reading) -> Iterator[Finding]:
     """Grouped convolutions, not depthwise, with groups too narrow for the vectors of their type."""
     groups: defaultdict[str, list[Layer]] = defaultdict(list)
     descriptions: dict[str, str] = {}
     for layer in reading.of("convolution", "deconvolution"):
-        count, unit = number(layer, "Groups") or 1, _GROUP.get(layer.reads)
-        if count < 2 or unit is None or depthwise(layer):
+        count, unit = get_integer(layer, "Groups") or 1, _GROUP.get(layer.reads)
+        if count < 2 or unit is None or is_depthwise(layer):
             continue
-        inside, outside = channels(get_data_input(layer)), _maps(layer)
+        inside, outside = count_channels(get_data_input(layer)), _maps(layer)
         if inside is None or outside is None:
             continue
         if (inside // count) % unit or (outside // count) % unit:
@@ -300,7 +296,7 @@ def narrow_groups(reading: Reading) -> Iterator[Finding]:
 
 
 def _maps(layer: Layer) -> int | None:
-    return number(layer, "OutMaps") or channels(next(iter(layer.outputs), None))
+    return get_integer(layer, "OutMaps") or count_channels(next(iter(layer.outputs), None))
 
 
 def slow_depthwise(reading: Reading) -> Iterator[Finding]:
@@ -308,17 +304,17 @@ def slow_depthwise(reading: Reading) -> Iterator[Finding]:
     descriptions: dict[str, str] = {}
     layers = []
     for layer in reading.of("convolution"):
-        if layer.reads not in QUANTIZED or not depthwise(layer) or layer.id not in reading.times:
+        if layer.reads not in QUANTIZED or not is_depthwise(layer) or layer.id not in reading.times:
             continue
         around = [
             reading.times[n.id]
             for n in (*reading.flow.before(layer), *reading.flow.after(layer))
-            if reading.work(n) == "convolution" and not depthwise(n) and n.id in reading.times
+            if reading.work(n) == "convolution" and not is_depthwise(n) and n.id in reading.times
         ]
         if around and reading.times[layer.id] > _SLOW * max(around) > 0:
             descriptions[layer.id] = (
-                f"takes {microseconds(reading.times[layer.id] * 1e3)}, the convolutions beside it at most "
-                f"{microseconds(max(around) * 1e3)}"
+                f"takes {format_microseconds(reading.times[layer.id] * 1e3)}, the convolutions beside it at most "
+                f"{format_microseconds(max(around) * 1e3)}"
             )
             layers.append(layer)
     if layers:
@@ -340,7 +336,7 @@ def dynamic_weights(reading: Reading) -> Iterator[Finding]:
         what = [
             w
             for w, key in (("weights", "HasDynamicFilter"), ("bias", "HasDynamicBias"))
-            if number(layer, key)
+            if get_integer(layer, key)
         ]
         if what:
             descriptions[layer.id] = f"reads its {' and '.join(what)} as a tensor"
@@ -372,8 +368,8 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
     layers = [
         y
         for y in reading.layers
-        if (y.name in eligible and y.name not in chosen and number(y, "HasSparseWeights") != 1)
-        or (number(y, "AllowSparse") == 1 and number(y, "HasSparseWeights") == 0)
+        if (y.name in eligible and y.name not in chosen and get_integer(y, "HasSparseWeights") != 1)
+        or (get_integer(y, "AllowSparse") == 1 and get_integer(y, "HasSparseWeights") == 0)
     ]
     if layers:
         descriptions = {

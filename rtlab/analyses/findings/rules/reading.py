@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from rtlab.analyses.reformats.reasons import layout
+from rtlab.analyses.reformats.reasons import shorten_layout
 from rtlab.analyses.roofline.roofs import Roofline
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.buildlog import BuildLog, Tuning
@@ -178,7 +178,7 @@ class Reading:
         part = f", {100 * share:.2g} % of the sum of all layers" if share is not None else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
         more = self._describe_savings(layers) if removable else ""
-        return f"{subject} {microseconds(time)}{part} (measured, {self.timing.source}){more}."
+        return f"{subject} {format_microseconds(time)}{part} (measured, {self.timing.source}){more}."
 
     def _describe_estimated_cost(self, layers: Sequence[Layer]) -> str:
         """What layers without a measured time take, where each of them has an estimate."""
@@ -191,7 +191,7 @@ class Reading:
         time = math.fsum(estimates[y.id] for y in layers)
         part = f", {100 * time / roof.estimated:.2g} % of the sum of all layers" if roof.estimated else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
-        return f"{subject} {microseconds(time * 1e3)}{part} (estimated for {roof.peaks.name})."
+        return f"{subject} {format_microseconds(time * 1e3)}{part} (estimated for {roof.peaks.name})."
 
     def _describe_savings(self, layers: Sequence[Layer]) -> str:
         """How much of what layers take a remedy saves: a step that changes a layout too may stay as a copy."""
@@ -202,7 +202,7 @@ class Reading:
         if not others:
             subject = "it also changes the layout" if len(layout_steps) == 1 else "all also change layouts"
             return f"; how much could go is not known: {subject}, which a copy may have to do instead"
-        sure, rest = (microseconds(self.microseconds(part) or 0.0) for part in (others, layout_steps))
+        sure, rest = (format_microseconds(self.microseconds(part) or 0.0) for part in (others, layout_steps))
         return f", of which {sure} could go; the other {rest} change layouts too, which a copy may have to do instead"
 
     def finding(
@@ -241,7 +241,7 @@ class Reading:
 
 def _changes_layout(layer: Layer) -> bool:
     """Whether a step is told to write another layout than it reads."""
-    layouts = [layout(t[0].format) for t in (layer.inputs, layer.outputs) if t]
+    layouts = [shorten_layout(t[0].format) for t in (layer.inputs, layer.outputs) if t]
     return len(layouts) == 2 and all(layouts) and layouts[0] != layouts[1]
 
 
@@ -250,7 +250,7 @@ def shorten_name(name: str) -> str:
     return name if len(name) <= 80 else f"{name[:50]}...{name[-27:]}"
 
 
-def microseconds(time: float) -> str:
+def format_microseconds(time: float) -> str:
     """A time in microseconds with three digits, or all that stand before the point."""
     return f"{time:,.0f} µs" if time >= 100 else f"{time:.3g} µs"
 
@@ -263,14 +263,14 @@ def get_data_input(layer: Layer) -> Tensor | None:
     return None
 
 
-def channels(tensor: Tensor | None) -> int | None:
+def count_channels(tensor: Tensor | None) -> int | None:
     """Channels of an activation of shape ``(batch, channels, ...)``; None where not known."""
     if tensor is None or tensor.shape is None or len(tensor.shape) < 3:
         return None
     return tensor.shape[1] if tensor.shape[1] > 0 else None
 
 
-def number(layer: Layer, key: str) -> int | None:
+def get_integer(layer: Layer, key: str) -> int | None:
     """A whole number among a layer's attributes."""
     value = layer.attributes.get(key)
     if value is None:
@@ -279,9 +279,9 @@ def number(layer: Layer, key: str) -> int | None:
     return int(value) if isinstance(value, (int, float)) and abs(value) < 1 << 63 else None
 
 
-def depthwise(layer: Layer) -> bool:
+def is_depthwise(layer: Layer) -> bool:
     """Whether a convolution has one channel per group."""
-    groups = number(layer, "Groups")
+    groups = get_integer(layer, "Groups")
     return "depthwise" in layer.kind.lower() or (
-        groups is not None and groups > 1 and groups == channels(get_data_input(layer))
+        groups is not None and groups > 1 and groups == count_channels(get_data_input(layer))
     )

@@ -14,7 +14,7 @@ import engines
 from judged import CHW32, FFMA, HWC8, LINEAR, SIMT, TENSOR_CORES, conv, engine, single, step, tensor, timed
 from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.reformats.reasons import find_reformats
-from rtlab.analyses.timing.times import timing
+from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends.compiler_info import ONNX_RUNTIME, TENSORRT, TENSORRT_RTX
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -113,7 +113,7 @@ def test_the_order_of_a_profile_changes_nothing(tmp_path) -> None:
     (tmp_path / "profile.json").write_text(json.dumps(rows[::-1]))
     mixed_up = Trtexec().read(paths | {"profile": tmp_path / "profile.json"})
     engine_, times = engines.read(engines.RESIDUAL)
-    again = rank_findings(mixed_up.engine, timing=timing(mixed_up.profile, mixed_up.engine))
+    again = rank_findings(mixed_up.engine, timing=summarize_profile(mixed_up.profile, mixed_up.engine))
     judged = rank_findings(engine_, timing=times)
     assert {(f.id, f.layers) for f in judged} == {(f.id, f.layers) for f in again}
     assert [f.microseconds for f in again] == pytest.approx([f.microseconds for f in judged])

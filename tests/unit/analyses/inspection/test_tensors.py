@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rtlab.analyses.inspection import tensors
-from rtlab.analyses.inspection.tensors import BINS, stats, summarize_magnitudes
+from rtlab.analyses.inspection.tensors import BINS, compute_stats, summarize_magnitudes
 
 
 def of(*parts: np.ndarray):
-    return stats(parts, name="x", kind="weight", dtype="fp32", shape=parts[0].shape, source="a test")
+    return compute_stats(parts, name="x", kind="weight", dtype="fp32", shape=parts[0].shape, source="a test")
 
 
 @given(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import engines
-from rtlab.analyses.memory.lifetimes import Life, clocks, lifetimes
+from rtlab.analyses.memory.lifetimes import Life, compute_clocks, compute_lifetimes
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -32,7 +32,7 @@ def by_id(lives: tuple[Life, ...]) -> dict[str, tuple[str, int, int]]:
 
 
 def test_a_tensor_lives_from_its_writer_to_its_last_reader() -> None:
-    found = lifetimes(engine(("conv", "x w", "a"), ("relu", "a", "b unread"), ("add", "a b", "y")))
+    found = compute_lifetimes(engine(("conv", "x w", "a"), ("relu", "a", "b unread"), ("add", "a b", "y")))
     assert by_id(found) == {
         "x": ("input", 0, 0), "w": ("constant", 0, 0), "a": ("arena", 0, 2), "b": ("arena", 1, 2),
         "unread": ("arena", 1, 1), "y": ("output", 2, 2),
@@ -40,23 +40,23 @@ def test_a_tensor_lives_from_its_writer_to_its_last_reader() -> None:
 
 
 def test_a_name_that_is_used_again_is_another_tensor() -> None:
-    found = lifetimes(engine(("k", "x", "t"), ("k", "t", "a"), ("k", "a", "t"), ("k", "t", "y")))
+    found = compute_lifetimes(engine(("k", "x", "t"), ("k", "t", "a"), ("k", "a", "t"), ("k", "t", "y")))
     assert by_id(found)["t"] == ("arena", 0, 1)
     assert by_id(found)["t (2)"] == ("arena", 2, 3)
 
 
 def test_parts_of_an_eliminated_concatenation_are_one_tensor() -> None:
     steps = (("k", "x", "c:32"), ("k", "x", "other"), ("k", "other", "c:32"), ("k", "c:64", "y"))
-    found = lifetimes(engine(*steps))
+    found = compute_lifetimes(engine(*steps))
     assert by_id(found)["c"] == ("arena", 0, 3)
     assert [life.writers for life in found if life.name == "c"] == [(0, 2)]
 
 
 def test_a_layer_that_only_renames_adds_no_tensor() -> None:
-    found = lifetimes(engine(("k", "x", "a"), ("NoOp", "a", "b"), ("k", "x", "z"), ("k", "b", "y")))
+    found = compute_lifetimes(engine(("k", "x", "a"), ("NoOp", "a", "b"), ("k", "x", "z"), ("k", "b", "y")))
     assert by_id(found)["a"] == ("arena", 0, 3)
     assert "b" not in by_id(found)
-    found = lifetimes(engine(("k", "x", "a"), ("k", "a", "b"), ("NoOp", "b", "y")))
+    found = compute_lifetimes(engine(("k", "x", "a"), ("k", "a", "b"), ("NoOp", "b", "y")))
     assert by_id(found)["b"] == ("output", 1, 2)
 
 
@@ -66,14 +66,14 @@ def test_what_a_loop_reads_in_each_turn_lives_to_its_end() -> None:
         ("k", "x", "scale"), ("k", "scale state", "a"), ("k", "a", "b"), ("k", "b", "state"), ("cjmp", "b", ""),
         ("k", "b", "y"),
     )  # fmt: skip
-    found = by_id(lifetimes(engine(*steps)))
+    found = by_id(compute_lifetimes(engine(*steps)))
     assert (("arena", 0, 3), ("arena", 1, 3)) == (found["scale"], found["state"])
 
 
 def test_where_steps_repeat_a_name_is_one_tensor() -> None:
     first, last = (("k", "x", "state"), ("k", "state", "a"), ("k", "a", "state")), ("k", "state", "y")
-    assert by_id(lifetimes(engine(*first, ("cjmp", "a", ""), last)))["state"] == ("arena", 0, 4)
-    assert by_id(lifetimes(engine(*first, last)))["state"] == ("arena", 0, 1)
+    assert by_id(compute_lifetimes(engine(*first, ("cjmp", "a", ""), last)))["state"] == ("arena", 0, 4)
+    assert by_id(compute_lifetimes(engine(*first, last)))["state"] == ("arena", 0, 1)
 
 
 #: Stream 0 writes ``a`` and reads it; stream 1 reads it too, and says so by event 1 before ``d`` is written.
@@ -85,7 +85,7 @@ TWO = (
 
 def test_clocks_count_what_is_done_on_each_stream() -> None:
     """By hand: a wait takes over what the signal's stream had done, nothing else does."""
-    assert clocks(engine(*TWO)) == (
+    assert compute_clocks(engine(*TWO)) == (
         (0, 0), (1, 0), (2, 0), (2, 1), (2, 0), (3, 0), (2, 2), (4, 3), (5, 3), (6, 3),
     )  # fmt: skip
 
@@ -96,25 +96,32 @@ def test_only_a_signal_sets_an_event() -> None:
         ("k", "x", "a", 0), ("signal", "", "", 0, 0), ("k", "x", "b", 1), ("wait", "", "", 1, 0),
         ("wait", "", "", 2, 0), ("k", "x", "c", 2),
     ]  # fmt: skip
-    assert clocks(engine(*steps)) == ((0, 0, 0), (1, 0, 0), (0, 0, 0), (2, 1, 0), (2, 0, 0), (2, 0, 1))
+    assert compute_clocks(engine(*steps)) == (
+        (0, 0, 0),
+        (1, 0, 0),
+        (0, 0, 0),
+        (2, 1, 0),
+        (2, 0, 0),
+        (2, 0, 1),
+    )
     # A signal without an event is none, and no wait without one hears of it.
     mute = [("k", "x", "a", 0), ("signal", "", "", 0, None), ("wait", "", "", 1, None), ("k", "x", "b", 1)]
-    assert clocks(engine(*mute)) == ((0, 0), (1, 0), (0, 0), (0, 1))
+    assert compute_clocks(engine(*mute)) == ((0, 0), (1, 0), (0, 0), (0, 1))
 
 
 def test_a_tensor_is_free_only_when_every_stream_is_past_it() -> None:
     """In the order of issue ``a`` is done before ``e`` is written, but stream 1 may still read it."""
-    found = {life.id: life for life in lifetimes(engine(*TWO))}
+    found = {life.id: life for life in compute_lifetimes(engine(*TWO))}
     assert found["a"].last < found["e"].first
     assert not found["a"].frees(found["e"])
     assert found["a"].frees(found["d"])
-    alone = {life.id: life for life in lifetimes(engine(*TWO), one_stream=True)}
+    alone = {life.id: life for life in compute_lifetimes(engine(*TWO), one_stream=True)}
     assert alone["a"].frees(alone["e"])
 
 
 def test_streams_without_events_are_ordered_by_what_they_read() -> None:
     steps = (("k", "x", "a", 0), ("k", "a", "b", 1), ("k", "x", "c", 0), ("k", "b c", "y", 0))
-    found = {life.id: life for life in lifetimes(engine(*steps))}
+    found = {life.id: life for life in compute_lifetimes(engine(*steps))}
     assert not found["a"].frees(found["c"])
     assert found["a"].frees(found["y"])
 
@@ -122,7 +129,7 @@ def test_streams_without_events_are_ordered_by_what_they_read() -> None:
 @engines.each
 def test_every_tensor_of_an_engine_is_written_before_it_is_read(folder) -> None:
     given, _ = engines.read(folder)
-    found = lifetimes(given)
+    found = compute_lifetimes(given)
     named = {t.name for layer in given.layers for t in (*layer.inputs, *layer.outputs)}
     assert {t.name for life in found for t in life.mentions} >= named
     for life in found:
@@ -133,4 +140,4 @@ def test_every_tensor_of_an_engine_is_written_before_it_is_read(folder) -> None:
 
 @pytest.mark.parametrize("one", [False, True])
 def test_an_empty_engine_has_no_lifetimes(one) -> None:
-    assert lifetimes(engine(inputs=(), outputs=()), one_stream=one) == ()
+    assert compute_lifetimes(engine(inputs=(), outputs=()), one_stream=one) == ()

@@ -14,17 +14,20 @@ from scipy.stats import spearmanr
 
 import engines as corpus
 import nets
-from roofs import judged_layers
+from roofs import LEAVE_ONE_OUT, compare_estimates, judged_layers
 from rtlab import Study, backends, samples
 from rtlab.analyses.roofline.estimate_error import (
     CROSS_VALIDATED,
-    LEAVE_ONE_OUT,
     RECORDED,
-    compare_estimates,
     describe_estimate_error,
     pick_default_gpu,
 )
-from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, compute_engine_roofline, estimate, estimates, point
+from rtlab.analyses.roofline.roofs import (
+    GPU_EFFICIENCY,
+    compute_engine_roofline,
+    estimate_microseconds,
+    place_under_roofs,
+)
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, make_empty_model
@@ -80,7 +83,7 @@ def test_an_engine_is_judged_by_the_order_the_ratio_and_the_sum_of_its_layers(mo
     found, gpu, measured = judged_layers(corpus.MOBILE)
     # Of 59 layers, a view and a call of shapes launch nothing or tell nothing.
     assert 57 == len(measured)
-    made = {i: estimate(found[i], gpu, GPU_EFFICIENCY) / 1e3 for i in measured}
+    made = {i: estimate_microseconds(found[i], gpu, GPU_EFFICIENCY) / 1e3 for i in measured}
     judged = compare_estimates("mobile", gpu.name, made, measured)
     one, two = np.array([[made[i], t] for i, t in measured.items() if made[i] > 0]).T
     assert judged.layers == len(one)
@@ -254,7 +257,8 @@ def test_still_layers_have_no_point_and_take_no_time() -> None:
     assert ["L1"] == [
         p.layer for p in compute_engine_roofline(steps, NOTHING, make_empty_model(), ROOFS).layers
     ]
-    assert 0.0 == estimates(steps, NOTHING, make_empty_model(), ROOFS)["L0"]
+    roofline = compute_engine_roofline(steps, NOTHING, make_empty_model(), ROOFS)
+    assert 0.0 == roofline.milliseconds(steps)["L0"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +267,7 @@ def test_still_layers_have_no_point_and_take_no_time() -> None:
 )
 def test_the_longer_of_computing_and_moving_is_the_bound(flops: int, moved: int, bound: str) -> None:
     work = LayerWork("l", 0, flops, moved, 0, "fp32")
-    found = point(work, ROOFS)
+    found = place_under_roofs(work, ROOFS)
     assert bound == found.bound
     longest = max(flops / 1e10, moved / 1e9) * 1e3
     assert longest + GPU_EFFICIENCY.launch / 1e3 == pytest.approx(found.attainable)
@@ -272,8 +276,10 @@ def test_the_longer_of_computing_and_moving_is_the_bound(flops: int, moved: int,
 
 def test_a_time_of_zero_has_no_distance() -> None:
     work = LayerWork("l", 0, 10, 10, 10, "fp32")
-    assert point(work, ROOFS, 0.0).distance is None
-    assert 2 == pytest.approx(point(work, ROOFS, 2 * point(work, ROOFS).attainable).distance)
+    assert place_under_roofs(work, ROOFS, 0.0).distance is None
+    assert 2 == pytest.approx(
+        place_under_roofs(work, ROOFS, 2 * place_under_roofs(work, ROOFS).attainable).distance
+    )
 
 
 def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> None:
@@ -281,11 +287,11 @@ def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> Non
         macs = rows * 128 * 512
         return LayerWork("l", macs, 2 * macs, 8, 8, "fp16", True, Product(rows, 128, 512, tile=(128, 128)))
 
-    one, full, more = (point(product(128 * n), ROOFS).estimated for n in (1, 10, 11))
+    one, full, more = (place_under_roofs(product(128 * n), ROOFS).estimated for n in (1, 10, 11))
     assert one == full
     assert more > 1.5 * full
     for n in (1, 10, 11, 100):
-        found = point(product(128 * n), ROOFS)
+        found = place_under_roofs(product(128 * n), ROOFS)
         assert found.estimated >= found.attainable
 
 
@@ -297,16 +303,16 @@ def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> Non
 )  # fmt: skip
 def test_only_a_precision_that_is_missed_is_said_to_be_missing(precision, roofs, note) -> None:
     """TF32 is how a compiler multiplies FP32 where it can: FP32 in its place is nothing to be told."""
-    found = point(LayerWork("l", 1, 2, 8, 8, precision, True), roofs)
+    found = place_under_roofs(LayerWork("l", 1, 2, 8, 8, precision, True), roofs)
     assert bool(note) == bool(found.note)
     assert note in found.note
 
 
 @pytest.mark.parametrize(("matrix", "units"), [(True, "matrix"), (False, "cores")])
 def test_the_units_are_those_whose_rate_bounds_the_layer(matrix: bool, units: str) -> None:
-    assert units == point(LayerWork("l", 1, 2, 8, 8, "fp16", matrix), ROOFS).units
+    assert units == place_under_roofs(LayerWork("l", 1, 2, 8, 8, "fp16", matrix), ROOFS).units
     # What would go to matrix units goes to the cores of a processor that has none for it.
-    assert "cores" == point(LayerWork("l", 1, 2, 8, 8, "fp32", matrix), ROOFS).units
+    assert "cores" == place_under_roofs(LayerWork("l", 1, 2, 8, 8, "fp32", matrix), ROOFS).units
 
 
 def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
@@ -316,9 +322,9 @@ def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
         LayerWork("l", 0, 10, 10**8, 0, "fp32", scattered=True),
         LayerWork("l", 10**8, 2 * 10**8, 10**5, 0, "fp16", True, Product(100, 100, 10**4)),
     ):
-        found = point(work, cpu)
+        found = place_under_roofs(work, cpu)
         assert found.attainable == pytest.approx(found.estimated)
-        assert found.attainable < point(work, ROOFS).attainable
+        assert found.attainable < place_under_roofs(work, ROOFS).attainable
 
 
 def test_the_totals_are_those_of_the_layers() -> None:
@@ -334,9 +340,7 @@ def test_the_totals_are_those_of_the_layers() -> None:
     assert 1 == pytest.approx(sum(found.share(b) for b in ("compute", "memory", "launch", "unknown")))
     assert 0.5 == found.by_layer["L0"].measured
     assert found.flops / 0.5 * 1e3 == found.by_layer["L0"].rate
-    assert {p.layer: p.estimated for p in found.layers} == estimates(
-        steps, NOTHING, make_empty_model(), ROOFS
-    )
+    assert {p.layer: p.estimated for p in found.layers} == found.milliseconds(steps)
 
 
 def test_an_unknown_gpu_and_a_bad_batch_are_refused() -> None:

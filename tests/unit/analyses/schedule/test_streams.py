@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import engines
-from rtlab.analyses.schedule.streams import Schedule, schedule, split_shared_times, unit_durations
+from rtlab.analyses.schedule.streams import Schedule, compute_schedule, split_shared_times, unit_durations
 from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -35,7 +35,7 @@ TIMES = {"stem": 1.0, "left1": 2.0, "left2": 1.0, "right": 5.0, "join": 0.5}
 
 
 def fork(**times: float) -> Schedule:
-    return schedule(FORK, TIMES | times, origin="measured")
+    return compute_schedule(FORK, TIMES | times, origin="measured")
 
 
 def test_branches_run_side_by_side_and_the_longer_is_the_critical_path() -> None:
@@ -62,7 +62,7 @@ def test_streams_tell_what_is_on_them_and_how_long_nothing_runs() -> None:
 def test_the_bound_is_the_longest_chain_of_tensors_or_all_work_spread_out() -> None:
     assert 6.5 == fork().chain == fork().bound
     found = engine(layer("a", 0, "x", "b"), layer("c", 0, "x", "d"), layer("e", 1, "x", "f"))
-    plan = schedule(found, {"a": 2.0, "c": 2.0, "e": 1.0}, origin="measured")
+    plan = compute_schedule(found, {"a": 2.0, "c": 2.0, "e": 1.0}, origin="measured")
     assert (2.0, 2.5, 4.0) == (plan.chain, plan.bound, plan.makespan)
 
 
@@ -73,7 +73,7 @@ def test_events_that_cost_time_are_part_of_the_streams_and_not_of_the_serial_sum
 
 def test_without_events_waits_are_inferred_from_tensors_and_said_to_be() -> None:
     bare = engine(*(y for y in FORK.layers if y.kind == "kgen"))
-    plan = schedule(bare, TIMES, origin="measured")
+    plan = compute_schedule(bare, TIMES, origin="measured")
     assert 6.5 == plan.makespan
     waits = [("right", "stem", True), ("join", "right", True)]
     assert waits == [(w.step, w.on, w.inferred) for w in plan.waits]
@@ -81,7 +81,7 @@ def test_without_events_waits_are_inferred_from_tensors_and_said_to_be() -> None
 
 def test_of_several_layers_that_a_layer_waits_for_each_holds_it_by_what_it_adds() -> None:
     found = engine(layer("a", 0, "x", "p"), layer("b", 1, "x", "q"), layer("c", 2, "p q", "y"))
-    plan = schedule(found, {"a": 1.0, "b": 3.0, "c": 1.0}, origin="measured")
+    plan = compute_schedule(found, {"a": 1.0, "b": 3.0, "c": 1.0}, origin="measured")
     assert [("a", 1.0), ("b", 2.0)] == [(w.on, w.idle_time) for w in plan.waits]
 
 
@@ -89,7 +89,7 @@ def test_writers_of_parts_of_one_tensor_are_all_waited_for() -> None:
     half, whole = Tensor("y", "fp16", (1, 2)), Tensor("y", "fp16", (1, 4))
     parts = [dataclasses.replace(layer(n, s, "x"), outputs=(half,)) for n, s in (("a", 0), ("b", 1))]
     found = engine(*parts, dataclasses.replace(layer("c", 2), inputs=(whole,)))
-    plan = schedule(found, {"a": 1.0, "b": 3.0, "c": 1.0}, origin="measured")
+    plan = compute_schedule(found, {"a": 1.0, "b": 3.0, "c": 1.0}, origin="measured")
     assert ("a", "b") == plan.steps[2].waits_on
 
 
@@ -98,7 +98,7 @@ def test_a_signal_is_that_of_the_last_use_of_its_event() -> None:
         layer("a", 0, writes="p"), layer("s1", 0, kind="signal", event=7), layer("b", 0, writes="q"),
         layer("s2", 0, kind="signal", event=7), layer("w", 1, kind="wait", event=7), layer("c", 1, "q"),
     )  # fmt: skip
-    plan = schedule(found, {"a": 1.0, "b": 1.0, "c": 1.0}, origin="measured")
+    plan = compute_schedule(found, {"a": 1.0, "b": 1.0, "c": 1.0}, origin="measured")
     assert ("s2",) == plan.steps[4].waits_on
     assert 3.0 == plan.makespan
 
@@ -106,7 +106,7 @@ def test_a_signal_is_that_of_the_last_use_of_its_event() -> None:
 @pytest.mark.parametrize("event", [None, 9])
 def test_a_wait_without_signal_waits_for_nothing_and_what_it_leaves_unordered_is_told(event) -> None:
     lost = [dataclasses.replace(y, event=event) if y.id == "held" else y for y in FORK.layers]
-    plan = schedule(engine(*lost), TIMES, origin="measured")
+    plan = compute_schedule(engine(*lost), TIMES, origin="measured")
     assert 0.0 == next(s.start for s in plan.steps if s.layer == "right")
     assert (5.5, 5.5) == (plan.chain, plan.makespan)  # what nothing orders is no chain
     assert 2 == len(plan.notes)
@@ -118,13 +118,13 @@ def test_an_order_by_way_of_a_third_stream_counts() -> None:
         layer("w1", 1, kind="wait", event=1), layer("b", 1, writes="q"), layer("s2", 1, kind="signal", event=2),
         layer("w2", 2, kind="wait", event=2), layer("c", 2, "p q"),
     )  # fmt: skip
-    assert () == schedule(found, dict.fromkeys("abc", 1.0), origin="measured").notes
+    assert () == compute_schedule(found, dict.fromkeys("abc", 1.0), origin="measured").notes
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, None])
 def test_a_layer_without_a_time_takes_none_and_is_told(bad) -> None:
     times = TIMES | {"right": bad} if bad is not None else {k: t for k, t in TIMES.items() if k != "right"}
-    plan = schedule(FORK, times, origin="measured")
+    plan = compute_schedule(FORK, times, origin="measured")
     assert (4.5, 4.5) == (plan.makespan, plan.serial)
     (note,) = plan.notes
     assert "1 of 5 layers" in note
@@ -138,7 +138,7 @@ def test_a_time_of_zero_is_told_apart_from_a_missing_one() -> None:
 def test_layers_that_run_nothing_have_no_unit_length() -> None:
     found = engine(*FORK.layers, layer("nothing", 0, kind="NoOp"))
     assert {"stem", "left1", "left2", "right", "join"} == set(unit_durations(found))
-    plan = schedule(found, unit_durations(found), origin="")
+    plan = compute_schedule(found, unit_durations(found), origin="")
     assert (4.0, "steps", ()) == (plan.makespan, plan.unit, plan.notes)
 
 
@@ -153,7 +153,7 @@ def test_a_shared_time_is_divided_so_that_the_sum_stays() -> None:
 def test_an_engine_takes_as_long_as_its_layers_but_for_what_a_second_stream_takes(folder: Path) -> None:
     """By hand: the projection of the residual network, 11 µs, runs beside a copy and a convolution that take 18."""
     found, times = engines.read(folder)
-    plan = schedule(found, {t.layer: t.median for t in times.layers}, origin="measured")
+    plan = compute_schedule(found, {t.layer: t.median for t in times.layers}, origin="measured")
     bought = 0.011 if folder == engines.RESIDUAL else 0.0
     assert (2 if bought else 1) == len(plan.streams)
     assert math.isclose(times.summed - bought, plan.makespan, rel_tol=1e-9)

@@ -8,7 +8,7 @@ import datetime
 import numpy as np
 import pytest
 
-from rtlab.analyses.timing.times import on_layers, on_nodes, timing
+from rtlab.analyses.timing.times import map_times_to_layers, map_times_to_nodes, summarize_profile
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target
@@ -30,7 +30,7 @@ def pairs(*items: tuple[str, str]) -> Mapping:
 
 
 def test_the_median_resists_an_outlier() -> None:
-    found = timing(profile(a=[1.0, 1.0, 100.0], b=[3.0, 3.0, 3.0]), engine("a", "b"))
+    found = summarize_profile(profile(a=[1.0, 1.0, 100.0], b=[3.0, 3.0, 3.0]), engine("a", "b"))
     assert [1.0, 3.0] == [t.median for t in found.layers]
     assert 0.25 == found.layers[0].share
     assert 6.0 == found.total
@@ -38,7 +38,7 @@ def test_the_median_resists_an_outlier() -> None:
 
 def test_layers_with_unlike_numbers_of_samples_are_reduced_each_by_its_own() -> None:
     samples = {"a": [0.1, 0.7, 0.05], "b": [0.2], "c": [0.3, 0.3], "d": [0.6, 0.5, 0.8], "none": []}
-    found = timing(profile(**samples), engine("d", "c", "b", "a", "none"))
+    found = summarize_profile(profile(**samples), engine("d", "c", "b", "a", "none"))
     assert ["d", "c", "b", "a"] == [t.layer for t in found.layers]
     assert [float(np.median(samples[t.layer])) for t in found.layers] == [t.median for t in found.layers]
     quartiles = {k: np.percentile(v, [25, 75]) for k, v in samples.items() if len(v) > 1}
@@ -48,39 +48,39 @@ def test_layers_with_unlike_numbers_of_samples_are_reduced_each_by_its_own() -> 
 
 
 def test_a_node_of_several_layers_shares_its_time_with_all_of_their_nodes() -> None:
-    times = timing(profile(a=[2.0], b=[4.0]), engine("a", "b"))
+    times = summarize_profile(profile(a=[2.0], b=[4.0]), engine("a", "b"))
     made = [(f"n{i}", "a") for i in range(1000)] + [("n0", "b"), ("last", "b")]
-    read = on_nodes(times, pairs(*made))
+    read = map_times_to_nodes(times, pairs(*made))
     assert (2.0, 1000, ("a",)) == (read["n999"].median, read["n999"].shared, read["n999"].layers)
     assert (6.0, 1001, ("a", "b")) == (read["n0"].median, read["n0"].shared, read["n0"].layers)
     assert (4.0, 2, ("b",)) == (read["last"].median, read["last"].shared, read["last"].layers)
 
 
 def test_a_node_whose_layers_have_no_times_has_none() -> None:
-    times = timing(profile(a=[2.0]), engine("a", "b"))
+    times = summarize_profile(profile(a=[2.0]), engine("a", "b"))
     mapping = pairs(("conv", "a"), ("relu", "b"))
-    assert ["conv"] == list(on_nodes(times, mapping))
-    assert ["conv"] == list(on_layers(times, mapping, pairs(("conv", "conv"), ("relu", "relu"))))
+    assert ["conv"] == list(map_times_to_nodes(times, mapping))
+    assert ["conv"] == list(map_times_to_layers(times, mapping, pairs(("conv", "conv"), ("relu", "relu"))))
 
 
 def test_times_join_by_node_and_say_when_layers_share_them() -> None:
-    times = timing(profile(a=[2.0], b=[4.0]), engine("a", "b"))
+    times = summarize_profile(profile(a=[2.0], b=[4.0]), engine("a", "b"))
     measured = pairs(("conv", "a"), ("relu", "a"), ("pool", "b"))
     shown = pairs(("conv", "X"), ("relu", "Y"), ("pool", "Y"))
-    read = on_layers(times, measured, shown)
+    read = map_times_to_layers(times, measured, shown)
     assert (2.0, 2) == (read["X"].median, read["X"].shared)
     assert (6.0, 2) == (read["Y"].median, read["Y"].shared)
 
 
 def test_spreads_add_in_squares() -> None:
-    times = timing(profile(a=[0.0, 3.0, 6.0], b=[0.0, 4.0, 8.0]), engine("a", "b"))
-    read = on_layers(times, pairs(("n", "a"), ("n", "b")), pairs(("n", "X")))
+    times = summarize_profile(profile(a=[0.0, 3.0, 6.0], b=[0.0, 4.0, 8.0]), engine("a", "b"))
+    read = map_times_to_layers(times, pairs(("n", "a"), ("n", "b")), pairs(("n", "X")))
     alone = [t.spread for t in times.layers]
     assert pytest.approx(np.hypot(*alone)) == read["X"].spread
 
 
 def test_the_ratio_tells_how_far_the_layers_overstate_the_latency() -> None:
-    found = timing(profile(a=[2.0], b=[7.0]), engine("a", "b"))
+    found = summarize_profile(profile(a=[2.0], b=[7.0]), engine("a", "b"))
     assert 1.5 == found.ratio
     assert dataclasses.replace(found, total=None).ratio is None
     assert dataclasses.replace(found, layers=(), summed=0.0).ratio is None
@@ -91,7 +91,7 @@ def test_percentiles_of_whole_inferences_are_numpys_own_and_only_those_that_samp
     rng = np.random.default_rng(0)
     for count in (1, 9, 10, 30, 100, 500):
         total = rng.gamma(2.0, 1.0, count)
-        told = timing(Profile("x", "gpu", {}, total, warmup=0, taken=None), engine()).percentiles
+        told = summarize_profile(Profile("x", "gpu", {}, total, warmup=0, taken=None), engine()).percentiles
         assert {p for p in (50, 90, 95, 99) if count * (100 - p) / 100 >= 1} == set(told)
         assert all(pytest.approx(np.percentile(total, p)) == t for p, t in told.items())
 
@@ -109,7 +109,7 @@ def test_percentiles_of_whole_inferences_are_numpys_own_and_only_those_that_samp
 )  # fmt: skip
 def test_layers_of_a_cpu_are_scaled_to_the_inference_where_timing_them_costs_more(each, processor, scale):
     given = dataclasses.replace(profile(a=[each[0]] * 3, b=[each[1]] * 3), processor=processor)
-    found = timing(given, engine("a", "b"))
+    found = summarize_profile(given, engine("a", "b"))
     assert scale == pytest.approx(found.scale)
     assert (scale != 1) == bool(found.scaled)
     assert each == [t.median for t in found.layers]
@@ -120,7 +120,7 @@ def test_layers_of_a_cpu_are_scaled_to_the_inference_where_timing_them_costs_mor
 def test_the_slowest_layers_come_first_five_of_them_unless_more_are_asked_for() -> None:
     """Seven layers of 1 to 7 milliseconds."""
     times = {f"l{i}": [float(i)] for i in range(1, 8)}
-    found = timing(profile(**times), engine(*times))
+    found = summarize_profile(profile(**times), engine(*times))
     assert ["l7", "l6", "l5", "l4", "l3"] == [t.layer for t in found.worst()]
     assert ["l7", "l6"] == [t.layer for t in found.worst(2)]
 
@@ -138,10 +138,10 @@ class CountingMapping(Mapping):
 
 def test_nodes_of_one_layer_are_counted_once_and_not_for_each_of_them() -> None:
     """A kernel of 5,000 pointwise nodes was counted 5,000 times."""
-    times = timing(profile(a=[2.0], b=[4.0]), engine("a", "b"))
+    times = summarize_profile(profile(a=[2.0], b=[4.0]), engine("a", "b"))
     made = [(f"n{i}", "a") for i in range(1000)] + [("n0", "b"), ("last", "b")]
     mapping = CountingMapping(pairs(*made).pairs, ())
-    read = on_nodes(times, mapping)
+    read = map_times_to_nodes(times, mapping)
     assert 1002 == mapping.count
     assert (2.0, 1000, ("a",)) == (read["n999"].median, read["n999"].shared, read["n999"].layers)
     assert (6.0, 1001, ("a", "b")) == (read["n0"].median, read["n0"].shared, read["n0"].layers)
@@ -150,12 +150,12 @@ def test_nodes_of_one_layer_are_counted_once_and_not_for_each_of_them() -> None:
 
 def test_layers_without_a_whole_are_not_scaled() -> None:
     given = dataclasses.replace(profile(a=[6.0] * 3), total=np.empty(0))
-    assert 1.0 == timing(given, engine("a")).scale
+    assert 1.0 == summarize_profile(given, engine("a")).scale
 
 
 def test_a_spread_is_half_of_what_lies_between_the_quartiles() -> None:
     """Of 1 to 9 the quartiles are 3 and 7; layers of one length are reduced together."""
-    found = timing(
+    found = summarize_profile(
         profile(a=[float(i) for i in range(1, 10)], b=[2.0 * i for i in range(1, 10)]), engine("a", "b")
     )
     assert [2.0, 4.0] == [t.spread for t in found.layers]

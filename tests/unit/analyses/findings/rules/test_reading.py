@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from judged import chain, timed
-from rtlab.analyses.findings.rules.reading import Reading, channels
+from rtlab.analyses.findings.rules.reading import Reading, count_channels
 from rtlab.analyses.roofline.roofs import Point, Roofline
 from rtlab.core.engine import Tensor
 from rtlab.core.peaks import resolve_peaks
@@ -80,5 +80,5 @@ def test_a_share_decides_where_times_are_known() -> None:
     [(None, None), ((), None), ((8, 64), None), ((8, -1, 7, 7), None), ((8, 64, 7), 64), ((8, 64, 7, 7), 64)],
 )
 def test_channels_are_the_second_of_three_sizes_or_more(shape, expected) -> None:
-    assert expected == channels(Tensor("t", "fp16", shape))
-    assert channels(None) is None
+    assert expected == count_channels(Tensor("t", "fp16", shape))
+    assert count_channels(None) is None
