@@ -238,13 +238,6 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
     return Accuracy(errors.source, samples, tuple(values), errors.synthetic, tuple(parts))
 
 
-def compute_sqnr(signal: float, noise: float) -> float:
-    """Signal to noise in decibel, of their energies."""
-    if not math.isfinite(noise):
-        return -math.inf
-    return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
-
-
 def _compute_isolated_errors(
     errors: Errors, value: str, signal: float, elements: int, *, sound: bool
 ) -> dict[str, float | None]:

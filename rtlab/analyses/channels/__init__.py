@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from rtlab.analyses.accuracy.errors import compute_sqnr
 from rtlab.core.data import RANDOM
 from rtlab.core.precision import compute_amax, compute_sqnr
 from rtlab.core.schema import FieldMeta
