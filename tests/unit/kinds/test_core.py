@@ -21,8 +21,8 @@ from rtlab.core import (
     structure,
     validation,
 )
-from rtlab.core import node as node_module
 from rtlab.core.budget import Budget
+from rtlab.core.node import find_constant_values
 from rtlab.core.ptq_transform import PtqTransform
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, Cancelled, ModelError, Unsized, VariantError
@@ -258,7 +258,7 @@ def test_constants_are_found_through_identities_but_not_behind_inputs_or_foreign
     )  # fmt: skip
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("of.nowhere", 1)]
     loaded = ir.from_proto(helper.make_model(inner, opset_imports=imports, ir_version=9))
-    table = node_module.find_constant_values(loaded.graph, {"x", "v"})
+    table = find_constant_values(loaded.graph, {"x", "v"})
     assert {n: t.numpy().tolist() for n, t in table.items()} == {
         "w": [7, 8], "f": 1.5, "fs": [1, 2], "i": 3, "is": [4, 5], "t": [0, 1, 2], "same": [7, 8], "again": [7, 8],
     }  # fmt: skip
