@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from rtlab.core.finding import Finding
 from rtlab.core.model import Model, load
+from rtlab.quantize import findings
 
 ACT, WEIGHT = 0.05, 0.001
 
@@ -340,3 +342,14 @@ FAULTS: dict[str, tuple[Callable[[], Model], tuple[str, ...]]] = {
     "between Add and Relu": (pair_between_add_and_relu, ("between:wrong_q",)),
     "on the output": (pair_on_the_output, ("output:wrong_q",)),
 }
+
+
+def repair(
+    model: Model,
+    selection: Iterable[Finding | str] | None = None,
+    *,
+    scale_of: Callable[[str], float] | None = None,
+) -> Model:
+    """A model without some findings; by default without all that are fixable."""
+    chosen = findings.select(model, selection, calibrated=scale_of is not None)
+    return findings.apply(model, chosen, scale_of)[0]

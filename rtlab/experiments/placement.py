@@ -68,7 +68,7 @@ def repair_placement(
     Args:
         model: It is not changed.
         selection: Findings or their ids; all that are fixable by default.
-        scale_of: As for ``findings.repair``.
+        scale_of: As for ``findings.apply``.
         data: Gives samples of its inputs; a model whose sizes are open has none.
         context: What runs them.
         max_loss: How many decibels a part of an output may lose.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx_ir as ir
 
@@ -14,10 +12,6 @@ from rtlab.gradients.vjp_context import Rule, Rules, VjpContext
 _InputGradients = list["ir.Value | None"]
 #: First opset in which Resize reads sizes, and in which Split does.
 _RESIZES_TO_SIZES, _SPLITS_BY_INPUT = 11, 13
-
-
-def _reshape(s: VjpContext) -> ir.Value:
-    return s.tape.reshape_like(s.g, s.raw(0))
 
 
 def _transpose(s: VjpContext) -> ir.Value:
@@ -42,10 +36,6 @@ def _split(s: VjpContext) -> ir.Value:
     return s.op("Concat", *parts, axis=int(s.get_attribute("axis", 0)))
 
 
-def _expand(s: VjpContext) -> ir.Value:
-    return s.unbroadcast(s.g, 0)
-
-
 def _apply_to_indices(s: VjpContext, *, one_based: bool = False) -> ir.Value:
     """What the operator makes of the numbers of the first input's elements: from 1 on where it fills in zeros."""
     count = s.op("Size", s.x)
@@ -65,34 +55,34 @@ def _scatter_to_sources(s: VjpContext) -> ir.Value:
     return scatter_add(s, s.g, _apply_to_indices(s))
 
 
-def _slice(s: VjpContext) -> _InputGradients:
+def _slice(s: VjpContext) -> ir.Value:
     """Zeros around what was taken."""
     bounds = [s.constant_value(i) if s.has(i) else np.zeros(0, np.int64) for i in range(1, 5)]
     begins, ends, axes, steps = bounds
     sizes = s.sizes()
     if begins is None or ends is None or axes is None or steps is None or not s.has(1) or any(steps != 1):
-        return [_scatter_to_sources(s)]
+        return _scatter_to_sources(s)
     before, after = [0] * len(sizes), [0] * len(sizes)
     for begin, end, axis in zip(begins, ends, axes if len(axes) else range(len(begins)), strict=True):
         size = sizes[int(axis)]
         if size is None:
-            return [_scatter_to_sources(s)]
+            return _scatter_to_sources(s)
         start, stop, _ = slice(int(begin), int(end)).indices(size)
         before[int(axis)], after[int(axis)] = start, size - max(start, stop)
-    return [s.op("Pad", s.g, s.c(before + after))]
+    return s.op("Pad", s.g, s.c(before + after))
 
 
-def _gather(s: VjpContext) -> _InputGradients:
+def _gather(s: VjpContext) -> ir.Value:
     """One index along an axis, as of a class token: zeros around it; several as they come."""
     index, axis = s.constant_value(1), int(s.get_attribute("axis", 0)) % s.rank
     size = s.sizes()[axis]
     if index is None or index.size != 1 or index.ndim > 1 or size is None:
-        return [_scatter_to_sources(s)]
+        return _scatter_to_sources(s)
     at = int(index.reshape(())[()]) % size
     gradient = s.tape.unsqueeze(s.g, [axis]) if index.ndim == 0 else s.g
     pads = [0] * (2 * s.rank)
     pads[axis], pads[axis + s.rank] = at, size - 1 - at
-    return [s.op("Pad", gradient, s.c(pads))]
+    return s.op("Pad", gradient, s.c(pads))
 
 
 def _pad(s: VjpContext) -> _InputGradients:
@@ -123,15 +113,15 @@ def _trilu(s: VjpContext) -> _InputGradients:
     return [s.op("Trilu", s.g, *rest, upper=int(s.get_attribute("upper", 1)))]
 
 
-def _tile(s: VjpContext) -> _InputGradients:
+def _tile(s: VjpContext) -> ir.Value:
     """The sum of the copies."""
     repeats = s.constant_value(1)
     if repeats is None:
-        return [_scatter_to_sources(s)]
+        return _scatter_to_sources(s)
     sizes = [s.tape.size(s.raw(0), i) for i in range(s.rank)]
     parts = [v for n, size in zip(repeats, sizes, strict=True) for v in (s.c([int(n)]), size)]
     split = s.op("Reshape", s.g, s.tape.concat(*parts))
-    return [s.tape.reduce_sum(split, list(range(0, 2 * s.rank, 2)), keep=False)]
+    return s.tape.reduce_sum(split, list(range(0, 2 * s.rank, 2)), keep=False)
 
 
 def _depth_to_space(s: VjpContext) -> ir.Value:
@@ -147,10 +137,6 @@ def _depth_to_space(s: VjpContext) -> ir.Value:
     return s.op(
         "Reshape", s.tape.transpose(split, [0, 1, 3, 5, 2, 4]), s.tape.concat(batch, s.c([-1]), high, wide)
     )
-
-
-def _space_to_depth(s: VjpContext) -> ir.Value:
-    return s.op("DepthToSpace", s.g, blocksize=int(s.get_attribute("blocksize", 1)), mode="DCR")
 
 
 def _make_scatter_rule(*, slices: bool) -> Rule:
@@ -245,28 +231,18 @@ def _compute_resize_matrix(
     return s.op("Reshape", matrix, s.c([size, output_size]))
 
 
-def _gather_elements(s: VjpContext) -> _InputGradients:
-    return [_scatter_to_sources(s)]
-
-
-def _select_attributes(s: VjpContext, names: Sequence[str]) -> dict[str, object]:
-    return {n: s.node.attributes[n].value for n in names if n in s.node.attributes}
-
-
-def _reverse_sequence(s: VjpContext) -> _InputGradients:
+def _reverse_sequence(s: VjpContext) -> ir.Value:
     """Turned once more."""
-    return [
-        s.op("ReverseSequence", s.g, s.raw(1), **_select_attributes(s, ("batch_axis", "time_axis"))),
-        None,
-    ]
+    return s.op("ReverseSequence", s.g, s.raw(1), **{n: a.value for n, a in s.node.attributes.items()})
 
 
 RULES: Rules = {
-    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshape),
-    **dict.fromkeys(("GatherElements", "GatherND", "Compress"), _gather_elements),
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), lambda s: s.tape.reshape_like(s.g, s.raw(0))),
+    **dict.fromkeys(("GatherElements", "GatherND", "Compress"), _scatter_to_sources),
     "Transpose": _transpose, "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather, "Pad": _pad,
-    "Expand": _expand, "Tile": _tile, "Trilu": _trilu, "DepthToSpace": _depth_to_space,
-    "SpaceToDepth": _space_to_depth, "ScatterElements": _make_scatter_rule(slices=False),
+    "Expand": lambda s: s.unbroadcast(s.g, 0), "Tile": _tile, "Trilu": _trilu, "DepthToSpace": _depth_to_space,
+    "SpaceToDepth": lambda s: s.op("DepthToSpace", s.g, blocksize=int(s.get_attribute("blocksize", 1)), mode="DCR"),
+    "ScatterElements": _make_scatter_rule(slices=False),
     "ScatterND": _make_scatter_rule(slices=True), "Resize": _resize, "Upsample": _resize,
     "ReverseSequence": _reverse_sequence,
 }  # fmt: skip

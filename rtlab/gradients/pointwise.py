@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.gradients.tape import REAL
-from rtlab.gradients.vjp_context import Rule, Rules, VjpContext
+from rtlab.gradients.vjp_context import Rules, VjpContext
 
 #: What whole numbers of a type may be.
 _INTEGER_RANGES = {
@@ -22,11 +22,6 @@ _LARGEST = {
     ir.DataType.FLOAT16: 65520.0, ir.DataType.FLOAT8E4M3FN: 464.0, ir.DataType.FLOAT8E5M2: 61440.0,
     ir.DataType.FLOAT4E2M1: 6.5,
 }  # fmt: skip
-
-
-def _make_elementwise_rule(of: Callable[[VjpContext], ir.Value]) -> Rule:
-    """The rule of a function: the gradient times its slope."""
-    return lambda s: s.mul(s.g, of(s))
 
 
 def _above(s: VjpContext, value: ir.Value, bound: float) -> ir.Value:
@@ -42,18 +37,9 @@ def _subtract_from(s: VjpContext, number: float, value: ir.Value) -> ir.Value:
     return s.op("Sub", s.c(number), value)
 
 
-def _relu(s: VjpContext) -> ir.Value:
-    # Its output is zero or positive: the sign is the slope.
-    return s.op("Sign", s.y)
-
-
 def _piecewise_slope(s: VjpContext, low: ir.Value, high: float = 1.0) -> ir.Value:
     """One slope above zero, another below."""
     return s.op("Where", s.op("Greater", s.x, s.c(0.0)), s.c(high), low)
-
-
-def _leaky_relu(s: VjpContext) -> ir.Value:
-    return _piecewise_slope(s, s.c(float(s.get_attribute("alpha", 0.01))))
 
 
 def _prelu(s: VjpContext) -> list[ir.Value | None]:
@@ -61,10 +47,6 @@ def _prelu(s: VjpContext) -> list[ir.Value | None]:
     if s.needs_gradient(1):
         gradients[1] = s.unbroadcast(s.mul(s.g, s.op("Min", s.x, s.c(0.0))), 1)
     return gradients
-
-
-def _elu(s: VjpContext) -> ir.Value:
-    return _piecewise_slope(s, s.add(s.y, float(s.get_attribute("alpha", 1.0))))
 
 
 def _selu(s: VjpContext) -> ir.Value:
@@ -80,18 +62,6 @@ def _celu(s: VjpContext) -> ir.Value:
     return _piecewise_slope(s, s.add(s.mul(s.y, 1 / alpha), 1.0))
 
 
-def _thresholded_relu(s: VjpContext) -> ir.Value:
-    return _above(s, s.x, float(s.get_attribute("alpha", 1.0)))
-
-
-def _sigmoid(s: VjpContext) -> ir.Value:
-    return s.mul(s.y, _subtract_from(s, 1.0, s.y))
-
-
-def _tanh(s: VjpContext) -> ir.Value:
-    return _subtract_from(s, 1.0, s.mul(s.y, s.y))
-
-
 def _hard_sigmoid(s: VjpContext) -> ir.Value:
     inside = s.mul(_above(s, s.y, 0.0), _below(s, s.y, 1.0))
     return s.mul(inside, float(s.get_attribute("alpha", 0.2)))
@@ -102,13 +72,10 @@ def _hard_swish(s: VjpContext) -> ir.Value:
     return s.mul(inside, _above(s, s.x, -3.0))
 
 
-def _swish_of(s: VjpContext, x: ir.Value, alpha: float) -> ir.Value:
+def _swish(s: VjpContext) -> ir.Value:
+    x, alpha = s.x, float(s.get_attribute("alpha", 1.0))
     gate = s.op("Sigmoid", s.mul(x, alpha) if alpha != 1 else x)
     return s.mul(gate, s.add(s.mul(s.mul(x, alpha), _subtract_from(s, 1.0, gate)), 1.0))
-
-
-def _swish(s: VjpContext) -> ir.Value:
-    return _swish_of(s, s.x, float(s.get_attribute("alpha", 1.0)))
 
 
 def _mish(s: VjpContext) -> ir.Value:
@@ -134,10 +101,6 @@ def _gelu(s: VjpContext) -> ir.Value:
 def _softsign(s: VjpContext) -> ir.Value:
     around = s.add(s.op("Abs", s.x), 1.0)
     return s.op("Reciprocal", s.mul(around, around))
-
-
-def _erf(s: VjpContext) -> ir.Value:
-    return s.mul(s.op("Exp", s.op("Neg", s.mul(s.x, s.x))), 2 / math.sqrt(math.pi))
 
 
 def _reciprocal_sqrt(s: VjpContext, inner: ir.Value) -> ir.Value:
@@ -168,11 +131,6 @@ def _clip_rule(s: VjpContext) -> list[ir.Value | None]:
             cut = s.mul(s.g, s.tape.cast_mask(s.op(kind, s.x, s.at(i))))
             gradients[i] = s.tape.reduce_sum(cut, list(range(s.rank)), keep=False)
     return gradients[: len(s.node.inputs)]
-
-
-def _identity(s: VjpContext) -> ir.Value:
-    """What is handed on as it is."""
-    return s.g
 
 
 def _cast(s: VjpContext) -> ir.Value | None:
@@ -211,18 +169,17 @@ def _quantize(s: VjpContext) -> ir.Value:
     return s.mul(s.g, s.tape.cast_mask(s.op("And", above, below)))
 
 
-def _zero_gradient(s: VjpContext) -> None:
-    """Steps have no slope."""
-
-
-def _logarithm(s: VjpContext) -> ir.Value:
-    return s.op("Div", s.g, s.x)
-
-
 _SLOPES: dict[str, Callable[[VjpContext], ir.Value]] = {
-    "Relu": _relu, "LeakyRelu": _leaky_relu, "Elu": _elu, "Selu": _selu, "Celu": _celu,
-    "ThresholdedRelu": _thresholded_relu, "Sigmoid": _sigmoid, "Tanh": _tanh, "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish, "Swish": _swish, "Mish": _mish, "Gelu": _gelu, "Softsign": _softsign, "Erf": _erf,
+    # Its output is zero or positive: the sign is the slope.
+    "Relu": lambda s: s.op("Sign", s.y),
+    "LeakyRelu": lambda s: _piecewise_slope(s, s.c(float(s.get_attribute("alpha", 0.01)))),
+    "Elu": lambda s: _piecewise_slope(s, s.add(s.y, float(s.get_attribute("alpha", 1.0)))),
+    "Selu": _selu, "Celu": _celu, "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Swish": _swish,
+    "Mish": _mish, "Gelu": _gelu, "Softsign": _softsign,
+    "ThresholdedRelu": lambda s: _above(s, s.x, float(s.get_attribute("alpha", 1.0))),
+    "Sigmoid": lambda s: s.mul(s.y, _subtract_from(s, 1.0, s.y)),
+    "Tanh": lambda s: _subtract_from(s, 1.0, s.mul(s.y, s.y)),
+    "Erf": lambda s: s.mul(s.op("Exp", s.op("Neg", s.mul(s.x, s.x))), 2 / math.sqrt(math.pi)),
     "Softplus": lambda s: s.op("Sigmoid", s.x),
     "Exp": lambda s: s.y,
     "Sqrt": lambda s: s.op("Div", s.c(0.5), s.y),
@@ -242,9 +199,11 @@ _SLOPES: dict[str, Callable[[VjpContext], ir.Value]] = {
 }  # fmt: skip
 
 RULES: Rules = {
-    **{kind: _make_elementwise_rule(of) for kind, of in _SLOPES.items()},
-    "Log": _logarithm, "Neg": lambda s: s.op("Neg", s.g), "PRelu": _prelu, "Clip": _clip_rule,
-    "Identity": _identity, "Dropout": _identity, "DequantizeLinear": _identity, "Cast": _cast, "CastLike": _identity,
-    "QuantizeLinear": _quantize, "Floor": _zero_gradient, "Ceil": _zero_gradient, "Sign": _zero_gradient,
-    "Hardmax": _zero_gradient,
+    # The gradient times the slope.
+    **{kind: functools.partial(lambda slope, s: s.mul(s.g, slope(s)), slope) for kind, slope in _SLOPES.items()},
+    "Log": lambda s: s.op("Div", s.g, s.x), "Neg": lambda s: s.op("Neg", s.g), "PRelu": _prelu, "Clip": _clip_rule,
+    "Cast": _cast, "QuantizeLinear": _quantize,
+    # What is handed on as it is, and steps, which have no slope.
+    **dict.fromkeys(("Identity", "Dropout", "DequantizeLinear", "CastLike"), lambda s: s.g),
+    **dict.fromkeys(("Floor", "Ceil", "Sign", "Hardmax"), lambda _: None),
 }  # fmt: skip

@@ -99,7 +99,7 @@ class Tape:
         """The sizes of a value, None for one that is not known.
 
         Raises:
-            Unruled: not even their number is known.
+            NotDifferentiable: not even their number is known.
         """
         if value.shape is None:
             raise NotDifferentiable(f'the number of dimensions of "{value.name}" is not known')

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from rtlab.quantize.assign import assign
 from rtlab.quantize.compose import prepare
-from rtlab.quantize.fp16_passes import fp16
 from rtlab.quantize.placement import quantizable
 from rtlab.quantize.ranges import Collector
-from rtlab.quantize.rewrite import int8
 from rtlab.quantize.thresholds import Threshold, display, scales, thresholds
 
 __all__ = [
@@ -15,8 +13,6 @@ __all__ = [
     "Threshold",
     "assign",
     "display",
-    "fp16",
-    "int8",
     "prepare",
     "quantizable",
     "scales",

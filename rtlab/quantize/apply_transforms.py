@@ -43,9 +43,9 @@ def apply_transforms(
     """
     transformed_model, notes = rewrites.apply_rewrites(model, variant.rewrites), list[str]()
     if variant.sparsity:
-        nodes_to_prune = sparsity.match_prunable_nodes(transformed_model, variant.sparsity)
-        transformed_model = sparsity.prune(transformed_model, nodes_to_prune)
-        notes.append(f"2:4 by magnitude in the weights of {pluralize(len(nodes_to_prune), 'node')}")
+        prunable = sparsity.select_prunable_weights(transformed_model, variant.sparsity)
+        transformed_model = sparsity.prune(transformed_model, prunable)
+        notes.append(f"2:4 by magnitude in the weights of {pluralize(len(prunable), 'node')}")
     treatments = [t for t in variant.treatments if t.kind == "equalize"]
     if treatments:
         links = equalize.plan(transformed_model, match_treated_nodes(transformed_model, treatments))

@@ -70,9 +70,8 @@ class CalibrationCache:
                 f"Choose one of {', '.join(TENSORRT_CALIBRATORS)}."
             )
         for tensor, scale in self.values.items():
-            if (reason := _describe_scale_error(scale)) or (
-                reason := "its name is not one line" if _has_line_break(tensor) else ""
-            ):
+            is_line = "\n" not in tensor and "\r" not in tensor
+            if reason := _describe_scale_error(scale) or ("" if is_line else "its name is not one line"):
                 raise CalibrationError(
                     f'Cannot put tensor "{tensor}" into a calibration cache: {reason}. '
                     "Give a finite scale above zero, or zero for no range."
@@ -90,7 +89,7 @@ class CalibrationCache:
         """A cache of these scales.
 
         Args:
-            scales: By tensor, as ``rtlab.quantize.calibrators.scales`` gives them; an amax of 0 is no range.
+            scales: By tensor, as ``rtlab.quantize.thresholds.scales`` gives them; an amax of 0 is no range.
             algorithm: One of ``TENSORRT_CALIBRATORS``; TensorRT reads a cache only with a calibrator of this class.
             version: Of the TensorRT that will read it: ``10.3.0`` or ``100300``.
 
@@ -223,10 +222,6 @@ def _compute_scale(amax: float) -> float:
 def _describe_scale_error(scale: float) -> str:
     """Why this is no scale of a cache."""
     return "" if math.isfinite(scale) and scale >= 0 else f"its scale is {scale}"
-
-
-def _has_line_break(tensor: str) -> bool:
-    return "\n" in tensor or "\r" in tensor
 
 
 def _encode_version(version: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from rtlab.core.model import Model
-from rtlab.core.phrases import pluralize
+from rtlab.core.phrases import list_first, pluralize
 from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent, check
 from rtlab.core.ranges import Ranges
@@ -140,17 +140,14 @@ class _Preparation:
             for n, p in self.requested_precisions.items()
             if n in self.source_precisions
         ):
-            count = (
-                "1 node is"
-                if len(self.source_precisions) == 1
-                else f"{len(self.source_precisions)} nodes are"
-            )
+            count = pluralize(len(self.source_precisions), "node is", "nodes are")
             self.notes.insert(0, f"{count} quantized in the source already and stay so")
         if not self.assigned_precisions:
             names = sorted({p.upper() for p in self.requested_precisions.values() if p is not Precision.FP32})
+            article = "a" if names[0].startswith(("BF", "TF")) else "an"
             nothing = (
                 f"no {'further ' if self.source_precisions else ''}node "
-                f"has {_add_article(' or '.join(names))} form here"
+                f"has {article} {' or '.join(names)} form here"
             )
             if self.has_missing_scales:
                 nothing = "no node is quantized, for want of scales"
@@ -199,7 +196,7 @@ class _Preparation:
         highest = max(needs, key=lambda p: needs[p])
         if bf16_opset > max(needs[highest], self.source.opset):
             try:
-                self._convert(bf16_opset, Precision.BF16)
+                self._apply(passes.raise_opset(bf16_opset, 'in "bf16"'))
             except VariantError:
                 # Fewer nodes in BF16 are no reason to refuse; each of them is noted.
                 self.notes.append(
@@ -208,7 +205,7 @@ class _Preparation:
             else:
                 return
         if needs[highest] > self.source.opset:
-            self._convert(needs[highest], highest)
+            self._apply(passes.raise_opset(needs[highest], f'in "{highest}"'))
 
     def _plan_quantization(self, nodes: frozenset[str], precision: Precision) -> placement.QuantizationPlan:
         """What of the graph as it stands is quantized; the source is asked once."""
@@ -217,9 +214,6 @@ class _Preparation:
         if precision not in self._source_plans:
             self._source_plans[precision] = placement.plan(self.source, nodes, precision)
         return self._source_plans[precision]
-
-    def _convert(self, opset: int, precision: Precision) -> None:
-        self._apply(passes.raise_opset(opset, f'in "{precision}"'))
 
     def _quantize(
         self, precision: Precision, ranges: Ranges | None, scales: Mapping[str, Scale] | None
@@ -262,13 +256,12 @@ class _Preparation:
             plan = placement.plan(self._typed_model, remaining, precision)
         if unscaled_values:
             self.has_missing_scales = True
-            count = "1 value has" if len(unscaled_values) == 1 else f"{len(unscaled_values)} values have"
-            first = ", ".join([*unscaled_values][:3]) + (", ..." if len(unscaled_values) > 3 else "")
+            count = pluralize(len(unscaled_values), "value has", "values have")
             whose = self.variant.scales or "the given scales"
             stay = (
                 f"what reads {'it' if len(unscaled_values) == 1 else 'them'} stays {self.fallback_precision}"
             )
-            self.notes.append(f"{count} no scale in {whose}: {stay} ({first})")
+            self.notes.append(f"{count} no scale in {whose}: {stay} ({list_first([*unscaled_values])})")
         return plan
 
     def _calibrate(
@@ -316,37 +309,27 @@ class _Preparation:
         self, skipped_nodes: Mapping[str, Iterable[str]], without: Collection[str], precision: Precision
     ) -> None:
         """Note what has no form in a precision: products, and whatever was pinned by hand."""
-        remaining = {
-            why: [n for n in nodes if n not in self.source_precisions] for why, nodes in skipped_nodes.items()
-        }
+        remaining = {why: list(nodes) for why, nodes in skipped_nodes.items()}
         explained_nodes = {n for nodes in skipped_nodes.values() for n in nodes}
         if precision is not self.variant.precision:
             remaining[f"no {precision.upper()} form"] = [
-                n
-                for n in self.requested_precisions
-                if n in without and n not in explained_nodes | self.source_precisions.keys()
+                n for n in self.requested_precisions if n in without and n not in explained_nodes
             ]
         # What the source computes in FP16, say, stays in that.
-        wide = {
-            why: [n for n in nodes if self._get_output_dtype(n) == "fp32"] for why, nodes in remaining.items()
-        }
-        other = {
-            why: [n for n in nodes if self._get_output_dtype(n) != "fp32"] for why, nodes in remaining.items()
-        }
-        self.notes += describe_skipped_nodes(
-            {why: nodes for why, nodes in wide.items() if nodes}, str(self.fallback_precision)
-        )
-        self.notes += describe_skipped_nodes(
-            {why: nodes for why, nodes in other.items() if nodes}, "as exported"
-        )
+        wide, other = dict[str, list[str]](), dict[str, list[str]]()
+        for why, nodes in remaining.items():
+            for node in nodes:
+                if node not in self.source_precisions:
+                    table = wide if self._get_output_dtype(node) == "fp32" else other
+                    table.setdefault(why, []).append(node)
+        self.notes += describe_skipped_nodes(wide, str(self.fallback_precision))
+        self.notes += describe_skipped_nodes(other, "as exported")
 
     def _get_output_dtype(self, node: str) -> str:
         """The type of what a node of the main graph writes; FP32 where that is unknown."""
-        output_values = [
-            self.source.values[o] for o in self.source.by_id[node].outputs if o in self.source.values
-        ]
-        floats = [v.dtype for v in output_values if v.dtype in _FLOATS]
-        return floats[0] if floats else "fp32"
+        values = self.source.values
+        dtypes = (values[o].dtype for o in self.source.by_id[node].outputs if o in values)
+        return next((dtype for dtype in dtypes if dtype in _FLOATS), "fp32")
 
     def _note_subgraph_products(self) -> None:
         """Note the products that no quantization reaches."""
@@ -428,14 +411,8 @@ class _Preparation:
             )
         self._apply(narrow)
         self._check()
-        self.emulation = Emulation(
-            functools.partial(
-                _build_half_emulation,
-                emulation_model,
-                emulation_plan,
-                keep_origins=emulation_model is not self.source,
-            )
-        )
+        rounding = functools.partial(_round_to_halves, emulation_model, emulation_plan)
+        self.emulation = self._defer(emulation_model, rounding)
         if Precision.FP16 in narrow_plan.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
 
@@ -457,6 +434,10 @@ class _Preparation:
                 )
         constants = HalfConstants(typed.known, self._check)
         return fp16_passes.narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
+
+    def _defer(self, model: Model, make_pass: Callable[[Callable[[], object]], Pass]) -> Emulation:
+        keep_origins = model is not self.source
+        return Emulation(functools.partial(_emulate, model, make_pass, keep_origins=keep_origins))
 
     def _check(self) -> None:
         check(self._progress, "preparing the model")
@@ -490,26 +471,24 @@ class _Preparation:
             in {None, *weights.WEIGHT_PRECISIONS}
         ]
         if nodes:
-            self.emulation = Emulation(
-                functools.partial(_build_tf32_emulation, model, nodes, keep_origins=model is not self.source)
-            )
+            self.emulation = self._defer(model, functools.partial(tf32.truncate, nodes))
             self.assigned_precisions.update(
                 (n, Precision.TF32) for n in nodes if n not in self.assigned_precisions
             )
 
 
-def _build_half_emulation(
-    model: Model, plan: fp16_plan.HalfPlan, check: Callable[[], object], *, keep_origins: bool
+def _emulate(
+    model: Model,
+    make_pass: Callable[[Callable[[], object]], Pass],
+    check: Callable[[], object],
+    *,
+    keep_origins: bool,
 ) -> Model:
-    return passes.run(
-        model, [fp16_passes.round_values(plan, HalfConstants(model.known, check))], keep_origins=keep_origins
-    )
+    return passes.run(model, [make_pass(check)], keep_origins=keep_origins)
 
 
-def _build_tf32_emulation(
-    model: Model, nodes: Collection[str], check: Callable[[], object], *, keep_origins: bool
-) -> Model:
-    return passes.run(model, [tf32.truncate(nodes, check)], keep_origins=keep_origins)
+def _round_to_halves(model: Model, plan: fp16_plan.HalfPlan, check: Callable[[], object]) -> Pass:
+    return fp16_passes.round_values(plan, HalfConstants(model.known, check))
 
 
 def _collect_precisions(
@@ -553,7 +532,3 @@ def _iter_stored_dtypes(node: Node, typed: Model) -> Iterator[str]:
         maker = typed.producers.get(value)
         quantized = maker is not None and maker.op == "DequantizeLinear"
         yield typed.values[maker.inputs[0]].dtype if maker is not None and quantized else ""
-
-
-def _add_article(noun: str) -> str:
-    return f"{'a' if noun.startswith(('BF', 'TF')) else 'an'} {noun}"

@@ -33,9 +33,9 @@ class Edit:
 
     ``nodes`` and ``values`` are those of the main graph by name, onnx-ir's own. New nodes name the source node that
     they serve and are placed before or after an existing one, so the order stays topological without sorting.
-    Weights are the model's, not copies. ``later`` means that an earlier edit made the model, whose nodes keep their
-    origin; without, the model is a source, even if it is a prepared model that was loaded again. ``source`` means that
-    what is made is a source again: inputs with defaults stay, and old nodes are told nothing of themselves.
+    Weights are the model's, not copies. With ``keep_origins`` an earlier edit made the model, whose nodes keep their
+    origin; without, the model is a source, even if it is a prepared model that was loaded again. With ``source`` the
+    result is a source again: inputs with defaults stay, and old nodes get no origin.
     """
 
     def __init__(self, model: Model, *, keep_origins: bool = False, source: bool = False) -> None:
@@ -251,6 +251,18 @@ class Edit:
         self.nodes[unique] = node
         self._view = None
         return out
+
+    def substitute(self, value: ir.Value, node: ir.Node) -> None:
+        """Let a value stand for the first that a node writes, under its name, and take the node away."""
+        graph, old = self.graph, node.outputs[0]
+        name = old.name
+        for i, end in enumerate(graph.outputs):
+            if end is old:
+                graph.outputs[i] = value
+        old.replace_all_uses_with(value)
+        graph.remove(node, safe=True)
+        value.type, value.shape, old.name, value.name = old.type, old.shape, None, name
+        self.sort_and_reindex()
 
     def finish(self) -> Model:
         """The edited graph as a model of its own; nothing is edited afterwards."""

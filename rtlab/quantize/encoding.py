@@ -10,9 +10,10 @@ import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.quantize import qdq
+from rtlab.quantize.placement import WEIGHTED
 from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
 from rtlab.quantize.requantize import QdqEditor, quantize_symmetric
-from rtlab.quantize.rule import Diagnosis, diagnose_pair
+from rtlab.quantize.rule import Diagnosis, diagnose
 
 #: First opset in which a dequantization has one scale per channel.
 MIN_OPSET = 13
@@ -40,7 +41,7 @@ class Encoding:
         """Pairs with another number of scales or zero points than their tensor has channels."""
         for pair in self.reading.pairs.values():
             if reason := pair.shape_mismatch:
-                yield diagnose_pair(
+                yield diagnose(
                     "scale-axis",
                     pair,
                     f'"{pair.source.name}" is quantized with {reason}.',
@@ -53,7 +54,7 @@ class Encoding:
         for pair in self.reading.pairs.values():
             if pair.scale is None or not (bad := pair.scale[~qdq.are_scales(pair.scale)]).size:
                 continue
-            yield diagnose_pair(
+            yield diagnose(
                 "scale-value",
                 pair,
                 f'Scale "{_get_name(pair.dq.inputs[1])}" of "{pair.source.name}" is {bad[0]:g}, which is no scale.',
@@ -68,7 +69,7 @@ class Encoding:
         for pair in self.reading.pairs.values():
             value = pair.dq.inputs[1] if len(pair.dq.inputs) > 1 else None
             if pair.scale is None and value is not None and value not in self.constants:
-                yield diagnose_pair(
+                yield diagnose(
                     "dynamic-scale",
                     pair,
                     f'The scale of "{pair.source.name}" is computed at run time.',
@@ -84,7 +85,7 @@ class Encoding:
             readers = [n for n, _ in self.reading.readers(pair.out) if n is not None]
             reader = f' of "{readers[0].name}"' if readers else ""
             is_int32 = pair.dtype == ir.DataType.INT32
-            yield diagnose_pair(
+            yield diagnose(
                 "parameter",
                 pair,
                 f'"{pair.source.name}"{reader} is a {"bias" if is_int32 else "parameter"} stored as {pair.dtype.name}.',
@@ -112,7 +113,7 @@ class Encoding:
             and all(
                 n is not None
                 and n.domain in ONNX_DOMAINS
-                and (n.op_type in qdq.FUSIBLE | qdq.NORMS or (n.op_type in qdq.WEIGHTED and i == 2))
+                and (n.op_type in qdq.FUSIBLE | qdq.NORMS or (n.op_type in WEIGHTED and i == 2))
                 for n, i in readers
             )
         )
@@ -134,7 +135,7 @@ class Encoding:
             scale = largest if exact else min(largest * max(zero - low, high - zero) / 127, _LARGEST)
             relu = pair.rectifies and not qdq.is_nonnegative(pair.source)
             fix = f"Use INT8 with zero point 0 and scale {scale:.6g}, which covers the range in coarser steps"
-            yield diagnose_pair(
+            yield diagnose(
                 "zero-point",
                 pair,
                 f'"{pair.source.name}" is quantized to {pair.dtype.name} with zero point {zero}.',
@@ -156,7 +157,7 @@ class Encoding:
             if qdq.get_constant_tensor(pair.source) is None:
                 continue
             weight, exact = quantize_symmetric(pair, pair.axis)
-            yield diagnose_pair(
+            yield diagnose(
                 "zero-point",
                 pair,
                 f'Weight "{pair.source.name}" is stored as {pair.dtype.name}'
@@ -183,7 +184,7 @@ class Encoding:
             ):
                 continue
             visited.add(nodes[0])
-            yield diagnose_pair(
+            yield diagnose(
                 "scale-shape",
                 pair,
                 f'The scale of "{pair.source.name}" has the shape (1,) and is no scalar.',
@@ -202,7 +203,7 @@ class Encoding:
             if pair.axis is None or pair.scale is None or pair.q is None or not pair.is_usable:
                 continue
             scale = float(pair.scale.max())
-            yield diagnose_pair(
+            yield diagnose(
                 "channel-scale",
                 pair,
                 f'"{pair.source.name}" is quantized with {pair.scale.size} scales, one per channel.',
@@ -227,7 +228,7 @@ class Encoding:
             ):
                 continue
             possible = self.opset >= MIN_OPSET and qdq.get_constant_tensor(pair.source) is not None
-            yield diagnose_pair(
+            yield diagnose(
                 "channel-axis",
                 pair,
                 f'Weight "{pair.source.name}" of "{node.name}" has its scales on axis {pair.axis}; its output '

@@ -143,7 +143,12 @@ class ExistingQuantization:
         for pair in QuantizedGraph(model.ir.graph).pairs.values():
             if not _only_rounds(pair):
                 continue
-            one = ExistingPair(pair.id, _get_precision(pair), _compute_amax(pair), pair.axis is not None)
+            one = ExistingPair(
+                pair.id,
+                _PRECISIONS.get(pair.dtype, Precision.INT8),
+                _compute_amax(pair),
+                pair.axis is not None,
+            )
             part = "weight" if pair.is_constant else "input"
             pairs.update({f"{u.node.name}/{part}{u.idx}": one for u in pair.out.uses()})
             if (maker := _find_output_producer(pair)) is not None:
@@ -160,10 +165,6 @@ class ExistingQuantization:
 def _only_rounds(pair: QdqPair) -> bool:
     """Whether a pair rounds numbers, and does no more than that."""
     return pair.q is not None and not pair.opaque
-
-
-def _get_precision(pair: QdqPair) -> Precision:
-    return _PRECISIONS.get(pair.dtype, Precision.INT8)
 
 
 def _compute_amax(pair: QdqPair) -> float | None:

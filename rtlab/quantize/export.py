@@ -25,7 +25,6 @@ from rtlab.quantize.compose import find_fp8_relus
 if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.prepared import Prepared
-    from rtlab.core.scale import Scale
 
 #: What TensorRT 10.16.1 writes at the head of its caches; it ignores one of another version.
 VERSION = "101601"
@@ -71,19 +70,15 @@ def format_scales(model: Model, variant: Variant, prepared: Prepared) -> str:
         "model": model.name,
         "digest": model.digest,
         "variant": variant.id,
-        "scales": {
-            v: {"amax": s.amax, "scale": s.scale, **_describe_scale(s)} for v, s in prepared.scales.items()
-        },
+        "scales": {v: {"amax": s.amax, "scale": s.scale} for v, s in prepared.scales.items()},
     }
+    for value, scale in prepared.scales.items():
+        if scale.note:
+            content["scales"][value]["note"] = scale.note
+        if scale.choice:
+            choice = {"calibrator": str(scale.choice.calibrator), "why": scale.choice.why}
+            content["scales"][value].update(choice)
     return json.dumps(content, indent=1, ensure_ascii=False)
-
-
-def _describe_scale(scale: Scale) -> dict[str, Any]:
-    """What there is to say of a scale beside its numbers."""
-    choice_fields = (
-        {"calibrator": str(scale.choice.calibrator), "why": scale.choice.why} if scale.choice else {}
-    )
-    return {**({"note": scale.note} if scale.note else {}), **choice_fields}
 
 
 def build_calibration_cache(variant: Variant, prepared: Prepared, version: str = VERSION) -> CalibrationCache:

@@ -28,7 +28,7 @@ from rtlab.quantize.qdq import QuantizedGraph
 from rtlab.quantize.qdq_rules import PlacementRules
 from rtlab.quantize.rule import Diagnosis
 
-__all__ = ["apply", "check", "missing", "repair", "select"]
+__all__ = ["apply", "check", "missing", "select"]
 
 
 def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
@@ -63,33 +63,10 @@ def missing(model: Model) -> tuple[str, ...]:
     return tuple(values)
 
 
-def repair(
-    model: Model,
-    findings: Iterable[Finding | str] | None = None,
-    *,
-    scale_of: Callable[[str], float] | None = None,
-) -> Model:
-    """A new model without the given faults.
-
-    Nodes and values that stay keep their names; each new node names the node that it serves by ``rtlab.origin``.
-    Repairing one fault may show another behind it: by default these are repaired too.
-
-    Args:
-        model: It is not changed.
-        findings: Findings or their ids, from ``check`` of this model; by default all that are fixable.
-        scale_of: Gives the scale of a value by name, from calibration; without it a missing pair is put in only where
-            another pair tells its scale.
-
-    Raises:
-        VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
-    """
-    return apply(model, select(model, findings, calibrated=scale_of is not None), scale_of)[0]
-
-
 def select(
     model: Model, findings: Iterable[Finding | str] | None, *, calibrated: bool
 ) -> frozenset[str] | None:
-    """The ids of findings that are to be repaired; None for all.
+    """The ids of findings, from ``check`` of this model, that are to be repaired; None for all.
 
     Raises:
         VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
@@ -98,14 +75,35 @@ def select(
         return None
     selection = findings if isinstance(findings, Iterable) else [findings]
     finding_ids = frozenset(f.id if isinstance(f, Finding) else str(f) for f in selection)
-    _validate_selection(model, finding_ids, calibrated=calibrated)
+    findings_by_id = {f.id: f for f in check(model, calibrated=calibrated)}
+    for id_ in sorted(finding_ids):
+        if id_ not in findings_by_id:
+            some = quote_names(list(findings_by_id)[:3]) or "none"
+            raise VariantError(
+                f'Cannot repair "{id_}" in model "{model.name}": it has no such finding. Its findings are {some}'
+                f"{', ...' if len(findings_by_id) > 3 else ''}; see rtlab.quantize.findings.check(model)."
+            )
+        if not findings_by_id[id_].fixable:
+            raise VariantError(
+                f'Cannot repair "{id_}" in model "{model.name}": rtlab cannot know the fix. {findings_by_id[id_].fix}'
+            )
     return finding_ids
 
 
 def apply(
     model: Model, finding_ids: AbstractSet[str] | None, scale_of: Callable[[str], float] | None = None
 ) -> tuple[Model, tuple[Finding, ...]]:
-    """A model with the findings of some ids repaired, or with all, and what was repaired, in that order."""
+    """A new model without some faults or any, and the findings that were repaired, in that order.
+
+    Nodes and values that stay keep their names; each new node names the node that it serves by ``rtlab.origin``.
+    Repairing one fault may show another behind it: where all are repaired, these are too.
+
+    Args:
+        model: It is not changed.
+        finding_ids: By ``select``; None for all that are fixable.
+        scale_of: Gives the scale of a value by name, from calibration; without it a missing pair is put in only where
+            another pair tells its scale.
+    """
     if not _has_quantization(model.ir.graph) or (finding_ids is not None and not finding_ids):
         return model, ()
     edit, applied_findings = Edit(model, source=True), dict[str, Finding]()
@@ -120,7 +118,7 @@ def iter_repair_passes(
     scale_of: Callable[[str], float] | None = None,
     applied_findings: dict[str, Finding] | None = None,
 ) -> Iterator[Pass]:
-    """The passes of a repair, each decided by the graph that those before it leave; as for ``repair``.
+    """The passes of a repair, each decided by the graph that those before it leave; as for ``apply``.
 
     What they repair is entered in ``applied_findings``, in that order.
     """
@@ -157,21 +155,6 @@ def iter_repair_passes(
             yield rule.repair(first_rule)
             open_ = list_open(planned_inputs)
         yield passes.INFER
-
-
-def _validate_selection(model: Model, finding_ids: AbstractSet[str], *, calibrated: bool) -> None:
-    findings_by_id = {f.id: f for f in check(model, calibrated=calibrated)}
-    for id_ in sorted(finding_ids):
-        if id_ not in findings_by_id:
-            some = quote_names(list(findings_by_id)[:3]) or "none"
-            raise VariantError(
-                f'Cannot repair "{id_}" in model "{model.name}": it has no such finding. Its findings are {some}'
-                f"{', ...' if len(findings_by_id) > 3 else ''}; see rtlab.quantize.findings.check(model)."
-            )
-        if not findings_by_id[id_].fixable:
-            raise VariantError(
-                f'Cannot repair "{id_}" in model "{model.name}": rtlab cannot know the fix. {findings_by_id[id_].fix}'
-            )
 
 
 def _has_quantization(graph: ir.Graph) -> bool:

@@ -7,7 +7,6 @@ back, survive and round as they should; accumulation inside an operator stays FP
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +20,11 @@ from rtlab.quantize.fp16_plan import (
     BOUNDS_ARE_INPUTS,
     EXACT,
     HalfPlan,
-    describe_saturation,
-    describe_skipped_nodes,
     find_overflowing_fills,
     is_fp32,
     is_mask,
     is_masking,
     iter_overflowing_attributes,
-    plan,
 )
 from rtlab.quantize.narrow import HalfConstants, get_onnx_type, narrow_values
 from rtlab.quantize.placement import find_captured_values
@@ -37,39 +33,6 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
     from rtlab.quantize.edit import Edit
-
-
-@dataclasses.dataclass(frozen=True)
-class HalfPrecisionModels:
-    """Both forms of a model in FP16 or BF16, and what stays FP32 in them, as sentences for people."""
-
-    typed: Model
-    emulation: Model
-    notes: tuple[str, ...]
-
-
-def fp16(model: Model) -> HalfPrecisionModels:
-    """The whole model in FP16, twice.
-
-    ``typed`` holds FP16 weights and activations between FP32 inputs and outputs, as a strongly typed compiler
-    takes it. ``emulation`` computes in FP32 and rounds weights, and inputs and outputs of operators, where
-    ``typed`` does, so every value of the source is there under its own name, rounded and overflowed as FP16
-    would.
-
-    FP32 stay: shape arithmetic, operators without an FP16 form, bodies and functions, quantized operators,
-    and operators that compute with a constant beyond 65,504. Where such a constant is a bound or a filler, it becomes
-    the largest number of its sign: infinity times zero is no number. Where it hides what a mask leaves out (selected by
-    Where, added, or times a mask and added or taken away), it becomes a quarter of that, for the softmax of a row of
-    infinities is no number either, and the largest number less 16 is infinity already.
-    """
-    constants = HalfConstants(model.known)
-    half_plan = plan(model, {n.id: Precision.FP16 for n in model.top}, constants=constants)
-    notes = (
-        *describe_saturation(model, half_plan, constants),
-        *describe_skipped_nodes(half_plan.skipped_nodes),
-    )
-    typed, emulation = (passes.run(model, [p(half_plan, constants)]) for p in (narrow, round_values))
-    return HalfPrecisionModels(typed, emulation, notes)
 
 
 def _describe_changes(plan: HalfPlan) -> str:

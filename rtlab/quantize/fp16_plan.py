@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
+from rtlab.core.phrases import list_first, pluralize
 from rtlab.core.variant import Precision
 from rtlab.quantize.narrow import HalfConstants, get_type_text, is_out_of_range
 from rtlab.quantize.placement import find_captured_values
@@ -77,10 +78,9 @@ def describe_saturation(model: Model, plan: HalfPlan, constants: HalfConstants) 
     for (precision, mask), values in saturated_values.items():
         nodes, is_single = list(dict.fromkeys(values.values())), len(values) == 1
         count = f"{len(values)} {'mask' if mask else 'constant'}{'' if is_single else 's'}"
-        more = ", ..." if len(nodes) > 3 else ""
         sentences.append(
             f"{count} beyond {precision.stored.largest_text} become{'s' * is_single} {'a quarter of ' * mask}the "
-            f"largest number of {precision.upper()} ({', '.join(nodes[:3])}{more})"
+            f"largest number of {precision.upper()} ({list_first(nodes)})"
         )
     return tuple(sentences)
 
@@ -92,9 +92,8 @@ def describe_skipped_nodes(
     sentences = []
     for reason, ids in skipped_nodes.items():
         node_ids = list(ids)
-        count = "1 node stays" if len(node_ids) == 1 else f"{len(node_ids)} nodes stay"
-        more = ", ..." if len(node_ids) > 3 else ""
-        sentences.append(f"{count} {where}: {reason} ({', '.join(node_ids[:3])}{more})")
+        count = pluralize(len(node_ids), "node stays", "nodes stay")
+        sentences.append(f"{count} {where}: {reason} ({list_first(node_ids)})")
     return tuple(sentences)
 
 

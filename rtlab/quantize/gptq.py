@@ -128,17 +128,10 @@ def fit_scales(
     return scale, steps
 
 
-def compute_error(
-    weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]
-) -> float:
-    """The mean square error of what a layer writes, summed over its outputs."""
-    return float(_compute_row_errors(weight, numbers, second).sum())
-
-
 def _compute_row_errors(
     weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The same of each row, ``(..., outputs)``."""
+    """The mean square error of what each row of a layer writes, ``(..., outputs)``."""
     residual = weight - numbers
     each: NDArray[np.float64] = np.einsum("...k,...k->...", residual @ second, residual)
     return each

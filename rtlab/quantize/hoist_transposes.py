@@ -32,8 +32,8 @@ def find_permutation(model: Model, node: Node) -> tuple[int, ...]:
     )
 
 
-def lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> tuple[ir.Value, ir.Node]:
-    """Put the same operator before a transposition, and one behind it; gives the value of both, and the operator.
+def lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> None:
+    """Put the same operator before a transposition, under its id, and one behind it.
 
     What the node reads beside is transposed the other way, where it is not itself transposed like that.
     """
@@ -48,17 +48,13 @@ def lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> tuple[ir.Value,
     assert maker is not None  # noqa: S101 - it was just made
     for name, attribute in original.attributes.items():
         maker.attributes[name] = attribute
-    transpose_attributes = {"perm": list(permutation)}
+    perm = {"perm": list(permutation)}
     back = edit.insert(
-        "Transpose",
-        f"{node}/moved",
-        [lifted_output],
-        origin=node,
-        like=out,
-        before=node,
-        attrs=transpose_attributes,
+        "Transpose", f"{node}/moved", [lifted_output], origin=node, like=out, before=node, attrs=perm
     )
-    return back, maker
+    edit.substitute(back, original)
+    maker.name = node
+    edit.sort_and_reindex()
 
 
 def _iter_lifted_inputs(

@@ -15,6 +15,7 @@ from rtlab.core.variant import Precision
 from rtlab.errors import CalibrationError
 from rtlab.quantize.apply_transforms import match_treated_nodes
 from rtlab.quantize.im2col import ProductForm, make_product_form
+from rtlab.quantize.placement import WEIGHTED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,7 +76,7 @@ def plan_input_stats(
             or len(node.inputs) < 2
         ):
             continue
-        if node.op not in {"Conv", "ConvTranspose", "Gemm", "MatMul"}:
+        if node.op not in WEIGHTED:
             continue
         form = make_product_form(model, node)
         if isinstance(form, str):

@@ -11,7 +11,6 @@ import dataclasses
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ORIGIN
@@ -19,7 +18,7 @@ from rtlab.errors import VariantError
 from rtlab.quantize import passes
 from rtlab.quantize.dequantized_weights import dequantize_in_place
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.quantizer_toggles import Switch, find_switches
+from rtlab.quantize.quantizer_toggles import Switch, find_switches, get_exact_value
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -119,7 +118,7 @@ class _ShadowBuilder:
         if shadow is not node:
             edit.graph.insert_after(node, shadow)
         for switch in reads:
-            edit.set_input(name, switch.quantizer.position, self._get_exact_value(switch))
+            edit.set_input(name, switch.quantizer.position, get_exact_value(edit, switch, self._constants))
         for key, attribute in (other or {}).items():
             node.attributes[key] = attribute
         shadow_outputs = []
@@ -155,16 +154,6 @@ class _ShadowBuilder:
             output=outer,
         )
         return quantizer.value, inner
-
-    def _get_exact_value(self, switch: Switch) -> ir.Value:
-        tensor, value = switch.tensor, self._edit.values.get(switch.quantizer.value)
-        if tensor is not None and (value is None or value.const_value is not tensor):
-            if id(tensor) not in self._constants:
-                array = np.asarray(tensor.numpy())
-                self._constants[id(tensor)] = self._edit.add_constant(switch.quantizer.value, array)
-            return self._constants[id(tensor)]
-        assert value is not None  # noqa: S101 - an emulation has every value that its source computes
-        return value
 
     def add_error_sums(self, value: str, shadow_value: ir.Value) -> IsolatedErrorSums:
         """The energy, the largest and the smallest element of the difference."""

@@ -54,8 +54,8 @@ def _compute_merge_key(model: Model, node: Node) -> tuple[Any, ...] | None:
     return (node.inputs[0], kernel, *window[1:], node.attributes.get("auto_pad", "NOTSET"), weight.dtype)
 
 
-def merge(edit: Edit, first: str, group: tuple[str, ...]) -> tuple[ir.Value, ...]:
-    """Put one convolution with the weights of all beside siblings; gives what stands for each of theirs.
+def merge(edit: Edit, first: str, group: tuple[str, ...]) -> None:
+    """Put one convolution with the weights of all in the place of siblings.
 
     Weights and biases stand one after the other along the output channels, so that each output is computed from the
     same numbers as before.
@@ -96,4 +96,5 @@ def merge(edit: Edit, first: str, group: tuple[str, ...]) -> tuple[ir.Value, ...
     for node, out in zip(group, split_node.outputs, strict=True):
         out.name = edit.make_value_name(f"{node}/parted")
     edit.sort_and_reindex()
-    return tuple(split_node.outputs)
+    for node, out in zip(group, tuple(split_node.outputs), strict=True):
+        edit.substitute(out, edit.nodes[node])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.variant import Precision
-from rtlab.quantize.blocks import PIECE, to_fp16
+from rtlab.quantize.blocks import PIECE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,16 +70,11 @@ class HalfConstants:
         values = np.asarray(tensor.numpy(), order="C")
         half_values = np.empty(values.shape, half.stored.dtype)
         source, target = values.reshape(-1), half_values.reshape(-1)
-        convert_piece: Callable[[NDArray[Any], NDArray[Any]], tuple[int, bool]] = _convert_generic
-        if half.stored.dtype is np.float16 and values.dtype == np.float32:
-            convert_piece = functools.partial(
-                _convert_fp16, room=np.empty((2, min(PIECE, source.size)), np.uint32)
-            )
         underflow_count, infinite = 0, False
         with np.errstate(over="ignore"):
             for start in range(0, source.size, PIECE):
                 self._check()
-                piece_underflows, has_infinity = convert_piece(
+                piece_underflows, has_infinity = _convert_piece(
                     source[start : start + PIECE], target[start : start + PIECE]
                 )
                 underflow_count, infinite = underflow_count + piece_underflows, infinite or has_infinity
@@ -95,17 +89,8 @@ class HalfConstants:
         return _NarrowedConstant(tensor, half_values, overflows=False, underflow_count=underflow_count)
 
 
-def _convert_fp16(
-    source: NDArray[np.float32], target: NDArray[np.float16], *, room: NDArray[np.uint32]
-) -> tuple[int, bool]:
-    """Write numbers in FP16; how many become zero without being it, and whether one is infinite or none."""
-    other = to_fp16(source, target, room)
-    subnormal = target[other]
-    return _count_underflows(source[other], subnormal), not np.isfinite(subnormal).all()
-
-
-def _convert_generic(source: NDArray[Any], target: NDArray[Any]) -> tuple[int, bool]:
-    """The same in any type of 16 bits."""
+def _convert_piece(source: NDArray[Any], target: NDArray[Any]) -> tuple[int, bool]:
+    """Write numbers in 16 bits; how many become zero without being it, and whether one is infinite or none."""
     target[:] = source
     # Magnitudes are in the order of their bits, which are looked through in a tenth of the time.
     bits = target.view(np.uint16) & _MAGNITUDE

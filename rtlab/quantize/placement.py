@@ -27,7 +27,7 @@ POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
 #: What a compiler fuses behind a weighted node without asking for another type.
 _ACTIVATIONS = {"Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "HardSwish", "HardSigmoid"}
 #: Operators that multiply with a weight, their second input.
-WEIGHTED = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
+from rtlab.quantize.placement import WEIGHTED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +21,6 @@ _BOUNDS = {
     ir.DataType.INT8: (-128, 127), ir.DataType.UINT8: (0, 255),
     ir.DataType.INT16: (-(2**15), 2**15 - 1), ir.DataType.UINT16: (0, 2**16 - 1),
 }  # fmt: skip
-WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: They re-index memory, so they give the same in INT8 as in FP32.
 VIEWS = frozenset({
     "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "DepthToSpace", "SpaceToDepth",

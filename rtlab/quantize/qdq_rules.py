@@ -12,9 +12,10 @@ import onnx_ir as ir
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.quantize import qdq
 from rtlab.quantize.encoding import MIN_OPSET
+from rtlab.quantize.placement import WEIGHTED
 from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
 from rtlab.quantize.requantize import QdqEditor
-from rtlab.quantize.rule import Diagnosis, diagnose_node, diagnose_pair
+from rtlab.quantize.rule import Diagnosis, diagnose
 
 #: |f(x)| <= |x|, so the scale of what enters covers what comes out.
 _BOUNDED = {"Relu", "LeakyRelu", "Clip", "Tanh", "HardSwish", "Gelu", "Swish", "Mish", "Elu"}
@@ -80,7 +81,7 @@ class PlacementRules:
             return True
         if op in {"QuantizeLinear", "DequantizeLinear"}:
             return False
-        if op in qdq.WEIGHTED:
+        if op in WEIGHTED:
             return position < 2 and not qdq.is_vector_product(node)
         if op in qdq.PASSES:
             if position and op != "Concat":
@@ -113,7 +114,7 @@ class PlacementRules:
             all_dequantizable = all(
                 not p.opaque and p.is_constant and p.dtype in INT8 and p.scale is not None for p in weights
             )
-            yield diagnose_node(
+            yield diagnose(
                 "vector",
                 node.name or "",
                 f'"{node.name}" multiplies by a vector and is quantized.',
@@ -143,7 +144,7 @@ class PlacementRules:
                 continue
             redundant_pairs = [first] if is_only_reader else self.reading.find_pairs_of(second.q)
             path_text = f' through "{path[0].name}"' if path else ""
-            yield diagnose_pair(
+            yield diagnose(
                 "chain",
                 second,
                 f'"{first.id}" and "{second.id}" quantize the same tensor twice{path_text}'
@@ -172,7 +173,7 @@ class PlacementRules:
                 continue
             scale = max(float(p.scale.max()) for p in pairs if p.scale is not None)
             redundant_pairs = [other for p in pairs[1:] for other in self.reading.find_pairs_of(p.q)]
-            yield diagnose_pair(
+            yield diagnose(
                 "duplicate",
                 pairs[0],
                 f'"{source.name}" is quantized {len(pairs)} times, '
@@ -192,7 +193,7 @@ class PlacementRules:
     def _check_misplaced(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
             readers = self._find_idle_readers(pair)
-            if not readers or any(n.op_type in qdq.WEIGHTED or self._feeds_quantize(n) for n in readers):
+            if not readers or any(n.op_type in WEIGHTED or self._feeds_quantize(n) for n in readers):
                 continue
             reader, maker, activation = (
                 readers[0],
@@ -217,7 +218,7 @@ class PlacementRules:
             exact = activation is not None and activation.op_type == "Relu"
             sizes = all(n.op_type in qdq.SIZES for n in readers)
             if maker is not None and all(n.op_type in qdq.FUSIBLE | qdq.PASSES for n in readers):
-                yield diagnose_pair(
+                yield diagnose(
                     "before-activation",
                     pair,
                     f'"{pair.id}" stands between "{maker.name}" and "{reader.name}" ({reader.op_type}).',
@@ -230,7 +231,7 @@ class PlacementRules:
                     more_nodes=(maker.name, *(n.name for n in readers)),
                 )
             elif any(n.op_type in qdq.NORMS | qdq.SIZES for n in readers):
-                yield diagnose_pair(
+                yield diagnose(
                     "no-int8-kernel",
                     pair,
                     f'"{pair.id}" quantizes for "{reader.name}" ({reader.op_type}), which runs in FP32.',
@@ -246,7 +247,7 @@ class PlacementRules:
                 )
             else:
                 source = pair.source.producer()
-                yield diagnose_pair(
+                yield diagnose(
                     "between",
                     pair,
                     f'"{pair.id}" stands between "{source.name if source is not None else pair.source.name}" and '
@@ -274,7 +275,7 @@ class PlacementRules:
     def _check_output(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
             if pair.out.is_graph_output() and not pair.out.uses():
-                yield diagnose_pair(
+                yield diagnose(
                     "output",
                     pair,
                     f'The model\'s output "{pair.out.name}" is quantized and dequantized again.',
@@ -317,7 +318,7 @@ class PlacementRules:
             axis, weight_tensor = qdq.find_channel_axis(node, slot), qdq.find_weight_tensor(value)
             good = weight_tensor is not None and bool(np.isfinite(weight_tensor.numpy()).all())
             possible = good and {p.dtype for p in pairs} <= INT8 and self.opset >= MIN_OPSET
-            yield diagnose_node(
+            yield diagnose(
                 "weight-missing",
                 node.name or "",
                 f'"{node.name}" reads a quantized activation and an FP32 weight.',
@@ -376,7 +377,7 @@ class PlacementRules:
             fix = "Quantize it with the scale that calibration finds."
             apply = partial(_insert_calibrated_pair, node=node, position=position, scale_of=self.scale_of)
             calibrates = value.name or ""
-        return diagnose_node(
+        return diagnose(
             rule,
             node.name or "",
             title,
@@ -402,7 +403,7 @@ class PlacementRules:
             scales = {float(p.scale.max()) for p in pairs if p.scale is not None}
             if len(scales) < 2:
                 continue
-            yield diagnose_node(
+            yield diagnose(
                 "concat",
                 node.name or "",
                 f'"{node.name}" joins tensors of {len(scales)} different scales.',

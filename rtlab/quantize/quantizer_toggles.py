@@ -223,6 +223,18 @@ def insert_switches(switches: tuple[Switch, ...]) -> passes.Pass:
     return passes.Pass("switches", edit_graph, promises, needs, changes)
 
 
+def get_exact_value(edit: Edit, switch: Switch, constants: dict[int, ir.Value]) -> ir.Value:
+    """What is read where a switch is off; ``constants`` are those of the source that were added, by tensor."""
+    value, tensor = switch.quantizer.value, switch.tensor
+    exact = edit.values.get(value)
+    if tensor is not None and (exact is None or exact.const_value is not tensor):
+        if id(tensor) not in constants:
+            constants[id(tensor)] = edit.add_constant(value, np.asarray(tensor.numpy()))
+        exact = constants[id(tensor)]
+    assert exact is not None  # noqa: S101 - an emulation has every value that its source computes
+    return exact
+
+
 class _SwitchWriter:
     """Writes switches into a graph, node by node."""
 
@@ -263,16 +275,9 @@ class _SwitchWriter:
 
     def _get_rounded_and_exact(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
         """What is read where a switch is on, and where it is off."""
-        edit, place, tensor = self._edit, switch.quantizer, switch.tensor
-        rounded = edit.nodes[place.node].inputs[place.position]
-        exact = edit.values.get(place.value)
-        if tensor is not None and (exact is None or exact.const_value is not tensor):
-            if id(tensor) not in self._constants:
-                self._constants[id(tensor)] = edit.add_constant(place.value, np.asarray(tensor.numpy()))
-            exact = self._constants[id(tensor)]
-        assert exact is not None  # noqa: S101 - an emulation has every value that its source computes
+        rounded = self._edit.nodes[switch.quantizer.node].inputs[switch.quantizer.position]
         assert rounded is not None  # noqa: S101 - it was compared
-        return rounded, exact
+        return rounded, get_exact_value(self._edit, switch, self._constants)
 
     def _switch_input(self, on: ir.Value, switch: Switch) -> None:
         """Let a node read one of two values."""

@@ -23,7 +23,7 @@ Stored = tuple["NDArray[np.int8]", "NDArray[np.float32]"]
 
 
 class QdqEditor:
-    """The hand of a repair. Every method leaves a valid graph, save for the order of nodes (``Edit.settle``)."""
+    """What repairs change a graph with; each method leaves it valid but for the order (``Edit.sort_and_reindex``)."""
 
     def __init__(self, edit: Edit) -> None:
         self._edit, self.graph = edit, edit.graph

@@ -16,12 +16,11 @@ from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import passes
 from rtlab.quantize.blocks import iter_blocks
-from rtlab.quantize.placement import Edge, QuantizationPlan, plan
+from rtlab.quantize.placement import Edge, QuantizationPlan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.core.model import Model
     from rtlab.quantize.edit import Edit
 
 
@@ -54,32 +53,6 @@ def _widen_scale(widest: Scale, scale: Scale) -> Scale:
         return scale
     choice = widest.choice and dataclasses.replace(widest.choice, why="the largest of those that are joined")
     return dataclasses.replace(widest, note=scale.note, choice=choice, doubt="")
-
-
-def int8(model: Model, scales: Mapping[str, Scale]) -> Model:
-    """The whole model in INT8, as far as it has an INT8 form: ``quantize`` by the plan of all nodes."""
-    return quantize(model, plan(model), scales)
-
-
-def quantize(
-    model: Model,
-    plan: QuantizationPlan,
-    scales: Mapping[str, Scale],
-    *,
-    precision: Precision = Precision.INT8,
-    weights: Granularity = "channel",
-) -> Model:
-    """The model with pairs for a plan; lower opsets are converted to what the type needs: 13 for INT8, 19 for FP8.
-
-    Raises:
-        CalibrationError: a scale is missing, zero or not finite.
-        ModelError: a weight holds NaN or infinity.
-        VariantError: the opset cannot be raised.
-    """
-    if not plan.activations:
-        return model
-    opset = passes.raise_opset(precision.stored.opset, f'in "{precision}"')
-    return passes.run(model, [opset, insert_pairs(plan, scales, precision, weights)])
 
 
 def insert_pairs(

@@ -5,7 +5,8 @@ Values keep their names, so that what was observed of them serves the rewritten 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.phrases import quote_names
-from rtlab.core.variant import Rewrite
+from rtlab.core.variant import Rewrite, RewriteKind
 from rtlab.errors import VariantError
 from rtlab.quantize import existing_qdq, findings, passes
 from rtlab.quantize.hoist_transposes import find_permutation, lift
@@ -27,37 +28,36 @@ if TYPE_CHECKING:
 _NORMAL, _GLOBAL = "BatchNormalization", "GlobalAveragePool"
 
 
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """A form that nodes can be written in.
+
+    Attributes:
+        refuse: Why a node has no such form; empty where it has.
+        describe: What is done, as an order.
+        write: Does it, given the model before.
+    """
+
+    refuse: Callable[[Model, Node], str]
+    describe: Callable[[Model, Node], str]
+    write: Callable[[Edit, Model, Node], None]
+
+
 def iter_possible_rewrites(model: Model, nodes: Iterable[str]) -> Iterator[Rewrite]:
     """The forms that some nodes can be written in."""
     for node in dict.fromkeys(nodes):
-        if model.by_id[node].op == _NORMAL and not _explain_unfoldable(model, model.by_id[node]):
-            yield Rewrite("fold", node)
-        if model.by_id[node].op == _GLOBAL and _get_pool_area(model, model.by_id[node]):
-            yield Rewrite("pool", node)
-        if _is_noop(model, model.by_id[node]):
-            yield Rewrite("drop", node)
-        if find_siblings(model, model.by_id[node]):
-            yield Rewrite("merge", node)
-        if find_permutation(model, model.by_id[node]):
-            yield Rewrite("lift", node)
+        yield from (
+            Rewrite(k, node) for k, form in _FORMS.items() if not form.refuse(model, model.by_id[node])
+        )
 
 
 def describe_rewrite(model: Model, rewrite: Rewrite) -> str:
     """A rewrite as an order."""
-    node = model.by_id[rewrite.node]
-    if rewrite.kind == "fold":
-        return f'fold "{node.id}" into the weights of "{model.producers[node.inputs[0]].id}"'
-    if rewrite.kind == "drop":
-        return f'leave out {node.op} "{node.id}", which does nothing'
-    if rewrite.kind == "merge":
-        return f"write {quote_names(find_siblings(model, node))} as one wider convolution and a Split"
     if rewrite.kind == "mend":
-        return f'put the pair "{node.id}" right'
+        return f'put the pair "{rewrite.node}" right'
     if rewrite.kind == "release":
-        return f'let "{node.id}" read what its pairs round'
-    if rewrite.kind == "lift":
-        return f'let {node.op} "{node.id}" stand before the Transpose that it reads'
-    return f'write "{node.id}" as AveragePool over {"×".join(map(str, _get_pool_area(model, node)))}'
+        return f'let "{rewrite.node}" read what its pairs round'
+    return _FORMS[rewrite.kind].describe(model, model.by_id[rewrite.node])
 
 
 def find_replacement(model: Model, rewrite: Rewrite) -> str:
@@ -130,17 +130,20 @@ def check(model: Model, rewrites: Iterable[Rewrite]) -> None:
     repairs = _find_repairs(model, requested_rewrites) if "mend" in kinds else {}
     releasable_nodes = set(existing_qdq.find_quantized_nodes(model)) if "release" in kinds else set()
     for rewrite in requested_rewrites:
-        candidates = [rewrite.node] if rewrite.node in model.by_id else []
-        is_applicable = (
-            rewrite.node in repairs if rewrite.kind == "mend" else rewrite.node in releasable_nodes
-        )
-        if (
-            not is_applicable
-            if rewrite.kind in QDQ_REWRITES
-            else rewrite not in iter_possible_rewrites(model, candidates)
-        ):
+        node = model.by_id.get(rewrite.node)
+        if node is None:
+            reason = "there is no node of this id"
+        elif rewrite.kind == "mend":
+            reason = "there is no finding about a pair that begins there, or rtlab cannot know the fix"
+            reason = "" if node.id in repairs else reason
+        elif rewrite.kind == "release":
+            reason = "it reads nothing that the model itself has quantized"
+            reason = "" if node.id in releasable_nodes else reason
+        else:
+            reason = _FORMS[rewrite.kind].refuse(model, node)
+        if reason:
             raise VariantError(
-                f'Cannot {rewrite.kind} "{rewrite.node}" of model "{model.name}": {_explain_refusal(model, rewrite)}. '
+                f'Cannot {rewrite.kind} "{rewrite.node}" of model "{model.name}": {reason}. '
                 "Leave it out, or choose another node."
             )
 
@@ -170,45 +173,14 @@ def rewrite_nodes(edit: Edit, rewrites: Sequence[Rewrite]) -> None:
     if released_nodes := [r.node for r in rewrites if r.kind == "release"]:
         existing_qdq.release(edit, released_nodes)
     for rewrite in rewrites:
-        node = model.by_id[rewrite.node]
-        if rewrite.kind == "fold":
-            _fold(edit, node.id)
-        elif rewrite.kind == "drop":
-            _drop(edit, node.id)
-        elif rewrite.kind == "merge":
-            _merge(edit, node.id, find_siblings(model, node))
-        elif rewrite.kind == "lift":
-            _lift(edit, node.id, find_permutation(model, node))
-        elif rewrite.kind == "pool":
-            _pool(edit, node.id, _get_pool_area(model, node))
-
-
-def _explain_refusal(model: Model, rewrite: Rewrite) -> str:
-    if rewrite.node not in model.by_id:
-        return "there is no node of this id"
-    node = model.by_id[rewrite.node]
-    if rewrite.kind == "mend":
-        return "there is no finding about a pair that begins there, or rtlab cannot know the fix"
-    if rewrite.kind == "release":
-        return "it reads nothing that the model itself has quantized"
-    if rewrite.kind == "drop":
-        return f"it is {node.op}, and does something here"
-    if rewrite.kind == "merge":
-        return "it is not the first of several convolutions that read one value through equal windows"
-    if rewrite.kind == "lift":
-        return "it is no pointwise operator on what a Transpose writes"
-    expected_op = _NORMAL if rewrite.kind == "fold" else _GLOBAL
-    if node.op != expected_op:
-        return f"it is {node.op}, and this form is one of {expected_op}"
-    return (
-        _explain_unfoldable(model, node)
-        if rewrite.kind == "fold"
-        else "the size of what it reads is not known"
-    )
+        if rewrite.kind in _FORMS:
+            _FORMS[rewrite.kind].write(edit, model, model.by_id[rewrite.node])
 
 
 def _explain_unfoldable(model: Model, node: Node) -> str:
     """Why a normalization cannot be folded; empty where it can."""
+    if node.op != _NORMAL:
+        return f"it is {node.op}, and this form is one of {_NORMAL}"
     maker = model.producers.get(node.inputs[0])
     if maker is None or maker.op != "Conv":
         return "no convolution stands before it"
@@ -229,6 +201,12 @@ def _is_noop(model: Model, node: Node) -> bool:
         return False
     types = {model.values[v].dtype for v in (node.inputs[0], node.outputs[0])}
     return node.op != "Cast" or (len(types) == 1 and "" not in types)
+
+
+def _explain_unpoolable(model: Model, node: Node) -> str:
+    if node.op != _GLOBAL:
+        return f"it is {node.op}, and this form is one of {_GLOBAL}"
+    return "" if _get_pool_area(model, node) else "the size of what it reads is not known"
 
 
 def _get_pool_area(model: Model, node: Node) -> tuple[int, ...]:
@@ -253,12 +231,8 @@ def _fold(edit: Edit, node: str) -> None:
     )
     epsilon = normal.attributes.get("epsilon")
     gain = gamma / np.sqrt(var + (epsilon.as_float() if epsilon is not None else 1e-5))
-    weight, bias = (
-        tensors[v.name or ""].numpy() if v is not None else None
-        for v in _get_weight_and_bias(conv.inputs[1:3])
-    )
-    assert weight is not None  # noqa: S101 - a convolution has weights
-    shift = np.zeros(len(gain)) if bias is None else np.asarray(bias, np.float64)
+    weight, *bias = (tensors[v.name or ""].numpy() for v in conv.inputs[1:3] if v is not None)
+    shift = np.asarray(bias[0], np.float64) if bias else np.zeros(len(gain))
     folded_weight = np.asarray(weight, np.float64) * gain.reshape(-1, *[1] * (weight.ndim - 1))
     if len(conv.inputs) < 3:
         conv.resize_inputs(3)
@@ -267,24 +241,7 @@ def _fold(edit: Edit, node: str) -> None:
     )
     folded_bias = ((shift - mean) * gain + beta).astype(weight.dtype)
     conv.replace_input_with(2, edit.add_constant(f"{conv.name}/folded_bias", folded_bias))
-    _replace_node(edit, conv_output, normal)
-
-
-def _get_weight_and_bias(inputs: Sequence[ir.Value | None]) -> tuple[ir.Value | None, ir.Value | None]:
-    return inputs[0], inputs[1] if len(inputs) > 1 else None
-
-
-def _replace_node(edit: Edit, value: ir.Value, node: ir.Node) -> None:
-    """Let a value stand for what a node wrote, under its name, and take the node away."""
-    graph, old = edit.graph, node.outputs[0]
-    name = old.name
-    for i, end in enumerate(graph.outputs):
-        if end is old:
-            graph.outputs[i] = value
-    old.replace_all_uses_with(value)
-    graph.remove(node, safe=True)
-    value.type, value.shape, old.name, value.name = old.type, old.shape, None, name
-    edit.sort_and_reindex()
+    edit.substitute(conv_output, normal)
 
 
 def _pool(edit: Edit, node: str, area: tuple[int, ...]) -> None:
@@ -297,22 +254,8 @@ def _pool(edit: Edit, node: str, area: tuple[int, ...]) -> None:
     )  # fmt: skip
     edit.graph.insert_before(global_pool, pool_node)
     pool_node.outputs[0].name = edit.make_value_name(f"{node}/pool/output")
-    _replace_node(edit, pool_node.outputs[0], global_pool)
+    edit.substitute(pool_node.outputs[0], global_pool)
     pool_node.name = title
-    edit.sort_and_reindex()
-
-
-def _merge(edit: Edit, node: str, group: tuple[str, ...]) -> None:
-    parts = merge(edit, node, group)
-    for name, part in zip(group, parts, strict=True):
-        _replace_node(edit, part, edit.nodes[name])
-
-
-def _lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> None:
-    original = edit.nodes[node]
-    lifted_value, lifted_node = lift(edit, node, permutation)
-    _replace_node(edit, lifted_value, original)
-    lifted_node.name = node
     edit.sort_and_reindex()
 
 
@@ -323,3 +266,42 @@ def _drop(edit: Edit, node: str) -> None:
     dropped_node.outputs[0].replace_all_uses_with(source)
     edit.graph.remove(dropped_node, safe=True)
     edit.sort_and_reindex()
+
+
+_FORMS: dict[RewriteKind, _Form] = {
+    "fold": _Form(
+        _explain_unfoldable,
+        lambda model, node: f'fold "{node.id}" into the weights of "{model.producers[node.inputs[0]].id}"',
+        lambda edit, _, node: _fold(edit, node.id),
+    ),
+    "pool": _Form(
+        _explain_unpoolable,
+        lambda model, node: (
+            f'write "{node.id}" as AveragePool over {"×".join(map(str, _get_pool_area(model, node)))}'
+        ),
+        lambda edit, model, node: _pool(edit, node.id, _get_pool_area(model, node)),
+    ),
+    "drop": _Form(
+        lambda model, node: "" if _is_noop(model, node) else f"it is {node.op}, and does something here",
+        lambda _, node: f'leave out {node.op} "{node.id}", which does nothing',
+        lambda edit, _, node: _drop(edit, node.id),
+    ),
+    "merge": _Form(
+        lambda model, node: (
+            ""
+            if find_siblings(model, node)
+            else "it is not the first of several convolutions that read one value through equal windows"
+        ),
+        lambda model, node: (
+            f"write {quote_names(find_siblings(model, node))} as one wider convolution and a Split"
+        ),
+        lambda edit, model, node: merge(edit, node.id, find_siblings(model, node)),
+    ),
+    "lift": _Form(
+        lambda model, node: (
+            "" if find_permutation(model, node) else "it is no pointwise operator on what a Transpose writes"
+        ),
+        lambda _, node: f'let {node.op} "{node.id}" stand before the Transpose that it reads',
+        lambda edit, model, node: lift(edit, node.id, find_permutation(model, node)),
+    ),
+}

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rtlab.core.finding import Finding
 from rtlab.quantize import passes
+from rtlab.quantize.qdq import QdqPair
 from rtlab.quantize.requantize import QdqEditor
 
 if TYPE_CHECKING:
     from rtlab.quantize.edit import Edit
-    from rtlab.quantize.qdq import QdqPair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +43,9 @@ def repair(diagnoses: Sequence[Diagnosis]) -> passes.Pass:
     return passes.Pass(name, edit_graph, passes.REPAIR_PROMISES, changes=changes)
 
 
-def diagnose_pair(
+def diagnose(
     rule: str,
-    pair: QdqPair,
+    subject: QdqPair | str | None,
     title: str,
     *,
     cost: str,
@@ -54,26 +54,10 @@ def diagnose_pair(
     apply: Callable[[QdqEditor], None] | None = None,
     exact: bool = False,
     more_nodes: tuple[str | None, ...] = (),
-) -> Diagnosis:
-    """A finding about one pair; ``more_nodes`` are further nodes that it concerns."""
-    nodes = tuple(i for i in dict.fromkeys((*pair.nodes, *more_nodes)) if i)
-    id_ = f"{rule}:{pair.id}"
-    return Diagnosis(Finding(id_, rule, title, nodes, cost, fix, evidence, apply is not None, exact), apply)
-
-
-def diagnose_node(
-    rule: str,
-    node: str,
-    title: str,
-    *,
-    cost: str,
-    fix: str,
-    evidence: str,
-    apply: Callable[[QdqEditor], None] | None = None,
-    more_nodes: tuple[str, ...] = (),
     calibrates: str = "",
 ) -> Diagnosis:
-    """A finding about one operator; ``more_nodes`` are further nodes that it concerns."""
-    nodes = tuple(dict.fromkeys((node, *more_nodes)))
-    finding = Finding(f"{rule}:{node}", rule, title, nodes, cost, fix, evidence, apply is not None)
+    """A finding about one pair or one operator; ``more_nodes`` are further nodes that it concerns."""
+    id_, nodes = (subject.id, subject.nodes) if isinstance(subject, QdqPair) else (subject or "", (subject,))
+    named = tuple(n for n in dict.fromkeys((*nodes, *more_nodes)) if n)
+    finding = Finding(f"{rule}:{id_}", rule, title, named, cost, fix, evidence, apply is not None, exact)
     return Diagnosis(finding, apply, calibrates)

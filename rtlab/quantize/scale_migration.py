@@ -17,7 +17,7 @@ import onnx_ir as ir
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.precision import compute_amax
 from rtlab.quantize import passes
-from rtlab.quantize.placement import find_captured_values
+from rtlab.quantize.placement import POOLS, WEIGHTED, find_captured_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
 #: What gives the same multiple of what it is given; a slope or a window may differ between channels.
 _HOMOGENEOUS = {"Relu", "LeakyRelu", "PRelu", "Identity", "Dropout"}
-_POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
-#: Products, which bear a scale in their weights, and what bears it in a factor and an offset per channel.
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+#: What bears a scale in a factor and an offset per channel, as products do in their weights.
 NORMS = frozenset({"LayerNormalization", "RMSNormalization", "Mul"})
 _MATRIX = 2
 #: What holds where scale moved: values between have other numbers.
@@ -91,7 +89,7 @@ class Constants:
             edit.set_input(node, position, edit.add_constant(name, numbers))
 
 
-def find_links(model: Model, firsts: frozenset[str] = PRODUCTS) -> Iterator[ChannelLink]:
+def find_links(model: Model, firsts: frozenset[str] = WEIGHTED) -> Iterator[ChannelLink]:
     """Where scale can move, in graph order; ``firsts`` are the operators that may bear it in front."""
     outside = find_captured_values(model)
     for node in model.top:
@@ -183,7 +181,7 @@ class _Follower:
                 self._add_offset_or_factor(node, 1 - at, place)
             elif at != 0:
                 raise _NotHomogeneous
-            elif node.op in PRODUCTS:
+            elif node.op in WEIGHTED:
                 self._readers.append(self._make_reader(node, place))
                 continue
             elif node.op == "BatchNormalization":
@@ -199,7 +197,7 @@ class _Follower:
         """Whether a node keeps multiples, whatever the sign of what it reads."""
         if node.op == "PRelu" and node.inputs[1] not in self.constants:
             return False
-        return node.op in _HOMOGENEOUS or (node.op in _POOLS and place.axis == 1)
+        return node.op in _HOMOGENEOUS or (node.op in POOLS and place.axis == 1)
 
     def _add_batch_norm(self, node: Node, place: _ChannelPosition) -> None:
         self._require_constants(node, *range(1, 5))
@@ -317,7 +315,7 @@ def move_scale(constants: Constants, link: ChannelLink, scale: NDArray[np.float6
     else:
         positions = [i for i, v in enumerate(node.inputs) if i and v]
         for i in positions:
-            axis = _get_output_axis(node) if i == 1 and node.op in PRODUCTS else -1
+            axis = _get_output_axis(node) if i == 1 and node.op in WEIGHTED else -1
             constants[link.first, i] = _multiply_along(constants[link.first, i], 1 / scale, axis)
     for id_, position, axis, rank in link.offsets:
         offset = constants[id_, position]

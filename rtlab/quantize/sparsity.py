@@ -20,7 +20,7 @@ from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import passes
 from rtlab.quantize.assign import match_nodes
 from rtlab.quantize.blocks import iter_blocks
-from rtlab.quantize.placement import find_captured_values
+from rtlab.quantize.placement import WEIGHTED, find_captured_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _GROUP = 4
 _NONZERO = 2
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
-_OPERATORS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 #: Groups that are ranked in one piece, so that a large weight needs little more than itself.
 _PIECE = 1 << 18
 
@@ -74,8 +73,8 @@ def find(model: Model) -> tuple[SparseWeight, ...]:
     return tuple(w for node in model.top if (w := _inspect_weight(model, node, tensors)) is not None)
 
 
-def match_prunable_nodes(model: Model, patterns: Iterable[str]) -> tuple[str, ...]:
-    """Ids of the nodes whose weights can be pruned and which a pattern means, in graph order.
+def select_prunable_weights(model: Model, patterns: Iterable[str]) -> tuple[SparseWeight, ...]:
+    """The weights that can be pruned, of the nodes that a pattern means, in graph order.
 
     A pattern is a node's id or name, in which ``*`` and ``?`` stand for any characters, or ``op:Conv`` for an
     operator.
@@ -96,34 +95,21 @@ def match_prunable_nodes(model: Model, patterns: Iterable[str]) -> tuple[str, ..
                 "Choose among the eligible weights of rtlab.quantize.sparsity.find(model)."
             )
         chosen_nodes.update(prunable)
-    return tuple(n for n in weights if n in chosen_nodes)
+    return tuple(w for n, w in weights.items() if n in chosen_nodes)
 
 
-def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
-    """Zero the two smallest magnitudes of every four, of equal ones the last.
+def prune(model: Model, weights: Iterable[SparseWeight]) -> Model:
+    """The model, or a new one with the two smallest magnitudes of every four of these weights zero.
 
-    Nodes and values keep their names, so results join with those of the source. A four that has two zeros is not
-    touched. Where somebody else reads the same weight, the pruned nodes get a copy of their own.
-
-    Args:
-        model: The source; it is never changed.
-        nodes: Ids of nodes to prune; all that can be by default.
-
-    Returns:
-        A new model, or the given one where there is nothing to do.
+    Of equal magnitudes the last becomes zero, and a four that has two zeros is not touched. Nodes and values keep their
+    names, so results join with those of the source. Where somebody else reads the same weight, the pruned nodes get a
+    copy of their own.
 
     Raises:
-        ModelError: a weight holds NaN or infinity, or there is no such node.
-        VariantError: a chosen node cannot be pruned.
+        ModelError: a weight holds NaN or infinity.
     """
-    weights = {w.node: w for w in find(model)}
-    chosen_weights = (
-        {n: w for n, w in weights.items() if w.eligible}
-        if nodes is None
-        else _select_weights(model, nodes, weights)
-    )
     by_value: dict[tuple[str, int], list[SparseWeight]] = {}
-    for weight in chosen_weights.values():
+    for weight in weights:
         by_value.setdefault((weight.value, weight.axis), []).append(weight)
     todo = {
         k: tuple(w.node for w in users)
@@ -208,7 +194,7 @@ def _prune_weight(weight: NDArray[Any], axis: int, *, value: str, node: str) -> 
 def _inspect_weight(
     model: Model, node: Node, tensors: Mapping[str, ir.TensorProtocol]
 ) -> SparseWeight | None:
-    if node.op not in _OPERATORS or node.domain not in ONNX_DOMAINS:
+    if node.op not in WEIGHTED or node.domain not in ONNX_DOMAINS:
         return None
     position = next((i for i in _iter_weight_positions(node) if node.inputs[i] in tensors), None)
     if position is None:
@@ -291,19 +277,6 @@ def _compute_sparse_share(weight: NDArray[Any], axis: int) -> float:
             counts = fours[:, 0] + fours[:, 1] + fours[:, 2] + fours[:, 3]
             sparse += int(np.count_nonzero(counts >= _GROUP - _NONZERO))
     return sparse / (weight.size // _GROUP)
-
-
-def _select_weights(
-    model: Model, nodes: Iterable[str], weights: Mapping[str, SparseWeight]
-) -> dict[str, SparseWeight]:
-    ids = dict.fromkeys(model.node(n).id for n in nodes)
-    for node in ids:
-        if node not in weights or not weights[node].eligible:
-            raise VariantError(
-                f'Cannot prune node "{node}" in model "{model.name}": {_explain_no_weight([node], weights)}. '
-                "Choose among the eligible weights of rtlab.quantize.sparsity.find(model)."
-            )
-    return {n: weights[n] for n in weights if n in ids}
 
 
 def _explain_no_weight(matched_nodes: list[str], weights: Mapping[str, SparseWeight]) -> str:

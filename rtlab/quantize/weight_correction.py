@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
 from rtlab.quantize import correct, passes, weights
 from rtlab.quantize.apply_transforms import match_treated_nodes
+from rtlab.quantize.dequantized_weights import compute_dequantized
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
 from rtlab.quantize.gptq import fit_scales, reconstruct
 from rtlab.quantize.im2col import ProductForm, make_product_form
@@ -31,16 +32,13 @@ class WeightCorrector:
         self, model: Model, variant: Variant, inputs: LayerInputs | None, check: Callable[[], object]
     ) -> None:
         self.model, self.inputs, self._check = model, inputs, check
-        treatments_by_kind = {
-            k: [t for t in variant.treatments if t.kind == k] for k in ("reconstruct", "correct")
-        }
-        self._nodes_to_reconstruct, self._nodes_to_correct = (
-            match_treated_nodes(model, a) for a in treatments_by_kind.values()
+        reconstructing, correcting = (
+            [t for t in variant.treatments if t.kind == kind] for kind in ("reconstruct", "correct")
         )
-        self._damping = {
-            n: t.setting for t in treatments_by_kind["reconstruct"] for n in match_treated_nodes(model, [t])
-        }
-        self._has_treatments = any(treatments_by_kind.values())
+        #: By node that is to be reconstructed.
+        self._damping = {n: t.setting for t in reconstructing for n in match_treated_nodes(model, [t])}
+        self._nodes_to_correct = match_treated_nodes(model, correcting)
+        self._has_treatments = bool(reconstructing or correcting)
         #: Nodes whose weights were rounded so that their output stays.
         self.reconstructed_nodes: list[str] = []
 
@@ -127,9 +125,7 @@ class WeightCorrector:
     def _pool_second_moments(self, nodes: Sequence[str]) -> tuple[ProductForm, NDArray[np.float64]] | None:
         """The second moments of what all readers of a weight read; None unless all were asked for and observed."""
         layer_inputs = {} if self.inputs is None else self.inputs.nodes
-        observations = [
-            layer_inputs[n] for n in nodes if n in layer_inputs and n in self._nodes_to_reconstruct
-        ]
+        observations = [layer_inputs[n] for n in nodes if n in layer_inputs and n in self._damping]
         form = make_product_form(self.model, self.model.by_id[nodes[0]])
         if len(observations) < len(nodes) or isinstance(form, str):
             return None
@@ -201,7 +197,7 @@ class WeightCorrector:
             if self.reconstructed_nodes
             else []
         )
-        if self._nodes_to_reconstruct and not self.reconstructed_nodes:
+        if self._damping and not self.reconstructed_nodes:
             reconstruction_notes.append(
                 "nothing to reconstruct: no product has weights of INT8, FP8, INT4 or FP4"
             )
@@ -211,19 +207,15 @@ class WeightCorrector:
 def _collect_eight_bit_weights(typed: Model, nodes: Collection[str]) -> dict[str, NDArray[np.float32]]:
     """The numbers of weights in INT8 and FP8, by the node that reads them."""
     numbers: dict[str, NDArray[np.float32]] = {}
+    ir_nodes = {n.name: n for n in typed.ir.graph}
     for id_ in nodes:
         node = typed.by_id[id_]
         maker = typed.producers.get(node.inputs[1]) if len(node.inputs) > 1 else None
         if maker is None or maker.op != "DequantizeLinear" or maker.origin == maker.id:
             continue
         # The second input of a sum or a Concat may be an activation.
-        if any(v not in typed.known for v in maker.inputs[:2]):
-            continue
-        values, scale = (np.asarray(typed.known[v].numpy()).astype(np.float32) for v in maker.inputs[:2])
-        axis = maker.attributes.get("axis", 1)
-        if scale.ndim and isinstance(axis, int):
-            scale = scale.reshape([-1 if i == axis else 1 for i in range(values.ndim)])
-        numbers[id_] = values * scale
+        if (dequantized := compute_dequantized(ir_nodes[maker.id])) is not None:
+            numbers[id_] = dequantized
     return numbers
 
 
@@ -235,21 +227,9 @@ def _collect_four_bit_weights(
 ) -> dict[str, NDArray[np.float32]]:
     """The numbers of weights in four bits, by the node that reads them."""
     numbers: dict[str, NDArray[np.float32]] = {}
-    for precision, key, readers in _iter_plan_weights(plans):
-        selected_readers = [n for n in readers if n in nodes]
-        if selected_readers:
-            stored = four_bit_weights.get(precision, {}).get(key)
-            if stored is None:
-                stored = weights.quantize_to_four_bits(
-                    weights.read_weight(typed, key[0], readers[0]), key[1], precision
-                )
-            numbers.update(dict.fromkeys(selected_readers, stored.dequantize()))
-    return numbers
-
-
-def _iter_plan_weights(
-    plans: Mapping[Precision, weights.FourBitPlan],
-) -> Iterator[tuple[Precision, tuple[str, weights.ScaleLayout], tuple[str, ...]]]:
     for precision, plan in plans.items():
-        for key, readers in plan.weights.items():
-            yield precision, key, readers
+        selected = {k: r for k, r in plan.weights.items() if any(n in nodes for n in r)}
+        part, stored = weights.FourBitPlan(selected, {}), four_bit_weights.get(precision, {})
+        for _, readers, weight in weights.iter_stored_weights(typed, part, precision, stored):
+            numbers.update(dict.fromkeys((n for n in readers if n in nodes), weight.dequantize()))
+    return numbers

@@ -147,7 +147,7 @@ def _choose_layout(
 FourBitWeights: TypeAlias = Mapping[tuple[str, ScaleLayout], FourBitWeight]
 
 
-def _iter_stored_weights(
+def iter_stored_weights(
     model: Model, plan: FourBitPlan, precision: Precision, four_bit_weights: FourBitWeights
 ) -> Iterator[tuple[str, tuple[str, ...], FourBitWeight]]:
     """Each weight of a plan with the nodes that read it, to nearest unless it is in four bits already.
@@ -172,7 +172,7 @@ def store_weights(
     """
 
     def edit_graph(edit: Edit) -> None:
-        for value, nodes, stored in _iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
+        for value, nodes, stored in iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
             name, form = f"{nodes[0]}/weight", stored.form
             place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
             scale = edit.add_constant(f"{name}/scale", stored.scale)
@@ -211,7 +211,7 @@ def dequantize_weights(
     """
 
     def edit_graph(edit: Edit) -> None:
-        for _, nodes, stored in _iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
+        for _, nodes, stored in iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
             half, weight = halves.get(nodes[0], Precision.FP32), stored
             if half.is_half and precision is Precision.INT4:
                 weight = dataclasses.replace(stored, scale=stored.scale.astype(half.stored.dtype))

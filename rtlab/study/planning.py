@@ -101,7 +101,7 @@ def resolve(
     label, explicit_scales = _parse_scales(scales)
     variant = Variant.of(precision, scales=label, **choice)
     assign(model, variant)
-    sparsity.match_prunable_nodes(model, variant.sparsity)
+    sparsity.select_prunable_weights(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)
     apply_transforms.check(model, variant)
     if variant.calibrators:

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from one_precision import int8
 from rtlab import backends, samples
 from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends import placement, providers
@@ -21,7 +22,7 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, Unavailable
-from rtlab.quantize import int8, quantizable
+from rtlab.quantize import quantizable
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 

@@ -9,7 +9,8 @@ import dataclasses
 
 import pytest
 
-from qdq import FAULTS, Net, quantize_static, two_convolutions
+from one_precision import int8
+from qdq import FAULTS, Net, quantize_static, repair, two_convolutions
 from rtlab import backends, quantize, samples
 from rtlab.analyses.calibration.pairs import trace_pairs
 from rtlab.core.engine import Engine
@@ -19,7 +20,7 @@ from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
-from rtlab.quantize.findings import check, repair
+from rtlab.quantize.findings import check
 from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()
@@ -225,7 +226,7 @@ def test_what_rtlab_quantizes_itself_is_absorbed() -> None:
     """The same question to our own placement: only the input's pair has a step of its own, or one that must."""
     sample = samples.load("digits_inception")
     scales = {v: Scale(4.0) for v in quantize.quantizable(sample.model)}
-    model = quantize.int8(sample.model, scales)
+    model = int8(sample.model, scales)
     engine = build(model)
     found = trace_pairs(model, relate(model, model, engine), engine)
     assert {"absorbed"} == {p.verdict for p in found if p.weight}

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from nets import graph
+from one_precision import int8
 from rtlab import backends
 from rtlab.backends import providers
 from rtlab.core.data import CalibrationData
@@ -18,7 +19,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
-from rtlab.quantize import int8, prepare, quantizable
+from rtlab.quantize import prepare, quantizable
 from rtlab.relation.relate import relate
 from rtlab.testing import ReferenceBackend, tiny_model
 

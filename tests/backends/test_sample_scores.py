@@ -9,11 +9,11 @@ import pytest
 
 import rtlab
 import shelf
+from qdq import repair
 from rtlab import quantize, samples
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
-from rtlab.quantize import findings
 from rtlab.quantize.thresholds import scales
 from rtlab.samples.architectures import pictures
 from rtlab.samples.digits import NETWORKS
@@ -96,7 +96,7 @@ def test_the_table_and_the_cards_have_every_trained_sample():
 
 def test_misplaced_pairs_cost_no_accuracy_and_neither_does_their_repair():
     sample, expected = load("digits_qat_misplaced"), score(load("digits_qat"))
-    for model in (sample.model, findings.repair(sample.model)):
+    for model in (sample.model, repair(sample.model)):
         assert expected == pytest.approx(score(sample, model), abs=1)
 
 

@@ -10,7 +10,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare
-from rtlab.quantize.sparsity import find, prune
+from rtlab.quantize.sparsity import find, prune, select_prunable_weights
 from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()
@@ -20,7 +20,7 @@ here = backends.get("tensorrt-rtx").availability()
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_pruned_model_builds_with_sparse_weights(precision) -> None:
     source = samples.load("digits_inception").model
-    pruned = prune(source)
+    pruned = prune(source, select_prunable_weights(source, ["*"]))
     variant = Variant.of(precision, target="sm86", sparsity=True)
     prepared = prepare(pruned, variant).model
     engine = backends.get("tensorrt-rtx").build(BuildRequest(prepared, variant, Limits()), Silent())
@@ -35,7 +35,7 @@ def test_pruning_costs_accuracy_that_is_seen() -> None:
     sample = samples.load("digits_inception")
     runner = backends.get("onnxruntime")
     scores = []
-    for model in (sample.model, prune(sample.model)):
+    for model in (sample.model, prune(sample.model, select_prunable_weights(sample.model, ["*"]))):
         engine = runner.build(BuildRequest(model, Variant.of("fp32"), Limits()), Silent())
         output = model.outputs[0]
         parts = [

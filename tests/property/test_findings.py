@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
+from one_precision import int8
 from promises import promises  # noqa: F401 - watches every pass
+from qdq import repair
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
-from rtlab.quantize import int8, quantizable
+from rtlab.quantize import quantizable
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.findings import check, repair
+from rtlab.quantize.findings import check
 
 MODELS = strategies.models(bodies=True)
 

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 import rtlab
 from nets import graph_proto
+from qdq import repair
 from rtlab.errors import ModelError, RtlabError
 from rtlab.quantize import findings
 
@@ -71,7 +72,7 @@ def exercise(proto: onnx.ModelProto) -> None:
     listed = findings.check(model, calibrated=True)
     assert len({f.id for f in listed}) == len(listed)
     with contextlib.suppress(RtlabError):
-        findings.repair(model)
+        repair(model)
     study = rtlab.Study(model)
     study.add("fp32", backend="classic")
     with contextlib.suppress(RtlabError), contextlib.redirect_stderr(io.StringIO()):

@@ -14,11 +14,12 @@ from hypothesis.extra import numpy as hnp
 import strategies
 from observed import collect
 from observed import observed as observe
+from one_precision import fp16
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
-from rtlab.quantize import Collector, fp16, prepare, quantizable, scales
+from rtlab.quantize import Collector, prepare, quantizable, scales
 from sessions import computed as execute
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32, allow_subnormal=True)

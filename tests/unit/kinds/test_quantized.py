@@ -12,10 +12,11 @@ from onnx import TensorProto, helper
 
 import nets
 from nets import graph
+from qdq import repair
 from rtlab.core.model import Model
 from rtlab.core.variant import Precision
 from rtlab.quantize import existing_qdq, requantize
-from rtlab.quantize.findings import check, repair
+from rtlab.quantize.findings import check
 
 X = np.array([[0.5, -1.25, 2.0, 3.5], [-4.0, 0.25, 1.0, -0.75]], np.float32)
 W = np.arange(-6, 6, dtype=np.int8).reshape(4, 3)

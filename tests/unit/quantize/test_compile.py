@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from one_precision import fp16, int8
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
@@ -13,7 +14,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
-from rtlab.quantize import fp16, int8, quantizable
+from rtlab.quantize import quantizable
 
 _BACKEND = TensorRTRTX()
 pytestmark = pytest.mark.skipif(not _BACKEND.availability().ok, reason=_BACKEND.availability().reason)

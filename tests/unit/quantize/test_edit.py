@@ -5,15 +5,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from one_precision import fp16, int8
 from rtlab.backends import providers
 from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
 from rtlab.core.scale import Scale
 from rtlab.errors import BuildError
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.fp16_passes import fp16
 from rtlab.quantize.placement import quantizable
-from rtlab.quantize.rewrite import int8
 
 node = helper.make_node
 INFO = helper.make_tensor_value_info

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
-from qdq import FAULTS, Net, quantize_static, two_convolutions, zero_point
+from qdq import FAULTS, Net, quantize_static, repair, two_convolutions, zero_point
 from rtlab import samples
 from rtlab.core.model import Model, wrap
-from rtlab.quantize.findings import check, repair
+from rtlab.quantize.findings import check
 from sessions import opened
 
 #: Faults that a session of ONNX Runtime can run; a scale that is none cannot be compared.

@@ -6,11 +6,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from one_precision import fp16
 from rtlab.core.model import Model
 from rtlab.core.node import ORIGIN
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare
-from rtlab.quantize.fp16_passes import fp16
 
 node = helper.make_node
 

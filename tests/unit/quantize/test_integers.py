@@ -14,12 +14,12 @@ from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as Lackin
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from nets import graph
-from qdq import quantize_static
+from qdq import quantize_static, repair
 from rtlab import samples
 from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
 from rtlab.errors import VariantError
-from rtlab.quantize.findings import check, repair
+from rtlab.quantize.findings import check
 
 RNG = np.random.default_rng(0)
 START = RNG.bit_generator.state

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from rtlab.core.variant import Precision
 from rtlab.quantize import narrow
-from rtlab.quantize.blocks import to_fp16
 from rtlab.quantize.narrow import HalfConstants, is_out_of_range
 
 #: Zero, subnormals of FP16, halfway to its smallest, its largest, what rounds to that, beyond both types, none at all.
@@ -66,25 +65,6 @@ def test_what_is_special_is_found_in_any_piece(monkeypatch, place, number, lost,
 
 def test_a_scalar_stays_a_scalar() -> None:
     assert () == HalfConstants({}).to_half(ir.Tensor(np.array(2.5, np.float32)), Precision.BF16).shape
-
-
-def test_every_number_near_those_of_fp16_is_rounded_as_numpy_rounds_it() -> None:
-    """All of FP16, all halfway between two neighbours, what lies one bit beside each, and a million bits by chance."""
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    halves = np.sort(halves[np.isfinite(halves)]).astype(np.float32)
-    with np.errstate(all="ignore"):
-        exact = np.concatenate([halves, (halves[1:] + halves[:-1]) / 2, np.float32([65520.0, -65520.0])])
-        near = np.concatenate(
-            [exact, np.nextafter(exact, np.inf), np.nextafter(exact, -np.inf)], dtype=np.float32
-        )
-        chance = np.random.default_rng(0).integers(0, 2**32, 1_000_000, np.uint32).view(np.float32)
-        values = np.concatenate([near, chance])
-        expected, found = values.astype(np.float16), np.empty(values.size, np.float16)
-        other = to_fp16(values, found, np.empty((2, values.size), np.uint32))
-    np.testing.assert_array_equal(expected, found)
-    np.testing.assert_array_equal(np.signbit(expected), np.signbit(found))
-    normal = np.isfinite(found) & (np.abs(values) >= 2.0**-14)
-    np.testing.assert_array_equal(np.flatnonzero(~normal), other)
 
 
 @pytest.mark.parametrize(

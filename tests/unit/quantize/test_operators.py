@@ -9,10 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
+from one_precision import fp16, int8
 from rtlab.core.model import load
 from rtlab.core.scale import Scale
 from rtlab.errors import ModelError
-from rtlab.quantize import fp16, int8, quantizable
+from rtlab.quantize import quantizable
 
 
 def _of_the_shape(padded: np.ndarray, x_shape: Sequence[int], *more: Sequence[int], **__) -> np.ndarray:

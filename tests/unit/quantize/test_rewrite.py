@@ -6,12 +6,13 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from one_precision import int8, quantize
 from rtlab.core.model import Model
 from rtlab.core.node import ORIGIN
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
 from rtlab.quantize.placement import plan, quantizable
-from rtlab.quantize.rewrite import int8, quantize, quantize_weight, share_scales
+from rtlab.quantize.rewrite import quantize_weight, share_scales
 
 node = helper.make_node
 

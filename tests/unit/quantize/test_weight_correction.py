@@ -18,6 +18,12 @@ from rtlab.quantize.im2col import ProductForm, make_product_form
 from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
 from rtlab.quantize.weight_correction import WeightCorrector
 
+
+def compute_error(weight: np.ndarray, numbers: np.ndarray, second: np.ndarray) -> float:
+    """The mean square error of what a layer writes: the trace of ``(W - Q) H (W - Q)ᵀ``."""
+    return float(np.trace((weight - numbers) @ second @ (weight - numbers).T))
+
+
 WHOLE = Precision.INT4.stored.round
 
 
@@ -69,11 +75,11 @@ def test_no_rounding_of_five_weights_is_much_better(seed) -> None:
     second, weight, scale = x.T @ x / 40, rng.normal(0, 1, (1, 5)), np.full((1, 5), 0.3)
     below = np.floor(weight / scale)
     every = [np.clip(below + np.array(up), -7, 7) for up in itertools.product((0, 1), repeat=5)]
-    best = min(gptq.compute_error(weight, e * scale, second) for e in every)
-    nearest = gptq.compute_error(weight, WHOLE(weight / scale) * scale, second)
+    best = min(compute_error(weight, e * scale, second) for e in every)
+    nearest = compute_error(weight, WHOLE(weight / scale) * scale, second)
     found = gptq.reconstruct(weight, scale, second, WHOLE, 0.01) * scale
     # A weight may go further than to its two neighbours, and so be better than all of these.
-    got = gptq.compute_error(weight, found, second)
+    got = compute_error(weight, found, second)
     assert got <= nearest
     assert got <= best * 1.6 + 1e-12
 
@@ -83,11 +89,11 @@ def test_each_weight_is_the_best_given_the_others() -> None:
     x = correlated(rng, 60, 6)
     second, weight, scale = x.T @ x / 60, rng.normal(0, 1, (4, 6)), np.full((4, 6), 0.25)
     steps = gptq.reconstruct(weight, scale, second, WHOLE, 0.01)
-    least = gptq.compute_error(weight, steps * scale, second)
+    least = compute_error(weight, steps * scale, second)
     for row, column, to in itertools.product(range(4), range(6), range(-7, 8)):
         other = steps.copy()
         other[row, column] = to
-        assert gptq.compute_error(weight, other * scale, second) >= least - 1e-9
+        assert compute_error(weight, other * scale, second) >= least - 1e-9
 
 
 @pytest.mark.parametrize("precision", [Precision.INT4, Precision.FP4, Precision.INT8, Precision.FP8])
@@ -101,7 +107,7 @@ def test_correlated_inputs_leave_something_to_win(precision) -> None:
     def gain(second: np.ndarray) -> float:
         rounded = nearest(weight / scale) * scale
         found = gptq.reconstruct(weight, scale, second, nearest, 0.01) * scale
-        was, now = (gptq.compute_error(weight, y, second) for y in (rounded, found))
+        was, now = (compute_error(weight, y, second) for y in (rounded, found))
         return 10 * np.log10(was / now)
 
     x = correlated(rng, 2000, 64, 0.95)
@@ -308,7 +314,7 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
     numbers = np.asarray(ready.emulation.known[ready.emulation.by_id["p"].inputs[1]].numpy())
     second, spread = x.T @ x / 300, np.repeat(found, 32, axis=1)
     given = gptq.reconstruct(weight.T, spread, second, WHOLE, 0.01) * spread
-    assert gptq.compute_error(weight.T, numbers.T, second) < 0.9 * gptq.compute_error(weight.T, given, second)
+    assert compute_error(weight.T, numbers.T, second) < 0.9 * compute_error(weight.T, given, second)
 
 
 def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
