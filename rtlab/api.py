@@ -20,7 +20,7 @@ from rtlab.analyses.fusion.words import explain
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.variants.variations import list_variations
 from rtlab.backends.capabilities import suggest_backends
-from rtlab.backends.files import build, recognise
+from rtlab.backends.readers import build, recognise
 from rtlab.core.facts import Ranked, Score
 from rtlab.core.files import write
 from rtlab.core.model import Model, load, make_empty_model

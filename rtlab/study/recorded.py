@@ -17,7 +17,7 @@ from rtlab.analyses.build.replay import replay
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.timing import times as _timing
 from rtlab.analyses.timing.times import Timing
-from rtlab.backends.files import build, recognise
+from rtlab.backends.readers import build, recognise
 from rtlab.backends.reference import build_reference, get_evaluator
 from rtlab.backends.selection import reader_for
 from rtlab.core.arrays import Batch

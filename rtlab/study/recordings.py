@@ -72,7 +72,7 @@ class Recordings(Observations[R]):
             optimization_profile: Which of several optimization profiles to show; the first by default.
             backend: What reads them, by its name or an object that follows ``rtlab.core.protocols``; rtlab's own reader
                 by default.
-            more: Files by another kind that ``rtlab.backends.files.recognise`` tells, such as ``archive``.
+            more: Files by another kind that ``rtlab.backends.readers.recognise`` tells, such as ``archive``.
 
         Raises:
             ReadError: a file is damaged, or files belong to different engines.

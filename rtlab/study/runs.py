@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtlab import backends
 from rtlab.backends.capabilities import require_capability, suggest_backends
-from rtlab.backends.live.session_child import prestart_child
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import builder_for
+from rtlab.backends.workers.session_child import prestart_child
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.prepared import Prepared

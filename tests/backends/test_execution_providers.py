@@ -14,8 +14,8 @@ import pytest
 from rtlab import backends, samples
 from rtlab.analyses.timing.times import timing
 from rtlab.backends import placement, providers
-from rtlab.backends.live.inference import RECORD_PLACEMENT
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.workers.inference import RECORD_PLACEMENT
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
