@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import backends
 from rtlab.analyses.calibration.observed_ranges import Calibration
-from rtlab.backends.files import recognise
+from rtlab.backends.readers import recognise
 from rtlab.core.facts import Ranked, Score
 from rtlab.core.model import Model, load, make_empty_model
 from rtlab.core.stage import Stage, StageStatus

@@ -16,7 +16,7 @@ import numpy as np
 
 import rtlab
 from rtlab.backends import compiler_info
-from rtlab.backends.files import build
+from rtlab.backends.readers import build
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target

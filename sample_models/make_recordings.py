@@ -24,7 +24,7 @@ from typing_extensions import Self
 
 import rtlab
 from rtlab.backends import recorded
-from rtlab.backends.files import build
+from rtlab.backends.readers import build
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import Precision

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tensorrt_api
-from rtlab.backends.live import driver
 from rtlab.backends.tensorrt import TensorRT
+from rtlab.backends.workers import driver
 from rtlab.core.protocols import Availability
 
 DEVICE = driver.Device("Fake GPU", 86, "12.9")

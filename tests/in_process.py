@@ -11,7 +11,7 @@ import pickle
 import threading
 from typing import Any, ClassVar
 
-from rtlab.backends.live import (
+from rtlab.backends.workers import (
     child,
     loaded,
     session_child,  # noqa: F401  # It takes the class when it is imported, which has to be before anything stands there.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from rtlab.backends.live.inference import SessionSpec
-from rtlab.backends.live.session_child import ChildCaller
+from rtlab.backends.workers.inference import SessionSpec
+from rtlab.backends.workers.session_child import ChildCaller
 
 
 def orders(

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rtlab.backends.files import reading, recognise
+from rtlab.backends.readers import reading, recognise
 from rtlab.core.trace import Recording
 from rtlab.errors import ReadError
 

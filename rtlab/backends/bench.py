@@ -12,10 +12,10 @@ import numpy as np
 
 from rtlab.backends import cpu, session_outputs, vendor
 from rtlab.backends.cancellable_call import CancellableCaller
-from rtlab.backends.live import inference
-from rtlab.backends.live.inference import STOP_SPINNING, SessionSpec
-from rtlab.backends.live.session_child import BUILDING
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.workers import inference
+from rtlab.backends.workers.inference import STOP_SPINNING, SessionSpec
+from rtlab.backends.workers.session_child import BUILDING
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.protocols import Progress

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any, TypeVar
 
-from rtlab.backends.live.child import Bounds, ChildWork, find_process, measure_memory
-from rtlab.backends.live.session_child import RUNNING
+from rtlab.backends.workers.child import Bounds, ChildWork, find_process, measure_memory
+from rtlab.backends.workers.session_child import RUNNING
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress
 

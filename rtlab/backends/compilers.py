@@ -90,7 +90,7 @@ class Compiler:
     @property
     def nbytes(self) -> int:
         """Bytes of disk that it takes."""
-        from rtlab.backends.live.installing import measure_size
+        from rtlab.backends.workers.installing import measure_size
 
         if self.path is not None:
             return measure_size(self.path)
@@ -103,7 +103,7 @@ class Compiler:
 
     def tried(self, progress: Progress | None = None) -> CompilerProbe:
         """What a child finds that imports it and asks for a builder."""
-        from rtlab.backends.live import child, compiler
+        from rtlab.backends.workers import child, compiler
 
         error_prefix = f'Cannot use compiler "{self.version}"'
         if self.recorded:
@@ -281,7 +281,7 @@ def remove(version: str) -> Compiler:
             f'Cannot remove compiler "{version}": {compiler.version} is the environment\'s own, which pip installed. '
             "Choose an added one: rtlab compilers list."
         )
-    from rtlab.backends.live import worker_pool
+    from rtlab.backends.workers import worker_pool
 
     worker_pool.close(str(compiler.path))
     # Out of sight at once; a part of it is never taken for the whole.
@@ -301,7 +301,7 @@ def _install_part(
     temp_folder: Path, requirement: str, source: str | Path | None, error_prefix: str, progress: Progress
 ) -> None:
     """Install one part into the room; raises ``Unavailable`` where pip says why not."""
-    from rtlab.backends.live import child, installing
+    from rtlab.backends.workers import child, installing
 
     source_folder = "" if source is None else str(Path(source).resolve())
     code, words = child.call(
@@ -367,7 +367,7 @@ def _read_installed_version(temp_folder: Path, error_prefix: str) -> str:
 
 @functools.cache
 def _get_environment_release() -> Compiler:
-    from rtlab.backends.live.building import find_package_version
+    from rtlab.backends.workers.building import find_package_version
 
     return Compiler(find_package_version(_ENVIRONMENT_MODULE), BACKEND)
 

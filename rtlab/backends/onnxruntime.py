@@ -28,12 +28,12 @@ from rtlab.backends import (
     session_outputs,
 )
 from rtlab.backends.cancellable_call import CancellableCaller
-from rtlab.backends.files import optimized
-from rtlab.backends.files.optimized import NodeRuns
-from rtlab.backends.live import session_child
-from rtlab.backends.live.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
-from rtlab.backends.live.session_child import ChildCaller, ChildSession
 from rtlab.backends.providers import CPU, PREFIX, Provider
+from rtlab.backends.readers import optimized
+from rtlab.backends.readers.optimized import NodeRuns
+from rtlab.backends.workers import session_child
+from rtlab.backends.workers.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
+from rtlab.backends.workers.session_child import ChildCaller, ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model

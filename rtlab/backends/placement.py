@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.backends.files import optimized
-from rtlab.backends.files.optimized import NodeRuns
+from rtlab.backends.readers import optimized
+from rtlab.backends.readers.optimized import NodeRuns
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.live import driver
+from rtlab.backends.workers import driver
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import quote_names
 from rtlab.core.variant import Target

@@ -5,7 +5,7 @@ notebooks ask for. A build is found again by the structure of what is to be buil
 options and the release; not by its weights and scales, whose last bits differ from processor to processor.
 
 ``recordings/index.json`` lists them, and ``recordings/NAME.xz`` holds some, one a line: its key and what
-``files.build`` writes.
+``readers.build`` writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from rtlab.backends.files import build
+from rtlab.backends.readers import build
 from rtlab.core.engine import Engine
 from rtlab.core.files import find_package_data
 from rtlab.core.model import Model

@@ -12,8 +12,8 @@ from typing import Any
 
 from rtlab.backends import extra_outputs, vendor
 from rtlab.backends.cancellable_call import CancellableCaller
-from rtlab.backends.live import inference
-from rtlab.backends.live.inference import SessionSpec
+from rtlab.backends.workers import inference
+from rtlab.backends.workers.inference import SessionSpec
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs

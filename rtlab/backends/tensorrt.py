@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtlab.backends.live import building, child, driver, timing_cache
-from rtlab.backends.live.running import EngineRunner
-from rtlab.backends.log import operators as tables
+from rtlab.backends.readers.log import operators as tables
+from rtlab.backends.workers import building, child, driver, timing_cache
+from rtlab.backends.workers.running import EngineRunner
 from rtlab.core import files
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.engine import Engine

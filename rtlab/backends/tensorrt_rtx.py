@@ -1,7 +1,8 @@
 """TensorRT-RTX: compiles ahead of time, with no GPU and no driver.
 
 Without a GPU an engine cannot be loaded again, so there is no inspector, no run and no time. What the builder
-decided is told by its verbose log, which ``log.verbose`` reads. With one, the inspector tells it, and the engine runs.
+decided is told by its verbose log, which ``readers.log.verbose`` reads. With one, the inspector tells it, and the
+engine runs.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import platform
 import re
 
 from rtlab.backends import compiler_info, compilers, recorded
-from rtlab.backends.files import inspector
-from rtlab.backends.live import building
-from rtlab.backends.live.running import EngineRunner
-from rtlab.backends.log import verbose
+from rtlab.backends.readers import inspector
+from rtlab.backends.readers.log import verbose
+from rtlab.backends.workers import building
+from rtlab.backends.workers.running import EngineRunner
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rtlab.backends import compiler_info
-from rtlab.backends.files import reading
+from rtlab.backends.readers import reading
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Recording
 

@@ -1,10 +1,10 @@
 """The one door to compilers and their runtimes: whoever calls one has its module from here.
 
-Children, in which TensorRT's bindings work, are started by ``live.child`` alone. Polygraphy is a library like others,
-and is imported where it does something: CUDA's memory and streams (``live.lane``), TensorRT's calibrators
-(``live.calibrator``), the results that it saved (``files.results``). Where it has something of the kind that is not
-used, a line says why: its loaders in ``live.compiler``, its runner in ``live.lane``, its comparator in
-``rtlab/analyses/accuracy/errors.py``.
+Children, in which TensorRT's bindings work, are started by ``workers.child`` alone. Polygraphy is a library like
+others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), TensorRT's
+calibrators (``workers.calibrator``), the results that it saved (``readers.results``). Where it has something of the
+kind that is not used, a line says why: its loaders in ``workers.compiler``, its runner in
+``workers.execution_context``, its comparator in ``rtlab/analyses/accuracy/errors.py``.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import numpy as np
 from rtlab import backends
 from rtlab.analyses.accuracy import errors as _accuracy
 from rtlab.analyses.accuracy.errors import Comparison
-from rtlab.backends.live.inference import free_memory
 from rtlab.backends.reference import build_reference, get_evaluator, get_runner
+from rtlab.backends.workers.inference import free_memory
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.facts import SCORED, Score, VariantResult

@@ -20,8 +20,8 @@ from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.timing import times as _timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.backends.capabilities import suggest_backends
-from rtlab.backends.files import build, recognise
-from rtlab.backends.files.inspector import layers_json
+from rtlab.backends.readers import build, recognise
+from rtlab.backends.readers.inspector import layers_json
 from rtlab.backends.reference import build_reference, get_evaluator, get_stand_in
 from rtlab.backends.selection import opener_for, reader_for
 from rtlab.core.arrays import Batch

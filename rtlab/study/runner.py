@@ -10,9 +10,9 @@ from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
 from rtlab.analyses.study_state import StudyState
-from rtlab.backends.live.session_child import prestart_child
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import builder_for
+from rtlab.backends.workers.session_child import prestart_child
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs

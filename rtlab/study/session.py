@@ -399,7 +399,7 @@ class Session:
             backend: What reads or opens them, by its name or an object that follows ``rtlab.core.protocols``; by
                 default rtlab's own reader, or the backend that opens engines here.
             progress: Where to report; the host's reporter by default.
-            more: Files by another kind that ``rtlab.backends.files.recognise`` tells, such as ``archive``.
+            more: Files by another kind that ``rtlab.backends.readers.recognise`` tells, such as ``archive``.
 
         Raises:
             ReadError: a file is damaged, or files belong to different engines.

@@ -13,7 +13,7 @@ import rtlab
 import wheels
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.live import compiler, worker_pool
+from rtlab.backends.workers import compiler, worker_pool
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import Unavailable, VariantError

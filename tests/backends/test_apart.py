@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from rtlab import CalibrationData, Study, Task, backends
-from rtlab.backends.live.session_child import POOL
+from rtlab.backends.workers.session_child import POOL
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nets import graph
 from rtlab import backends
-from rtlab.backends.live.session_child import POOL
+from rtlab.backends.workers.session_child import POOL
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest

@@ -15,8 +15,8 @@ from one_precision import int8
 from rtlab import backends, samples
 from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends import placement, providers
-from rtlab.backends.live.inference import RECORD_PLACEMENT
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.workers.inference import RECORD_PLACEMENT
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import strategies
 from nets import graph
 from rtlab import backends
-from rtlab.backends.live import compiler
+from rtlab.backends.workers import compiler
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import rtlab
 from rtlab import backends, samples
 from rtlab.backends import recorded
-from rtlab.backends.files import build
+from rtlab.backends.readers import build
 from rtlab.core.model import wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 
 from nets import graph
 from rtlab import backends
-from rtlab.backends.live import driver
-from rtlab.backends.log import verbose
+from rtlab.backends.readers.log import verbose
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.workers import driver
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits

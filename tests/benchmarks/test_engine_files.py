@@ -20,7 +20,7 @@ from rtlab.analyses.cards.picture import Graph
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.timing import compute_timing
-from rtlab.backends.files import reading
+from rtlab.backends.readers import reading
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers.log.verbose import parse
 
 SIZE, SMALL = 100_000_000, 5_000_000
 
@@ -17,7 +17,7 @@ SIZE, SMALL = 100_000_000, 5_000_000
 PEAK = """
 import json, psutil, sys, threading
 from pathlib import Path
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers.log.verbose import parse
 me, done = psutil.Process(), threading.Event()
 before = peak = me.memory_info().rss
 def watch():

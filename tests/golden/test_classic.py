@@ -6,7 +6,7 @@ import pytest
 
 import published_nets
 from rtlab import backends
-from rtlab.backends.log import verbose
+from rtlab.backends.readers.log import verbose
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent

@@ -12,7 +12,7 @@ import rtlab
 import scenes
 from answers import refusable, without
 from rtlab.analyses.study_state import SampleSelection
-from rtlab.backends.files.inspector import layers_json
+from rtlab.backends.readers.inspector import layers_json
 from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, RtlabError

@@ -17,7 +17,7 @@ import scenes
 from rtlab.analyses.difference.diff import Side, compute_difference
 from rtlab.analyses.engine.breakdown import by_kind, find_transitions
 from rtlab.analyses.reformats.reasons import find_reformats
-from rtlab.backends.files import recognise
+from rtlab.backends.readers import recognise
 from rtlab.relation.coverage import coverage
 from rtlab.relation.layerwork import layer_works
 

@@ -13,7 +13,7 @@ import tensorrt_api
 from fake_gpu import needs_api
 from vendor_api import MODULE, Check
 
-LIVE = Path(__file__).parents[2] / "rtlab" / "backends" / "live"
+LIVE = Path(__file__).parents[2] / "rtlab" / "backends" / "workers"
 #: Modules that touch a binding, and what a name of theirs always is.
 FILES = {
     "calibrator", "compiler", "debug_tensors", "execution_context", "loaded", "settings", "timing_cache",

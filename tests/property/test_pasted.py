@@ -38,7 +38,7 @@ def test_every_look_is_the_same_text_again(tmp_path: Path) -> None:
 
 
 def test_nothing_around_the_lines_is_taken_for_something() -> None:
-    from rtlab.backends.files.wrapping import strip_wrapping
+    from rtlab.backends.readers.wrapping import strip_wrapping
 
     for text in (">>>>>>>>>>>>>>> Chose Runner Type: A Tactic: 1\n", '{"Name": "a -> b"}', "a\n> b\nc\n", ""):
         assert text == strip_wrapping(text)

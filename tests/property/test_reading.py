@@ -22,7 +22,7 @@ import onnx
 import pytest
 
 import engines
-from rtlab.backends.files import reading, recognise
+from rtlab.backends.readers import reading, recognise
 from rtlab.core.trace import Recording
 from rtlab.errors import ReadError
 

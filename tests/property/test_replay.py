@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from nets import graph_proto
 from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
 from rtlab.analyses.build.replay import replay_decisions
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.model import Model, wrap
 
 #: What stands before a message, and how the two releases spell what they do.

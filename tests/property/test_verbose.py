@@ -15,7 +15,7 @@ from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.build.story import BuildStory, build_story
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.backends.compiler_info import TENSORRT
-from rtlab.backends.log.verbose import ParsedLog, parse
+from rtlab.backends.readers.log.verbose import ParsedLog, parse
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model

@@ -16,7 +16,7 @@ import recorded
 import remade
 from golden.test_classic import predicted
 from rtlab.analyses.build.replay import replay_decisions
-from rtlab.backends.log import verbose
+from rtlab.backends.readers.log import verbose
 from rtlab.core.model import Model, load
 
 LOGS = Path(os.environ.get("RTLAB_RECORDED", "")) / "build-logs"

@@ -35,7 +35,7 @@ from rtlab.analyses.roofline.estimate_error import (
     RECORDED,
 )
 from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, estimate_microseconds
-from rtlab.backends.files import reading
+from rtlab.backends.readers import reading
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import make_empty_model

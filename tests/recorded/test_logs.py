@@ -14,9 +14,9 @@ from rtlab import Study
 from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
 from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
-from rtlab.backends.files import recognise
-from rtlab.backends.log.operators import parse_operators
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers import recognise
+from rtlab.backends.readers.log.operators import parse_operators
+from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.model import make_empty_model
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.samples import load

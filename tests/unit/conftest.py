@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from rtlab.backends.live import child
+from rtlab.backends.workers import child
 
 
 def pytest_configure(config: pytest.Config) -> None:

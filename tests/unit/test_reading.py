@@ -12,7 +12,7 @@ import pytest
 import engines
 import rtlab
 from rtlab import Study
-from rtlab.backends.files.inspector import layers_json
+from rtlab.backends.readers.inspector import layers_json
 from rtlab.backends.reference import get_runner
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode, encode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.backends.files import reading
+from rtlab.backends.readers import reading
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized

@@ -11,7 +11,7 @@ import onnx
 from rtlab.backends import compiler_info
 from rtlab.backends.classic import passes, rules
 from rtlab.backends.classic.network import Network, sort_topologically
-from rtlab.backends.files import optimized
+from rtlab.backends.readers import optimized
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.node import ONNX_DOMAINS

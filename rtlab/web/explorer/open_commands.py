@@ -15,7 +15,7 @@ from typing import Any
 from rtlab.analyses import panels
 from rtlab.analyses.cards.picture import Graph
 from rtlab.analyses.panel_context import PanelContext
-from rtlab.backends.files import build, recognise
+from rtlab.backends.readers import build, recognise
 from rtlab.core import model as _model
 from rtlab.core.data import read_samples
 from rtlab.core.inputs import read_input

@@ -8,8 +8,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from nets import graph
-from rtlab.backends.live.building import BuiltPlan, _write_model, restore_origins
-from rtlab.backends.live.compiler import BuildOutput, OriginalNames
+from rtlab.backends.workers.building import BuiltPlan, _write_model, restore_origins
+from rtlab.backends.workers.compiler import BuildOutput, OriginalNames
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent

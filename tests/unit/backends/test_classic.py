@@ -17,7 +17,7 @@ from rtlab import backends
 from rtlab.analyses.build.replay import replay_decisions
 from rtlab.backends.classic import passes
 from rtlab.backends.classic.network import Network
-from rtlab.backends.log import verbose
+from rtlab.backends.readers.log import verbose
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest

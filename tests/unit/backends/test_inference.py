@@ -13,9 +13,9 @@ import pytest
 import nets
 from rtlab.backends import extra_outputs
 from rtlab.backends.compiler_info import ONNX_RUNTIME
-from rtlab.backends.live import inference
-from rtlab.backends.live.inference import SessionSpec
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.workers import inference
+from rtlab.backends.workers.inference import SessionSpec
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.progress import Silent
 from rtlab.core.variant import Target

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends.files import inspector, printed
-from rtlab.backends.log.listing import parse_node_ids
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers import inspector, printed
+from rtlab.backends.readers.log.listing import parse_node_ids
+from rtlab.backends.readers.log.verbose import parse
 
 DATA = Path(__file__).parents[2] / "data"
 DIGITS = (DATA / "rtx-1.7.1-digits_inception.log").read_text(encoding="utf-8")

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 import fake_trt
 from fake_gpu import DEVICE, needs_api
 from fake_trt import Spec, gpu, layers_of, plan
-from rtlab.backends.live import loaded, values
-from rtlab.backends.live.job_spec import OpenSpec
-from rtlab.backends.live.sensors import Sensors, read_sensors
+from rtlab.backends.workers import loaded, values
+from rtlab.backends.workers.job_spec import OpenSpec
+from rtlab.backends.workers.sensors import Sensors, read_sensors
 from rtlab.core.progress import Silent
 from rtlab.errors import ReadError, RunError, Unavailable
 

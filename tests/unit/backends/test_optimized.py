@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from nets import graph, graph_proto
-from rtlab.backends.files import optimized
+from rtlab.backends.readers import optimized
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 

@@ -18,8 +18,8 @@ from ordered import orders
 from rtlab import backends
 from rtlab.backends import interleaved_timing, placement, providers
 from rtlab.backends.compiler_info import ONNX_RUNTIME
-from rtlab.backends.files import optimized
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.readers import optimized
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent

@@ -19,8 +19,8 @@ from polygraphy.comparator import IterationResult, RunResults
 import engines
 from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.timing.times import summarize_profile
-from rtlab.backends.files import archive, contents, measured, printed, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.readers import archive, contents, measured, printed, reading, recognise
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -537,7 +537,7 @@ def test_damaged_archives_are_refused_with_the_member(tmp_path) -> None:
 
 def test_a_member_that_swells_is_not_unpacked(tmp_path, monkeypatch) -> None:
     """A few kilobytes may hold gigabytes; the bound is lowered here so that the test stays small."""
-    monkeypatch.setattr("rtlab.backends.files.archive._MOST", 1 << 20)
+    monkeypatch.setattr("rtlab.backends.readers.archive._MOST", 1 << 20)
     files = archived(tmp_path / "e.tea", {"m.graph.json": "[" + " " * (1 << 21) + "]"})
     assert 'member "m.graph.json" is larger than' in refusal(files)
 

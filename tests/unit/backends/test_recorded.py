@@ -9,7 +9,7 @@ import pytest
 
 from nets import chain
 from rtlab.backends import compiler_info, compilers, recorded
-from rtlab.backends.files import build
+from rtlab.backends.readers import build
 from rtlab.backends.selection import builder_for, usual_builder
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Engine, Layer

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rtlab.backends.live.shared_memory import SharedArrayRef, SharedMemoryPool, store_arrays
+from rtlab.backends.workers.shared_memory import SharedArrayRef, SharedMemoryPool, store_arrays
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="arrays come through the pipe elsewhere")
 

@@ -22,11 +22,11 @@ from fake_gpu import DEVICE, needs_api
 from fake_trt import Spec, layers_of, plan
 from nets import graph_proto
 from rtlab.backends.cancellable_call import CancellableCaller
-from rtlab.backends.live import child, driver
-from rtlab.backends.live.driver import Device
-from rtlab.backends.live.running import EngineRunner, assign_times
-from rtlab.backends.live.session_child import BUILDING, RUNNING
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.workers import child, driver
+from rtlab.backends.workers.driver import Device
+from rtlab.backends.workers.running import EngineRunner, assign_times
+from rtlab.backends.workers.session_child import BUILDING, RUNNING
 from rtlab.core.engine import Layer
 from rtlab.core.model import load
 from rtlab.core.progress import Silent

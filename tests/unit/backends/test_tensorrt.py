@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 from fake_gpu import VERSIONS, Here, needs_api
 from nets import graph
 from rtlab import backends
-from rtlab.backends.live import building, calibrator, driver
 from rtlab.backends.tensorrt import TensorRT
+from rtlab.backends.workers import building, calibrator, driver
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions

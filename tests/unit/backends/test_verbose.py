@@ -9,9 +9,9 @@ import pytest
 
 from build_logs import CONV, INCEPTION, REGIONS, REST, SPARSE
 from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
-from rtlab.backends.files import printed, recognise
-from rtlab.backends.log import listing
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers import printed, recognise
+from rtlab.backends.readers.log import listing
+from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Tuning
 from rtlab.errors import ReadError
 

@@ -79,7 +79,7 @@ def test_bodies_nested_beyond_what_protobuf_reads_are_refused() -> None:
 
 
 def test_engines_of_too_many_layers_are_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("rtlab.backends.files.contents.MOST_LAYERS", 3)
+    monkeypatch.setattr("rtlab.backends.readers.contents.MOST_LAYERS", 3)
     rows = ",".join(f'{{"name": "l{i}", "timeMs": 1, "averageMs": 1, "percentage": 25}}' for i in range(4))
     files = {
         "layers.json": '{"Layers": ["a", "b", "c", "d"], "Bindings": []}',

@@ -16,8 +16,8 @@ import pytest
 
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.live import child, installing, worker_pool
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.workers import child, installing, worker_pool
 from rtlab.errors import RtlabError, Unavailable, VariantError
 
 

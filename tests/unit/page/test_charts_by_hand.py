@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtlab.backends.files import inspector
+from rtlab.backends.readers import inspector
 from rtlab.core.data import RANDOM
 from rtlab.core.engine import Layer, Tensor
 from rtlab.web.page import charts, edges, layers

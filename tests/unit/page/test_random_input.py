@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rtlab import CalibrationData, Study
-from rtlab.backends.files.recognise import holds_arrays
+from rtlab.backends.readers.recognise import holds_arrays
 from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
 from rtlab.web.page import charts, chrome

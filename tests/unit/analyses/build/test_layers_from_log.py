@@ -11,7 +11,7 @@ from nets import chain, wired
 from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
 from rtlab.analyses.build.replay import replay_decisions
 from rtlab.backends.compiler_info import TENSORRT
-from rtlab.backends.log import verbose
+from rtlab.backends.readers.log import verbose
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.variant import Target

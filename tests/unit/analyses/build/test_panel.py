@@ -9,7 +9,7 @@ import pytest
 from build_logs import CONV, INCEPTION, LOGS, REGIONS, REST
 from rtlab.analyses.build.story import BuildStory, build_story
 from rtlab.backends.compiler_info import TENSORRT
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, LayerMemory
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target

@@ -11,7 +11,7 @@ from build_logs import CONV, DIGIT, INCEPTION, REGIONS, REST, inception
 from nets import chain
 from rtlab.analyses.build.replay import Replay, replay_decisions
 from rtlab.backends.compiler_info import TENSORRT
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.relation.mapping import Mapping, Pair

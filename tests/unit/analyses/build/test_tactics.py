@@ -14,7 +14,7 @@ from rtlab.analyses.build.tactics import (
     sum_fastest_times,
     sum_runner_up_losses,
 )
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 
 

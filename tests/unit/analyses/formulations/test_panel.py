@@ -18,7 +18,7 @@ from build_logs import CONV, REGIONS, REST
 from rtlab import Study
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import ask, render_panel
-from rtlab.backends.log.verbose import parse
+from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.core.model import make_empty_model
 from rtlab.errors import ReadError, RunError

@@ -1,0 +1,502 @@
+"""The verbose log of a build, TensorRT 5 to 11 and TensorRT-RTX: passes, decisions, tactics, memory, streams, layers.
+
+A log is read in chunks of bytes and never held as text. Most of its lines tell nothing that is kept, so the first five
+characters of a message choose who reads it; a logger's prefix is skipped, whichever logger wrote it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from rtlab.backends.readers.log import listing
+from rtlab.backends.readers.log.build import Build
+from rtlab.backends.readers.log.lines import TAGGED, LogLines
+from rtlab.backends.readers.log.machine import Header, match_header_line
+from rtlab.backends.readers.log.tactics import make_tactic_time
+from rtlab.core.buildlog import BuildLog, Sparsity
+from rtlab.core.engine import Layer, Tensor
+from rtlab.errors import ReadError
+
+#: What a log of a run is good for, as ``trtexec --loadEngine`` writes it.
+_RUN = 'For what it tells, give the layers of the engine beside it: layers="layers.json" (trtexec --exportLayerInfo).'
+#: How lines begin that tell of a run.
+_RUN_LINES = ("GPU C", "Avera", "Throu")
+#: Other builds of a file that a note lists.
+_LISTED = 5
+#: What loggers write before a message: brackets of date, severity and name, words of severity, dates.
+_PREFIX = re.compile(
+    rb"\s*(?P<tag>(?:(?:\[(?!MS\]|MemUsage|BlockAssign|GpuLayer|DlaLayer|\d+,)[^\[\]\n]{1,100}\]|"
+    rb"(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR|TensorRT|TRT):|\d{4}-\d\d-\d\d[ T][\d:.,]+|-(?= ))\s*)*)"
+)
+_LAYERS = re.compile(r"(?P<stage>.+?): (?P<count>\d{1,9}) layers?\b")
+_RUNNER = re.compile(r"-+ Timing Runner: (?P<layer>.*) \((?P<runner>[^()]*)\)\s*$")
+_OLD_RUNNER = re.compile(r"-+ Timing (?P<layer>.*)\((?P<runner>\d+)\)\s*$")
+_OLD_CHOSE = re.compile(r"-+ Chose (?P<runner>\d+) \((?P<tactic>-?\d+)\)")
+_CHOSE = re.compile(r">+ Chose Runner Type: (?P<runner>.+) Tactic: (?P<tactic>-?\w+)")
+_FASTEST = re.compile(
+    r"(?:(?P<layer>.*) \((?P<runner>[^()]*)\) profiling completed in \S+ seconds\. )?"
+    r"Fastest Tactic: (?P<tactic>-?\w+) Time: (?P<time>\S+)"
+)
+_CACHED = re.compile(
+    r"(?P<layer>.*) \[(?P<formats>[^\[\]]*)\] got cached result: (?P<runner>.*), tactic (?P<tactic>-?\w+), "
+    r"(?P<time>\S+) ms"
+)
+_SKIPPING = re.compile(r"Skipping (?P<runner>\w+): No valid tactics for (?P<layer>.*)")
+_MEMORY = re.compile(
+    r"Layer: (?P<layer>.*?)(?: Weights: \d+)? Host ?Persistent: (?P<host>\d{1,18})(?: bytes)? Device ?Persistent: "
+    r"(?P<device>\d{1,18})(?: bytes)?(?: Scratch Memory: (?P<scratch>\d{1,18}))?"
+)
+_SPARSITY = re.compile(
+    r".*?\(Sparsity\) (?:(?P<found>Found (?P<eligible>\d{1,9}) layer\(s\) eligible|Layers eligible)|"
+    r"(?:Chose (?P<chosen>\d{1,9}) layer\(s\)|TRT inference plan picked))[^:]*:(?P<names>.*)"
+)
+_SECONDS = re.compile(r"(?P<what>.+?) (?:completed )?in (?P<seconds>\d+(?:\.\d+)?(?:e-?\d+)?) sec")
+_FOREIGN = re.compile(r"ForeignNode (?P<name>\{.*\}) metadata: (?P<labels>.*)")
+_ESTIMATE = re.compile(r"estimated inference time \((?P<time>[^()]+)\)")
+_STRATEGY = re.compile(r"(?:Building graph using|.*?with) (?P<name>backend strategy \d+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class ParsedLog:
+    """A log, and the engine's layers and the tensors at its edges, as far as the log lists them.
+
+    ``printed_rows`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT
+    up to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound_names`` are names of inputs and
+    outputs. ``unread`` are lines of the listing that no rule understood.
+    ``has_build`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency.
+    ``has_times`` says that it holds a table of the times of the layers.
+    """
+
+    log: BuildLog
+    layers: tuple[Layer, ...] = ()
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    printed_rows: tuple[tuple[int, str], ...] = ()
+    bound_names: tuple[str, ...] = ()
+    unread: int = 0
+    has_build: bool = True
+    has_times: bool = False
+
+
+def parse(source: Path | str, *, require_build: bool = True) -> ParsedLog:
+    """Read a verbose build log.
+
+    Args:
+        source: A file, in UTF-8, or UTF-16 with or without a mark, or the text itself; the lines of any logger.
+        require_build: Refuse a log that tells of no build. Else that of a run is taken too, such as
+            ``trtexec --loadEngine`` writes, for the machine and the version that it tells.
+
+    Returns:
+        The last complete build of the log; where none is complete, the last that tells anything. Others are noted.
+
+    Raises:
+        ReadError: the file cannot be read, or nothing in it tells of a build.
+    """
+    title = f'"{source}"' if isinstance(source, Path) else "the build log"
+    reading, text = _LogReader(), LogLines(source)
+    try:
+        for lines in text:
+            reading.read_lines(lines)
+    except OSError as error:
+        raise ReadError(
+            f"Cannot read {title}: {error.strerror or error}. Name a file that exists."
+        ) from error
+    return reading.make_log(title, text, require_build=require_build)
+
+
+class _LogReader:
+    """The state of one pass over a log: the build that its present line belongs to, and what came before."""
+
+    def __init__(self) -> None:
+        self.line = 0
+        self.header = Header()
+        self.build = Build(self.header, 1)
+        self.best_build: Build | None = None
+        self.other_builds: list[str] = []
+        self.has_times = False
+        self._has_tags = False
+        self._has_prefix = True
+        self._section = ""
+        self._offset, self._tail = 0, b""
+        # A reader returns False where the line was not its own: it may be one that begins with the name of a layer.
+        self._readers: dict[bytes, Callable[[str], bool | None]] = {
+            b"After": self._on_after, b"Origi": self._on_original, b"Runni": self._on_running,
+            b"Addin": self._on_adding, b"-----": self._on_timing, b"*****": self._on_autotuning,
+            b">>>>>": self._on_choice, b"=====": self._on_costs, b"=== P": self._on_table,
+            b"Faste": self._on_fastest, b"Skipp": self._on_skipping,
+            b"Layer": self._on_layer, b"Name:": self._on_name, b"I/O T": self._on_edges, b"Engin": self._on_engine,
+            b"Bindi": self._on_bindings,
+            **dict.fromkeys((b"Creat", b"Input", b"Outpu"), self._on_binding),
+            b"Total": self._on_total, b"Max S": self._on_total, b"(Spar": self._on_sparsity,
+            b"(fore": self._on_sparsity, b"Forei": self._on_foreign, b"[MS] ": self._on_stream,
+            b"Data ": self._on_engine, b"Graph": self._on_engine, b"Forma": self._on_engine, b"Finis": self._on_engine,
+            b"Build": self._on_building, b"Use b": self._on_strategy, b"Chose": self._on_strategy,
+            b"Skip ": self._on_strategy, b"Regis": self._on_registering, b"Marki": self._on_marking,
+            b"Selec": self._on_device, b"Compu": self._on_device, b"Tenso": self._on_device, b"&&&& ": self._on_device,
+            b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device,
+            b"Start": self._on_calibration,
+            b"GPU C": self._on_device, b"Avera": self._on_device, b"Throu": self._on_device,
+            **dict.fromkeys(
+                (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
+                self._on_decision,
+            ),
+        }  # fmt: skip
+
+    def read_lines(self, lines: list[bytes]) -> None:
+        """Read lines. This loop is what a large log costs, so it holds its state in locals."""
+        offset, tail, readers, number = self._offset, self._tail, self._readers, self.line
+        # Nearly all prefixes of a log have one length and one end, so the end tells where the message begins.
+        start, stop = max(0, offset - 6), offset + 5
+        tactic, region = tail + b"Tacti", tail + b"(fore"
+        rows = self.build.tactics.rows
+        for line in lines:
+            number += 1
+            mark = line[start:stop]
+            if mark == tactic and offset:
+                rows.append(line)
+                continue
+            # A region's own compiler tells thousands of lines on its kernels.
+            if mark == region and offset and b"(Sparsity)" not in line:
+                self.build.tactics.read_operator_line(line, number)
+                continue
+            key = line[offset:stop]
+            if not offset or not mark.startswith(tail) or key[:1] in b"[ ":
+                match = _PREFIX.match(line)
+                offset = match.end() if match else 0
+                start, stop = max(0, offset - 6), offset + 5
+                tail = line[start:offset]
+                tactic, region = tail + b"Tacti", tail + b"(fore"
+                self._has_prefix = bool(match and match["tag"])
+                # The first line, behind a fence, may be cut off: a word in brackets is no logger's.
+                self._has_tags |= self._has_prefix and (number > 3 or TAGGED.match(line) is not None)
+                key = line[offset:stop]
+                if key == b"Tacti":
+                    rows.append(line)
+                    continue
+            reader = readers.get(key)
+            # These follow the name of a layer, which may begin like anything.
+            if (
+                reader is not None
+                and b" got cached result: " not in line
+                and b" Set Tactic Name: " not in line
+            ):
+                self.line = number
+                if reader(line[offset:].decode("utf-8", "replace").rstrip("\r\n")) is not False:
+                    rows = self.build.tactics.rows
+                    continue
+            if (
+                b"Tactic" in line
+                or b"usi" in line
+                or b"got cached result" in line
+                or b" valid tactics" in line
+            ):
+                self.line = number
+                self._read_unkeyed(line, line[offset:].decode("utf-8", "replace").rstrip("\r\n"))
+        self._offset, self._tail, self.line = offset, tail, number
+        self.build.tactics.trim()
+
+    def _read_unkeyed(self, line: bytes, text: str) -> None:
+        """A message that begins with the name of a layer or of a rule."""
+        tactics = self.build.tactics
+        if "Set Tactic Name: " in text:
+            tactics.rows.append(line)
+        elif "got cached result" in text and (m := _CACHED.match(text)):
+            if row := make_tactic_time(m["tactic"], m["time"]):
+                tactics.record_cached(m["layer"], m["formats"], m["runner"], row, self.line)
+        elif "Fastest Tactic: " in text:
+            self._on_fastest(text)
+        elif "has no valid tactics for this config" in text:
+            tactics.end_contest("")
+        elif "using " in text:
+            self._on_decision(text)
+
+    # Passes and decisions.
+
+    def _on_original(self, text: str) -> bool:
+        match = _LAYERS.match(text)
+        if match is None or match["stage"] != "Original":
+            return False
+        if self.build.has_begun or self.build.complete:
+            if self.build.calibrating:
+                self.build.begin_attempt(keep=0)
+            else:
+                self._store_build()
+                self.build = Build(self.header, self.line)
+        self.build.attempt.count = int(match["count"])
+        self.build.has_begun = True
+        return True
+
+    def _store_build(self) -> None:
+        build = self.build.finish(self.line)
+        if self.best_build is None or build.rank() >= self.best_build.rank():
+            build, self.best_build = self.best_build, build  # type: ignore[assignment]
+        if build is not None and build.rank() > 0:
+            state = "complete" if build.complete else "not complete"
+            self.other_builds.append(f"lines {build.first} to {build.last} ({state})")
+
+    def _on_after(self, text: str) -> bool:
+        match = _LAYERS.match(text)
+        if match is None or not self._is_trusted():
+            return False
+        self.build.has_begun = True
+        self.build.end_pass(match["stage"].removeprefix("After "), int(match["count"]), self.line)
+        return True
+
+    def _is_trusted(self) -> bool:
+        """Whether a sentence is the builder's: where a logger marks its lines, other programs' lines lack the mark."""
+        return self._has_prefix or not self._has_tags
+
+    def _on_running(self, text: str) -> None:
+        self.build.attempt.decisions.begin_rule(text)
+
+    def _on_decision(self, text: str) -> bool:
+        if not self._is_trusted():
+            return False
+        if decision := self.build.attempt.decisions.read(text, self.line):
+            self.build.attempt.pending.append(decision)
+        return True
+
+    def _on_adding(self, text: str) -> bool:
+        if text.startswith("Adding network input: "):
+            self._begin_header()
+            self.header.read_input(text)
+            return True
+        return text.startswith("Adding reformat layer: ") and self._on_decision(text)
+
+    def _on_registering(self, text: str) -> None:
+        self._begin_header()
+        self.header.read_registration(text)
+
+    def _on_marking(self, text: str) -> None:
+        if " as output: " in text:
+            self._begin_header()
+            self.header.read_output(text)
+
+    def _on_building(self, text: str) -> None:
+        if match := _STRATEGY.match(text):
+            self.build.has_begun = True
+            self.build.begin_strategy(match["name"])
+
+    def _on_strategy(self, text: str) -> bool:
+        match = _ESTIMATE.search(text)
+        if match is None or "backend strategy" not in text:
+            return False
+        if row := make_tactic_time("", match["time"]):
+            self.build.attempt.milliseconds = row.milliseconds
+        if not text.startswith("Skip"):
+            self.build.chosen = len(self.build.attempts) - 1
+        return True
+
+    def _on_foreign(self, text: str) -> None:
+        if match := _FOREIGN.match(text):
+            self.build.add_region(match["name"], listing.parse_node_ids(match["labels"]), text, self.line)
+
+    def _on_calibration(self, text: str) -> None:
+        if text.startswith("Starting Calibration"):
+            self.build.calibrating = True
+
+    # Tactics.
+
+    def _on_timing(self, text: str) -> None:
+        tactics = self.build.tactics
+        if match := _RUNNER.match(text) or _OLD_RUNNER.match(text):
+            tactics.begin_runner(match["layer"], match["runner"], self.line)
+        elif match := _OLD_CHOSE.match(text):
+            tactics.record_choice(match["runner"], match["tactic"])
+
+    def _on_autotuning(self, text: str) -> None:
+        title, _, formats = text.partition(": ")
+        if title.endswith((" Autotuning format combination", " Autotuning Reformat")):
+            self.build.tactics.begin_formats(formats.rstrip(" *"))
+
+    def _on_choice(self, text: str) -> None:
+        if match := _CHOSE.match(text):
+            self.build.tactics.record_choice(match["runner"], match["tactic"])
+
+    def _on_costs(self, text: str) -> None:
+        if " Computing " in text:
+            self.build.tactics.begin_formats("")
+
+    def _on_table(self, text: str) -> None:
+        self.has_times |= text.startswith("=== Profile (")
+
+    def _on_fastest(self, text: str) -> bool:
+        match = _FASTEST.match(text)
+        if match is None:
+            return False
+        self.build.tactics.end_runner(
+            match["layer"] or "", match["runner"] or "", match["tactic"], match["time"]
+        )
+        return True
+
+    def _on_skipping(self, text: str) -> bool:
+        match = _SKIPPING.match(text)
+        if match is None:
+            return False
+        self.build.tactics.record_no_tactic(match["layer"], match["runner"], self.line)
+        return True
+
+    # Memory, sparsity, streams.
+
+    def _on_total(self, text: str) -> None:
+        for key, rule in listing.TOTALS.items():
+            if match := rule.match(text):
+                self.build.attempt.totals[key] = int(match[1][:18])
+
+    def _on_sparsity(self, text: str) -> None:
+        if text.startswith("(foreignNode)") and "(Sparsity)" not in text:
+            self.build.tactics.read_operator_line(text.encode("utf-8", "replace"), self.line)
+        elif match := _SPARSITY.match(text):
+            attempt = self.build.attempt
+            names = _split_names(match["names"], match["eligible"] or match["chosen"])
+            if match["found"]:
+                attempt.eligible = names
+            else:
+                sparsity = Sparsity(attempt.eligible, names)
+                attempt.eligible = ()
+                if sparsity not in attempt.sparsity:
+                    attempt.sparsity.append(sparsity)
+
+    def _on_stream(self, text: str) -> None:
+        self.build.attempt.streams[text.removeprefix("[MS] ").strip()] = None
+
+    # The engine, and the machine.
+
+    def _on_engine(self, text: str) -> None:
+        if text.startswith("Engine Layer Information"):
+            self._section = "steps"
+            self.build.begin_listing()
+        elif text.startswith("Engine Metadata"):
+            self._section = ""
+        elif match := _SECONDS.match(text):
+            self.build.end_phase(match["what"], float(match["seconds"]))
+
+    def _on_layer(self, text: str) -> bool:
+        build = self.build
+        if text.startswith("Layer("):
+            if (listed_layer := listing.parse_layer(text, len(build.layers))) is not None:
+                build.layers.append(listed_layer)
+            else:
+                build.record_unread(text, in_listing=self._section == "steps")
+            return True
+        if text.strip() == "Layers:":
+            self._section = "rows"
+            build.begin_rows()
+            return True
+        if match := _MEMORY.match(text):
+            build.record_memory(match["layer"], match["host"], match["device"], match["scratch"] or "0")
+            return True
+        return False
+
+    def _on_name(self, text: str) -> bool:
+        build = self.build
+        if self._section == "edges":
+            if edge := listing.parse_edge(text):
+                (build.inputs if edge[0] else build.outputs).append(edge[1])
+        elif self._section == "rows":
+            build.rows.append((self.line, text))
+        elif not build.rows and ", LayerType: " in text and ", Inputs: [" in text:
+            # The heading is cut off.
+            self._section = "rows"
+            build.rows.append((self.line, text))
+        return bool(self._section)
+
+    def _on_bindings(self, text: str) -> None:
+        if self._section == "rows" and text.strip() == "Bindings:":
+            self._section = ""
+
+    def _on_binding(self, text: str) -> bool:
+        tensor_name = self.header.read_binding(text)
+        if tensor_name:
+            self.build.bound_names[tensor_name] = None
+        return bool(tensor_name)
+
+    def _on_edges(self, text: str) -> None:
+        if text.strip() == "I/O Tensors:" and self._section == "rows":
+            self._section = "edges"
+            self.build.inputs.clear()
+            self.build.outputs.clear()
+
+    def _begin_header(self) -> None:
+        """What tells of a network or a machine belongs to the next build, where one has ended."""
+        if self.header is self.build.header and self.build.complete:
+            self.header = dataclasses.replace(
+                self.header, inputs={}, outputs={}, nodes={}, tensors={}, layer_names=set()
+            )
+
+    def _on_device(self, text: str) -> bool:
+        match = match_header_line(text)
+        if match is not None:
+            # A latency is told of the build before it, so it begins no other.
+            if not text.startswith(_RUN_LINES):
+                self._begin_header()
+            self.header.update(match)
+        return match is not None
+
+    def _make_run_log(self, text: LogLines, summary: str) -> ParsedLog:
+        """A log without a build, such as that of ``trtexec --loadEngine``."""
+        build = self.build
+        build.notes.append(f"The log is that of a run and tells of no build: {summary}.")
+        build.notes += text.describe_cut(self.line)
+        edges = tuple(self.header.bound_inputs.values()), tuple(self.header.bound_outputs.values())
+        return ParsedLog(
+            build.to_log(self.line), (), *edges, bound_names=tuple(build.bound_names), has_build=False
+        )
+
+    def make_log(self, title: str, text: LogLines, *, require_build: bool) -> ParsedLog:
+        """All that was read, once the log has ended."""
+        self._store_build()
+        build = self.best_build
+        if build is None or not build.rank():
+            run = self.header.describe()
+            if not run:
+                raise ReadError(f"Cannot read {title}: {text.explain_no_build(self.line)}")
+            if require_build:
+                raise ReadError(
+                    f"Cannot read {title}: it tells {run}, but {text.explain_no_build(self.line)} {_RUN}"
+                )
+            return self._make_run_log(text, run)
+        if not build.complete:
+            build.notes.append(
+                f"The log is cut off in line {self.line}; what follows is missing."
+                if text.is_cut and build is self.build
+                else "The log ends before the build does."
+            )
+        elif text.is_cut and self._section == "rows" and build is self.build:
+            build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")
+        build.notes += text.describe_cut(self.line)
+        if self.other_builds:
+            more = f" and {len(self.other_builds) - _LISTED} more" if len(self.other_builds) > _LISTED else ""
+            build.notes.append(
+                f"The file holds {len(self.other_builds) + 1} builds; this is the one in lines {build.first} to "
+                f"{build.last}. Others: {', '.join(self.other_builds[:_LISTED])}{more}."
+            )
+        printed_rows = build.read_rows()
+        edges, bound_names = build.get_edges(), tuple(build.bound_names)
+        return ParsedLog(
+            build.to_log(self.line),
+            tuple(build.layers),
+            *edges,
+            printed_rows,
+            bound_names,
+            build.unread,
+            has_times=self.has_times,
+        )
+
+
+def _split_names(text: str, count: str | None) -> tuple[str, ...]:
+    """Names in a list parted by commas; those may stand in names too, within brackets."""
+    parts = [part for part in text.strip().split(", ") if part]
+    if count is None or len(parts) == int(count):
+        return tuple(parts)
+    names: list[str] = []
+    for part in parts:
+        before = names[-1] if names else ""
+        if before.count("(") > before.count(")"):
+            names[-1] = f"{before}, {part}"
+        else:
+            names.append(part)
+    return tuple(names)

@@ -1,0 +1,431 @@
+"""Engines from files of another machine: which file is read how, and whether they belong together."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rtlab.backends import compiler_info
+from rtlab.backends.readers import (
+    archive,
+    build,
+    contents,
+    inspector,
+    measured,
+    ort,
+    printed,
+    recognise,
+    results,
+)
+from rtlab.backends.readers.log import verbose
+from rtlab.core.arrays import NUMPY
+from rtlab.core.buildlog import BuildLog
+from rtlab.core.engine import Engine, Tensor
+from rtlab.core.trace import Outputs, Profile, Recording
+from rtlab.core.variant import Target
+from rtlab.errors import ReadError
+
+#: How to make files of a serialized engine, which only TensorRT itself can open, on a GPU like the one it is for.
+EXPORT = (
+    "Only TensorRT can open it, in the release and on the GPU that it was built for. Export it there: trtexec "
+    "--loadEngine={file} --exportLayerInfo=layers.json --exportProfile=profile.json --separateProfileRun "
+    "--profilingVerbosity=detailed; or in Python: engine.create_engine_inspector().get_engine_information("
+    'trt.LayerInformationFormat.JSON). Then give layers="layers.json" and profile="profile.json".'
+)
+#: What belongs to an engine but is read elsewhere.
+_ELSEWHERE = {
+    "model": 'Give the engine\'s files beside it, such as layers="layers.json"; rtlab.load reads a model alone.',
+    "cache": 'Give it as scales of a variant, such as study.add("int8", scales="calibration.cache").',
+    "timing_cache": 'Give it to a build: rtlab.BuildOptions.of(timing_cache="timing.cache").',
+}
+_MYELIN = re.compile(r"ForeignNode\[|__my|_myl\d")
+_JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*(?:["\]]|\{\s*["}]))')
+_ONLY_TENSORS = 'The files tell tensors only. For layers, give layers="layers.json" as well.'
+_NO_LAYERS = (
+    "The log lists no layers of the engine: passes and tactics are all that it tells. For layers, give layers (trtexec "
+    "--exportLayerInfo), or build with --verbose --profilingVerbosity=detailed."
+)
+
+_ONLY_ROWS = (
+    "The layers are those that the profile names, in its order: their types, tensors and tactics are not told. For "
+    'these give layers="layers.json" (trtexec --exportLayerInfo --profilingVerbosity=detailed) beside.'
+)
+_NO_ENGINE = (
+    'This tells of a run of an engine and not of its layers. For layers give layers="layers.json" (trtexec '
+    '--exportLayerInfo), for their times profile="profile.json" (trtexec --exportProfile) beside.'
+)
+
+
+def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
+    """Read an engine from files by kind; ``recognise.KINDS`` lists the kinds.
+
+    Args:
+        files: Any of ``layers``, ``log``, ``profile`` and ``times``, with any of ``output``, ``metadata`` and
+            ``results``; or an ``archive``; or ``ort_profile`` and ``ort_model``; or ``results`` alone.
+        select: The optimization profile to show, where the engine has several; by default the one that the profile
+            of layers is of, else the first.
+
+    Raises:
+        ReadError: a file is missing, damaged or of another kind than it is given as, or files belong to different
+            engines.
+    """
+    paths = {kind: Path(path) for kind, path in files.items()}
+    _check_kinds(paths)
+    _check_combination(paths)
+    if "build" in paths:
+        return build.read(paths["build"])
+    if "archive" in paths:
+        return _read_archive(paths, select)
+    if {"output", "results"} <= set(paths):
+        raise ReadError(
+            "Cannot read two sets of tensors: output and results are both given. Leave one of them out."
+        )
+    if {"layers", "log", "profile", "times"} & set(paths):
+        return _read_engine(paths, select)
+    if "ort_profile" in paths or "ort_model" in paths:
+        return ort.read(paths.get("ort_profile"), paths.get("ort_model"))
+    if "results" in paths:
+        return _read_tensors(paths["results"])
+    if "plan" in paths:
+        raise _make_plan_error(paths["plan"])
+    for kind, advice in _ELSEWHERE.items():
+        if kind in paths and not set(paths) - set(_ELSEWHERE):
+            raise ReadError(
+                f'Cannot read an engine from "{paths[kind].name}": byte 0 begins {recognise.KINDS[kind]}; a layer '
+                f"file or a log belongs there. {advice}"
+            )
+    raise ReadError(
+        'Cannot read trtexec files: no layer file is given. Give layers="layers.json" or log="build.log" and, if you '
+        "have them, profile, times, output and metadata."
+    )
+
+
+def parse_log(text: str) -> BuildLog:
+    """What the verbose log of a build that was made here tells.
+
+    Raises:
+        ReadError: nothing in it tells of a build.
+    """
+    return verbose.parse(text).log
+
+
+def _check_kinds(paths: Mapping[str, Path]) -> None:
+    """Raise unless each file is what it is given as. What no kind fits is left to the reader of its kind."""
+    for kind in paths:
+        if kind not in recognise.KINDS:
+            raise ReadError(
+                f'Cannot read trtexec files: there is no kind "{kind}". Choose one of {", ".join(recognise.KINDS)}.'
+            )
+    for kind, path in paths.items():
+        if not path.is_file():
+            # The reader tells what is there instead.
+            contents.read_bytes(path, kind)
+        try:
+            actual_kind = recognise.detect_kind(path)
+        except ReadError:
+            if kind in {"archive", "build", "plan", "model", "cache", "timing_cache"}:
+                raise
+            continue
+        if actual_kind == kind or {actual_kind, kind} == {"model", "ort_model"}:
+            continue
+        if (kind, actual_kind) == ("log", "profile") and recognise.is_table_in_log(path):
+            continue
+        if actual_kind == "plan":
+            raise _make_plan_error(path)
+        raise ReadError(
+            f'Cannot read {kind} file "{path.name}": by its first bytes (byte 0) this is '
+            f"{recognise.KINDS[actual_kind]}; {recognise.KINDS[kind]} belongs there. Give it as "
+            f'{actual_kind}="{path.name}".'
+        )
+
+
+def _check_combination(paths: Mapping[str, Path]) -> None:
+    """Raise where two files tell of two compilers, or one would be passed over in silence."""
+    trt_kinds = [
+        k for k in ("archive", "layers", "log", "profile", "times", "output", "metadata") if k in paths
+    ]
+    ort_kinds = [k for k in ("ort_profile", "ort_model") if k in paths]
+    kinds = [k for k in paths if k not in _ELSEWHERE] if "build" in paths else []
+    if len(kinds) > 1:
+        other = next(k for k in kinds if k != "build")
+        raise ReadError(
+            f'Cannot read "{paths["build"].name}" beside "{paths[other].name}": a recorded build is all of an engine. '
+            "Read each under a name of its own."
+        )
+    if ort_kinds and (trt_kinds or "results" in paths):
+        other = (trt_kinds or ["results"])[0]
+        raise ReadError(
+            f'Cannot read "{paths[ort_kinds[0]].name}" beside "{paths[other].name}": the first is '
+            f"{recognise.KINDS[ort_kinds[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of "
+            "them. Read each under a name of its own."
+        )
+    if trt_kinds and not {"archive", "layers", "log", "profile", "times"} & set(paths):
+        names = ", ".join(f'"{paths[k].name}"' for k in trt_kinds)
+        raise ReadError(
+            f'Cannot read an engine from {names}: none tells of its layers or their times. Give layers="layers.json" '
+            '(trtexec --exportLayerInfo), profile="profile.json" or log="build.log" beside.'
+        )
+
+
+def _make_plan_error(path: Path) -> ReadError:
+    return ReadError(
+        f'Cannot read "{path.name}": byte 0 begins a serialized engine; a layer file or a log belongs there. '
+        + EXPORT.format(file=path.name)
+    )
+
+
+def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
+    device = measured.read_device(paths.get("metadata"))
+    # It may be that of a run alone.
+    parsed_log = verbose.parse(paths["log"], require_build=False) if "log" in paths else None
+    rows = _read_rows(paths, parsed_log)
+    inspected_engine, log = _read_layers(paths, select, rows, parsed_log)
+    if not inspected_engine.layers and rows is not None:
+        inspected_engine = _make_layers_from_rows(inspected_engine, rows, select)
+    if log is not None:
+        device = device.merge(measured.DeviceRecord(log.device, log.target, log.version, log.latency))
+    if rows is not None:
+        device = device.merge(rows.device)
+    times = measured.read_latencies(paths.get("times"), device)
+    profile: Profile | None = None
+    time_notes: Sequence[str] = ()
+    if rows is not None and inspected_engine.layers:
+        path = paths.get("profile") or paths["log"]
+        profile, time_notes = measured.join_times(rows, inspected_engine, path, device, times)
+    elif len(times.compute):
+        # The one median of metadata is of untold many.
+        runs = None if "times" in paths else 0
+        source = measured.describe_source(device)
+        profile = Profile(source, "", {}, times.compute, warmup=0, taken=None, processor="GPU", runs=runs)
+        time_notes = times.notes
+    notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes]
+    if not inspected_engine.layers and not (parsed_log and parsed_log.has_build):
+        notes.append(_NO_ENGINE)
+    if "plan" in paths:
+        notes.append(f'"{paths["plan"].name}" is a serialized engine; its exported files are shown.')
+    engine = Engine(
+        backend="trtexec",
+        version=device.version,
+        target=device.target,
+        layers=inspected_engine.layers,
+        inputs=inspected_engine.inputs,
+        outputs=inspected_engine.outputs,
+        totals=dict(log.totals) if log else {},
+        seconds=(log.seconds if log else None) or 0.0,
+        notes=tuple(notes),
+        device=device.name,
+        profiles=inspected_engine.shapes,
+        maker=compiler_info.TENSORRT,
+    )
+    outputs: Outputs | None = None
+    reference: Outputs | None = None
+    tensor_notes: Sequence[str] = ()
+    if "output" in paths:
+        outputs, tensor_notes = measured.read_outputs(paths["output"], engine)
+    elif "results" in paths:
+        outputs, reference, tensor_notes = _read_results(paths["results"], engine)
+    engine = dataclasses.replace(engine, notes=(*engine.notes, *tensor_notes))
+    has_build = parsed_log is not None and parsed_log.has_build
+    return Recording(engine, profile, log if has_build else None, outputs, reference)
+
+
+def _make_layers_from_rows(
+    inspected_engine: inspector.InspectedEngine, rows: measured.ProfileRows, select: int | None
+) -> inspector.InspectedEngine:
+    """Layers as a profile names them, where nothing else lists any; what came before stays told."""
+    row_engine = inspector.parse(
+        {"Layers": rows.names}, "profile", select=select, prefer=rows.find_profile(), duplicate_keys=()
+    )
+    notes = (*(n for n in inspected_engine.notes if n != _NO_LAYERS), *row_engine.notes[:-1], _ONLY_ROWS)
+    return dataclasses.replace(
+        row_engine, notes=notes, inputs=inspected_engine.inputs, outputs=inspected_engine.outputs
+    )
+
+
+def _read_rows(
+    paths: Mapping[str, Path], parsed_log: verbose.ParsedLog | None
+) -> measured.ProfileRows | None:
+    """Times of layers: those of the profile, or a table in the log of a run."""
+    if "profile" in paths:
+        return measured.read_rows(paths["profile"])
+    if parsed_log is None or not (
+        parsed_log.has_times or (not parsed_log.has_build and recognise.is_table_in_log(paths["log"]))
+    ):
+        return None
+    return measured.read_rows(paths["log"])
+
+
+def _read_layers(
+    paths: Mapping[str, Path],
+    select: int | None,
+    rows: measured.ProfileRows | None,
+    parsed_log: verbose.ParsedLog | None,
+) -> tuple[inspector.InspectedEngine, BuildLog | None]:
+    """Layers of the layer file, or of the log; and the log."""
+    log = None if parsed_log is None else parsed_log.log
+    log_engine = inspector.InspectedEngine((), (), (), (), None)
+    if parsed_log is not None:
+        log_engine = _read_log_layers(parsed_log, paths["log"].name, select, rows)
+    if "layers" not in paths:
+        if parsed_log is not None and parsed_log.has_build:
+            missing = _note_missing_layers(parsed_log.log, len(log_engine.layers))
+            log_engine = dataclasses.replace(log_engine, notes=(*log_engine.notes, *missing))
+        return log_engine, log
+    path = paths["layers"]
+    text = contents.read_text(path, "layers")
+    document = (
+        printed.parse_layers(text, path.name)
+        if _is_text_form(text)
+        else contents.parse_partial(text, path.name, "layers")
+    )
+    inspected_engine = inspector.parse(
+        document.value,
+        path.name,
+        select=select,
+        prefer=rows.find_profile() if rows else None,
+        duplicate_keys=document.twice,
+    )
+    notes = (*document.notes, *inspected_engine.notes)
+    if log is not None:
+        notes += _check_same_build(paths["log"], log, log_engine, inspected_engine)
+    return dataclasses.replace(inspected_engine, notes=notes), log
+
+
+def _read_log_layers(
+    parsed_log: verbose.ParsedLog, file: str, select: int | None, rows: measured.ProfileRows | None
+) -> inspector.InspectedEngine:
+    """Layers that a log lists. The inspector's text form tells more than the builder's own listing."""
+    contents.check_layer_count("log", file, len(parsed_log.layers))
+    log_layers = inspector.InspectedEngine(parsed_log.layers, parsed_log.inputs, parsed_log.outputs, (), None)
+    if not parsed_log.printed_rows:
+        return log_layers
+    entries, damaged_lines = printed.parse_entries(parsed_log.printed_rows)
+    notes: tuple[str, ...] = ()
+    if damaged_lines:
+        more = f" and {len(damaged_lines) - 1} more" if len(damaged_lines) > 1 else ""
+        notes = (f"Line {damaged_lines[0]}{more} of the listing of layers could not be read.",)
+    if not entries or (damaged_lines and log_layers.layers) or len(entries) < len(log_layers.layers):
+        return dataclasses.replace(log_layers, notes=notes)
+    edges = [t.name for t in (*parsed_log.inputs, *parsed_log.outputs)]
+    detailed_layers = inspector.parse(
+        {"Layers": entries, "Bindings": [*edges, *parsed_log.bound_names]},
+        file,
+        select=select,
+        prefer=rows.find_profile() if rows else None,
+    )
+    return dataclasses.replace(
+        detailed_layers,
+        inputs=detailed_layers.inputs or parsed_log.inputs,
+        outputs=detailed_layers.outputs or parsed_log.outputs,
+        notes=(*detailed_layers.notes, *notes),
+    )
+
+
+def _check_same_build(
+    path: Path,
+    log: BuildLog,
+    log_engine: inspector.InspectedEngine,
+    inspected_engine: inspector.InspectedEngine,
+) -> tuple[str, ...]:
+    """A note where a log and a layer file seem to be of two builds; raises where they have no name in common."""
+    layer_names = {inspector.split_profile(y.name)[0] for y in inspected_engine.layers}
+    log_names = {inspector.split_profile(y.name)[0] for y in log_engine.layers}
+    if not log_names:
+        decisions = [d for a in log.attempts for p in a.passes for d in p.decisions]
+        log_names = {inspector.split_profile(n)[0] for d in decisions for n in (*d.names, d.result) if n}
+        all_names = "\n".join(sorted(layer_names))
+        if not log_names or any(n in all_names for n in log_names):
+            return ()
+    elif log_names & layer_names:
+        # The log names a region, the inspector the layers that Myelin made of it.
+        unlisted_names = [n for n in sorted(layer_names - log_names) if not _MYELIN.search(n)]
+        if not unlisted_names or _note_missing_layers(log, len(log_engine.layers)):
+            return ()
+        return (
+            f'"{path.name}" may be of another build: it does not list {measured.format_names(unlisted_names)}.',
+        )
+    raise measured.make_mismatch_error(
+        f'log "{path.name}"',
+        sorted(log_names),
+        sorted(layer_names),
+        f"none of its {len(log_names)} layers is one of the {len(layer_names)}",
+    )
+
+
+def _is_text_form(text: str) -> bool:
+    """Whether this is the inspector's text form."""
+    if _JSON.match(text) or '"LayerType"' in text:
+        return False
+    return printed.INSPECTOR.search(text) is not None or printed.ROW.search(text) is not None
+
+
+def _note_missing_layers(log: BuildLog, layers: int) -> tuple[str, ...]:
+    """Notes on what a log alone cannot show."""
+    last_count = next((a.counts[-1] for a in reversed(log.attempts) if a.counts), None)
+    if not layers:
+        return (_NO_LAYERS,)
+    if last_count is not None and layers < last_count:
+        return (
+            f"The log names {layers} layers of the engine, fewer than the {last_count} after its last pass.",
+        )
+    return ()
+
+
+def _read_results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, tuple[str, ...]]:
+    _, outputs, reference, notes = results.read(path)
+    output_names = {t.name for t in engine.outputs}
+    tensor_names = output_names | {t.name for y in engine.layers for t in y.outputs}
+    if output_names and not set(outputs) & tensor_names:
+        raise measured.make_mismatch_error(
+            f'results "{path.name}"',
+            list(outputs),
+            sorted(output_names),
+            f'none of its {len(outputs)} tensors (key "lst") is one of the engine\'s',
+        )
+    return outputs, reference, notes
+
+
+def _read_tensors(path: Path) -> Recording:
+    """A recording of tensors alone."""
+    runner, outputs, reference, notes = results.read(path)
+    types = {v: k for k, v in NUMPY.items()}
+    tensors = tuple(
+        Tensor(n, types.get(str(v.dtype), str(v.dtype)), tuple(v.shape)) for n, v in outputs.items()
+    )
+    is_onnxruntime = runner.startswith("onnxrt")
+    engine = Engine(
+        "onnxruntime" if is_onnxruntime else "trtexec",
+        "",
+        Target("unknown"),
+        (),
+        outputs=tensors,
+        notes=(*notes, _ONLY_TENSORS),
+        maker=compiler_info.ONNX_RUNTIME if is_onnxruntime else compiler_info.TENSORRT,
+    )
+    return Recording(engine, outputs=outputs, reference=reference)
+
+
+def _read_archive(paths: Mapping[str, Path], select: int | None) -> Recording:
+    path = paths["archive"]
+    with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
+        try:
+            unpacked_archive = archive.unpack(path, Path(folder))
+            # What is given beside an archive stands for what is in it.
+            files = {**unpacked_archive.files, **{k: p for k, p in paths.items() if k != "archive"}}
+            recording = _read_engine(files, select) if {"layers", "log"} & set(files) else None
+        except ReadError as error:
+            if f'"{path.name}"' in str(error):
+                raise
+            raise ReadError(
+                f'Cannot read archive file "{path.name}": a member of it is refused. {error}',
+                details=str(error),
+            ) from error
+    if recording is None:
+        raise ReadError(
+            f'Cannot read an engine from "{path.name}": key "layers" has no member; a layer file or a log belongs '
+            "there. " + EXPORT.format(file="engine.trt")
+        )
+    return dataclasses.replace(recording, engine=archive.add_archive_info(recording.engine, unpacked_archive))

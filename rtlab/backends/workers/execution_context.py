@@ -1,0 +1,330 @@
+"""One execution context with its stream and its memory: what one inference at a time needs.
+
+Polygraphy's ``TrtRunner`` is not used: its time of an inference holds the copies from the host and back, and it sets no
+profiler, so that layers have no times (0.53.6). Streams and memory are its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab.backends.workers import refusals, values
+from rtlab.backends.workers.job_spec import OpenSpec
+from rtlab.core.phrases import quote_names
+from rtlab.errors import RunError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from typing_extensions import Self
+
+    from rtlab.core.options import Shapes
+
+
+@dataclasses.dataclass(frozen=True)
+class EnginePort:
+    """An input (``is_input``) or output of an engine.
+
+    ``type`` and ``format`` are members of DataType and TensorFormat; ``shape`` has -1 where a dimension is dynamic.
+    ``ranges`` holds least, usual and greatest shape for each optimization profile of an input.
+    """
+
+    name: str
+    is_input: bool
+    type: str
+    format: str
+    shape: tuple[int, ...]
+    host: bool
+    ranges: tuple[Shapes, ...] = ()
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether its shape must be set before a run."""
+        return -1 in self.shape
+
+    @property
+    def dtype(self) -> str:
+        """Its type in rtlab's names."""
+        return values.get_type_name(self.type)
+
+
+@dataclasses.dataclass
+class OpenEngine:
+    """The engine that this process keeps, with what it needs to be run; ``bus`` is the address of its GPU."""
+
+    spec: OpenSpec
+    trt: Any
+    cuda: Any
+    runtime: Any
+    engine: Any
+    logger: Any
+    lines: list[str]
+    bus: str
+
+    def create_error(self, what: str) -> Exception:
+        """The error for a failure, with what was logged."""
+        return refusals.create_run_error(self.spec.error_prefix, what, self.lines)
+
+
+def list_ports(trt: Any, engine: Any) -> tuple[EnginePort, ...]:
+    """Inputs and outputs in the engine's order."""
+    io_ports = []
+    for i in range(engine.num_io_tensors):
+        name = engine.get_tensor_name(i)
+        reads = engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
+        host = engine.get_tensor_location(name) == trt.TensorLocation.HOST
+        # For a tensor of shapes on the host, profiles bound its values, not its own shape.
+        profiles = engine.num_optimization_profiles if reads and not host else 0
+        ranges = []
+        for profile in range(profiles):
+            min_shape, opt_shape, max_shape = engine.get_tensor_profile_shape(name, profile)
+            ranges.append((tuple(min_shape), tuple(opt_shape), tuple(max_shape)))
+        io_ports.append(
+            EnginePort(
+                name=name,
+                is_input=reads,
+                type=engine.get_tensor_dtype(name).name,
+                format=engine.get_tensor_format(name).name,
+                shape=tuple(engine.get_tensor_shape(name)),
+                host=host,
+                ranges=tuple(ranges),
+            )
+        )
+    return tuple(io_ports)
+
+
+class ExecutionContext:
+    """A context, a stream and memory; leaving the block waits for the stream and gives all of it back."""
+
+    def __init__(self, open_engine: OpenEngine) -> None:
+        self._open_engine = open_engine
+        self._stack = contextlib.ExitStack()
+        self._host: dict[str, NDArray[Any]] = {}
+        self._device: dict[str, int] = {}
+        self._allocator: Any = None
+        self.ports = list_ports(open_engine.trt, open_engine.engine)
+        self.context: Any = None
+        self.stream: Any = None
+
+    def __enter__(self) -> Self:
+        """Make the context and the stream."""
+        cuda, engine = self._open_engine.cuda, self._open_engine.engine
+        context = engine.create_execution_context()
+        if context is None:
+            raise self._open_engine.create_error("no execution context could be made")
+        self.context = context
+        self.stream = self._stack.enter_context(cuda.Stream())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for what still runs, then free memory and stream."""
+        from polygraphy.exception import PolygraphyException
+
+        # After a failure the stream fails again; the first error is the one to tell.
+        with contextlib.suppress(PolygraphyException):
+            self.stream.synchronize()
+        self.context = None
+        if self._allocator is not None:
+            for pointer, _ in self._allocator.buffers.values():
+                self._device[f"allocated {pointer}"] = pointer
+        with contextlib.suppress(PolygraphyException):
+            for pointer in self._device.values():
+                self._open_engine.cuda.wrapper().free(pointer)
+        with contextlib.suppress(PolygraphyException):
+            self._stack.close()
+
+    def feed(self, feed: Mapping[str, NDArray[Any]]) -> None:
+        """Copy one batch to the device and make room for the outputs.
+
+        Raises:
+            RunError: an input is missing, unknown, of another type, or out of range.
+        """
+        self._check(feed)
+        context, stream = self.context, self.stream
+        number = self._select_profile(feed)
+        if number and not context.set_optimization_profile_async(number, stream.ptr):
+            raise self._open_engine.create_error(f"optimization profile {number} was refused")
+        for port in [port for port in self.ports if port.is_input]:
+            value = feed[port.name]
+            raw = values.pack(value, port.type)
+            if not context.set_input_shape(port.name, tuple(value.shape)):
+                raise self._open_engine.create_error(f'the shape of input "{port.name}" was refused')
+            # Bytes on the host live as long as the lane, because copies are asynchronous.
+            self._host[port.name] = raw
+            if port.host:
+                self._set_address(port.name, raw.ctypes.data)
+                continue
+            pointer = self._malloc(port.name, raw.nbytes)
+            if raw.nbytes:
+                self._open_engine.cuda.wrapper().memcpy(
+                    pointer,
+                    raw.ctypes.data,
+                    raw.nbytes,
+                    self._open_engine.cuda.MemcpyKind.HostToDevice,
+                    stream_ptr=self.stream.ptr,
+                )
+            self._set_address(port.name, pointer)
+        missing = context.infer_shapes()
+        if missing:
+            raise self._open_engine.create_error(f'shapes stay unknown for lack of "{missing[0]}"')
+        for port in self.ports:
+            if not port.is_input:
+                self._allocate_output(port)
+
+    def run(self) -> None:
+        """Enqueue one inference."""
+        if not self.context.execute_async_v3(self.stream.ptr):
+            raise self._open_engine.create_error("the inference was refused")
+
+    def copy_tensors(self) -> dict[str, NDArray[Any]]:
+        """Inputs and outputs of the last inference, whose stream is synchronized."""
+        wrapper, kinds = self._open_engine.cuda.wrapper(), self._open_engine.cuda.MemcpyKind
+        tensors = {}
+        for port in self.ports:
+            shape = tuple(self.context.get_tensor_shape(port.name))
+            pointer = self._device.get(port.name)
+            if -1 in shape:
+                if self._allocator.error or port.name not in self._allocator.shapes:
+                    raise self._open_engine.create_error(
+                        self._allocator.error or f'output "{port.name}" was not written'
+                    )
+                shape = self._allocator.shapes[port.name]
+                pointer = self._allocator.buffers[port.name][0]
+            if port.host or port.is_input:
+                raw = self._host[port.name][: values.count_bytes(port.type, shape)].copy()
+            else:
+                raw = values.allocate_array(port.type, shape)
+                if raw.nbytes:
+                    wrapper.memcpy(raw.ctypes.data, pointer, raw.nbytes, kinds.DeviceToHost)
+            tensors[port.name] = values.unpack(raw, port.type, shape)
+        return tensors
+
+    def _check(self, feed: Mapping[str, NDArray[Any]]) -> None:
+        error_prefix = self._open_engine.spec.error_prefix
+        names = [port.name for port in self.ports if port.is_input]
+        input_list = quote_names(names) or "none"
+        if missing := next((n for n in names if n not in feed), ""):
+            raise RunError(
+                f'{error_prefix}: input "{missing}" is missing. Give all inputs of the engine: {input_list}.'
+            )
+        if unknown_name := next((n for n in feed if n not in names), ""):
+            raise RunError(
+                f'{error_prefix}: the engine has no input "{unknown_name}". Its inputs are {input_list}.'
+            )
+        for port in self.ports:
+            if port.format != "LINEAR":
+                raise RunError(
+                    f'{error_prefix}: "{port.name}" has the memory layout "{port.format}", and rtlab gives and takes '
+                    "linear tensors only. Build the engine without formats of its own for inputs and outputs."
+                )
+            expected_dtype = values.get_dtype(port.type)
+            if port.is_input and feed[port.name].dtype != expected_dtype:
+                raise RunError(
+                    f'{error_prefix}: input "{port.name}" is {feed[port.name].dtype}, and the engine takes '
+                    f'{expected_dtype}. Convert it with .astype("{expected_dtype}").'
+                )
+
+    def _select_profile(self, feed: Mapping[str, NDArray[Any]]) -> int:
+        """The first optimization profile that takes these shapes."""
+        bounded_ports = [port for port in self.ports if port.ranges]
+        count = max((len(port.ranges) for port in bounded_ports), default=1)
+        for number in range(count):
+            if all(_fits(feed[port.name].shape, port.ranges[number]) for port in bounded_ports):
+                return number
+        port = next(
+            (p for p in bounded_ports if not any(_fits(feed[p.name].shape, r) for r in p.ranges)),
+            bounded_ports[0],
+        )
+        bounds_text = "; ".join(
+            (f"profile {i}: " if len(port.ranges) > 1 else "")
+            + " to ".join(dict.fromkeys((_format_shape(least), _format_shape(most))))
+            for i, (least, _, most) in enumerate(port.ranges)
+        )
+        raise RunError(
+            f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape '
+            f"{_format_shape(feed[port.name].shape)}, and the engine takes {bounds_text}. Give a batch within that, or "
+            f'build with an optimization profile that holds it: profiles=[{{"{port.name}": (least, usual, most)}}].'
+        )
+
+    def _allocate_output(self, port: EnginePort) -> None:
+        context = self.context
+        shape = tuple(context.get_tensor_shape(port.name))
+        if -1 in shape:
+            # Its values decide how large it is: TensorRT asks for memory during the run.
+            self._allocator = self._allocator or _create_allocator(self._open_engine)
+            if not context.set_output_allocator(port.name, self._allocator):
+                raise self._open_engine.create_error(f'memory for output "{port.name}" was refused')
+            return
+        nbytes = values.count_bytes(port.type, shape)
+        if port.host:
+            self._host[port.name] = np.zeros(max(1, nbytes), np.uint8)
+            self._set_address(port.name, self._host[port.name].ctypes.data)
+        else:
+            self._set_address(port.name, self._malloc(port.name, nbytes))
+
+    def _malloc(self, name: str, nbytes: int) -> int:
+        # An empty tensor needs an address too.
+        pointer = int(self._open_engine.cuda.wrapper().malloc(max(1, nbytes)))
+        self._device[name] = pointer
+        return pointer
+
+    def _set_address(self, name: str, pointer: int) -> None:
+        if not self.context.set_tensor_address(name, pointer):
+            raise self._open_engine.create_error(f'the memory of "{name}" was refused')
+
+
+def _create_allocator(open_engine: OpenEngine) -> Any:
+    trt, wrapper = open_engine.trt, open_engine.cuda.wrapper()
+
+    class Allocator(trt.IOutputAllocator):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
+        """Gives memory to outputs whose size is known during the run only."""
+
+        def __init__(self) -> None:
+            trt.IOutputAllocator.__init__(self)
+            self.buffers: dict[str, tuple[int, int]] = {}
+            self.shapes: dict[str, tuple[int, ...]] = {}
+            self.error = ""
+
+        def reallocate_output_async(
+            self,
+            tensor_name: str,
+            memory: Any,
+            size: int,
+            alignment: int,
+            stream: int,  # noqa: ARG002
+        ) -> int:
+            return self.reallocate_output(tensor_name, memory, size, alignment)
+
+        def reallocate_output(self, tensor_name: str, memory: Any, size: int, alignment: int) -> int:  # noqa: ARG002
+            pointer, capacity = self.buffers.get(tensor_name, (0, 0))
+            if size > capacity or not pointer:
+                try:
+                    if pointer:
+                        wrapper.free(pointer)
+                        del self.buffers[tensor_name]
+                    pointer = int(wrapper.malloc(max(1, size)))
+                except Exception as error:  # noqa: BLE001 - no memory is told by a null pointer
+                    self.error = str(error).split(". To figure out")[0]
+                    return 0
+                self.buffers[tensor_name] = pointer, size
+            return pointer
+
+        def notify_shape(self, tensor_name: str, shape: Any) -> None:
+            self.shapes[tensor_name] = tuple(shape)
+
+    return Allocator()
+
+
+def _fits(shape: tuple[int, ...], bounds: Shapes) -> bool:
+    min_shape, _, max_shape = bounds
+    return len(shape) == len(min_shape) and all(
+        a <= n <= b for a, n, b in zip(min_shape, shape, max_shape, strict=True)
+    )
+
+
+def _format_shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "scalar"

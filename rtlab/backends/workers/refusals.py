@@ -1,0 +1,149 @@
+"""Words of TensorRT and CUDA, turned into errors that say what to do.
+
+The sentences matched here were read off TensorRT-RTX 1.7.1 (on a machine without a driver) and off public reports of
+TensorRT 7 to 10. In "expecting compute 8.6 got compute 7.5" the first is what is here, the second what the plan is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from rtlab.backends.workers.driver import Device
+from rtlab.errors import BackendError, ReadError, RtlabError, RunError, Unavailable
+
+_DAMAGED = re.compile(
+    r"magic ?tag|header\.size == blobSize|bufferSize >= minBufferSize|empty memory buffer", re.IGNORECASE
+)
+_LIBRARY = re.compile(r"expecting library version (?P<here>[\d.]+) got (?P<there>[\d.]+)")
+_CREATED = re.compile(
+    r"created with \S+ version (?P<there>\S*), but the current runtime is \S+ version (?P<here>[\d.]+)"
+)
+_TAG = re.compile(r"Current Version: (?P<here>\d+), Serialized Engine Version: (?P<there>\d+)")
+_OTHER = re.compile(
+    r"version tag does not match|incompatible serialization version|newer plan file", re.IGNORECASE
+)
+_COMPUTE = re.compile(r"expecting compute (?P<here>[\d.]+) got compute (?P<there>[\d.]+)")
+_INCOMPATIBLE = re.compile(r"incompatible device|compute capability", re.IGNORECASE)
+_NO_DRIVER = re.compile(
+    r"cudaError (?:3|35|100|803|804)\b|CUDA Error: (?:3|35|100|803|804)\b|no CUDA-capable device"
+)
+#: What a release logs beside the cause, on a machine without a driver, although it compiles there.
+_DRIVER = re.compile(r"catchCudaError|Error Code 1: Cuda Runtime|cudaError \d+\b|CUDA driver version")
+#: ``A::b: Error Code 4: API Usage Error (the words. In place at /source.cpp:1)``
+_CODED = re.compile(r"Error Code \d+: [\w ]+? ?\((?P<words>.*?)(?: In \S+ at \S+:\d+)?\)$")
+#: ``Assertion failed: condition: the words`` or ``condition && "the words"``
+_ASSERTED = re.compile(r'^(?:Assertion failed: .*\S: |.*&& ")(?P<words>[A-Z][^"]*)"?\.?$')
+_NO_MEMORY = re.compile(
+    r"out ?of ?memory|cudaError 2\b|CUDA Error: 2\b|cudaErrorMemoryAllocation", re.IGNORECASE
+)
+_REBUILD = (
+    "A plan runs only with the version and on the kind of GPU that it was built for: build it again from its ONNX "
+    "model, or, where it does run, export its layers with trtexec --exportLayerInfo=layers.json "
+    "--profilingVerbosity=detailed, which rtlab reads anywhere."
+)
+
+
+def extract_cause(message: str, *, gpu: bool) -> str:
+    """The words of a message that tell why a node or a network was refused, without places in the source.
+
+    Args:
+        message: The message, of one or more lines.
+        gpu: Whether a GPU was asked for; otherwise lines about the driver, which a build without a GPU does not need,
+            are left out.
+
+    Returns:
+        One line; empty where the message gives no reason.
+    """
+    lines = [" ".join(line.split()) for line in message.splitlines()]
+    lines = [line for line in lines if line not in {"", "false"} and (gpu or not _DRIVER.search(line))]
+    coded_messages = [m["words"] for line in lines if (m := _CODED.search(line))]
+    # Behind "Invalid Node" stands what is invalid about it.
+    causes = coded_messages or [line for line in lines if not line.startswith("Invalid Node")] or lines
+    words = [m["words"] if (m := _ASSERTED.match(line)) else line for line in causes]
+    return " ".join(word.rstrip(".") for word in dict.fromkeys(words))
+
+
+def drop_driver_lines(text: str) -> str:
+    """Text of a build that asked for no GPU, less the lines about its driver."""
+    return "\n".join(line for line in text.splitlines() if not _DRIVER.search(line))
+
+
+def create_open_error(
+    error_prefix: str, lines: list[str], compiler: str, device: Device | None
+) -> RtlabError:
+    """Why a plan was not deserialized, from the lines that the binding logged.
+
+    ``compiler`` is what is here, such as ``TensorRT 10.16.1``.
+    """
+    text, details = " ".join(lines), "\n".join(lines)
+    installation = f"{compiler} on {device.name} (sm{device.sm})" if device else compiler
+    if _DAMAGED.search(text):
+        return ReadError(
+            f"{error_prefix}: it is no whole plan of {compiler}, but another compiler's plan, another kind of file, or "
+            "a part of one. Give the file that the build wrote; layers as JSON are read with rtlab.read(layers=...).",
+            details=details,
+        )
+    built = ""
+    if match := _LIBRARY.search(text) or _CREATED.search(text):
+        built = f"with {match['there'] if match['there'].strip('.') else 'another version'}"
+    elif match := _TAG.search(text):
+        built = f"with another version (serialization version {match['there']}, here {match['here']})"
+    elif _OTHER.search(text):
+        built = "with another version"
+    elif match := _COMPUTE.search(text):
+        built = f"for compute capability {match['there']}"
+    # A machine without a driver logs that it skips this check.
+    elif _INCOMPATIBLE.search(text) and not _NO_DRIVER.search(text):
+        built = "for another GPU"
+    if built:
+        return Unavailable(
+            f"{error_prefix}: it was built {built}, and here is {installation}. {_REBUILD}", details=details
+        )
+    return create_run_error(error_prefix, "the plan was not accepted", lines)
+
+
+def create_run_error(error_prefix: str, what: str, lines: list[str]) -> BackendError:
+    """A failure of the driver or of TensorRT while running, from what was logged."""
+    text, details = " ".join((what, *lines)), "\n".join(lines)
+    if _NO_DRIVER.search(text):
+        return Unavailable(
+            f"{error_prefix}: no NVIDIA driver or GPU is found that this CUDA release can use. Install or update the "
+            'driver (nvidia-smi shows it), or choose backend="onnxruntime".',
+            details=details,
+        )
+    if _NO_MEMORY.search(text):
+        return RunError(
+            f"{error_prefix}: the GPU has not enough free memory. Close what else uses it (nvidia-smi lists it), or "
+            "take smaller batches, fewer streams or a smaller model.",
+            details=details,
+        )
+    reason = f": {lines[0]}" if lines else ", and TensorRT gives no reason"
+    return RunError(
+        f"{error_prefix}: {what}{reason} See the error's details, run rtlab doctor, or build the engine again.",
+        details=details,
+    )
+
+
+@contextlib.contextmanager
+def translate_errors(error_prefix: str, lines: list[str]) -> Iterator[None]:
+    """Let errors of the CUDA wrapper leave as rtlab's."""
+    from polygraphy.exception import PolygraphyException
+
+    try:
+        yield
+    except PolygraphyException as error:
+        if "Could not find the CUDA runtime" in str(error):
+            raise _create_no_runtime_error(error_prefix, error) from error
+        raise create_run_error(error_prefix, str(error).split(". To figure out")[0], lines) from error
+    except OSError as error:
+        raise _create_no_runtime_error(error_prefix, error) from error
+
+
+def _create_no_runtime_error(error_prefix: str, error: Exception) -> Unavailable:
+    return Unavailable(
+        f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one "
+        "of your CUDA release), or add its folder to LD_LIBRARY_PATH.",
+        details=str(error),
+    )
