@@ -96,7 +96,7 @@ DOORS = {
     "cache": CalibrationCache.read,
     "labels": opening.labels,
     "steps": opening.steps,
-    "check": checking._read_check_record,
+    "check": checking.read_check_record,
 }
 
 

@@ -182,7 +182,7 @@ def test_a_tuned_model_is_judged_by_the_output_that_differs_most(far: str) -> No
     opened = lambda content, *_: Ready(**(plain if content == b"p" else other))  # noqa: E731
     made = _ModelPair.of(opened, {}, 1, b"p", tuned_model=(("n",), b"t"))
     assert made.error == pytest.approx(0.1 / {"y": 4, "z": 2}[far])
-    made.plain.times, made.state.tuned.times = [4.0, 1.0, 10.0, 2.0], [1.0, 1.0]
+    made.plain.times, made.tuned.times = [4.0, 1.0, 10.0, 2.0], [1.0, 1.0]
     found = made.summarize()
     assert (found.default, found.default_quartiles, found.tuned) == (3.0, (1.75, 5.5), 1.0)
     assert (found.runs, found.ok) == (4, False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rtlab.backends.files import inspector
 from rtlab.core.data import RANDOM
 from rtlab.core.engine import Layer, Tensor
 from rtlab.web.page import charts, edges, layers
@@ -211,7 +212,7 @@ def test_a_tensor_that_no_layer_writes_is_named_once_by_each_reader() -> None:
     ],
 )  # fmt: skip
 def test_a_tensor_is_listed_with_what_is_known_of_it(tensor: Tensor, told: dict[str, Any]) -> None:
-    assert told == layers._describe_tensor(tensor)
+    assert told == inspector._describe_tensor(tensor)
 
 
 def test_a_file_of_layers_has_open_and_unknown_shapes() -> None:
