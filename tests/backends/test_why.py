@@ -51,7 +51,7 @@ def test_what_was_planted_between_a_convolution_and_its_normalization_is_named(k
     edge = Edge("/stem/conv/Conv", "/stem/norm/BatchNormalization", "/stem/conv/Conv_output_0")
     assert edge in edges(model)
     miss = planted(model, edge, [kind], rng)
-    verdict = study(miss.model).why(edge.first, edge.second, variant="fp32")
+    verdict = study(miss.model).fusion.why(edge.first, edge.second, variant="fp32")
     assert ("blocked", (kind,)) == (verdict.verdict, verdict.causes)
     assert {*miss.nodes} <= {*verdict.nodes}
     assert verdict.builds <= 12
@@ -106,7 +106,7 @@ def test_an_output_takes_the_epilogue_before_it_for_its_layout() -> None:
 
 @pytest.mark.slow
 def test_an_activation_and_a_pooling_are_never_one_step(inception) -> None:
-    verdict = inception.why("/stem/relu/Relu", "/pool1/MaxPool", variant="fp32")
+    verdict = inception.fusion.why("/stem/relu/Relu", "/pool1/MaxPool", variant="fp32")
     assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)
 
 
@@ -129,7 +129,7 @@ def test_a_rewritten_variant_is_built_and_computes_the_same(inception, folded) -
 
 @pytest.mark.slow
 def test_advice_gathers_what_has_one_cause_and_tries_remedies_on_the_whole_model(inception, folded) -> None:
-    found = inception.advise(folded)
+    found = inception.fusion.advise(folded)
     counted = sum(c.count for c in found.causes)
     assert found.missed == counted, "every missed fusion has a cause"
     assert {"blocked", "never"} >= {c.verdict for c in found.causes}
@@ -143,7 +143,7 @@ def test_advice_gathers_what_has_one_cause_and_tries_remedies_on_the_whole_model
 @pytest.mark.slow
 def test_a_step_is_asked_why_it_is_one(inception) -> None:
     """Found by hand: a convolution whose value is an output is a step of its own, its bias and ReLU stay together."""
-    told = inception.why("/stem/relu/Relu", variant="fp32")
+    told = inception.fusion.why("/stem/relu/Relu", variant="fp32")
     names = ("/stem/conv/Conv", "/stem/norm/BatchNormalization", "/stem/relu/Relu")
     assert names == told.nodes
     assert {(*names[:2], False), (*names[1:], True)} == {

@@ -28,7 +28,7 @@ def study(model: Model, profile: object = None, precision: object = "fp32") -> r
 
 
 def asked(case: FusionCase, first: str, second: str) -> Verdict:
-    return study(case.model, case.profile).why(first, second, variant="asked")
+    return study(case.model, case.profile).fusion.why(first, second, variant="asked")
 
 
 def told(found: Verdict) -> tuple[str, tuple[str, ...], tuple[str, ...], bool]:
@@ -61,7 +61,7 @@ def test_a_size_that_is_open_and_does_not_matter_is_not_named() -> None:
     edge = Edge("c", "y", "c")
     for kind in ("output", "reader"):
         miss = planted(case.model, edge, [kind], np.random.default_rng(1))
-        found = study(miss.model, case.profile).why("c", "y", variant="asked")
+        found = study(miss.model, case.profile).fusion.why("c", "y", variant="asked")
         assert ("blocked", (kind,)) == (found.verdict, found.causes)
         assert {*miss.nodes} <= {*found.nodes}
 
@@ -105,7 +105,7 @@ def test_what_is_pinned_to_another_precision_is_named() -> None:
     case = dataclasses.replace(
         CASES["conv-add-relu"], text="c = Conv<pads=[1,1,1,1]>(x, W); y = Add(c, x)", pair=(("c",), ("y",))
     )
-    found = study(case.model, precision={"*": "fp16", "y": "fp32"}).why("c", "y", variant="asked")
+    found = study(case.model, precision={"*": "fp16", "y": "fp32"}).fusion.why("c", "y", variant="asked")
     assert ("blocked", ("type",)) == (found.verdict, found.causes)
     assert 'compute "y" in FP16, as "c" does' == found.edit
 

@@ -123,7 +123,7 @@ def test_experiments_answer_from_what_was_recorded_and_say_where_that_ends():
     other = studied("digits_vit")
     other.add("fp8", target="sm120")
     other.run(compare=False, budget_s=0)
-    advice = other.advise("fp8", seconds=10)
+    advice = other.fusion.advise("fp8", seconds=10)
     assert advice.missed
     assert "none of those recorded" in " ".join(advice.notes)
 

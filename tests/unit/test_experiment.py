@@ -118,7 +118,7 @@ def test_a_sweep_runs_on_what_it_is_handed_and_keeps_to_its_runs(allowed, batche
 def test_a_ranking_keeps_to_its_builds_and_gives_those_that_were_tried(allowed, tried) -> None:
     model = tiny_model()
     data = CalibrationData.random(model, samples=8)
-    ranges = rtlab.Study(model, data=data).ranges()
+    ranges = rtlab.Study(model, data=data).calibration.observe().ranges
     wanted = [Calibrator.of(c) for c in ("minmax", "percentile(90)", "mse")]
     rig = WorkContext(get_evaluator(), budget=Budget(**allowed))
     found = run_experiment(CalibratorRanking(model, ranges, data, calibrators=wanted), rig)

@@ -88,17 +88,17 @@ def built(precision: str):
 
 
 ASKED = {
-    "observe": lambda s: s.observe(),
-    "sparse weights": lambda s: s.sparse_weights(),
-    "tune": lambda s: s.tune(budget_s=0.1),
-    "weights": lambda s: s.weights(s.model.top[0].id),
-    "activations": lambda s: s.activations(s.model.top[0].id),
+    "observe": lambda s: s.calibration.observe(),
+    "sparse weights": lambda s: s.calibration.sparse_weights(),
+    "tune": lambda s: s.tuning.tune(budget_s=0.1),
+    "weights": lambda s: s.calibration.weights(s.model.top[0].id),
+    "activations": lambda s: s.calibration.activations(s.model.top[0].id),
     "fp32": built("fp32"),
     "fp16": built("fp16"),
     "int8": built("int8"),
-    "int4": lambda s: s.prepare("int4"),
-    "pruned": lambda s: s.prepare("pruned", precision="fp32", sparsity=True),
-    "rank": lambda s: s.rank(["minmax"]),
+    "int4": lambda s: s.calibration.prepare("int4"),
+    "pruned": lambda s: s.calibration.prepare("pruned", precision="fp32", sparsity=True),
+    "rank": lambda s: s.calibration.rank(["minmax"]),
     "digest": lambda s: s.model.digest,
     "extract": lambda s: s.model.extract([s.model.top[0].id]),
 }

@@ -33,7 +33,7 @@ def study() -> Study:
 
 
 def asked(study: Study, name: str = "fp32", processors: tuple[Peaks, ...] = (), **settings: str) -> Panel:
-    whole = study if not processors else SimpleNamespace(model=study.model, processors=processors)
+    whole = study.state if not processors else SimpleNamespace(model=study.model, processors=processors)
     return render_panel("roofline", PanelContext(whole, study[name].facts, settings=settings))
 
 
