@@ -66,7 +66,6 @@ function unpack(data: Uint8Array): unknown {
     const results = new Array(count);
     if (tree[0] === "value") return results.fill(tree[1]);
     if (tree[0] === "object") {
-      // Copies of one object share its form from the start, which takes half the time.
       for (let i = 0; i < count; i++) results[i] = { ...tree[1] };
       for (const field in tree[1]) {
         const values = read(tree[1][field] as Tree, count, order);
@@ -107,7 +106,6 @@ function unpack(data: Uint8Array): unknown {
     const texts: string[] = new Array(uses[id]).fill(first);
     for (let at = 0; at < more.length; at += 2) {
       const numbers = column(texts.length, ...(more[at] as Column));
-      // The first digit of a number only keeps its zeros.
       for (let i = 0; i < texts.length; i++) texts[i] += `${numbers[i]}`.slice(1) + more[at + 1];
     }
     return texts.values();
