@@ -205,7 +205,6 @@ function crowd(scene: Scene): [number, number] {
   return [sum / count, near];
 }
 
-/** Pans back and forth at a scale; 0 stands for the whole graph in view. */
 function pan(scale: number, count: number): Promise<number[]> {
   const { stage } = open[0]!;
   const { camera } = stage;

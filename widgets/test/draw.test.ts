@@ -230,7 +230,7 @@ describe("a PNG", () => {
 });
 
 describe("pixels", () => {
-  const red = pixelOf("#ff0000").pixel;
+  const red = pixelOf("#ff0000");
   const sum = (raster: Raster): number =>
     raster.image.data.reduce((all, value, k) => all + (k % 4 === 0 ? value : 0), 0);
 
@@ -241,7 +241,7 @@ describe("pixels", () => {
         fc.tuple(...Array.from({ length: 4 }, () => fc.double({ min: 0.5, max: 9, noNaN: true }))),
         ([x, y, width, height]) => {
           const raster = new Raster(20, 20);
-          raster.clear(pixelOf("#000000").pixel);
+          raster.clear(pixelOf("#000000"));
           raster.fill(x!, y!, x! + width!, y! + height!, 0, red);
           expect(Math.abs(sum(raster) / 255 - width! * height!)).toBeLessThan(0.5);
         },
@@ -255,13 +255,13 @@ describe("pixels", () => {
     fc.assert(
       fc.property(far, far, far, far, (x0, y0, x1, y1) => {
         const raster = new Raster(8, 8);
-        raster.clear(pixelOf("#000000").pixel);
+        raster.clear(pixelOf("#000000"));
         raster.line(x0, y0, x1, y1, red, 1);
         raster.fill(x0, y0, x1, y1, 3, red, 0.5);
       }),
     );
     const raster = new Raster(8, 8);
-    raster.clear(pixelOf("#000000").pixel);
+    raster.clear(pixelOf("#000000"));
     raster.line(4, -1000, 4, 1000, red, 1);
     expect(8).toBeCloseTo(sum(raster) / 255, 0);
   });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { rulesOf } from "../src/panels/rules";
+import { rulesOf } from "../src/panels/findings";
 import { finding } from "./payloads";
 
 describe("findings", () => {

@@ -30,7 +30,6 @@ export interface GraphTraits {
   other_later?: Bytes;
   view: ViewState;
   height: number;
-  /** What variants are called; the Explorer's chips tell that of theirs. */
   titles?: Record<string, string>;
 }
 
@@ -55,7 +54,6 @@ export interface ExplorerTraits extends GraphTraits {
   steps?: Step[];
   /** What the kernel found about the tensors of the node last asked for. */
   inspection: Inspection | null;
-  /** Rises when what panels tell may have changed. */
   stamp: number;
   /** A report's model alone has it: the panels that it holds, by variant, without a kernel behind the view. */
   saved?: Record<string, PanelName[]>;

@@ -1,6 +1,5 @@
 import type { AnyModel } from "@anywidget/types";
 
-/** That the kernel of a widget is gone for good, and what is known of why. */
 type End = "restarted" | "died" | "ended";
 
 /**
@@ -26,7 +25,6 @@ interface Connection {
 
 const ends = new WeakMap<object, End>();
 
-/** The widgets of which nobody is left to hear. */
 const silent = new WeakSet<object>();
 
 export const isGone = (reach: KernelState): boolean => ["restarted", "died", "ended"].includes(reach);
@@ -70,7 +68,6 @@ function connectionOf({ widget_manager: manager }: AnyModel): Connection | null 
   return whole ? (kernel as Connection) : null;
 }
 
-/** Why a connection leads nowhere, where it tells; a restart shows for a moment only. */
 function endOf(kernel: Connection | null): End | undefined {
   if (kernel?.isDisposed || kernel?.status === "dead") return "ended";
   if (kernel?.status === "autorestarting") return "died";

@@ -10,7 +10,7 @@ export type WidgetRenderer = (props: { model: unknown; el: HTMLElement }) => () 
 const page = globalThis as { rtlabScripts?: Map<string, Promise<Factory>> };
 const parts = new Parts();
 
-/** Gives what draws a widget: the core is told what it gives itself, and takes the widget's own part. */
+/** Returns the function that renders a widget, from the core's exports and the widget's own part. */
 export function startWidget(core: Exports, name: string, entry: Factory): WidgetRenderer {
   parts.add("core.js", (module) => {
     module.exports = core;

@@ -29,7 +29,6 @@ export const REASON_WORDS: Record<Reason | "", string> = {
 
 export const NO_MODEL = "No ONNX model was given: give model= or drop one";
 
-/** What a layer does for a node, before the node's name. */
 export const ROLE_WORDS: Record<Role, string> = {
   work: "runs",
   body: "runs a body of",
@@ -93,7 +92,6 @@ export const thousands = (count: number): string => count.toLocaleString("en").r
 
 export const percent = (share: number): string => quantity(100 * share, "%");
 
-/** A number with half its spread, both in the unit that suits the number: 0.0105 ± 0.00053 ms. */
 export function withSpread(value: number, spread: number | null, unit: string): string {
   const text = quantity(value, unit);
   if (spread === null || !Number.isFinite(spread) || !Number.isFinite(value)) return text;
@@ -107,19 +105,16 @@ export function withSpread(value: number, spread: number | null, unit: string): 
 export const withOrigin = (origin: Origin | undefined, text: string): string =>
   origin && text !== NONE ? `${GLYPH[origin]} ${text}` : text;
 
-/** The origin that a source begins with. */
 export const originOf = (source: string): Origin | undefined =>
   (Object.keys(GLYPH) as Origin[]).find((name) => source.startsWith(name));
 
 /** A variant's time with its origin and the processor that took it: ● CPU 76.0 µs. */
 export function timeOf({ about, time, time_source }: Pick<Chip, "about" | "time" | "time_source">): string {
   const origin = originOf(time_source);
-  // Of an engine from elsewhere the processor is told before.
   const processor = /\b[CG]PU\b/.test(about) ? "" : time_source.match(/\b[CG]PU\b/)?.[0];
   return [origin && GLYPH[origin], processor, quantity(time, "ms")].filter(Boolean).join(" ");
 }
 
-/** A difference with its sign; percentages differ by points. */
 export function difference(value: number | null | undefined, unit: string): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return NONE;
   const size = Math.abs(value);
@@ -133,12 +128,10 @@ export function elapsed(seconds: number): string {
   return s < 60 ? `${s.toFixed(1)} s` : `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
 }
 
-/** The first characters of a long text, for places that cannot measure. */
 export function shorten(text: string, limit: number): string {
   return text.length <= limit ? text : `${text.slice(0, limit - 1)}…`;
 }
 
-/** Text of a vendor's log on one line, without the control characters that separate its fields. */
 export const printable = (text: string): string => text.replace(/\p{Cc}+/gu, " ");
 
 /** The last characters of a long name, which tell it from others of the same scope. */
@@ -156,7 +149,6 @@ export const brief = (name: string): string =>
     .replace(/_QuantizeLinear$/, " Q")
     .replace(/_DequantizeLinear$/, " DQ");
 
-/** A title inside a sentence: "Time" becomes "time", "SQNR" stays. */
 export const uncapitalised = (title: string): string =>
   /^[A-Z][a-z]/.test(title) ? title[0]!.toLowerCase() + title.slice(1) : title;
 
@@ -182,7 +174,6 @@ export function shortOp(op: string): string {
 /** The nodes that a card runs; its other chips say what it does for nodes of other layers. */
 export const nodesRunBy = ({ chips }: Box): OpChip[] => chips.filter(({ role }) => role === "work");
 
-/** The family that gives a box its colour: that of the first node that it runs. */
 export const colourOf = (box: Box): Family => (nodesRunBy(box)[0] ?? box.chips[0] ?? box).family;
 
 export const titleOf = (box: Box): string =>

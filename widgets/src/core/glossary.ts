@@ -25,7 +25,6 @@ export function setGlossary(glossary: readonly Term[]): void {
 
 export const termAt = (place: number): Term => terms[place]!;
 
-/** What the first term in a text means; empty where there is none. */
 export const meaning = (text: string): string =>
   pieces(text).flatMap(({ term }) => (term === undefined ? [] : termAt(term)[1]))[0] ?? "";
 
@@ -46,7 +45,6 @@ export function pieces(text: string): Piece[] {
   return pieces;
 }
 
-/** The terms in whose name, spellings or meaning all words of a query stand; the names that begin with it come first. */
 export function termsOf(query: string): Term[] {
   const text = query.trim().toLowerCase();
   const parts = text.split(/\s+/);

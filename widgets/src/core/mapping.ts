@@ -41,7 +41,6 @@ export class Mapping {
     return this.#nodes.get(layer) ?? [];
   }
 
-  /** The nodes that a layer runs; those that it only serves are left out. */
   nodesRun(layer: string): string[] {
     return this.pairsOfLayer(layer).flatMap(({ node, role }) => (role === "work" ? node : []));
   }

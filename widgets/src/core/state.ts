@@ -45,16 +45,21 @@ export function sidesInView(panes: readonly Side[], modelless: boolean): readonl
   return valid.length ? valid : possible(START.panes);
 }
 
-/** Boxes that stand out while the rest of their pane is pale: hits of a filter, a trace, a path. */
+/** Highlighted boxes, while the rest of their pane is pale: hits of a filter, a trace, a path. */
 export interface Focus {
   side: Side;
   ids: ReadonlySet<string>;
   words: string;
-  /** Only these are drawn, instead of the rest being pale. */
   alone: boolean;
 }
 
 export type EngineSide = Exclude<Side, "node">;
+
+const computedBySide = <T>(of: (side: Side) => T): Record<Side, ReadonlySignal<T>> => ({
+  node: computed(() => of("node")),
+  layer: computed(() => of("layer")),
+  other: computed(() => of("other")),
+});
 
 /**
  * What all panes read: the source graph, one or two engines, how they relate, and the view. Selection is worked out
@@ -74,11 +79,10 @@ export class Study {
     serial: 0,
     sides: [],
   });
-  /** Steps that stand between the present payloads and a finished picture. */
   readonly pending: Signal<number> = signal(0);
   readonly problem: Signal<unknown> = signal(null);
   readonly kernelState: Signal<KernelState> = signal("free");
-  /** There is an engine of which nobody gave the ONNX model. */
+  /** There is an engine without its ONNX model. */
   readonly modelless: ReadonlySignal<boolean> = computed(() => this.source.value?.boxes.length === 0);
   /** The kernel has named the engine of the second pane, and is still working out what there is to see of it. */
   readonly preparing: ReadonlySignal<boolean> = computed(
@@ -92,13 +96,10 @@ export class Study {
     () => this.graphsDrawn.value && !SIDES.some((side) => this.isLoading(side)),
   );
   readonly mapping: ReadonlySignal<Mapping> = computed(() => cachedMapping(this.engine.value));
-  readonly boxes: Record<Side, ReadonlySignal<Map<string, Box>>> = {
-    node: computed(() => byId(this.#graph("node"))),
-    layer: computed(() => byId(this.#graph("layer"))),
-    other: computed(() => byId(this.#graph("other"))),
-  };
+  readonly boxes: Record<Side, ReadonlySignal<Map<string, Box>>> = computedBySide((side) =>
+    byId(this.#graph(side)),
+  );
   readonly #otherMapping = computed(() => cachedMapping(this.other.value));
-  /** Rises when boxes have been told of. */
   readonly #completions: Signal<number> = signal(0);
   // As text, so that a selection, which makes a new view too, does not fold anew.
   readonly #foldText = computed(() => JSON.stringify(this.view.value.folds));
@@ -119,16 +120,12 @@ export class Study {
     layer: computed(() => this.#graphs.layer.value && withoutSync(this.#graphs.layer.value)),
     other: computed(() => this.#graphs.other.value && withoutSync(this.#graphs.other.value)),
   };
-  readonly #only: Record<Side, ReadonlySignal<ReadonlySet<string> | null>> = {
-    node: computed(() => this.#alone("node")),
-    layer: computed(() => this.#alone("layer")),
-    other: computed(() => this.#alone("other")),
-  };
-  readonly #visible: Record<Side, ReadonlySignal<VisibleGraph | null>> = {
-    node: computed(() => this.#arranged("node")),
-    layer: computed(() => this.#arranged("layer")),
-    other: computed(() => this.#arranged("other")),
-  };
+  readonly #only: Record<Side, ReadonlySignal<ReadonlySet<string> | null>> = computedBySide((side) =>
+    this.#alone(side),
+  );
+  readonly #visible: Record<Side, ReadonlySignal<VisibleGraph | null>> = computedBySide((side) =>
+    this.#arranged(side),
+  );
   readonly #model: AnyModel<GraphTraits>;
   readonly #end: AbortSignal;
   #published = "";
@@ -178,12 +175,10 @@ export class Study {
     return this.titles.value[variant] ?? variant;
   }
 
-  /** Whether what the boxes of a side tell, and the numbers on them, are still on their way. */
   isLoading(side: Side): boolean {
     return this.#graph(side)?.later ?? false;
   }
 
-  /** That something is still to come, or that it never will. */
   loadingText(what: string): string {
     const late = isGone(this.kernelState.value) ? "did not arrive before the kernel was gone" : "are loading";
     return `${what} ${late}.`;
@@ -206,7 +201,6 @@ export class Study {
     return box?.id === id ? box : null;
   }
 
-  /** The boxes that a drawn box stands for. */
   members(side: Side, id: string): readonly string[] {
     return this.visible(side)?.members(id) ?? [id];
   }
@@ -215,7 +209,6 @@ export class Study {
     return view[FIELD[side]];
   }
 
-  /** What the hovered box stands for on the given side. */
   hovered(side: Side): string[] {
     const at = this.hover.value;
     if (!at) return [];
@@ -255,7 +248,7 @@ export class Study {
     this.#reveal(SIDES);
   }
 
-  /** Selects what a point or a row of a panel stands for, all sides at once. `add` toggles it in the selection. */
+  /** Selects the nodes and layers of a point or a row of a panel. `add` toggles them in the selection. */
   follow({ nodes, layers, others }: Link, add = false): void {
     const existing = (side: Side, ids: readonly string[]): string[] =>
       ids.filter((id) => this.boxes[side].value.has(id));
@@ -325,7 +318,7 @@ export class Study {
     return arrange(graph, arrangement, byLayer, links);
   }
 
-  /** The graph of a side as it came; whoever reads it here hears when its boxes have been told of. */
+  /** The graph of a side as received; its readers are notified when the details of its boxes arrive. */
   #graph(side: Side): Graph | null {
     void this.#completions.value;
     return side === "node" ? this.source.value : (this.engineOf(side)?.graph ?? null);
@@ -430,7 +423,6 @@ export class Study {
 
 const FIELD = { node: "selection", layer: "layers", other: "others" } as const;
 
-/** What a graph was completed with last. */
 const completed = new WeakMap<Graph, Later>();
 const mappings = new WeakMap<readonly Pair[], Mapping>();
 

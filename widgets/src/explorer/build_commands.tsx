@@ -35,7 +35,14 @@ export function BuildCommands({ explorer }: { explorer: ExplorerState }) {
           >
             Save the prepared ONNX
           </button>
-          <button type="button" class="rt-field" ref={close} onClick={() => explorer.closeCommands()}>
+          <button
+            type="button"
+            class="rt-field"
+            ref={close}
+            onClick={() => {
+              explorer.commandsOf.value = "";
+            }}
+          >
             Close
           </button>
         </footer>

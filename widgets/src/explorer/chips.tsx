@@ -5,12 +5,12 @@ import { Close, More, Pin, Warning } from "../ui/icons";
 import { type Item, MenuList } from "../ui/menu";
 import { Terms } from "../ui/terms";
 import { Tool } from "../ui/tool";
-import { askAccuracy } from "./diagnose";
 import type { ExplorerState } from "./explorer_state";
 import { Offer } from "./guide_view";
 import { LARGER } from "./presentation";
 import { RandomMark, RandomTag } from "./random_input";
 import { measurable, measureLabel } from "./stage_status";
+import { askAccuracy } from "./why";
 
 /** As long as errors and scores are of some samples alone: of how many, and the way back to all. */
 function ChosenMark({ explorer }: { explorer: ExplorerState }) {
@@ -48,7 +48,6 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
   const box = useRef<HTMLDivElement>(null);
   const row = useRef<HTMLDivElement>(null);
   const open = chips.find(({ id }) => id === menu?.id);
-  // Only the row scrolls: the page stays where the reader is. A chip grows with its numbers.
   useEffect(() => {
     const chip = row.current?.querySelector<HTMLElement>(".rt-current");
     if (chip) {
@@ -180,7 +179,6 @@ function ChipView({ explorer, chip, current, compared, tagged, brief, open, onMe
   );
 }
 
-/** It scores lower than the baseline, which somebody will want to know the reason of. */
 const fell = ({ status, score_worse: worse, baseline, recorded }: Chip): boolean =>
   status === "ready" && worse && !baseline && !recorded;
 
@@ -220,7 +218,16 @@ function itemsOf(explorer: ExplorerState, chip: Chip): Item[] {
       pick: () => explorer.send({ type: "netron", variant: chip.id }),
     },
     ...(chip.recorded ? [] : exports(explorer, chip, unready)),
-    ...measures(explorer, chip, unready),
+    ...(chip.stages.some(measurable)
+      ? [
+          {
+            id: "measure",
+            label: measureLabel(chip.stages),
+            reason: unready || explorer.busy(),
+            pick: () => explorer.measure(chip.id),
+          },
+        ]
+      : []),
     {
       id: "rebuild",
       label: "Build again",
@@ -232,18 +239,6 @@ function itemsOf(explorer: ExplorerState, chip: Chip): Item[] {
       label: "Remove",
       reason: busy,
       pick: () => explorer.send({ type: "remove", variant: chip.id }),
-    },
-  ];
-}
-
-function measures(explorer: ExplorerState, { id, stages }: Chip, unready: string): Item[] {
-  if (!stages.some(measurable)) return [];
-  return [
-    {
-      id: "measure",
-      label: measureLabel(stages),
-      reason: unready || explorer.busy(),
-      pick: () => explorer.measure(id),
     },
   ];
 }

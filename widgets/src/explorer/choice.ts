@@ -121,7 +121,6 @@ export function differs(choice: Choice, { id, choice: chosen, target, recorded }
   if (plain !== name.name || target !== choice.target) return true;
   if (plain !== chosen)
     return id.includes(`@${target}`) && !id.startsWith(`${name.id.slice(0, name.id.lastIndexOf("@"))} `);
-  // A variant that somebody named tells no more than what was chosen.
   const comparable = id.startsWith(chosen.split(" · ")[0]!) && id.includes(`@${target}`);
   return comparable && id !== name.id && !id.startsWith(`${name.id}/`);
 }

@@ -22,9 +22,9 @@ import { Downstream, Path, Save, Upstream, Zoom } from "../ui/icons";
 import { Row, Section } from "../ui/section";
 import { Tool } from "../ui/tool";
 import type { ExplorerState } from "./explorer_state";
-import { askFusion, fusionOf } from "./fusion";
 import { Pinning } from "./node_precision";
 import { Overview } from "./overview";
+import { askFusion, fusionOf } from "./why";
 
 interface IdsProps {
   explorer: ExplorerState;
@@ -62,7 +62,6 @@ export function Details({ explorer }: { explorer: ExplorerState }) {
   );
 }
 
-/** Several boxes, or a group: their numbers together, and where they went. */
 function Several({ explorer, side, ids }: IdsProps) {
   const { study } = explorer;
   const group = groupOf(study, side, ids);
@@ -84,7 +83,9 @@ function Several({ explorer, side, ids }: IdsProps) {
         </button>
       )}
       <Numbers explorer={explorer} side={side} ids={ids} group={group} />
-      {side === "node" && <Pinning explorer={explorer} boxes={explorer.selectedBoxes()} />}
+      {side === "node" && (
+        <Pinning explorer={explorer} boxes={explorer.selectedNodes().map((id) => study.box("node", id)!)} />
+      )}
       <Section title={group ? "Members" : "Selected"}>
         <BoxLinks explorer={explorer} side={side} ids={ids} />
       </Section>
@@ -103,32 +104,27 @@ const partners = (study: Study, side: Side): Side[] =>
 const inWhere = (study: Study, side: Exclude<Side, "node">): string =>
   study.other.value ? `In layers of ${study.variantTitle(study.engineOf(side)?.variant)}` : "In layers";
 
+const TRACES = [
+  ["up", "Upstream (u)", "Highlights everything that the selection is computed from.", Upstream],
+  ["down", "Downstream (d)", "Highlights everything that is computed from the selection.", Downstream],
+  ["path", "Paths between two (p)", "Highlights everything between two selected boxes.", Path],
+] as const;
+
 function Actions({ explorer, side, ids }: IdsProps) {
   const { paneSet } = explorer;
   const nodes = explorer.selectedNodes();
   return (
     <div class="rt-actions" role="toolbar" aria-label="Actions">
-      <Tool
-        label="Upstream (u)"
-        help="Highlights everything that the selection is computed from."
-        control="trace-up"
-        icon={<Upstream />}
-        onClick={() => trace(paneSet, side, ids, "up")}
-      />
-      <Tool
-        label="Downstream (d)"
-        help="Highlights everything that is computed from the selection."
-        control="trace-down"
-        icon={<Downstream />}
-        onClick={() => trace(paneSet, side, ids, "down")}
-      />
-      <Tool
-        label="Paths between two (p)"
-        help="Highlights everything between two selected boxes."
-        control="trace-path"
-        icon={<Path />}
-        onClick={() => trace(paneSet, side, ids, "path")}
-      />
+      {TRACES.map(([way, label, help, Icon]) => (
+        <Tool
+          key={way}
+          label={label}
+          help={help}
+          control={`trace-${way}`}
+          icon={<Icon />}
+          onClick={() => trace(paneSet, side, ids, way)}
+        />
+      ))}
       <Tool
         label="Zoom to the selection (z)"
         help="As large as it can be in its pane."
@@ -143,7 +139,7 @@ function Actions({ explorer, side, ids }: IdsProps) {
           control="extract"
           disabled={!nodes.length || explorer.unusable() !== ""}
           icon={<Save />}
-          onClick={() => explorer.extract()}
+          onClick={() => explorer.send({ type: "extract", nodes })}
         />
       )}
     </div>
@@ -378,10 +374,8 @@ function Tensors({ explorer, node }: { explorer: ExplorerState; node: string }) 
   );
 }
 
-/** A name that breaks between its parts rather than within them. */
 const breakable = (name: string): string => shorten(name, LONGEST).replace(/[/_.]/g, "$&\u200b");
 
-/** A note without its end that says how many share the number, which stands above it. */
 const alone = (note: string): string => note.replace(/, together with \d+ other \w+$/, "");
 
 interface PortsProps extends BoxProps {
@@ -426,7 +420,6 @@ function Ports({ explorer, side, box, title, ports }: PortsProps) {
   );
 }
 
-/** Boxes to jump to, each with its operator's colour. */
 export function BoxLinks({ explorer, side, ids }: IdsProps) {
   const theme = explorer.paneSet.theme.value;
   return (

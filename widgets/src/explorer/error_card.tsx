@@ -65,7 +65,6 @@ function SizesCard({ explorer }: { explorer: ExplorerState }) {
   );
 }
 
-/** Where another backend is to be had that a message names in Python. */
 function OtherBackend({ explorer, message }: { explorer: ExplorerState; message: string }) {
   const backend = /backend="([^"]+)"/.exec(message)?.[1];
   if (!backend || explorer.saved) return null;

@@ -88,11 +88,10 @@ export class ExplorerState {
   readonly help: Signal<boolean> = signal(false);
   readonly opening: Signal<string> = signal("");
   readonly width: Signal<number> = signal(1200);
-  /** A failure that the browser found itself, or that a red chip tells of; it stands before the kernel's. */
+  /** A failure that the browser found, or that of a failed chip; it takes precedence over the kernel's. */
   readonly ownFailure: Signal<Failure | null> = signal(null);
   readonly failure: ReadonlySignal<Failure | null>;
   readonly sizing: Signal<boolean> = signal(false);
-  /** Whether a card stands over the panes: of a failure, or of sizes. */
   readonly cardShown: ReadonlySignal<boolean> = computed(
     () => this.sizing.value || this.failure.value !== null,
   );
@@ -253,7 +252,7 @@ export class ExplorerState {
     this.send({ type: "work", work, variant, values });
   }
 
-  /** Selects what a point or a row of a panel stands for, out of any folded group. */
+  /** Selects the nodes and layers of a point or a row of a panel, and opens their groups. */
   follow(panel: Panel, key: string, add: boolean): void {
     const link = this.linkOf(panel, key);
     if (!link) return;
@@ -264,7 +263,7 @@ export class ExplorerState {
     this.study.follow(link, add);
   }
 
-  /** What a point or a row stands for in the panes at hand; nothing while the panel is of another variant. */
+  /** The nodes and layers of a point or a row; null while the panel is of another variant. */
   linkOf(panel: Panel, key: string): Link | null {
     const link = panel.links[key];
     if (!link || panel.variant !== this.study.engine.value?.variant) return null;
@@ -293,14 +292,6 @@ export class ExplorerState {
 
   selectedNodes(): string[] {
     return this.study.selected("node").filter((id) => this.study.box("node", id)?.kind === "node");
-  }
-
-  selectedBoxes(): Box[] {
-    return this.selectedNodes().map((id) => this.study.box("node", id)!);
-  }
-
-  extract(): void {
-    this.send({ type: "extract", nodes: this.selectedNodes() });
   }
 
   /** Has the kernel measure the tensors of the node that is selected, each node once in a row. */
@@ -368,7 +359,6 @@ export class ExplorerState {
     this.send({ type: "open", path: model });
   }
 
-  /** What a kernel was doing ends with it, and nothing on the page goes on as if it did not. */
   #endLostWork(): void {
     effectsUntil(this.end, () => {
       const reach = this.study.kernelState.value;
@@ -416,10 +406,6 @@ export class ExplorerState {
   showCommands(variant: string): void {
     this.commandsOf.value = variant;
     if (this.study.engine.value?.variant !== variant) this.send({ type: "show", variant });
-  }
-
-  closeCommands(): void {
-    this.commandsOf.value = "";
   }
 
   send(command: Command, buffers?: ArrayBuffer[]): void {

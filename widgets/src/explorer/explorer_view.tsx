@@ -1,10 +1,12 @@
-import { effect, useComputed } from "@preact/signals";
+import { useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isGone } from "../core/connection";
 import { onKeys, onKeysFirst } from "../core/keys";
+import { effectsUntil } from "../core/lifetime";
 import { Panes } from "../graph/panes";
 import { Divider } from "../ui/divider";
 import { Hint } from "../ui/hint";
+import { useResize } from "../ui/hooks";
 import { bottomHeight, isLow, isSlim } from "../ui/responsive";
 import { Terms } from "../ui/terms";
 import { Bottom } from "./bottom";
@@ -34,32 +36,20 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
   const [split, setSplit] = useState<string | null>(null);
   const [dropping, setDropping] = useState(false);
   useEffect(() => {
-    const observer = new ResizeObserver(() => {
-      explorer.width.value = root.clientWidth;
-    });
-    observer.observe(root);
     root.tabIndex = -1;
     onKeys(root, (event) => {
-      if (
-        event.key === "Escape" &&
-        (explorer.help.value ||
-          presentation.listing.value ||
-          explorer.cardShown.value ||
-          explorer.commandsOf.value)
-      ) {
-        if (explorer.help.value) explorer.toggleHelp();
-        else if (presentation.listing.value) presentation.listing.value = false;
-        else if (explorer.cardShown.value) explorer.dismiss();
-        else explorer.closeCommands();
-        return true;
-      }
-      if (event.target instanceof HTMLInputElement) return false;
-      if (event.key === "?") explorer.toggleHelp();
+      const escaped = event.key === "Escape";
+      if (escaped && explorer.help.value) explorer.toggleHelp();
+      else if (escaped && presentation.listing.value) presentation.listing.value = false;
+      else if (escaped && explorer.cardShown.value) explorer.dismiss();
+      else if (escaped && explorer.commandsOf.value) explorer.commandsOf.value = "";
+      else if (event.target instanceof HTMLInputElement) return false;
+      else if (event.key === "?") explorer.toggleHelp();
       else if (event.key === "P") togglePresentation(explorer);
       else if (event.key === "T" || event.key === "t") guide.begin();
       else if (event.key === "F" && !fullscreen.unavailable) fullscreen.toggle();
       // The browser itself ends full screen where it has the key first.
-      else if (event.key === "Escape" && fullscreen.on.peek()) fullscreen.toggle();
+      else if (escaped && fullscreen.on.peek()) fullscreen.toggle();
       else return false;
       return true;
     });
@@ -74,27 +64,28 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       return true;
     });
     let whole = false;
-    // The key that ends full screen is not told to the page: a slide show ends with it.
-    const stopWatching = effect(() => {
-      if (explorer.saved && whole && !fullscreen.on.value && presentation.on.peek())
-        togglePresentation(explorer);
-      whole = fullscreen.on.value;
-    });
-    const stop = effect(() => {
-      root.style.height = `${explorer.pixelHeight.value}px`;
-      root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
-      root.classList.toggle("rt-slim", isSlim(explorer.width.value));
-      root.classList.toggle("rt-low", isLow(explorer.pixelHeight.value));
-      root.classList.toggle("rt-present", presentation.on.value);
-      root.dataset.stale = explorer.stale.value ? "1" : "0";
-      root.dataset.building = explorer.build.value.running ? "1" : "0";
-    });
-    return () => {
-      stop();
-      stopWatching();
-      observer.disconnect();
-    };
+    effectsUntil(
+      explorer.end,
+      () => {
+        // The page does not receive the key that ends full screen: a presentation ends with it.
+        if (explorer.saved && whole && !fullscreen.on.value && presentation.on.peek())
+          togglePresentation(explorer);
+        whole = fullscreen.on.value;
+      },
+      () => {
+        root.style.height = `${explorer.pixelHeight.value}px`;
+        root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
+        root.classList.toggle("rt-slim", isSlim(explorer.width.value));
+        root.classList.toggle("rt-low", isLow(explorer.pixelHeight.value));
+        root.classList.toggle("rt-present", presentation.on.value);
+        root.dataset.stale = explorer.stale.value ? "1" : "0";
+        root.dataset.building = explorer.build.value.running ? "1" : "0";
+      },
+    );
   }, []);
+  useResize({ current: root }, ({ clientWidth }) => {
+    explorer.width.value = clientWidth;
+  });
 
   const loading = useComputed(
     () =>

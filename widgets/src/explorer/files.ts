@@ -34,15 +34,12 @@ export function openError(files: readonly Sized[], running: boolean, unusable = 
     };
   const size = files.reduce((sum, file) => sum + file.size, 0);
   if (size <= LARGEST_DROP) return null;
-  const together = files.length > 1 ? " together" : "";
-  const largest = files.reduce((a, b) => (b.size > a.size ? b : a));
   return {
     kind: "Too large to drop",
     message:
-      `Cannot open ${fileNames(files)}: ${files.length > 1 ? "they have" : "it has"} ${Math.ceil(size / MIB)} MiB${together}` +
-      `, and a browser can hand ${LARGEST_DROP / MIB} MiB to the kernel` +
-      (files.length > 1 ? `; the largest is "${shorten(largest.name, 80)}". ` : ". ") +
-      "Type the path of a model or of samples into the model list, or give paths to study.read in a cell instead.",
+      `Cannot open ${fileNames(files)}: ${Math.ceil(size / MIB)} MiB are more than the ${LARGEST_DROP / MIB} MiB that a ` +
+      "browser can send to the kernel. Type the path of a model or of samples into the model list, or give paths " +
+      "to study.read in a cell instead.",
     details: "",
   };
 }

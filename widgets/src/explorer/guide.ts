@@ -23,7 +23,6 @@ export interface Stop {
 
 const STORAGE_KEY = "rtlab.tour";
 
-/** A layer that fuses nodes, or else the first one that computes. */
 export function exampleLayer({ engine, mapping }: Pick<Study, "engine" | "mapping">): Box | undefined {
   const layers = engine.value?.graph.boxes.filter(({ kind, slim }) => kind === "layer" && !slim) ?? [];
   return layers.find(({ id }) => mapping.value.nodesRun(id).length > 1) ?? layers[0];
@@ -31,26 +30,18 @@ export function exampleLayer({ engine, mapping }: Pick<Study, "engine" | "mappin
 
 export function tourStops(context: TourContext): Stop[] {
   const { study, paneSet, saved, chips, findings, page } = context;
-  const engine = study.engine.value;
-  const model = study.source.value;
   const example = exampleLayer(study);
-  const hasNodes = model !== null && !study.modelless.value;
+  const hasNodes = study.source.value !== null && !study.modelless.value;
   const hasFindings = Boolean(findings.value?.items.length);
   const origins = Object.entries(GLYPH).map(([origin, glyph]) => `${glyph} ${origin}`);
   const stops: (Stop | false)[] = [
     {
       name: "graphs",
-      title:
-        !model && !engine ? "Open a model" : hasNodes ? "Left the model, right its engine" : "The engine",
-      text:
-        !model && !engine
-          ? "Choose a sample, or drop an ONNX file here. Its graph appears here, and its engine beside it."
-          : !example
-            ? "Build adds the layers of an engine beside the nodes of the model."
-            : hasNodes
-              ? "Click any node of the model, or any layer of the engine: what it became is highlighted on the " +
-                "other side. Several nodes in one layer are fused."
-              : "Each box is a layer, in execution order. Click one to see what it reads, writes and costs.",
+      title: hasNodes ? "Left the model, right its engine" : "The graphs",
+      text: example
+        ? "Click any node or layer: what it became is highlighted on the other side. Several nodes in one layer " +
+          "are fused."
+        : "Open a sample, or drop an ONNX file here. Build adds the layers of an engine beside its nodes.",
       targets: ['canvas[data-pane="layer"]', 'canvas[data-pane="node"]', ".rt-start"],
       show: () => example && context.jump("layer", example.id),
     },
@@ -98,7 +89,6 @@ export function tourStops(context: TourContext): Stop[] {
 /** A page in a sandbox has no storage: then the answer to the offer lasts as long as the page. */
 const storage = (): Storage | null =>
   globalThis.origin === "null" ? null : (globalThis.localStorage ?? null);
-/** Whether the offer was answered in this browser. */
 const answered: Signal<boolean> = signal(storage()?.getItem(STORAGE_KEY) != null);
 
 /** A short tour through the Explorer. At its end selection, tab and settings are as before. */

@@ -27,7 +27,6 @@ export function Offer({ explorer: { guide } }: { explorer: ExplorerState }) {
   );
 }
 
-/** The current stop: its targets are outlined, and a card explains it. */
 export function GuideView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
   const { guide } = explorer;
   const stop = guide.stop.value;

@@ -23,7 +23,6 @@ export class LazyTabs {
     this.#part = part;
   }
 
-  /** What has come of a tab; null while it is on its way. */
   of(name: TabPart): ReadonlySignal<LoadedTab | null> {
     return this.#of(name);
   }

@@ -67,7 +67,7 @@ export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: r
   );
 }
 
-/** In what a node is computed in an engine; the kernel tells what is not fp32. */
+/** The precision in which an engine computes a node; the kernel lists those that are not fp32. */
 function computedIn({ precisions }: EngineView, links: Mapping, { id, outputs }: Box): string {
   if (Object.hasOwn(precisions, id)) return precisions[id]!;
   const plain = outputs.every(({ dtype }) => dtype === "fp32") && links.pairsOfNode(id).length > 0;

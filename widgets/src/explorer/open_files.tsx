@@ -4,12 +4,10 @@ import { ACCEPT, OPENABLE, SAMPLES } from "./files";
 
 interface Props {
   explorer: ExplorerState;
-  /** For samples: the words of the button. */
   label?: string;
   onOpen?(): void;
 }
 
-/** A button that asks the browser for files, and sends them to the kernel. */
 export function OpenFiles({ explorer, label = "", onOpen }: Props) {
   const input = useRef<HTMLInputElement>(null);
   const why = explorer.busy();

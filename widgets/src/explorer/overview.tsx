@@ -28,7 +28,6 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
         />
       </p>
       {overlays
-        // A share ranks the layers just as the time does that it is a share of.
         .filter(({ unit }) => unit !== "%" || !overlays.some((other) => other.unit === "ms"))
         .map((overlay) => (
           <Extremes key={overlay.id} explorer={explorer} overlay={overlay} />

@@ -33,7 +33,6 @@ export function Settings({ explorer, panel }: { explorer: ExplorerState; panel: 
   );
 }
 
-/** While the answer is on its way a setting shows what was chosen; then what the kernel made of it. */
 function shownOf(
   explorer: ExplorerState,
   { name, problem }: Panel,

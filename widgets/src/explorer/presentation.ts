@@ -12,7 +12,6 @@ export interface PresentationContext {
   send(command: Command): void;
 }
 
-/** Type is this much larger while presenting. */
 export const LARGER = 1.3;
 const NO_INSETS = { left: 0, top: 0, right: 0, bottom: 0 };
 const MAX_SCALE = 4;

@@ -8,7 +8,6 @@ interface Props {
   explorer: ExplorerState;
 }
 
-/** In the top row: presentation, its steps, full screen. */
 export function PresentMenu({ explorer }: Props) {
   const { presentation, fullscreen, saved } = explorer;
   const count = presentation.steps.value.length;
@@ -112,7 +111,7 @@ export function StepList({ explorer }: Props) {
             type="button"
             class="rt-field"
             data-control="record"
-            title="Keeps the current view as a step: selection, tab, colours and the place of the graphs"
+            title="Adds the current view to explorer.steps, which study.to_html takes into a report"
             onClick={() => presentation.record("")}
           >
             <Plus /> Record
@@ -126,12 +125,6 @@ export function StepList({ explorer }: Props) {
           onClick={close}
         />
       </header>
-      {!steps.length && (
-        <p class="rt-quiet">
-          <code>explorer.steps</code> has them in Python;{" "}
-          <code>study.report(path, steps=explorer.steps)</code> adds them to a report.
-        </p>
-      )}
       <ol>
         {steps.map((step, at) => {
           const name = `step ${at + 1}`;

@@ -5,7 +5,6 @@ import { OpenFiles } from "./open_files";
 
 export const RANDOM = "random input";
 
-/** Below this width the row of the variants has no room for words that the chips have too. */
 const WORDY = 1100;
 
 export function RandomTag({ chip }: { chip: Chip }) {

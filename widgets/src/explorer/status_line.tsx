@@ -6,7 +6,6 @@ const LEFT = 0.65;
 
 export function StatusLine({ explorer }: { explorer: ExplorerState }) {
   const sentence = explorer.sentence.value;
-  // What must not be missed comes first, whatever else has room.
   const items = explorer.status.value.toSorted((a, b) => Number(b.warning) - Number(a.warning));
   const visible = textsThatFit(
     items.map(({ text }) => text),

@@ -205,7 +205,6 @@ function TextField({ label, example, button, hint, onEnter, close, children }: T
   );
 }
 
-/** Nodes with a precision of their own, and undo. */
 function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
   const { pins } = explorer.choice.value;
   const before = explorer.pinsBefore.value;
@@ -283,7 +282,6 @@ function Treatments({ explorer, dead }: { explorer: ExplorerState; dead: string 
       ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.setTransforms(before) }]
       : []),
   ];
-  // How many, not which: the row keeps its width, so that nothing below moves.
   const kinds = transformKinds(treatments);
   return (
     <MoreMenu
@@ -410,7 +408,6 @@ interface SegmentsProps {
   dead: string;
 }
 
-/** Below this width precisions that cannot be chosen stand in the menu. */
 const ROOMY = 1240;
 
 const folded = (explorer: ExplorerState, { id, reason }: Option): boolean =>

@@ -27,40 +27,14 @@ export const FAMILY_ON_DARK: Record<Family, string> = {
 };
 
 /** cividis at nine even steps: made to read alike with and without colour vision deficiency (Nuñez et al., 2018). */
-const CIVIDIS: readonly Rgb[] = [
-  [0, 34, 78],
-  [26, 56, 111],
-  [67, 78, 108],
-  [97, 101, 111],
-  [125, 124, 120],
-  [155, 149, 120],
-  [188, 175, 111],
-  [222, 203, 93],
-  [254, 232, 56],
-];
+const CIVIDIS: readonly Rgb[] = "#00224e #1a386f #434e6c #61656f #7d7c78 #9b9578 #bcaf6f #decb5d #fee838"
+  .split(" ")
+  .map(rgb);
 
-/** Blue through grey to orange, for differences around zero. */
-const DIVERGING: readonly Rgb[] = [
-  [33, 102, 172],
-  [110, 160, 208],
-  [200, 205, 211],
-  [226, 152, 88],
-  [179, 88, 6],
-];
+const DIVERGING: readonly Rgb[] = "#2166ac #6ea0d0 #c8cdd3 #e29858 #b35806".split(" ").map(rgb);
 
-/** Hues for things without order, such as layers and precisions; neighbours differ in lightness too. */
-export const CATEGORIES = [
-  "#3b73b9",
-  "#c9772b",
-  "#3f8f5b",
-  "#a9527a",
-  "#7a6fc0",
-  "#8f7a2c",
-  "#2d8c99",
-  "#b5534a",
-  "#6b7d8f",
-  "#5f8f2e",
-] as const;
+export const CATEGORIES =
+  "#3b73b9 #c9772b #3f8f5b #a9527a #7a6fc0 #8f7a2c #2d8c99 #b5534a #6b7d8f #5f8f2e".split(" ");
 
 export function hex({ 0: r, 1: g, 2: b }: Rgb): string {
   return `#${[r, g, b].map((c) => Math.round(c).toString(16).padStart(2, "0")).join("")}`;
@@ -83,7 +57,6 @@ function along(stops: readonly Rgb[], at: number): string {
 export const cividis = (at: number): string => along(CIVIDIS, at);
 export const diverging = (at: number): string => along(DIVERGING, at);
 
-/** Relative luminance by WCAG 2.2. */
 function luminance(colour: string): number {
   const [r, g, b] = rgb(colour).map((c) => {
     const s = c / 255;

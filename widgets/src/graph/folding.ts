@@ -15,7 +15,7 @@ export function foldAll(study: Study, side: Side, open: boolean): void {
   }
 }
 
-/** Opens the groups around a box until it is drawn itself. */
+/** Opens the groups around a box until the box itself is visible. */
 export function unfold(study: Study, side: Side, id: string): void {
   for (let depth = 0; depth < DEEPEST; depth++) {
     const visible = study.visible(side);

@@ -165,7 +165,7 @@ function common<T>(list: readonly T[]): T {
 
 const agreed = <T>(list: readonly T[]): T | undefined => (new Set(list).size === 1 ? list[0] : undefined);
 
-/** One open frame around the nodes of each layer that swallowed several; a node of several layers stands in its first. */
+/** One open frame around the nodes of each layer that runs several; a node of several layers is in its first. */
 function byLayer(grove: GroupTree, engine: EngineView, links: Mapping): void {
   const find = grove.finder();
   engine.graph.boxes
@@ -344,7 +344,6 @@ function rootOf(boxes: readonly Box[], v: number): number {
   return at;
 }
 
-/** What makes two boxes alike. A pill is like no other, so that it never stands in a repeat. */
 const signOf = ({ id, kind, op, lines, chips, precision }: Box): unknown =>
   kind === "input" || kind === "output" ? id : [op, lines, chips.map((chip) => chip.op), precision];
 

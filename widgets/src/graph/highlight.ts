@@ -9,7 +9,7 @@ export type Way = "up" | "down" | "path";
 const NAME = 36;
 const WORD = { node: "node", layer: "layer", other: "layer" } as const;
 
-/** Makes what lies before, behind or between the given boxes stand out. */
+/** Highlights what is upstream, downstream or between boxes. */
 export function trace({ study, hint }: PaneSet, side: Side, ids: readonly string[], way: Way): void {
   const graph = study.whole(side);
   hint.value = null;

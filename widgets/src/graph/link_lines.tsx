@@ -134,7 +134,6 @@ export function thread(from: Rect, to: Rect, stacked: boolean, evidence: Joined[
   path.setAttribute("class", evidence);
   if (evidence !== "inferred") return [path];
   const word = document.createElementNS(SVG, "text");
-  // Past the middle, where the buttons between the panes stand.
   word.setAttribute("x", String(x0 + ALONG * (x1 - x0)));
   word.setAttribute("y", String(y0 + EASED * (y1 - y0) - 5));
   word.textContent = "inferred";

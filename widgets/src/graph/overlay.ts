@@ -53,7 +53,6 @@ export interface ColourMode {
   label: string;
 }
 
-/** What a pane shows: its graph as drawn, and the engine whose numbers stand on it. */
 export interface Pictured {
   side: Side;
   visible: VisibleGraph;

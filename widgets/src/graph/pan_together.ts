@@ -11,7 +11,6 @@ interface Known {
 
 const maps = new WeakMap<PaneSet, Map<string, Known>>();
 
-/** Moves the other panes to the counterpart of what one pane shows. */
 export function moveOthers(paneSet: PaneSet, lead: Side): void {
   const stage = paneSet.stages[lead];
   if (!stage?.scene || !paneSet.study.view.peek().follow) return;

@@ -51,7 +51,6 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
       study.focus.value = { side, ids: new Set(hits), words: `Hits of “${query.trim()}”`, alone: true };
     else if (filtering) study.focus.value = null;
   }, [filtering, hits]);
-  // Whoever ends the filter elsewhere ends it here too.
   const focus = study.focus.value;
   useEffect(() => {
     if (filtering && hits.length && !focus) setFiltering(false);

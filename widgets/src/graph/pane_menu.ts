@@ -2,7 +2,7 @@ import { replayable } from "../core/build_log";
 import type { Grouping, Side } from "../core/contract";
 import { NO_MODEL } from "../core/format";
 import type { ExplorerState } from "../explorer/explorer_state";
-import { askFusion, fusionOf } from "../explorer/fusion";
+import { askFusion, fusionOf } from "../explorer/why";
 import type { Item } from "../ui/menu";
 import { savePicture } from "../ui/save";
 import { NAMES } from "./canvas";
@@ -145,7 +145,7 @@ function kernelItems(explorer: ExplorerState, side: Side): Item[] {
       id: "extract",
       label: "Selected nodes as ONNX",
       reason: dead || (explorer.selectedNodes().length ? undefined : "Select nodes first"),
-      pick: () => explorer.extract(),
+      pick: () => explorer.send({ type: "extract", nodes: explorer.selectedNodes() }),
     },
     netron,
   ];

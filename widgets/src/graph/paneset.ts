@@ -35,7 +35,6 @@ export class PaneSet {
   /** Whether the panes stand above each other, by choice or because the widget is narrow. */
   readonly stacked: Signal<boolean> = signal(false);
   readonly hint: Signal<{ side: Side; words: string } | null> = signal(null);
-  /** The box that the arrow keys have come to, for those who hear it. */
   readonly reading: Signal<Pointed | null> = signal(null);
   readonly hits: Signal<Partial<Record<Side, number>>> = signal({});
   /** How a pane can be coloured, how it is, and what comes of it; worked out anew only when one of these changes. */
@@ -110,7 +109,6 @@ export class PaneSet {
     if (panes.length) this.#show(panes);
   }
 
-  /** Puts panes in view. The pane of nodes that is out of view for want of a model comes back with one. */
   #show(panes: Side[]): void {
     const hidden = this.hidesNodes.value && this.study.view.value.panes.includes("node");
     this.study.change({ panes: hidden ? ["node", ...panes] : panes });
@@ -139,7 +137,6 @@ export class PaneSet {
     return true;
   }
 
-  /** Takes where the panes stand, after they changed places. */
   settle(home: HTMLElement): void {
     const { left, top } = home.getBoundingClientRect();
     for (const stage of Object.values(this.stages))
@@ -151,7 +148,6 @@ export class PaneSet {
     return this.sides.value.includes("node") && this.study.engine.value !== null;
   }
 
-  /** Folds the nodes of each layer into one box, or draws all nodes again. */
   toggleLayerFold(): void {
     const on = this.study.view.peek().grouping_nodes === "layers";
     this.study.change({ grouping_nodes: on || !this.canFoldLayers() ? "none" : "layers" });
@@ -167,7 +163,6 @@ export class PaneSet {
     this.root.querySelector<HTMLElement>(`canvas[data-pane="${side}"]`)?.focus({ preventScroll: true });
   }
 
-  /** What stands out of one graph means nothing in another. */
   #forgetFocus(): void {
     const { study } = this;
     for (const side of SIDES) {

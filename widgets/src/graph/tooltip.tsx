@@ -14,12 +14,10 @@ export interface Tipped {
 
 const DELAY_MS = 350;
 
-/** What a number is, in as few words as tell it beside its unit. */
 const brief = ({ title, unit }: Overlay): string =>
   unit === "ms" ? title.replace(/ time(, scaled)?$/, "") : unit === "B" ? "out" : title;
 const WIDTH = 340;
 
-/** What a box is and its numbers in three lines, beside the pointer when it rests. */
 export function Tip({
   paneSet: { study, root },
   side,

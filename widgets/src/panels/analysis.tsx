@@ -18,7 +18,6 @@ interface Props {
   choice: ComponentChildren;
 }
 
-/** The setting that a row of causes chooses. */
 const CAUSE = "cause";
 const PALE_MS = 150;
 const WORDS_MS = 600;
@@ -274,7 +273,6 @@ function Table({ explorer, panel, joint }: TableProps) {
 }
 
 function columnsOf({ columns }: Panel): Column<Row>[] {
-  // What names a row stands first, or after its number; words further right are no names.
   const named = columns.slice(0, 2).findIndex(({ numeric }) => !numeric);
   return columns.map(({ title, unit, numeric, origin }, k) => {
     const cellText = (row: Row): string => {

@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { layersAfter, passAt, replayable } from "../core/build_log";
 import type { BuildStory, ReplayedStep } from "../core/contract";
@@ -15,7 +16,7 @@ const saidBy = ({ origin }: Pick<BuildStory, "origin">): string =>
     ? `${GLYPH.predicted} predicted by the documented rules; no builder ran`
     : `${GLYPH.reported} reported by the builder in its log`;
 
-/** How the engine on screen was built, as its log tells: decisions to step through, and tactics. */
+/** How the engine on screen was built, from its log: decisions to step through, and tactics. */
 export default function BuildView({ explorer }: { explorer: ExplorerState }) {
   const story = explorer.study.story.value;
   if (!story)
@@ -85,6 +86,16 @@ function BuildSteps({ explorer, story }: { explorer: ExplorerState; story: Build
   const current = steps[at - 1]?.step;
   const replaying = study.view.value.grouping_nodes === "replay";
   const joins = replayable(story);
+  const tool = (label: string, help: string, control: string, icon: ComponentChildren, target: number) => (
+    <Tool
+      label={label}
+      help={help}
+      control={control}
+      disabled={target === at || target < 0 || target > total}
+      onClick={() => stepTo(target)}
+      icon={icon}
+    />
+  );
   return (
     <div class="rt-columns rt-story" ref={box} data-at={at}>
       <section>
@@ -102,22 +113,8 @@ function BuildSteps({ explorer, story }: { explorer: ExplorerState; story: Build
       <section>
         <div class="rt-caption rt-steps">
           <div class="rt-tools">
-            <Tool
-              label="First (Home)"
-              help="The network before the build began."
-              control="first"
-              disabled={!at}
-              onClick={() => stepTo(0)}
-              icon={<First />}
-            />
-            <Tool
-              label="Previous (←)"
-              help="One decision back."
-              control="prev"
-              disabled={!at}
-              onClick={() => stepTo(at - 1)}
-              icon={<Previous />}
-            />
+            {tool("First (Home)", "The network before the build began.", "first", <First />, 0)}
+            {tool("Previous (←)", "One decision back.", "prev", <Previous />, at - 1)}
             <Tool
               label={playing ? "Pause (space)" : "Play (space)"}
               help="One decision after the other, as the builder made them."
@@ -127,22 +124,8 @@ function BuildSteps({ explorer, story }: { explorer: ExplorerState; story: Build
               onClick={play}
               icon={playing ? <Pause /> : <Play />}
             />
-            <Tool
-              label="Next (→)"
-              help="One decision on."
-              control="next"
-              disabled={at >= total}
-              onClick={() => stepTo(at + 1)}
-              icon={<Next />}
-            />
-            <Tool
-              label="Last (End)"
-              help="The engine as it was built."
-              control="last"
-              disabled={at >= total}
-              onClick={() => stepTo(total)}
-              icon={<Last />}
-            />
+            {tool("Next (→)", "One decision on.", "next", <Next />, at + 1)}
+            {tool("Last (End)", "The engine as it was built.", "last", <Last />, total)}
           </div>
           <input
             type="range"

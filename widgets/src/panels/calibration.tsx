@@ -248,14 +248,13 @@ function columnsOf(
   ];
 }
 
-/** A sign before a number, with what it says for those who do not see it. */
 const Mark = ({ glyph, text }: { glyph: "⚠" | "◆"; text: string }) => (
   <span class={glyph === "⚠" ? "rt-worse" : ""} role="img" aria-label={text}>
     {glyph}{" "}
   </span>
 );
 
-/** What is to be said of a tensor's thresholds in words: which one auto took and why, and which clip too much. */
+/** Notes on a tensor's thresholds: which one auto chose and why, and which clip too much. */
 function ThresholdNotes({ value }: { value: CalibratedValue }) {
   const choice = choiceOf(value);
   const doubts = [...new Set(value.thresholds.map(({ doubt }) => doubt).filter(Boolean))];
@@ -295,7 +294,6 @@ function Sized({ children }: { children(width: number, height: number): Componen
 
 function Ranking({ explorer, known }: { explorer: ExplorerState; known: Calibrated }) {
   const { ranking, task, unit, measured } = known;
-  // Without a task only the noise at the model's output tells them apart.
   const scored = ranking.length ? ranking.some(({ score }) => score !== null) : task !== "";
   return (
     <section>

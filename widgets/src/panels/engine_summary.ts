@@ -12,20 +12,7 @@ export function barsOf(slices: readonly Slice[]): { slice: Slice; length: number
 }
 
 /** Widest type first, so that what loses precision stands above the diagonal. */
-const WIDTHS = [
-  "fp64",
-  "int64",
-  "fp32",
-  "tf32",
-  "int32",
-  "bf16",
-  "fp16",
-  "fp8",
-  "int8",
-  "uint8",
-  "fp4",
-  "int4",
-];
+const WIDTHS = "fp64 int64 fp32 tf32 int32 bf16 fp16 fp8 int8 uint8 fp4 int4".split(" ");
 
 export function byWidth(a: string, b: string): number {
   const place = (name: string): number =>

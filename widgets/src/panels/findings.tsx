@@ -13,7 +13,6 @@ import {
 } from "../core/format";
 import type { ExplorerState } from "../explorer/explorer_state";
 import { Quoted } from "../ui/quoted";
-import { rulesOf } from "./rules";
 
 const LONGEST = 400;
 const LONGEST_NAME = 36;
@@ -139,7 +138,6 @@ const VERDICTS: Record<Verdict, [words: string, why: string]> = {
   unknown: ["unknown", "The compiler named no layer"],
 };
 
-/** What became of the model's own Q/DQ pairs in the engine on screen. */
 function Pairs({ explorer }: { explorer: ExplorerState }) {
   const pairs = explorer.study.engine.value?.quantized ?? [];
   if (!pairs.length) return null;
@@ -275,4 +273,10 @@ function Refs({ explorer, side, ids, title }: RefsProps) {
       )}
     </>
   );
+}
+
+export function rulesOf(items: readonly Finding[]): [rule: string, count: number][] {
+  const counts = new Map<string, number>();
+  for (const { rule } of items) counts.set(rule, (counts.get(rule) ?? 0) + 1);
+  return [...counts];
 }

@@ -9,7 +9,6 @@ import {
 } from "../core/contract";
 import { append } from "../core/multimap";
 
-/** What the page draws itself, and asks nobody for: the charts of the layers and of the errors. */
 const DRAWN = {
   layers: ["Layers", "What each layer takes, or is estimated to take: a bar for each."],
   errors: ["Errors", "How far what each layer writes lies from the same in fp32."],
@@ -49,11 +48,8 @@ export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, s
   const { offered, narrow, live, calibrated } = stock;
   const segmentsOf = (name: Tab): Segment[] => {
     const segments = declared(name).panels.filter(
-      (one) =>
-        // The chart of the errors stands in the place of their table, which a reader may want as well.
-        drawnHere(one) || (offered.includes(one) && !(one === "accuracy" && live)),
+      (one) => drawnHere(one) || (offered.includes(one) && !(one === "accuracy" && live)),
     );
-    // Alone it stands beside the chart of the layers, where there is room.
     return narrow || segments.some((one) => one !== "errors") ? segments : [];
   };
   const available = (name: Tab): boolean => {
@@ -91,7 +87,6 @@ export function carried(before: Panel | undefined, answer: Panel): Panel {
   return { ...answer, settings, title: answer.title || title, lead: answer.lead || lead };
 }
 
-/** Finds the points and rows of a panel that stand for nodes and layers. */
 export class LinkIndex {
   readonly #nodes = new Map<string, string[]>();
   readonly #layers = new Map<string, string[]>();

@@ -62,7 +62,6 @@ export class PanelRequests {
     this.waiting.value = false;
   }
 
-  /** Another model: what was told is of the old one. */
   clear(): void {
     this.answers.value = {};
     this.#keys.clear();
@@ -90,7 +89,6 @@ export class PanelRequests {
 
   #ask({ question, key }: { question: Question; key: string }): void {
     const serial = ++this.#serial;
-    // The number tells two answers to one question apart.
     const id = `${this.#view}.${serial}`;
     this.#last = performance.now();
     this.#pending.set(id, { serial, panel: question.panel, key });

@@ -63,10 +63,8 @@ function countedIn(lines: readonly Line[]): string {
     .join(" and ");
 }
 
-/** The compiler's own name: what is called by its work has it among what is told of it. */
 const spelled = (box: Box): string => (box.slim ? detail(box, "layer") : "") || box.title;
 
-/** The tactic and whether it is sparse stand among what the files tell of a layer. */
 const detail = ({ details }: Box, name: string): string =>
   details.find(({ key }) => key === name)?.value ?? "";
 

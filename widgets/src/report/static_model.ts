@@ -5,7 +5,6 @@ import { fromBase64 } from "../core/payload";
 
 type Listener = (...told: unknown[]) => void;
 
-/** Without what a kernel would answer, a panel may have nothing left to tell. */
 const hasContent = ({ facts, rows, figures }: Panel): boolean =>
   facts.length > 0 || rows.length > 0 || figures.length > 0;
 
@@ -139,7 +138,6 @@ export class StaticModel {
     if (panel) this.#later({ type: "answer", id, panel });
   }
 
-  /** As the kernel's, an answer comes after the question has been put. */
   #later(reply: Reply, ...buffers: DataView[]): void {
     queueMicrotask(() => this.#tell("msg:custom", reply, buffers));
   }

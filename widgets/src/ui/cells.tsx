@@ -16,7 +16,6 @@ export function Copy({ title, text }: { title: string; text(): string }) {
       await navigator.clipboard.writeText(text());
       setCopied("Copied");
     } catch {
-      // Browsers give the clipboard to secure pages alone.
       setCopied("No clipboard: save it");
     }
     setTimeout(() => setCopied(""), COPIED_MS);
@@ -45,7 +44,6 @@ export function Export({ name, cells }: { name: string; cells(): (string | numbe
 
 const COPIED_MS = 2000;
 
-/** A name that is cut at the left, because its end tells it from others. */
 interface NameProps {
   text: string;
   label?: string;

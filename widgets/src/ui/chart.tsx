@@ -31,7 +31,6 @@ interface Props {
   children?: ComponentChildren;
 }
 
-/** A plotly figure in the colours of the theme, joined to the selection and the hover. */
 export function Chart({ explorer, name, label, figure, joint, hidden = false, height, children }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const rings = useRef<SVGSVGElement>(null);
@@ -64,7 +63,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       if (!width || !height || size === drawnSize) return;
       drawnSize = size;
       const { data, layout } = themed(titled(figure, width, height), theme, large ? LARGER : 1);
-      // In a low place the points are worth more than what they are called, which the pointer tells.
+      // In a low place the legend gives way to the points, whose names the pointer shows.
       const bare = legend > height * LEGEND;
       const room = { ...layout, width, height, ...(bare ? { showlegend: false } : {}) };
       plotly
@@ -132,7 +131,6 @@ function themed({ data, layout }: Plotted, { dark, ink, card, line }: Theme, sca
   return { data: recoloured.data, layout: { ...recoloured.layout, font, hoverlabel } };
 }
 
-/** The part of a figure that its legend may take. */
 const LEGEND = 0.3;
 const upwards = ({ layout }: Plotted): string[] =>
   Object.keys(layout).filter((key) => /^yaxis\d*$/.test(key));
@@ -157,7 +155,6 @@ function titled(figure: Plotted, width: number, height: number): Plotted {
   const bare = axes.length > 1 && height < SHORT * axes.length ? axes : [];
   const untitled = bare.map((name) => {
     const axis = layout[name] as { title?: { text?: string } };
-    // What it counts the pointer tells; without its unit nobody can read it, nor numbers that touch.
     return [
       name,
       { ...axis, nticks: 2, title: { ...axis.title, text: axis.title?.text?.split(", ").at(-1) } },

@@ -1,7 +1,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { termAt } from "../core/glossary";
 
-/** Who only passes over a term, or goes on through the controls, wants to read nothing. */
+/** Delays, so that passing over terms and controls shows no hint. */
 const [HOVER_MS, FOCUS_MS] = [180, 600];
 const GAP = 6;
 
@@ -11,7 +11,6 @@ interface Told {
   words: string;
 }
 
-/** What an element tells: a term its meaning, a control that the Tab key came to what the pointer would be told. */
 function toldBy(target: EventTarget | null, keyed: boolean): Told | null {
   const element = target instanceof Element ? target : null;
   const term = element?.closest("[data-term]");

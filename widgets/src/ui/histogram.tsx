@@ -6,7 +6,6 @@ import { Row, Section } from "./section";
 
 const WIDTH = 230;
 const HEIGHT = 64;
-/** The height of a label of a mark. */
 const LINE = 11;
 const BAR = 3;
 
@@ -117,7 +116,6 @@ export const Measured = ({ calibration: { samples, source }, value, children }: 
   );
 };
 
-/** A number that follows from the histogram. */
 export const Guessed = ({ children }: { children: ComponentChildren }) => (
   <span class="rt-estimate" title="estimated: noise of INT8 rounding and clipping over the histogram">
     {GLYPH.estimated} {children}
@@ -170,7 +168,6 @@ interface BarsProps {
   children?: (floor: number) => ComponentChildren;
 }
 
-/** A histogram. The root of counts keeps tails visible. */
 function Bars(props: BarsProps) {
   const { counts, ends, top, width = WIDTH, height = HEIGHT, axis, label, cut = 1, children } = props;
   const bars = gathered(counts, width / BAR);
@@ -212,7 +209,6 @@ function Bars(props: BarsProps) {
   );
 }
 
-/** Neighbouring bins added up until they can be told apart on screen. */
 function gathered(counts: readonly number[], most: number): number[] {
   const per = Math.max(1, Math.ceil(counts.length / most));
   const bars: number[] = [];

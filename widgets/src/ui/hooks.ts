@@ -2,7 +2,6 @@ import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { type KeyHandler, onKeys } from "../core/keys";
 
-/** True once a condition has held for so many milliseconds. */
 export function useDelayed(condition: boolean, delay: number): boolean {
   const [passed, setPassed] = useState(false);
   useEffect(() => {
@@ -13,12 +12,10 @@ export function useDelayed(condition: boolean, delay: number): boolean {
   return condition && passed;
 }
 
-/** Handles keys that are pressed in an element. */
 export function useKeys(box: RefObject<Element | null>, handler: KeyHandler): void {
   useLayoutEffect(() => onKeys(box.current, handler));
 }
 
-/** Calls back when the size of an element changes, and once at first. */
 export function useResize(
   box: RefObject<HTMLElement | null>,
   onResize: (element: HTMLElement) => void,

@@ -25,7 +25,6 @@ interface ListProps {
 const EDGE = 8;
 const LEAST = 120;
 
-/** A menu: arrow keys, first letters, Escape; a click elsewhere closes it. */
 export function MenuList({ label, items, left, onClose }: ListProps) {
   const box = useRef<HTMLDivElement>(null);
   const usable = (): HTMLElement[] => [...box.current!.querySelectorAll<HTMLElement>("button")];
@@ -106,7 +105,6 @@ interface MenuButtonProps {
   help?: string;
   name: string;
   items(): Item[];
-  /** What the menu has chosen; stands on the button. */
   note?: string;
   icon?: ComponentChildren;
   /** For tests. */
@@ -118,7 +116,6 @@ interface MenuButtonProps {
   children?: ComponentChildren;
 }
 
-/** A button that opens a menu, by default with three dots. */
 export function MoreMenu(props: MenuButtonProps) {
   const {
     label,

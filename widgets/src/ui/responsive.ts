@@ -26,7 +26,7 @@ export const HOSTS = ".jp-WindowedPanel-outer, .jp-LinkedOutputView";
 
 export const isSlim = (width: number): boolean => width < SLIM;
 
-/** How high the Explorer is where nobody chose that: in the part of the page that scrolls it, or else in a window. */
+/** The default height of the Explorer: that of the element that scrolls it, or else of the window. */
 export const heightThatFits = (window: number, host = 0, width = SLIM): number =>
   Math.min(
     HIGH,

@@ -50,7 +50,6 @@ interface Props<T> {
   onPoint(row: T | null): void;
 }
 
-/** A table that sorts by any column and draws only the rows in view. */
 export function Rows<T>(props: Props<T>) {
   const { label, rows, columns, id, selected, current, attributes, onPick, onPoint } = props;
   const [sort, setSort] = useState({ key: "", down: false });
@@ -137,7 +136,6 @@ export function Rows<T>(props: Props<T>) {
   );
 }
 
-/** What a heading tells: what its numbers are, the term that stands in it, and that it sorts. */
 function about<T>({ label, title }: Column<T>): { title: string; "aria-description": string } {
   const term = typeof label === "string" ? meaning(label) : "";
   const help = [title, term, "A click sorts the rows by this column."].filter(Boolean).join("\n");

@@ -9,11 +9,9 @@ export function saveFile(name: string, content: Blob): void {
   link.href = url;
   link.download = name;
   link.click();
-  // The download has begun by then; the browser keeps what it needs.
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/** Saves the whole graph of a pane as it is coloured now. */
 export async function savePicture(paneSet: PaneSet, side: Side, type: "svg" | "png"): Promise<void> {
   const { study, theme, type: font } = paneSet;
   const scene = paneSet.stages[side]?.scene;

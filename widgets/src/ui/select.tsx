@@ -19,7 +19,7 @@ interface Props {
 
 const LEAST = 90;
 
-/** A select whose disabled options tell their reason. */
+/** A select whose disabled options show the reason. */
 export function Select({
   label,
   help,

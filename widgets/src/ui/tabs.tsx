@@ -63,7 +63,6 @@ export function TabList<T extends string>(props: ListProps<T>) {
 
 const EDGE = 28;
 
-/** A row of tabs; where there is no room for all, a menu has them too. */
 export function TabRow<T extends string>(props: Props<T>) {
   const { names, name, label, onPick } = props;
   const box = useRef<HTMLDivElement>(null);

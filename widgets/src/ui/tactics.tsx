@@ -88,7 +88,6 @@ export function Memory({ story: { memory, notes } }: { story: BuildStory }) {
   );
 }
 
-/** The tactics of one layer as bars: the shorter, the faster. */
 function Candidates({ contest }: { contest: Contest }) {
   const { layer, count, margin, candidates } = contest;
   const most = Math.max(...candidates.map(timeOf), 0);

@@ -11,7 +11,6 @@ interface Props {
   onClick(): void;
 }
 
-/** A button that is a picture; its words are in the tooltip. */
 export function Tool({
   label,
   help = "",

@@ -247,10 +247,8 @@ function paintGroup(brush: Brush, place: Place, look: Look, detail: Detail): voi
   text(brush, value, left + width - CARD.pad, below, FONT.value(type, look.italic), theme.ink);
 }
 
-/** How strongly the colour of an open group tints its ground, and its title strip again. */
 const tints = (theme: Theme): [number, number] => (theme.dark ? [0.13, 0.3] : [0.06, 0.14]);
 
-/** An open group: a tinted ground behind its members with a title strip. */
 function paintFrame({ pen, theme }: Brush, place: Place, look: Look): void {
   const { figure, i, height } = place;
   const colour = look.colour[i] ?? theme.family[colourOf(figure.box)];

@@ -25,7 +25,6 @@ export interface Place {
 
 export const calm = (): boolean => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** Where a pane looks: screen = world × scale + offset, in CSS pixels. */
 export class Camera {
   scale = 1;
   x = 0;

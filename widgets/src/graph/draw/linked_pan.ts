@@ -41,13 +41,8 @@ export class LinkedPan {
     if (last < 0) return [main, 0];
     if (main <= from[0]!) return [this.#to[0]! + main - from[0]!, this.#aside[0]!];
     if (main >= from[last]!) return [this.#to[last]! + main - from[last]!, this.#aside[last]!];
-    let low = 0;
-    let high = last;
-    while (high - low > 1) {
-      const middle = (low + high) >> 1;
-      if (from[middle]! <= main) low = middle;
-      else high = middle;
-    }
+    const low = from.findLastIndex((at) => at <= main);
+    const high = low + 1;
     const part = (main - from[low]!) / (from[high]! - from[low]!);
     const between = (list: readonly number[]): number => list[low]! + part * (list[high]! - list[low]!);
     return [between(this.#to), between(this.#aside)];

@@ -42,7 +42,6 @@ export class Figure {
     this.#make = make;
   }
 
-  /** Glyph of the reason when a node has no layer, with the word for it below. */
   get reason(): string {
     return REASON_GLYPH[this.missing];
   }
@@ -108,7 +107,6 @@ const PLAIN = { lines: [], chips: [], fused: "" };
 const widest = (lines: readonly string[], type: Type): number =>
   lines.reduce((most, line) => Math.max(most, type.width(line.slice(0, 60), FONT.line(type))), 0);
 
-/** The name on a box that others stand in, or did before it was folded. */
 const nameOf = (box: Box): string => (box.kind === "node" ? box.op : box.title || box.op);
 
 function frame(box: Box, type: Type): Figure {

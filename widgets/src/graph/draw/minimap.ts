@@ -8,11 +8,9 @@ import type { Theme } from "./theme";
 const LARGEST = { width: 72, height: 96 };
 const NARROWEST = 36;
 const PAD = 4;
-/** At most this part of the pane is covered, twice as much of its height. */
 const PART = 0.17;
 const NARROW = 300;
 
-/** Where the map can stand: in the first of these corners where nothing is drawn. */
 const CORNERS = [
   [1, 1],
   [0, 1],
@@ -39,7 +37,6 @@ export function freeCorner(
   return corners.find(free) ?? null;
 }
 
-/** The whole graph in a corner, with the visible part framed. Very long graphs are squeezed to stay readable. */
 export class Minimap {
   readonly canvas: HTMLCanvasElement;
   #ground: ImageData | null = null;
@@ -69,7 +66,7 @@ export class Minimap {
     this.canvas.style.width = `${this.#width}px`;
     this.canvas.style.height = `${this.#height}px`;
     const raster = new Raster(this.canvas.width, this.canvas.height);
-    raster.clear(pixelOf(theme.ground).pixel);
+    raster.clear(pixelOf(theme.ground));
     const block = (i: number, colour: string, grow: number): void => {
       const w = Math.max(1.5, scene.width[i]! * this.#scaleX) / 2 + grow;
       const h = Math.max(1, scene.height[i]! * this.#scaleY * 0.9) / 2 + grow;
@@ -82,7 +79,7 @@ export class Minimap {
         (x + w) * ratio,
         (y + h) * ratio,
         0,
-        pixelOf(colour).pixel,
+        pixelOf(colour),
         alpha,
       );
     };

@@ -13,9 +13,7 @@ export interface Marks {
   inferred: ReadonlySet<number>;
   hits: ReadonlySet<number>;
   hit: number;
-  /** When set, all other boxes and their wires are pale. */
   clear: ReadonlySet<number> | null;
-  /** Selected boxes that belong to one layer, to be framed together. */
   groups: number[][];
   wire: number;
 }
@@ -135,7 +133,6 @@ export function seenWires({ extents, wires: all }: Scene, view: Rect): number[] 
   return list;
 }
 
-/** Worked out once for each group: whether strangers stand between its boxes. */
 const framed = new WeakMap<readonly number[], Rect | null>();
 const MOST_HALOS = 300;
 
@@ -149,7 +146,7 @@ function haloOf(scene: Scene, group: readonly number[]): Rect | null {
   return rect;
 }
 
-/** One frame around the boxes that one layer swallowed, where no stranger stands between them. */
+/** One frame around the nodes of one layer, where no other node is between them. */
 export function halos({ pen, theme }: Brush, scene: Scene, marks: Marks, scale: number): void {
   if (marks.groups.length > MOST_HALOS) return;
   for (const group of marks.groups) {
@@ -189,7 +186,6 @@ export function outlines({ pen, theme }: Brush, scene: Scene, marks: Marks, scal
   for (const i of marks.selected) ring(i, theme.select, 2.2, 0.5);
 }
 
-/** How a wire is to be drawn. */
 export function weightOf(scene: Scene, e: number, marks: Marks): "strong" | "plain" | "pale" {
   const { source, target } = scene.wires[e]!;
   if (e === marks.wire || marks.hovered.has(source) || marks.hovered.has(target)) return "strong";
@@ -249,7 +245,6 @@ function arrowhead(pen: Pen, { points, offsets, across }: Scene, e: number): voi
 
 const STUB = 9;
 
-/** A tensor that goes far: a short line with a dot at both ends instead of a wire across the picture. */
 function stub(pen: Pen, scene: Scene, e: number): void {
   const { source, target } = scene.wires[e]!;
   for (const leaving of [true, false]) {
@@ -279,7 +274,6 @@ function labels({ pen, theme, type }: Brush, scene: Scene, view: Rect, marks: Ma
     pen.fillStyle = colour;
     pen.fillText(words, x, y);
   };
-  /** Where labels stand below a box: of two in one place neither could be read. */
   const labelled = new Map<number, [left: number, right: number][]>();
   for (const e of seenWires(scene, view)) {
     const wire = scene.wires[e]!;
@@ -298,7 +292,6 @@ function labels({ pen, theme, type }: Brush, scene: Scene, view: Rect, marks: Ma
         labelled.set(wire.source, [...beside, [left, right]]);
         write(words, left, y + 12, colour, "left");
       } else {
-        // Between boxes that stand close there is no room beside the wire.
         const room = points[2 * offsets[e + 1]! - 2]! - x;
         if (pointed || room > type.width(words, font) + 16) write(words, x + 7, y - 7, colour, "left");
       }

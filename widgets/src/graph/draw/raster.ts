@@ -2,20 +2,19 @@
 export type Pixel = number;
 
 const OPAQUE = 0xff000000 | 0;
-const pixels = new Map<string, { pixel: Pixel; alpha: number }>();
+const pixels = new Map<string, Pixel>();
 
 /** Reads `#rrggbb`, `rgb()`, `rgba()` and `color(srgb …)`, which is all that stylesheets compute to. */
-export function pixelOf(colour: string): { pixel: Pixel; alpha: number } {
+export function pixelOf(colour: string): Pixel {
   let pixel = pixels.get(colour);
-  if (!pixel) {
-    const [r, g, b, a] = channels(colour);
-    pixel = { pixel: OPAQUE | (b << 16) | (g << 8) | r, alpha: a };
+  if (pixel === undefined) {
+    const [r, g, b] = channels(colour);
+    pixel = OPAQUE | (b << 16) | (g << 8) | r;
     pixels.set(colour, pixel);
   }
   return pixel;
 }
 
-/** Red, green and blue from 0 to 255, and the opacity from 0 to 1. */
 export function channels(colour: string): [number, number, number, number] {
   if (colour.startsWith("#")) {
     const n = Number.parseInt(colour.slice(1, 7), 16);

@@ -9,7 +9,6 @@ import { type Figure, FOLD, FONT } from "./measure";
 import type { Pen } from "./pen";
 import type { Type } from "./text";
 
-/** An edge of the display list; its course stands in `Scene.points`. */
 export interface Wire {
   source: number;
   target: number;
@@ -32,7 +31,6 @@ export interface Scene {
   /** Points of wire e: x, y pairs from `points[2 * offsets[e]]` to `points[2 * offsets[e + 1]]`; none for a tunnel. */
   points: Float32Array;
   offsets: Int32Array;
-  /** Left, top, right and bottom of each wire. */
   extents: Float32Array;
   into: number[][];
   outOf: number[][];
@@ -148,7 +146,6 @@ function wiresOf(edges: Edge[], into: number[][], outOf: number[][], offsets: In
   return wires;
 }
 
-/** How far a stub and its label may reach from its box. */
 const STUB = 24;
 
 function extend(scene: Scene, e: number, type: Type): void {
@@ -242,7 +239,6 @@ export function foldRect({ width, shape }: { width: number; shape: Figure["shape
   return { x: width - edge - side, y, width: side, height: side };
 }
 
-/** The box whose fold glyph is under a point, or -1. */
 export function foldAt(scene: Scene, wx: number, wy: number): number {
   const i = boxAt(scene, wx, wy);
   if (i < 0 || !scene.figures[i]!.fold) return -1;

@@ -29,7 +29,6 @@ export class Screen {
   #raster: Raster | null = null;
 
   constructor(canvas: HTMLCanvasElement) {
-    // Nothing shines through the picture, and it is read back nowhere.
     this.ctx = canvas.getContext("2d", { alpha: false })!;
   }
 
@@ -44,7 +43,7 @@ export class Screen {
     const { width, height } = this.ctx.canvas;
     if (this.#raster?.width !== width || this.#raster.height !== height)
       this.#raster = new Raster(width, height);
-    this.#raster.clear(pixelOf(theme.ground).pixel);
+    this.#raster.clear(pixelOf(theme.ground));
     return this.#raster;
   }
 
@@ -54,7 +53,7 @@ export class Screen {
     const brush = { pen: ctx, theme, type, hatch: hatch(ctx, theme), across: scene.across };
     if (scale < SHOW.title) {
       const raster = this.raster(theme);
-      const far: Far = { raster, scene, look, theme, marks, camera, ratio, alpha: 1 };
+      const far: Far = { raster, scene, look, theme, marks, camera, ratio };
       const boxes = boxesInView(scene, view);
       farFrames(far, boxes);
       farWires(far);
@@ -73,7 +72,6 @@ export class Screen {
   }
 }
 
-/** Where world pixels lie on the screen, in CSS pixels. */
 export interface View {
   scale: number;
   x: number;
@@ -81,7 +79,6 @@ export interface View {
   view: Rect;
 }
 
-/** A picture from so far away that no text can be read. */
 export interface Far {
   raster: Raster;
   scene: Scene;
@@ -90,20 +87,19 @@ export interface Far {
   marks: Marks;
   camera: View;
   ratio: number;
-  alpha: number;
 }
 
 export function farFrames(far: Far, boxes: readonly number[]): void {
   const { raster, scene, look, theme, marks, camera, ratio } = far;
   for (const i of boxes) {
     if (scene.figures[i]!.shape !== "frame") continue;
-    const opacity = marks.clear && !marks.clear.has(i) ? PALE * far.alpha : far.alpha;
+    const opacity = marks.clear && !marks.clear.has(i) ? PALE : 1;
     const [x0, y0, x1, y1] = corners(far, i);
-    const colour = pixelOf(flatColour(theme, scene.figures[i]!, { ...look, families: true }, i)).pixel;
+    const colour = pixelOf(flatColour(theme, scene.figures[i]!, { ...look, families: true }, i));
     const radius = FRAME_RADIUS * camera.scale * ratio;
     if (x1 - x0 > 6) {
-      raster.fill(x0, y0, x1, y1, radius, pixelOf(theme.line).pixel, opacity);
-      raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, pixelOf(theme.ground).pixel, opacity);
+      raster.fill(x0, y0, x1, y1, radius, pixelOf(theme.line), opacity);
+      raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, pixelOf(theme.ground), opacity);
     }
     raster.fill(x0, y0, x1, y1, radius, colour, opacity * (theme.dark ? 0.16 : 0.08));
   }
@@ -113,17 +109,16 @@ export function farBoxes(far: Far, boxes: readonly number[]): void {
   const { raster, scene, look, theme, marks, camera } = far;
   const scale = camera.scale * far.ratio;
   const shaped = camera.scale >= SHOW.shape;
-  const line = pixelOf(theme.line).pixel;
-  const card = pixelOf(theme.card).pixel;
+  const line = pixelOf(theme.line);
+  const card = pixelOf(theme.card);
   for (const i of boxes) {
     const figure = scene.figures[i]!;
     const { shape } = figure;
     if (shape === "frame") continue;
     let [x0, y0, x1, y1] = corners(far, i);
-    const alpha = marks.clear && !marks.clear.has(i) ? PALE * far.alpha : far.alpha;
-    // Near enough to show its ring, a selected box keeps its own colour.
+    const alpha = marks.clear && !marks.clear.has(i) ? PALE : 1;
     const selected = !shaped && marks.selected.has(i);
-    const colour = pixelOf(selected ? theme.select : flatColour(theme, figure, look, i)).pixel;
+    const colour = pixelOf(selected ? theme.select : flatColour(theme, figure, look, i));
     if (!shaped) {
       if (x1 - x0 < 1.5) [x0, x1] = [(x0 + x1) / 2 - 0.75, (x0 + x1) / 2 + 0.75];
       if (y1 - y0 < 1) [y0, y1] = [(y0 + y1) / 2 - 0.5, (y0 + y1) / 2 + 0.5];
@@ -133,7 +128,7 @@ export function farBoxes(far: Far, boxes: readonly number[]): void {
     const radius = shape === "pill" ? (y1 - y0) / 2 : RADIUS * scale;
     if (shape === "pill" || shape === "slim") {
       raster.fill(x0, y0, x1, y1, radius, line, alpha);
-      const inner = pixelOf(shape === "pill" ? theme.tag : theme.hatch).pixel;
+      const inner = pixelOf(shape === "pill" ? theme.tag : theme.hatch);
       raster.fill(x0 + 1, y0 + 1, x1 - 1, y1 - 1, radius - 1, inner, alpha);
       if (shape === "slim" && look.colour[i]) raster.fill(x0, y0, x0 + 4 * scale, y1, radius, colour, alpha);
       continue;
@@ -161,7 +156,7 @@ export function farBoxes(far: Far, boxes: readonly number[]): void {
     const top = y0 + (5 + (CARD.row - CARD.chip) / 2 + (shape === "group" ? CARD.row - 1 : 0)) * scale;
     for (const chip of figure.face.chips) {
       const from = x0 + chip.x * scale;
-      const ground = pixelOf(theme.family[chip.family]).pixel;
+      const ground = pixelOf(theme.family[chip.family]);
       raster.fill(from, top, from + chip.width * scale, top + CARD.chip * scale, 3 * scale, ground, alpha);
     }
   }
@@ -181,7 +176,7 @@ const BEND = [0.25, 0.5, 0.75, 1].map((t) => ({
   cross: t * t * (3 - 2 * t),
 }));
 
-export function farWires({ raster, scene, theme, marks, camera, ratio, alpha: all }: Far): void {
+export function farWires({ raster, scene, theme, marks, camera, ratio }: Far): void {
   const { points: p, offsets, extents, across } = scene;
   const scale = camera.scale * ratio;
   const [dx, dy] = [camera.x * ratio, camera.y * ratio];
@@ -193,10 +188,10 @@ export function farWires({ raster, scene, theme, marks, camera, ratio, alpha: al
       Math.min((extents[4 * e + 3]! - extents[4 * e + 1]!) * scale, raster.height);
   }
   const every = Math.max(1, Math.ceil(pixels / WIRE_PIXELS));
-  const edge = pixelOf(theme.edge).pixel;
+  const edge = pixelOf(theme.edge);
   const curved = camera.scale >= SHOW.shape;
   // The smaller the boxes, the more wires lie on one pixel: they must not hide the boxes.
-  const weight = all * Math.min(1, 0.35 + 3 * scale);
+  const weight = Math.min(1, 0.35 + 3 * scale);
   for (const e of list) {
     if (e % every || isTunnel(scene, e)) continue;
     const alpha = weightOf(scene, e, marks) === "pale" ? PALE * weight : weight;

@@ -16,7 +16,6 @@ export interface StageEvents {
   /** The user moved the camera; called on every step of a glide too. */
   moved?(): void;
   drawn(): void;
-  /** The picture moved or changed. */
   frame(): void;
   failed(error: unknown): void;
 }
@@ -57,7 +56,7 @@ export class Stage {
   #mapCoversBoxes = false;
   #mapDragging = false;
   #resting = 0;
-  /** The camera goes where something else than the user of this pane wants it. */
+  /** The camera follows another pane or a selection, not the user of this pane. */
   #following = false;
   readonly #pointers = new Map<number, { x: number; y: number }>();
   #dragDistance = 0;
@@ -116,7 +115,6 @@ export class Stage {
     this.request();
   }
 
-  /** Shows another graph; `keep` leaves the camera where it is. */
   show(scene: Scene | null, look: Look | null, keep: boolean): void {
     this.scene = scene;
     this.#look = look;
@@ -205,10 +203,6 @@ export class Stage {
 
   get look(): Look | null {
     return this.#look;
-  }
-
-  get marks(): Marks {
-    return this.#marks;
   }
 
   place(box: number): Rect | null {
@@ -302,7 +296,6 @@ export class Stage {
     );
   }
 
-  /** Zooming out ends a little beyond the whole graph. */
   #limit(scene: Scene): void {
     this.camera.least = Math.min(0.1, 0.7 * this.camera.fitScale(scene.bounds, MARGINS, 1));
   }
@@ -438,19 +431,7 @@ export class Stage {
     const { x, y } = this.#at(event);
     if (this.#foldAt(x, y) >= 0) return;
     const { box } = this.#pick(x, y);
-    if (box >= 0) {
-      const rect = rectOf(this.scene, box);
-      const PART = 2.2;
-      this.camera.fit(
-        {
-          x: rect.x - rect.width / PART,
-          y: rect.y - 60,
-          width: rect.width * (1 + 2 / PART),
-          height: rect.height + 120,
-        },
-        MARGINS,
-        { largest: 1.6, glide: true },
-      );
-    } else this.camera.zoomAt(x, y, 1.5);
+    if (box >= 0) this.zoomTo([this.scene.figures[box]!.box.id]);
+    else this.camera.zoomAt(x, y, 1.5);
   }
 }

@@ -55,7 +55,6 @@ export class Type {
   #fit(text: string, longer: boolean, font: string, width: number): string {
     const clean = text.replace(/\s+/g, " ");
     if (!longer && this.width(clean, font) <= width) return clean;
-    // By code points, so that an emoji is never cut in half.
     const letters = [...clean];
     let low = 0;
     let high = letters.length;

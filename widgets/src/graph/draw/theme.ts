@@ -22,7 +22,6 @@ export interface Theme {
 }
 
 const DARK = "(prefers-color-scheme: dark)";
-/** The system chooses the colours, of Jupyter too. */
 const FORCED = "(forced-colors: active)";
 
 export function isDark(): boolean {

@@ -50,7 +50,6 @@ export function divide(
   let sink = false;
   for (let i = 0; i < size; i++) {
     if (i > 0 && reach === i) {
-      // The last of several outputs stands beside the others, not below them.
       if (i < size - 1 || order[i] === bottom || !sink) cuts.push(i);
       sink = false;
     }

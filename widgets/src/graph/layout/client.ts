@@ -16,7 +16,6 @@ export class LayoutClient {
   /** Called with what the worker said when it stopped and another one goes on. */
   onRestart: (why: string) => void = () => {};
 
-  /** Starts at once, while the page goes on with what else has changed. */
   layout(input: LayoutInput): Promise<LayoutOutput> {
     const request: LayoutRequest = { id: this.#next++, input };
     return new Promise((done, fail) => {

@@ -45,7 +45,6 @@ export function compact(piece: Piece): Int32Array {
   const graph = new Digraph(boxes, source, target);
   const rank = ranks(graph, () => false);
   const order = topological(graph);
-  // Guards have no length to save.
   const pull = new Int32Array(boxes);
   for (let e = 0; e < edges; e++) {
     pull[source[e]!]!++;
@@ -81,12 +80,10 @@ function order(ladder: RankedGraph): void {
   const position = new Int32Array(size);
   const limit = Math.max(6, Math.min(60, Math.floor(EFFORT / (down.end.length + 1))));
   const patience = Math.max(PATIENCE.least, Math.min(PATIENCE.most, limit / 4));
-  // Exchanges gain little where many links cross anyway.
   const passes = limit > 12 ? 4 : 1;
   const keys = new Float64Array(size);
   const old = new Int32Array(size);
 
-  /** Sorts one rank by the mean of the neighbours' positions to one side. */
   const sort = (r: number, near: Links, last: boolean): void => {
     const first = start[r]!;
     const n = start[r + 1]! - first;
@@ -114,7 +111,6 @@ function order(ladder: RankedGraph): void {
     }
   };
 
-  /** What exchanging two neighbours would save on one side. */
   const gain = (v: number, w: number, near: Links): number => {
     let saved = 0;
     for (let a = near.start[v]!; a < near.start[v + 1]!; a++) {

@@ -11,7 +11,6 @@ import { BOTTOM, type Segments, segments, TOP } from "./wires";
 
 /** The graph in one frame, in local positions: its boxes, then its borders where wires cross them. */
 interface Level {
-  /** The number of boxes; more nodes are borders. */
   boxes: number;
   top: number;
   bottom: number;
@@ -384,7 +383,6 @@ class LayoutBuilder {
   }
 }
 
-/** Where the only zero stands; -1 where there are several. */
 const only = (of: Uint8Array): number => {
   const at = of.indexOf(0);
   return of.indexOf(0, at + 1) < 0 ? at : -1;
@@ -460,7 +458,6 @@ function pack(parts: Part[], extents: Extent[], sheet: Sheet, bordered: boolean,
     largest = Math.max(largest, own);
     widest = Math.max(widest, widthOf(p));
   }
-  // Loose boxes beside a graph would only push it aside: they stand below it.
   const limit = largest > area / 2 ? widest : Math.max(widest, Math.sqrt(area));
   const start = bordered ? widthOf(0) + gap : 0;
   let [x, y, row] = [0, head, 0];

@@ -48,7 +48,6 @@ export function pointsOf(
   return [points, offsets];
 }
 
-/** Adds a point, unless it repeats the last one or only continues a vertical run. */
 function push(out: number[], start: number, x: number, y: number): void {
   const n = out.length;
   const HAIR = 1e-6;

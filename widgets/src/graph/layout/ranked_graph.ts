@@ -13,7 +13,6 @@ export interface RankedGraph {
   start: Int32Array;
   /** For each edge the first of the lane points that it runs through; the others follow. */
   lane: Int32Array;
-  /** Whether any link ends beside the middle of a box. */
   ports: boolean;
 }
 
@@ -21,7 +20,6 @@ export interface RankedGraph {
 export interface Links {
   start: Int32Array;
   end: Int32Array;
-  /** How many edges share a link. */
   weight: Float64Array;
   /** Where links end: pixels from the middle of the node here and there, and the share of the width at the left. */
   here: Float64Array;

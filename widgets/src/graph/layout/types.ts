@@ -8,7 +8,6 @@ export interface LayoutInput {
   height: Float32Array;
   /** 1 where a box is an input of the whole graph. */
   entry: Uint8Array;
-  /** The position of the frame that a box stands in, or -1. */
   parent: Int32Array;
   source: Int32Array;
   target: Int32Array;

@@ -40,7 +40,6 @@ export function segments(input: LayoutInput, depth: Int32Array): Segments & { la
     return result.level.push(level < 0 ? size : level) - 1;
   };
 
-  // Where source and target, or the frames around them, stand side by side.
   const lanes = wires.lane.reduce((most, lane) => Math.max(most, lane), 0) + 1;
   const segmentOf = new Map<number, number>();
   const joint = new Int32Array(wires.lane.length);
@@ -94,7 +93,6 @@ export function segments(input: LayoutInput, depth: Int32Array): Segments & { la
   return { ...result, last: wires.of.map((w) => (w < 0 ? -1 : joint[w]!)) };
 }
 
-/** The boxes around (or at) two boxes that stand in the same frame. */
 function siblings(a: number, b: number, parent: Int32Array, depth: Int32Array): [number, number] {
   while (depth[a]! > depth[b]!) a = parent[a]!;
   while (depth[b]! > depth[a]!) b = parent[b]!;

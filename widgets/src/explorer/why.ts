@@ -38,7 +38,7 @@ export function fusionOf({ study, saved }: ExplorerState, side: Side): FusionQue
   return { label: "Why is this not one layer?", pair: `${first} | ${second}`, values: { first, second } };
 }
 
-/** Opens the panel with a question, and has the compiler asked where nobody did before. */
+/** Opens the panel with a question, and starts its experiment unless the answer is known. */
 export function askFusion(explorer: ExplorerState, { pair, values }: FusionQuestion): void {
   const { engine, view } = explorer.study;
   const { name } = TABS.find(({ panels }) => (panels as readonly string[]).includes(WHY))!;
@@ -48,4 +48,22 @@ export function askFusion(explorer: ExplorerState, { pair, values }: FusionQuest
   });
   const variant = engine.peek()!.variant;
   explorer.send({ type: "work", work: "why", variant, values: { ...values, unless: "known" } });
+}
+
+const DIAGNOSIS: PanelName = "diagnosis";
+const FIRST = "operator";
+const EFFECT = "effect";
+
+/** Shows a variant and opens the panel with the causes of its loss of accuracy, which the kernel measures unless it has them. */
+export function askAccuracy(explorer: ExplorerState, variant: string): void {
+  const { engine, view } = explorer.study;
+  const { name } = TABS.find(({ panels }) => (panels as readonly string[]).includes(DIAGNOSIS))!;
+  if (engine.peek()?.variant !== variant) explorer.send({ type: "show", variant });
+  const { settings, colour_nodes } = view.peek();
+  explorer.study.change({
+    tab: name,
+    settings: { ...settings, [name]: DIAGNOSIS },
+    colour_nodes: colour_nodes === FIRST ? EFFECT : colour_nodes,
+  });
+  explorer.send({ type: "work", work: "diagnose", variant, values: { unless: "known" } });
 }
