@@ -274,5 +274,5 @@ def _describe_cause(error: Exception) -> tuple[str, str]:
     text = " ".join(str(error).split()).rstrip(".")[:300]
     return (
         f"{type(error).__name__}{': ' if text else ''}{text}",
-        "Nobody foresaw this: please report it, with the error's details.",
+        "This is unexpected: please report it, with the error's details.",
     )

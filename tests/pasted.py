@@ -178,7 +178,7 @@ def checked(
             f for f in wrong if f[0] == "decision" and any(str(w[-1]).endswith(str(f[1])) for w in whole)
         ]
         wrong -= {*ends_of}
-    if any("what it tells last may be cut off" in n for n in found.engine.notes):
+    if any("its last part may be cut off" in n for n in found.engine.notes):
         # One line without its end: a name may lack its end too, which is said.
         wrong = {
             f for f in wrong if not any(f[0] == w[0] and str(w[-1]).startswith(str(f[-1])) for w in whole)

@@ -170,7 +170,7 @@ ANALYSES: tuple[Analysis, ...] = (
         label="Why",
         title="Why is it not fused?",
         lead=(
-            "Each row is a pair of neighbours that are not one step. Choose one and ask: rtlab builds parts "
+            "Each row is a pair of neighbours that are not one layer. Choose one and ask: rtlab builds parts "
             "of the model with one thing changed, and the compiler itself shows what keeps the two apart."
         ),
         compute=explain_fusion,
@@ -263,8 +263,8 @@ ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "sensitivity",
         tab="accuracy",
-        label="Who is guilty",
-        title="Who is guilty",
+        label="Sensitivity",
+        title="Sensitivity",
         lead=(
             "What each node, or each place that rounds, does to the outputs, alone or left out alone. A "
             "large error of a value may come from far before it; these are the places that make it."
@@ -278,7 +278,7 @@ ANALYSES: tuple[Analysis, ...] = (
         tab="accuracy",
         label="Why",
         title="Where did the accuracy go?",
-        lead="Choose a cause: it is told in full here, and a button builds the variant that is rid of it.",
+        lead="Choose a cause: it is explained here, and a button builds the variant without it.",
         summary="The causes that accuracy was lost to, with their evidence and a repair.",
         compute=get_diagnosis,
         draw=build_diagnosis_panel,
@@ -343,7 +343,7 @@ ANALYSES: tuple[Analysis, ...] = (
         tab="table",
         label="Table",
         title="Layers",
-        lead="Every layer with what the compiler tells of it, in order of execution.",
+        lead="Every layer with what the compiler reports of it, in order of execution.",
         compute=lambda context: LayerTable(layer_rows(context.result, context.model)),
     ),
     Analysis(

@@ -338,7 +338,7 @@ def _explain_pip_failure(words: str, requirement: str, source: str | Path | None
             f"no release has a wheel for {_describe_platform()}; wheels exist for x86-64 Linux and Windows. Add it on "
             "such a machine, or read the files that it writes there with rtlab read."
         )
-    return "pip failed. Its words are in the details; try again, or give the wheels with --from FOLDER."
+    return "pip failed. Its output is in the details; try again, or give the wheels with --from FOLDER."
 
 
 def _explain_offline_install(version: str) -> str:

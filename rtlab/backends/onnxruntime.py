@@ -305,7 +305,7 @@ class OnnxRuntime:
                 f"; for them, set {provider.blocking}=1 before Python starts" if provider.blocking else ""
             )
             notes.append(
-                f"Layers have no times: on {provider.title}, the profiler tells when work was handed over{remedy}"
+                f"Layers have no times: on {provider.title}, the profiler reports when work was handed over{remedy}"
             )
             return {}, notes
         samples, more = placement.collect_samples(kernel_runs, engine.layers, provider.name, provider.title)

@@ -268,7 +268,7 @@ def explain_missing(provider: Provider) -> str:
         )
     if provider.name != CPU.name and parse_release() < _FIRST:
         return (
-            f"ONNX Runtime {version()} does not tell which nodes a provider takes. "
+            f"ONNX Runtime {version()} does not report which nodes a provider takes. "
             f"Install release {'.'.join(map(str, _FIRST))} or later."
         )
     return ""

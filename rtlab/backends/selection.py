@@ -17,7 +17,7 @@ _DEFAULT_SM = "sm86"
 _READER = "trtexec"
 #: What is missing where no TensorRT builder is, and how to get it.
 NO_BUILDER_REASON = (
-    "no TensorRT builder is installed here, and nobody recorded builds of this model. TensorRT-RTX has wheels for "
+    "no TensorRT builder is installed here, and no build of this model is recorded. TensorRT-RTX has wheels for "
     'x86-64 Linux and Windows only. Choose target="cpu" for the graph that ONNX Runtime makes here, or record a build '
     "where the builder is, with rtlab inspect MODEL --save build.json, and read it here: rtlab read build.json."
 )

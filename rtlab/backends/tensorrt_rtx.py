@@ -135,7 +135,7 @@ class TensorRTRTX(EngineRunner):
             variant = request.variant
             raise Unavailable(
                 f'Backend "{self.name}" cannot build "{variant.name}" of "{request.model.name}" for {variant.target}: '
-                f"this build is none of those recorded with {self.product} {releases[0]} that rtlab brings along, and "
+                f"this build is none of those recorded with {self.product} {releases[0]} that rtlab includes, and "
                 f"{self.availability().reason}"
             )
         return dataclasses.replace(engine, backend=self.name)

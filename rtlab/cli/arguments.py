@@ -64,7 +64,7 @@ def create_parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> a
     _answer_arguments(read_parser)
 
     compare_parser = commands.add_parser(
-        "compare", help="tell where the time went from one engine to another, by groups of ONNX nodes"
+        "compare", help="show where the time went from one engine to another, by groups of ONNX nodes"
     )
     compare_parser.add_argument(
         "first", help="a folder or a file of an engine, or a precision to build --model in"
@@ -161,18 +161,18 @@ def _compilers_arguments(commands: Any) -> None:
 def _why_arguments(commands: Any) -> None:
     why_parser = commands.add_parser(
         "why",
-        help="ask the compiler, by building parts, why two neighbours are not one step of the engine, or why nodes are",
+        help="ask the compiler, by building parts, why two neighbours are not one layer, or why nodes are",
     )
     _precision_argument(why_parser, "fp32")
     _allowance_arguments(why_parser, builds=60)
     why_parser.add_argument(
         "--again",
         action="store_true",
-        help="ask anew what was asked before, rather than tell what was found then",
+        help="ask anew what was asked before, instead of the earlier answer",
     )
     why_parser.add_argument("-o", "--output", metavar="R.json", help="also write the verdict as a record")
     why_parser.add_argument(
-        "node", help="one of two neighbours, by its id; alone, why it is one step with others"
+        "node", help="one of two neighbours, by its id; alone, why it is one layer with others"
     )
     why_parser.add_argument("other", nargs="?", help="the other one")
     _compiler_arguments(why_parser)
@@ -198,7 +198,7 @@ def _advise_arguments(commands: Any) -> None:
 
 def _sensitivity_arguments(commands: Any) -> None:
     sensitivity_parser = commands.add_parser(
-        "sensitivity", help="which nodes are guilty of a variant's error, by what each does to the outputs"
+        "sensitivity", help="which nodes cause a variant's error, by what each does to the outputs"
     )
     _precision_argument(sensitivity_parser, "int8")
     sensitivity_parser.add_argument(

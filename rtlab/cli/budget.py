@@ -62,7 +62,7 @@ def share_budget(args: argparse.Namespace, parts: int) -> float:
 
 def _timeout_message(args: argparse.Namespace) -> str:
     return (
-        f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was over before '
+        f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was used up before '
         "there was anything to show. Give more, or leave --budget out, which limits measuring alone."
     )
 

@@ -42,10 +42,10 @@ def print_variant(result: Result, study: Study) -> None:
     has_types = not result.recorded or any(y.precision for y in engine.layers)
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
     variant_title = result.variant.name if result.recorded else get_variant_titles(study.state)[result.name]
-    types = variant_title if has_types else "types not told"
+    types = variant_title if has_types else "types not reported"
     print(f"{study.model.name} · {types}: {count_nodes(result.prepared.model)} nodes → "
           f"{len(engine.layers) - engine.sync} {get_layer_noun(engine)}s"
-          + (f" and {engine.sync} steps that order the streams" if engine.sync else "")
+          + (f" and {engine.sync} layers that only order the streams" if engine.sync else "")
           + "".join(f"; {fault}" for fault in _find_faults(result, study)))  # fmt: skip
     if result.recorded:
         coverage = result.coverage
@@ -190,7 +190,7 @@ def print_assessment(result: Result) -> None:
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
         print(f"\nlayers by {title}")
-        print(ResultTable(Slice, slices, placeholder="not told").text())
+        print(ResultTable(Slice, slices, placeholder="not reported").text())
     if (log := result.log) and log.attempts:
         counts = " → ".join(map(str, log.attempts[log.chosen].counts))
         print(f"\nlayers after each pass ({result.engine.origin}): {counts}")

@@ -183,6 +183,6 @@ class BuildLog:
 
     def __repr__(self) -> str:
         return (
-            f"<BuildLog {self.version or 'version not told'}: {len(self.attempts)} attempts, "
+            f"<BuildLog {self.version or 'version not reported'}: {len(self.attempts)} attempts, "
             f"{sum(t.count for t in self.tunings)} tactics timed>"
         )

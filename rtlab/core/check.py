@@ -147,7 +147,7 @@ def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:
     if total > _MOST_CALLS:
         raise ModelError(
             f"{error_prefix} its local functions call each other so often that its {len(proto.graph.node)} nodes stand "
-            f"for {total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
+            f"for {total:.3g} calls, and at most {_MOST_CALLS:,} are read. Export the model without local "
             "functions, or a smaller part of it."
         )
 

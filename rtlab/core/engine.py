@@ -149,7 +149,7 @@ class Engine(Memoizable):
     def title(self) -> str:
         """Compiler, version, target, and when it was recorded: what every picture of this engine must say."""
         when = f", recorded{f' {self.date}' * bool(self.built)}" if self.recorded else ""
-        return f"{self.compiler} {self.version or '(version not told)'}{when} · {self.place}"
+        return f"{self.compiler} {self.version or '(version not reported)'}{when} · {self.place}"
 
     @property
     def date(self) -> str:
@@ -161,9 +161,7 @@ class Engine(Memoizable):
         """How it was made, and all that ``title`` says: ``compiled: ...``, or ``recorded with ... on ...``."""
         if self.recorded:
             when = f" on {self.date}" if self.built else ""
-            return (
-                f"recorded with {self.compiler} {self.version or '(version not told)'}{when} · {self.place}"
-            )
+            return f"recorded with {self.compiler} {self.version or '(version not reported)'}{when} · {self.place}"
         return f"{'predicted' if self.maker.predicts else 'compiled'}: {self.title}"
 
     @property

@@ -25,7 +25,7 @@ def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
     def check_count(count: int, most: int, what: str) -> None:
         if count > most:
             raise ModelError(
-                f"{error_prefix} it has {count:,} {what}, and at most {most:,} are looked at. Export a smaller model, "
+                f"{error_prefix} it has {count:,} {what}, and at most {most:,} are read. Export a smaller model, "
                 "or the part of it that matters."
             )
 

@@ -107,7 +107,7 @@ def write(path: str | Path, content: bytes, *, what: str, model: Model | None = 
             _replace(path.resolve(), content)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            reason, remedy = "it is a pipe that nobody reads", "Start its reader, or name a file."
+            reason, remedy = "it is a pipe without a reader", "Start its reader, or name a file."
         else:
             reason = error.strerror or f"{error}"
             reason = reason if path.parent.is_dir() else f'there is no folder "{path.parent}"'

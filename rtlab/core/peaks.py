@@ -170,7 +170,7 @@ TABLE: tuple[Peaks, ...] = (
     _gpu("H200", "9.0", 132, 4800, 50, 1980, "SXM, 700 W", "NVIDIA H200 Tensor Core GPU data sheet",
          {"fp32": 66.9, "fp16": 133.8, "bf16": 133.8}, _H100_TENSOR),
     _gpu("B200", "10.0", 148, 7700, 126, 1965, "180 GB, 1000 W",
-         "NVIDIA Blackwell data sheet, HGX B200, halved where it counts sparsity; clock and cache as drivers tell; "
+         "NVIDIA Blackwell data sheet, HGX B200, halved where it counts sparsity; clock and cache as drivers report; "
          "FP16 of the cores, which it does not list, as twice FP32",
          {"fp32": 75, "fp16": 150}, {"tf32": 1100, "bf16": 2250, "fp16": 2250, "fp8": 4500, "int8": 4500, "fp4": 9000}),
     _gpu("TITAN RTX", "7.5", 72, 672, 6, 1770, "280 W", _TURING,
@@ -193,7 +193,7 @@ TABLE: tuple[Peaks, ...] = (
          {"fp32": 1.28, "fp16": 2.56}, {"tf32": 5.1, "bf16": 10.2, "fp16": 10.2, "int8": 20}, "Orin Nano"),
     _gpu("Jetson Thor", "11.0", 20, 273, 32, 1575, "T5000, 130 W",
          "NVIDIA Jetson Thor data sheet, T5000, halved where it counts sparsity; INT8, which it does not list, as FP8, "
-         "FP16 of the cores as FP32, the cache as drivers tell it",
+         "FP16 of the cores as FP32, the cache as drivers report it",
          {"fp32": 8.06, "fp16": 8.06}, {"tf32": 129, "bf16": 258, "fp16": 258, "fp8": 517, "int8": 517, "fp4": 1035},
          "AGX Thor", "Thor"),
 )  # fmt: skip

@@ -57,8 +57,8 @@ class PtqTransform:
         kinds = get_args(PtqTransformKind)
         if match is None or match[1] not in kinds:
             raise VariantError(
-                f'Cannot treat a model by "{spec}": a treatment is one of {", ".join(kinds)}, with its parameter in '
-                "brackets where it has one, and nodes behind a space. Write for example "
+                f'Cannot transform a model by "{spec}": a transform is one of {", ".join(kinds)}, with its parameter '
+                "in brackets where it has one, and nodes behind a space. Write for example "
                 '"equalize", "smooth(0.7)" or "reconstruct /head/*".'
             )
         kind = cast("PtqTransformKind", match[1])
@@ -72,6 +72,6 @@ class PtqTransform:
         if not least <= setting <= most or (match[2] and not name):
             what = f'Give "{name}" a number from {least:g} to {most:g}.' if name else f'Write "{kind}".'
             raise VariantError(
-                f'Cannot treat a model by "{spec}": "{match[2]}" is no parameter of {kind}. {what}'
+                f'Cannot transform a model by "{spec}": "{match[2]}" is no parameter of {kind}. {what}'
             )
         return cls(kind, match[3] or "*", setting)

@@ -212,8 +212,8 @@ class Task:
             )
         if self.unanswered:
             raise CalibrationError(
-                f'Cannot score "{self.name}": there are no labels, and nobody asked the model for its own. Give the '
-                "task to a Study, which does, or take task.answered(outputs of fp32)."
+                f'Cannot score "{self.name}": there are no labels, and those of the model itself are not computed. Give '
+                "the task to a Study, which does, or take task.answered(outputs of fp32)."
             )
         labels = self.labels[:count]
         if len(labels) < count:

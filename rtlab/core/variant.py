@@ -400,8 +400,8 @@ def _select_transforms(
     treatments = {PtqTransform.of(t) for t in specs}
     if treatments and options is not None and options.implicit:
         raise VariantError(
-            "Cannot treat a model that TensorRT quantizes by itself: its graph stays as it is. "
-            "Leave implicit INT8 out, or the treatments."
+            "Cannot transform a model that TensorRT quantizes by itself: its graph stays as it is. "
+            "Leave implicit INT8 out, or the transforms."
         )
     kinds = get_args(PtqTransformKind)
     effective = {t for t in treatments if has_effect(t.kind, used)}

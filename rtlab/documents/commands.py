@@ -42,7 +42,7 @@ WORKS: collections.abc.Mapping[WorkName, str] = {
     "only": "Errors and scores are computed again, of these samples alone.",
     "diagnose": "Looks for what the accuracy was lost to: clipping, outliers, a few nodes, the data.",
     "channels": "Runs samples and takes the error of each channel of this value.",
-    "treat": "Builds the variant with this treatment, beside the one on screen.",
+    "treat": "Builds the variant with this transform, beside the one on screen.",
     "repair": "Tries scales, then a higher precision for few nodes, until the score is back.",
     "bisect": "Both compilers build smaller and smaller parts of the model, as long as they differ.",
 }

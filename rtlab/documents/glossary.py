@@ -53,7 +53,7 @@ _TERMS = (
     ),
     Term(
         "concat elimination",
-        "What a Concat joins is written straight to its place in the result, so that no step copies it.",
+        "What a Concat joins is written straight to its place in the result, so that no layer copies it.",
     ),
     Term(
         "constant folding",
@@ -74,7 +74,7 @@ _TERMS = (
     ),
     Term(
         "estimated",
-        "○ Computed by rtlab from what is known, such as bytes and the bandwidth of the GPU; nobody measured it.",
+        "○ Computed by rtlab from what is known, such as bytes and the bandwidth of the GPU; not measured.",
     ),
     Term(
         "FP16",
@@ -120,7 +120,7 @@ _TERMS = (
     ),
     Term(
         "layer",
-        "One step of an engine's order of execution, as its inspector tells. It is usually one kernel on the GPU, "
+        "One entry in an engine's order of execution, as its inspector reports. It is usually one kernel on the GPU, "
         "and often does the work of several nodes.",
     ),
     Term(
@@ -172,10 +172,10 @@ _TERMS = (
     ),
     Term(
         "reformat",
-        "A step that copies a tensor into another layout or type between two layers, and computes nothing.",
+        "A layer that copies a tensor into another layout or type between two layers, and computes nothing.",
         ("reformatting",),
     ),
-    Term("reported", "◐ Told by the compiler or its files."),
+    Term("reported", "◐ Reported by the compiler or its files."),
     Term(
         "roofline",
         "The speed that a layer cannot exceed: the GPU's bandwidth times its arithmetic intensity, or the GPU's peak, "
@@ -228,7 +228,7 @@ _TERMS = (
     Term(
         "treatment",
         "A change of the model before it is quantized, so that rounding costs less, such as SmoothQuant. Without one "
-        "a variant is untreated.",
+        "a variant is unmodified.",
         ("untreated",),
     ),
     Term("value", "A tensor that nodes of an ONNX graph write and read."),

@@ -43,7 +43,7 @@ TABS = (
     PageTab(
         Tab("fusion"),
         "Fusion",
-        "Why neighbours are not one step.",
+        "Why neighbours are not one layer.",
         "analysis",
     ),
     PageTab(

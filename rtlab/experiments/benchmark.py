@@ -33,7 +33,7 @@ FEWEST = 5
 GROWTH = 4.0
 #: What takes this many times the fastest of a layer in its first runs is not timed further.
 HOPELESS = 4.0
-_OVER = "not tried: the time was over"
+_OVER = "not tried: timed out"
 #: Milliseconds that one sample lasts at least; short runs are repeated.
 _SAMPLE_MS = 0.5
 #: What rounding may change in an output of a whole model, relative to its greatest value.
@@ -266,9 +266,7 @@ class Benchmark:
                 running.append(candidate)
             else:
                 slow = best > HOPELESS * fastest
-                why = (
-                    f"over {HOPELESS:g} times the fastest in its first runs" if slow else "the time was over"
-                )
+                why = f"over {HOPELESS:g} times the fastest in its first runs" if slow else "timed out"
                 candidate.note, candidate.ready = f"not timed further: {why}", None
         for turn in range(ROUNDS):
             if turn >= LEAST and (time.monotonic() > end or self.context.is_cancelled()):

@@ -84,9 +84,7 @@ def repair_placement(
         return PlacementRepair(repaired_model, {})
     judge = _RepairEvaluator(model, doubtful, data, context, max_loss)
     if (why := judge.silent) is not None:
-        note = (
-            f"Repairs of the quantization were not run on samples, so that nobody knows what they cost: {why}"
-        )
+        note = f"Repairs of the quantization were not run on samples, so that it is unknown what they cost: {why}"
         return PlacementRepair(repaired_model, {}, (note,))
     ids = list(dict.fromkeys(f.id for f in doubtful))
     exact = frozenset({f.id for f in applied_findings} - {*ids})

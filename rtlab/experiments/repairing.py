@@ -501,7 +501,7 @@ def _split_task(task: Task, model: Model) -> tuple[Task, Task]:
     if count < 2:
         raise CalibrationError(
             f"Cannot look for a repair on {pluralize(count, 'sample')}: one half of them chooses, and the other "
-            "tells what came of it. Give a task at least two, and eight or more to conclude anything."
+            "says what came of it. Give a task at least two, and eight or more to conclude anything."
         )
     if len(labels) < count:
         raise CalibrationError(

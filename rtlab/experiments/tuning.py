@@ -338,9 +338,7 @@ class _TuningState:
         else:
             if len(comparisons) < len(tuned_models):
                 thread_text = ", ".join(str(w.threads) for w in comparisons)
-                self.notes.append(
-                    f"the whole model was compared with {thread_text} threads only: the time was over"
-                )
+                self.notes.append(f"the whole model was compared with {thread_text} threads only: timed out")
             return comparisons
         if self._context.is_cancelled():
             return ()

@@ -102,7 +102,7 @@ def read_timing_cache(path: str | Path, device: str, source: str) -> TimingCache
         if header[what] != expected:
             raise ReadError(
                 f'{error_prefix}: its times are of "{header[what]}", and here is "{expected}". '
-                "Times of another machine tell nothing of this one: name another file."
+                "Times of another machine say nothing about this one: name another file."
             )
     entries = content.get("entries")
     if not _is_valid(entries):

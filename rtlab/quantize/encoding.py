@@ -207,7 +207,7 @@ class Encoding:
                 "channel-scale",
                 pair,
                 f'"{pair.source.name}" is quantized with {pair.scale.size} scales, one per channel.',
-                cost="TensorRT-RTX 1.7 runs what reads it in FP32, with a step more.",
+                cost="TensorRT-RTX 1.7 runs what reads it in FP32, with one more layer.",
                 fix=f"Use one scale for the tensor, the largest: {scale:.6g}.",
                 evidence="TensorRT quantizes activations per tensor; only weights have a scale per channel.",
                 apply=partial(QdqEditor.rescale, pair=pair, scale=scale),

@@ -118,7 +118,7 @@ class PlacementRules:
                 "vector",
                 node.name or "",
                 f'"{node.name}" multiplies by a vector and is quantized.',
-                cost="TensorRT-RTX 1.7 runs three steps where FP32 needs one.",
+                cost="TensorRT-RTX 1.7 runs three layers where FP32 needs one.",
                 fix="Leave its activation and its weight in FP32.",
                 evidence="A product with one row or column moves weights and computes little: INT8 gains nothing.",
                 apply=partial(QdqEditor.release, edge=edge, weights=weights)
@@ -151,7 +151,7 @@ class PlacementRules:
                 f"{'' if same else ' with different scales'}.",
                 cost="Documented for TensorRT; TensorRT-RTX 1.7 showed no difference."
                 if same
-                else "It is rounded twice, within one step of TensorRT-RTX 1.7.",
+                else "It is rounded twice, within one layer of TensorRT-RTX 1.7.",
                 fix="Keep one of the two pairs." if same else "Keep the pair that the consumer reads.",
                 evidence="TensorRT erases a pair behind an equal pair: rounding twice to one scale is rounding once.",
                 apply=partial(QdqEditor.remove_all, pairs=redundant_pairs),
@@ -206,9 +206,9 @@ class PlacementRules:
                 else ""
             )
             extra = (
-                "what reads the activation runs in FP32, with a step more."
+                "what reads the activation runs in FP32, with one more layer."
                 if activation is not None
-                else "in TensorRT-RTX 1.7 its arithmetic runs in a step that is there anyway."
+                else "in TensorRT-RTX 1.7 its arithmetic runs in a layer that is there anyway."
             )
             apply = (
                 partial(QdqEditor.move, pair=pair, activation=activation)
@@ -407,9 +407,9 @@ class PlacementRules:
                 "concat",
                 node.name or "",
                 f'"{node.name}" joins tensors of {len(scales)} different scales.',
-                cost="TensorRT-RTX 1.7 dequantizes the result and runs what reads it in FP32, with a step more."
+                cost="TensorRT-RTX 1.7 dequantizes the result and runs what reads it in FP32, with one more layer."
                 if out in self.int8_values
-                else "TensorRT quantizes the parts anew, TensorRT-RTX 1.7 within a step that is there anyway.",
+                else "TensorRT quantizes the parts anew, TensorRT-RTX 1.7 within a layer that is there anyway.",
                 fix=f"Share the largest scale, {max(scales):.6g}.",
                 evidence="A concatenation of INT8 tensors copies bytes, which is right only on one scale.",
                 apply=partial(QdqEditor.rescale_all, pairs=pairs, scale=max(scales)),

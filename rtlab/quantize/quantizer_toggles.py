@@ -111,7 +111,7 @@ def find_switches(source: Model, emulation: Model) -> tuple[Switch, ...]:
     if not switches:
         raise VariantError(
             f'Cannot switch what rounds in model "{source.name}": nothing of it does. Choose a variant that quantizes '
-            "nodes, or computes some in 16 bits. What a model itself computes in integers is told apart once it is "
+            "nodes, or computes some in 16 bits. What a model itself computes in integers is distinguished once it is "
             "written as pairs of QuantizeLinear and DequantizeLinear: Study(study.calibration.fix_qdq(), ...)."
         )
     return switches

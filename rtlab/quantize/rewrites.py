@@ -185,7 +185,7 @@ def _explain_unfoldable(model: Model, node: Node) -> str:
     if maker is None or maker.op != "Conv":
         return "no convolution stands before it"
     if len(model.consumers.get(node.inputs[0], ())) != 1 or node.inputs[0] in model.outputs:
-        return "somebody else reads what it normalizes"
+        return "another node reads what it normalizes"
     if len([o for o in node.outputs if o]) != 1 or node.attributes.get("training_mode"):
         return "it is in training mode"
     if not all(v in model.known for v in (*node.inputs[1:5], *filter(None, maker.inputs[1:]))):

@@ -179,7 +179,7 @@ class ThresholdSearch:
         if self.precision is not Precision.INT8:
             return CalibratorChoice(
                 Calibrator.MINMAX,
-                f"the steps of {self.precision} grow with the magnitude: clipping wins nothing",
+                f"the steps of {self.precision} grow with the magnitude: clipping gains nothing",
             )
         amax = np.array([self.compute_amax(c) for c in FIXED])
         clipped, sqnr = (

@@ -233,7 +233,7 @@ class _Layers:
         per = _count_pointwise(layer) if per is None and not parts else per
         if per is not None and out:
             return 0, out * per, ""
-        return None, None, note or "What it computes is not told, and no node stands for it."
+        return None, None, note or "What it computes is not reported, and no node stands for it."
 
     def _find_product(self, layer: Layer, kind: Kind) -> Product | None:
         """What the parameters of a convolution or the shapes of a matrix product tell, with the tile of its kernel."""

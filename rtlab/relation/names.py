@@ -162,7 +162,7 @@ class Names:
                 first, last = self._find_ends(word)
                 inner = {n.id: n for a in first for b in last for n in self.flow.between(a, b, mapped_ids)}
                 if inner:
-                    note = "It lies between the ends of a region that the layer's name tells."
+                    note = "It lies between the ends of a region that the layer's name contains."
                     yield NamedNodes(tuple(sorted(inner.values(), key=lambda n: n.index)), note)
 
     def __contains__(self, word: object) -> bool:

@@ -39,10 +39,10 @@ _WORD = 4
 
 _WORDS = {
     "folded": "All its inputs are constant, so it is computed once at build time (inferred from the graph).",
-    "view": "It only renames or re-indexes memory, so no step is needed (inferred from the graph).",
+    "view": "It only renames or re-indexes memory, so no layer is needed (inferred from the graph).",
     "shape": "It computes sizes, which are known at build time or kept on the host (inferred from the graph).",
     "dead": "No output of the model depends on it (inferred from the graph).",
-    "unknown": "The compiler declared no layer for it, and the graph does not tell why.",
+    "unknown": "The compiler declared no layer for it, and the graph does not say why.",
 }
 
 
@@ -201,7 +201,7 @@ class _MappingBuilder:
         after = self._reach_labels(tuple(reversed(self.engine.layers)), nodes_by_layer)
         for step in bare:
             for node in sorted(before[step.id] & after[step.id]):
-                note = "The unlabelled step runs between two steps of this node."
+                note = "The unlabelled layer runs between two layers of this node."
                 self._add_pair(node, step.id, "inferred", note)
 
     def _reach_labels(
@@ -299,10 +299,10 @@ class _MappingBuilder:
         reader_positions = [flow.readers.get(p, ()) for p in range(len(layers))]
         outputs = {t.name for t in self.engine.outputs}
         leaves = [any(t.name in outputs for t in y.outputs) for y in layers]
-        note = "All that reads the unlabelled step runs this node."
+        note = "All that reads the unlabelled layer runs this node."
         self._assign_by_neighbours(reversed(range(len(layers))), reader_positions, leaves, mine, note=note)
         reads_input = [len(s) < r for s, r in zip(flow.sources, flow.read, strict=True)]
-        note = "All that the unlabelled step reads comes from this node."
+        note = "All that the unlabelled layer reads comes from this node."
         closed_ids = {w.id for n in unknown for w in self.graph.writers(n)}
         self._assign_by_neighbours(
             range(len(layers)), flow.sources, reads_input, mine, note=note, closed_ids=closed_ids
@@ -350,7 +350,7 @@ class _MappingBuilder:
                 continue
             # Of owners within each other the innermost turns here.
             owner = max(owners, key=lambda n: len(self.source.by_id[n].scope))
-            note = "The jump repeats steps that all belong to this node."
+            note = "The jump repeats layers that all belong to this node."
             for step in (y for y in layers[start : jump + 1] if work(y) == "control" and not mine[at[y.id]]):
                 self._add_pair(owner, step.id, "inferred", note)
                 mine[at[step.id]] = frozenset({owner})
@@ -382,7 +382,7 @@ class _MappingBuilder:
             if step.index >= high:
                 break
             if step.id not in self.taken:
-                note = "The unlabelled step runs between the layers of its neighbours."
+                note = "The unlabelled layer runs between the layers of its neighbours."
                 self._add_pair(node.id, step.id, "inferred", note)
 
     def _is_in_kernel_name(self, node: Node, layer: Layer) -> bool:

@@ -204,7 +204,7 @@ class RnnSteps:
         counts = (p for p in adds if any(t.name == counter for t in self.layers[p].outputs))
         rise = next(map(self._value, counts), None)
         if not limit or not rise or limit % rise:
-            return inside, 1, ["A conditional jump repeats layers; how often is not told."]
+            return inside, 1, ["A conditional jump repeats layers; how often is not reported."]
         note = f"A conditional jump repeats layers until a counter that rises by {rise} reaches {limit}."
         return inside, limit // rise, [note]
 
@@ -268,7 +268,7 @@ class RnnSteps:
         if self._only_moves(layer):
             return Part("data", self._find_served_steps(position), "It only moves or retypes data.")
         if layer.kind == "gemm" or not layer.inputs:
-            return Part("unknown", now, "Nothing about it tells its work.")
+            return Part("unknown", now, "Nothing about it shows its work.")
         if self.state[position]:
             return Part("pointwise", now, "It works on the state between products.")
         return Part("data", self._find_served_steps(position), "It prepares what layers of the node read.")

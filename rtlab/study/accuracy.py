@@ -112,7 +112,7 @@ class StudyAccuracy:
             )
         return result.score
 
-    @boundary("look for the guilty")
+    @boundary("measure sensitivity")
     def sensitivity(
         self,
         variant: str,
@@ -163,7 +163,7 @@ class StudyAccuracy:
         >>> study.accuracy.sensitivity("int8", verify=None).ranking[0].node in study.model.by_id
         True
         """
-        planned_variant = self._holder.variant(variant, "look for the guilty")
+        planned_variant = self._holder.variant(variant, "measure sensitivity")
         check_choices(asks=(asks, tuple(ASKS)), by=(by, tuple(BY)), loss=(loss or "outputs", tuple(LOSSES)))
         data, loss_name, label_array = get_loss_inputs(self._observations, loss, labels)
         key = (asks, by, loss_name)
@@ -354,7 +354,7 @@ class StudyAccuracy:
         facts, task = self._holder.result(variant), self._state.task
         if task is None:
             raise CalibrationError(
-                f'Cannot repair "{variant}": the study has no task, so that nobody can say what is good enough. Give '
+                f'Cannot repair "{variant}": the study has no task, so that no score decides. Give '
                 "one, Study(model, task=rtlab.Task(data, labels)); without labels those of fp32 count."
             )
         with report_progress(progress) as reporter:

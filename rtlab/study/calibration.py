@@ -282,7 +282,7 @@ class StudyCalibration:
         )
         if diagnosis is None:
             raise VariantError(
-                f'Cannot transform "{variant}": nobody looked for causes. Run '
+                f'Cannot transform "{variant}": it is not diagnosed. Run '
                 f"study.accuracy.diagnose({variant!r}) first."
             )
         findings = [f for f in diagnosis.findings if cause in {None, f.id}]

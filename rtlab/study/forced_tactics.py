@@ -54,7 +54,7 @@ def listing(result: VariantResult, others: Iterable[VariantResult]) -> tuple[Tac
 def no_tactics_error(result: VariantResult) -> VariantError:
     """The error of a variant of whose tactics nothing is told."""
     return VariantError(
-        f"{_listing_prefix(result)}: no log tells of a tactic that was timed, since there is none, it is not "
+        f"{_listing_prefix(result)}: no log reports a tactic that was timed, since there is none, it is not "
         f"verbose, or the timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
     )
 

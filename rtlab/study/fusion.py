@@ -69,7 +69,7 @@ class StudyFusion:
         again: bool = False, progress: Progress | None = None,
     ) -> FusedLayer: ...  # fmt: skip
 
-    @boundary("ask why nodes are one step, or why not")
+    @boundary("ask why nodes are one layer, or why not")
     def why(
         self,
         node: str,

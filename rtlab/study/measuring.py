@@ -49,7 +49,7 @@ _READ_BYTES = 256 << 20
 _AGAIN: dict[Why, str] = {
     "cancelled": "it was cancelled",
     "not asked": "the variant was only compiled",
-    "budget": "the time was over",
+    "budget": "timed out",
 }
 
 

@@ -241,7 +241,7 @@ def _complete_engine(recording: Recording, built_model: Model) -> Engine:
     count_note = f"; the log counts {layer_counts[0]}" if layer_counts else ""
     note = (
         f"The log lists no layers: these {len(layers)} are the model's nodes as its decisions joined them, which is an "
-        f"inference{count_note}. Types and tactics are not told."
+        f"inference{count_note}. Types and tactics are not reported."
     )
     return dataclasses.replace(engine, layers=layers, notes=(note,))
 

@@ -59,7 +59,7 @@ def search_in_executor(
     known of the parts up to there.
     """
     if parts < 1:
-        raise CalibrationError(f"Cannot look for the guilty in {parts} parts. Give at least one.")
+        raise CalibrationError(f"Cannot measure sensitivity in {parts} parts. Give at least one.")
     parts = min(parts, search.data.count or parts)
     shares = [search.data.part(i, parts, model=search.source) for i in range(parts)]
     begins = np.cumsum([0, *(s.count or 0 for s in shares)])
@@ -73,12 +73,12 @@ def search_in_executor(
         )
         for share, begin in zip(shares, begins, strict=False)
     ]
-    rig.phase(f"Looking for the guilty in {parts} parts", parts)
+    rig.phase(f"Ranking by sensitivity in {parts} parts", parts)
     part_effects: list[Effects] = []
     futures = [executor.submit(_compute_effects, searches[0], rig.budget.seconds)]
     try:
         for k in range(parts):
-            part_effects.append(rig.wait_for(futures[k], "looking for the guilty"))
+            part_effects.append(rig.wait_for(futures[k], "ranking by sensitivity"))
             rig.has_result = True
             rig.advance()
             if not k:
@@ -112,6 +112,6 @@ def check_choices(**choices: tuple[str, tuple[str, ...]]) -> None:
     for name, (choice, allowed_choices) in choices.items():
         if choice not in allowed_choices:
             raise VariantError(
-                f'Cannot look for the guilty with {name}="{choice}": there is no such choice. Choose '
+                f'Cannot measure sensitivity with {name}="{choice}": there is no such choice. Choose '
                 f"{quote_names(allowed_choices)}."
             )

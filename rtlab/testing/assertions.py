@@ -116,7 +116,7 @@ def check_profile(profile: Profile, engine: Engine, runs: int, *, layered: bool)
     )
     assert_that(
         len(profile.total) >= (profile.runs or 0),
-        f"it tells of {profile.runs} runs, and has times of {len(profile.total)} inferences",
+        f"it reports {profile.runs} runs, and has times of {len(profile.total)} inferences",
     )
     assert_that(np.isfinite(profile.total).all(), "a time of an inference is no number")
     assert_that((np.asarray(profile.total) > 0).all(), "an inference takes no time")

@@ -102,7 +102,7 @@ class _Trial:
         self.backend, self.files, self.tolerance = backend, files, tolerance
 
     def checks(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        yield "says in words whether it works here", self.availability
+        yield "says whether it works here", self.availability
         yield "says what it can do, and has the methods for it", self.claims
         if not self._here:
             return
@@ -119,7 +119,7 @@ class _Trial:
             for precision in able.precisions:
                 yield f"builds {precision}", functools.partial(self.builds_in, precision)
             yield "never says that it built for a target that it does not have", self.other_target
-            yield "refuses a model that it cannot compile, in words", self.unknown_operator
+            yield "refuses a model that it cannot compile, with a message", self.unknown_operator
             yield "stops a build when it is asked to", self.build_stops
             yield "keeps a build within its limit of time", self.build_limit
             yield "builds engines that can be pickled", self.check_pickling
@@ -134,26 +134,26 @@ class _Trial:
             yield "leaves its inputs as they are", self.inputs_stay
             yield "runs an engine that came from elsewhere", self.runs_pickled
             yield "runs an engine again that it released", self.check_release
-            yield "refuses values and inputs that there are not, in words", self.refuses_to_run
+            yield "refuses values and inputs that do not exist, with a message", self.refuses_to_run
             yield "stops runs when it is asked to", self.runs_stop
             yield "keeps runs within their limit of time", self.run_limit
 
     def _others(self) -> Iterator[tuple[str, Callable[[], None]]]:
         able = self.able
         if able.opens:
-            yield "refuses files that are no engines, in words", self.refuses_to_open
+            yield "refuses files that are not engines, with a message", self.refuses_to_open
             if able.builds and able.runs:
                 yield "opens an engine that it saved", self.opens
         if able.counts and able.builds and able.runs:
             yield "counts inferences", self.counts
         if able.forces:
-            yield "refuses files that are no timing caches, in words", self.refuses_caches
+            yield "refuses files that are not timing caches, with a message", self.refuses_caches
             if able.builds:
                 yield "forces a tactic that it timed, in a copy of its timing cache", self.forces
         if able.explains and able.builds:
             yield from rule_checks(self.backend, self.model, lambda: self.engine)
         if able.reads:
-            yield "refuses files that are none of its own, in words", self.refuses_to_read
+            yield "refuses files that are none of its own, with a message", self.refuses_to_read
             if self.files:
                 yield "reads files and does not write them", self.reads
 
@@ -280,9 +280,7 @@ class _Trial:
             assert_that(engine.target in self.able.targets, f'it says that it built for "{foreign_target}"')
 
     def unknown_operator(self) -> None:
-        error = catch_error(
-            lambda: self._build(make_unknown_op_model()), "it builds an operator that nobody knows"
-        )
+        error = catch_error(lambda: self._build(make_unknown_op_model()), "it builds an unknown operator")
         check_message(error, BuildError)
 
     def build_stops(self) -> None:
@@ -329,7 +327,7 @@ class _Trial:
     def budget(self) -> None:
         profile = self._profile(runs=_MANY, seconds=_BUDGET)
         assert_that(
-            1 <= (profile.runs or 0) < _MANY, f"in a budget of {_BUDGET} s it tells of {profile.runs} runs"
+            1 <= (profile.runs or 0) < _MANY, f"in a budget of {_BUDGET} s it reports {profile.runs} runs"
         )
 
     def check_merging(self) -> None:
@@ -459,7 +457,7 @@ class _Trial:
             other.write_bytes(b"no timing cache at all" * 64)
             for file, odd in ((missing, "that is not there"), (other, "that holds none")):
                 ask = functools.partial(self.backend.remembered, file, ("0x1",))
-                check_message(catch_error(ask, f"it tells what a file holds {odd}"), ReadError)
+                check_message(catch_error(ask, f"it says what a file holds {odd}"), ReadError)
                 ask = functools.partial(self.backend.forced, file, copy, (Entry("0x1", 1, 1.0),))
                 check_message(catch_error(ask, f"it edits a file {odd}"), ReadError)
             assert_that(not copy.exists(), "it writes a copy of what it refuses")
@@ -473,7 +471,7 @@ class _Trial:
             }
             entries = self.backend.remembered(file, tuple(timed)) if timed else {}
             assert_that(
-                set(entries) <= set(timed), f"asked for {sorted(timed)}, it tells of {sorted(entries)}"
+                set(entries) <= set(timed), f"asked for {sorted(timed)}, it reports {sorted(entries)}"
             )
             others = {k: [t for t in timed[k] if int(t.tactic, 0) != e.tactic] for k, e in entries.items()}
             key = next((k for k, tactics in others.items() if tactics), None)
@@ -500,7 +498,7 @@ class _Trial:
             for path in odd.values():
                 path.write_bytes(b"\x00no file of anybody\x00")
             check_message(
-                catch_error(lambda: self.backend.read(odd), "it reads what nobody wrote"), ReadError
+                catch_error(lambda: self.backend.read(odd), "it reads a file that does not exist"), ReadError
             )
 
     def reads(self) -> None:

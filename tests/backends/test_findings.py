@@ -213,11 +213,11 @@ def test_pairs_tell_what_the_compiler_absorbed() -> None:
         assert {layer for p in found for layer in p.layers} <= {layer.id for layer in engine.layers}
         return {p.q or p.dq: p.verdict for p in found}
 
-    good = {"p0_q": "own step", "c0_wdq": "absorbed", "p1_q": "absorbed", "c1_wdq": "absorbed"}
+    good = {"p0_q": "own layer", "c0_wdq": "absorbed", "p1_q": "absorbed", "c1_wdq": "absorbed"}
     assert good == verdicts(two_convolutions())
     assert {**good, "wrong_q": "round trip"} == verdicts(FAULTS["pair before Relu"][0]())
-    assert "own step" == verdicts(FAULTS["activation in FP32"][0]())["c0_wdq"]
-    assert "own step" == verdicts(FAULTS["weight in FP32"][0]())["p1_q"]
+    assert "own layer" == verdicts(FAULTS["activation in FP32"][0]())["c0_wdq"]
+    assert "own layer" == verdicts(FAULTS["weight in FP32"][0]())["p1_q"]
     twins = verdicts(FAULTS["pair per reader"][0]())
     assert twins["p0_q"] == twins["p1_q"]
 

@@ -134,7 +134,7 @@ def test_advice_gathers_what_has_one_cause_and_tries_remedies_on_the_whole_model
     assert found.missed == counted, "every missed fusion has a cause"
     assert {"blocked", "never"} >= {c.verdict for c in found.causes}
     assert [c.stake for c in found.causes] == sorted((c.stake for c in found.causes), reverse=True)
-    assert found.asked < found.missed, "what is like another one that never is one step is not asked about"
+    assert found.asked < found.missed, "what is like another one that never is one layer is not asked about"
     assert found.builds == sum(v.builds for v in found.verdicts) + len(
         {r for c in found.causes if c.remedy for r in c.remedy.rewrites}
     )

@@ -59,7 +59,7 @@ def test_what_one_compiler_joins_and_the_other_does_not_is_found_with_the_fewest
 
     (change,) = found.changes
     assert {"Exp4", "Add5", "Relu6"} == {*change.nodes}
-    assert "one step now: Exp4 and Add5" in change.cause
+    assert "one layer now: Exp4 and Add5" in change.cause
     # The sum and what writes one of its operands: with less there is nothing to join.
     assert (("Exp4", "Add5"), "Exp, Add") == (change.smallest, change.operators)
     part = cutting.cut_nodes(model, change.smallest)

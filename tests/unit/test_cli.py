@@ -244,7 +244,7 @@ def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> Non
     names.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "Gemm_2"], "Bindings": ["x", "y"]}))
     code, out, _ = run(capsys, "read", str(names))
     assert 0 == code
-    assert "types not told: 0 nodes → 2 layers" in out.split("\n")[0]
+    assert "types not reported: 0 nodes → 2 layers" in out.split("\n")[0]
     assert "--profilingVerbosity=detailed" in out
 
 

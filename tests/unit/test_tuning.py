@@ -335,4 +335,4 @@ def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
     trials = race.time_layer(first, BATCH["x"], list_formulations(first), 1.0, time.monotonic() + 5.0)
     kept = {t.formulation for t in trials if not t.note}
     assert {"direct", "Winograd 2×2"} == kept
-    assert {"not timed further: the time was over"} == {t.note for t in trials if t.ok} - {""}
+    assert {"not timed further: timed out"} == {t.note for t in trials if t.ok} - {""}

@@ -136,7 +136,7 @@ PyTorch's exporters and opened by rtlab with its defaults (TensorRT-RTX, sm86). 
 `tests/run wild --list` names the cases, `tests/run wild swin BertModel` runs some of them, and a run that was stopped
 goes on where it was. int8 is calibrated on {samples} random samples here; accuracy is not what is asked.
 
-*Unknown* is the share of ONNX nodes of which neither the compiler nor the graph tells what became of them, the largest
+*Unknown* is the share of ONNX nodes of which neither the compiler nor the graph says what became of them, the largest
 of the three precisions; *as exported* marks a precision that changes nothing in this file, which rtlab notes. Seconds
 go from `rtlab.load` to the engine with all its layers linked to nodes, calibration included, in a process that has
 imported rtlab; the bare builder's are those of a fresh process that parses and builds with TensorRT-RTX alone, its

@@ -41,12 +41,12 @@ def analyze_accuracy(context: PanelContext) -> Losses:
     baseline = context.baseline or find_reference(context.study, result)
     if errors is None:
         advice = (
-            "Files tell no errors: build the model here to compare it."
+            "Files contain no errors: build the model here to compare it."
             if result.recorded
             else f'Run study.measure("{result.name}"), which compares its values.'
         )
         raise RunError(
-            f'Cannot tell the errors of "{result.name}": none of its values was compared. {advice}'
+            f'Cannot show the errors of "{result.name}": none of its values was compared. {advice}'
         )
     return Losses(
         errors.headline or None,

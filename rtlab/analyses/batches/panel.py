@@ -24,7 +24,7 @@ def get_sweep(context: PanelContext) -> Sweep:
     sweep = context.study.sweeps.get(context.result.name)
     if sweep is None:
         raise RunError(
-            f'Cannot tell the times of "{context.result.name}" at other batch sizes: nothing was measured yet. '
+            f'Cannot show the times of "{context.result.name}" at other batch sizes: nothing was measured yet. '
             f'Run study.tuning.batch_sizes("{context.result.name}") first.'
         )
     return sweep
@@ -37,7 +37,7 @@ def build_batch_panel(context: PanelContext) -> PanelParts:
     has_fixed_batch = not model.dynamic_batch or bool(model.written_batch)
     reason = ""
     if result.measured is None or result.recorded:
-        reason = "It was not run here: files tell of one batch size only"
+        reason = "It was not run here: files contain one batch size only"
     elif has_fixed_batch:
         reason = "The model has a fixed batch dimension"
     sweep = context.study.sweeps.get(result.name)

@@ -66,10 +66,10 @@ class Bisection:
     changes: tuple[ChangedGroup, ...]
     text: Annotated[str, FieldMeta("Answer")]
     refused: Annotated[Literal["", "first", "second"], FieldMeta("Refused by")] = ""
-    said: Annotated[str, FieldMeta("In its words")] = ""
+    said: Annotated[str, FieldMeta("In the compiler's words")] = ""
     builds: Annotated[int, FieldMeta("Builds")] = 0
     seconds: Annotated[float, FieldMeta("Took", "s", "measured")] = 0.0
-    left: Annotated[int, FieldMeta("Not looked at", note="Groups that the budget, or a cancel, left.")] = 0
+    left: Annotated[int, FieldMeta("Not examined", note="Groups that the budget, or a cancel, left.")] = 0
     origins: Annotated[tuple[Origin, Origin], UNSENT] = ("reported", "reported")
 
     def _repr_html_(self) -> str:

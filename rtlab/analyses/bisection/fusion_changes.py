@@ -139,7 +139,7 @@ def describe_cause(model: Model, alike: Sequence[Regrouping]) -> str:
     """What became of neighbours, of places that changed alike: by the nodes of one, by the operators of several."""
     descriptions = []
     for title, pairs in (
-        ("one step now", [p for place in alike for p in place.merged_pairs]),
+        ("one layer now", [p for place in alike for p in place.merged_pairs]),
         ("apart now", [p for place in alike for p in place.split_pairs]),
     ):
         name_pairs = pairs if len(alike) == 1 else [(model.by_id[a].op, model.by_id[b].op) for a, b in pairs]

@@ -29,7 +29,7 @@ def get_bisection(context: PanelContext) -> Bisection:
     bisection = context.study.bisections.get((other, context.result.name))
     if bisection is None:
         raise VariantError(
-            f'Cannot tell what changed from "{other}" to "{context.result.name}": nobody looked yet. Look with '
+            f'Cannot show what changed from "{other}" to "{context.result.name}": it is not measured yet. Run '
             f"study.fusion.bisect({other!r}, {context.result.name!r})."
         )
     return bisection
@@ -62,7 +62,7 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
     if bisection is None:
         budget_text = f"at most {BUILDS} parts, in at most {_BUDGETS[seconds]}"
         note = (
-            f"Nobody looked yet. Both build {budget_text}. It can be stopped: what was found by then is kept."
+            f"Not measured yet. Both build {budget_text}. It can be stopped: what was found by then is kept."
         )
         return PanelParts(title=title, settings=settings, work=work, notes=[note])
     table = ResultTable(ChangedGroup, bisection.changes, placeholder="", of=bisection)
@@ -71,7 +71,7 @@ def build_bisection_panel(context: PanelContext) -> PanelParts:
         panel_facts.append(fact("Places", str(sum(c.places for c in bisection.changes))))
     if bisection.left:
         panel_facts.append(
-            fact("Not looked at", str(bisection.left), None, "Groups that the budget, or a stop, left.")
+            fact("Not examined", str(bisection.left), None, "Groups that the budget, or a stop, left.")
         )
     if bisection.builds:
         panel_facts += [

@@ -92,7 +92,7 @@ def build_story(
 
 def _format_title(log: BuildLog) -> str:
     place = log.device or ("device not recorded" if log.target.sm is None else str(log.target))
-    return f"TensorRT {log.version or '(version not told)'} · {place}"
+    return f"TensorRT {log.version or '(version not reported)'} · {place}"
 
 
 def _list_memory(log: BuildLog) -> list[Detail]:
@@ -148,7 +148,7 @@ def analyze_build(context: PanelContext) -> BuildStory:
     result = context.result
     if (log := get_build_log(result)) is None:
         raise ReadError(
-            f'Cannot tell how "{result.name}" was built: there is no verbose log of it. Read the engine together with '
+            f'Cannot show how "{result.name}" was built: there is no verbose log of it. Read the engine together with '
             "the log of trtexec --verbose (log=)."
         )
     return build_story(log, context.model, result.engine, context.mapping)

@@ -136,7 +136,7 @@ def analyze_calibration(context: PanelContext) -> Calibrated:
     study = context.study
     if study.calibration is None:
         raise CalibrationError(
-            f'Cannot tell the ranges of "{study.model.name}": nothing was observed. Run '
+            f'Cannot show the ranges of "{study.model.name}": nothing was observed. Run '
             "study.calibration.observe() first."
         )
     used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]

@@ -13,7 +13,7 @@ from rtlab.relation.flow import VIEWS
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.roles import SERVING
 
-Verdict = Literal["absorbed", "round trip", "own step", "folded", "unknown"]
+Verdict = Literal["absorbed", "round trip", "own layer", "folded", "unknown"]
 
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 #: Nodes that do not make a step more than quantization.
@@ -132,14 +132,16 @@ class _PairTracer:
             names = ", ".join(f'"{self.layers[i].name}"' for i in quantize_only_layers)
             first = q is not None and value in self.model.inputs and ends[0] >= set(quantize_only_layers)
             why = " The model's input arrives in FP32, and nothing runs before it." if first else ""
-            return use("own step", f"{names} only quantizes or dequantizes.{why}")
+            return use("own layer", f"{names} only quantizes or dequantizes.{why}")
         host = next(n for i in layers for n in self.layer_nodes[i] if not self._is_light(n, i))
         if q is not None and not weight and ends[0] == ends[1]:
-            note = f'Quantized and dequantized again within the step of "{host}": no INT8 tensor comes of it.'
+            note = (
+                f'Quantized and dequantized again within the layer of "{host}": no INT8 tensor comes of it.'
+            )
             return use("round trip", note)
         unmapped_node = next((n.id for n, e in zip(nodes, ends, strict=True) if not e), None)
         rest = f' The compiler names no layer for "{unmapped_node}".' if unmapped_node else ""
-        return use("absorbed", f'It runs in the step of "{host}".{rest}')
+        return use("absorbed", f'It runs in the layer of "{host}".{rest}')
 
     def _copy_twin_verdict(self, use: PairUse, uses: list[PairUse]) -> PairUse | None:
         """What became of an equal pair on the same value, for one of which the compiler itself names no layer."""

@@ -30,7 +30,7 @@ def get_channel_errors(context: PanelContext) -> ChannelErrors:
     if channel_errors is None:
         name = context.result.name
         raise RunError(
-            f'Cannot tell the channels of "{name}": nobody measured any. Measure those of a value with '
+            f'Cannot show the channels of "{name}": none are measured. Measure those of a value with '
             f'study.accuracy.channels("{name}", VALUE).'
         )
     return channel_errors
@@ -78,7 +78,7 @@ def build_channel_panel(context: PanelContext) -> PanelParts:
         button("channels", "Measure again" if channel_errors else "Measure its channels", value=value_name)
     ]
     if channel_errors is None:
-        notes = ["Nobody measured the channels of this value yet."]
+        notes = ["The channels of this value are not measured yet."]
         return PanelParts(settings=settings, work=work, notes=notes)
     provenance = (
         f"Measured on {channel_errors.samples} samples: "

@@ -172,13 +172,13 @@ def _check_memory(current: CheckRecord, previous: CheckRecord | None) -> CheckRo
     one, two = previous.memory if previous is not None else None, current.memory
     if two is None:
         return CheckRow(
-            "memory", "", "", "not checked", None, "", "sizes of the engine's tensors are not told"
+            "memory", "", "", "not checked", None, "", "sizes of the engine's tensors are not reported"
         )
     size_text = f"{format_bytes(two.nbytes)} of activations"
     if previous is None:
         return CheckRow("memory", "", size_text, "told", two.origin)
     if one is None or one.origin != two.origin:
-        previous_origin = "not told" if one is None else one.origin
+        previous_origin = "not reported" if one is None else one.origin
         reason = f"it was {previous_origin} then, and is {two.origin} now"
         return CheckRow("memory", "", size_text, "not checked", two.origin, reason=reason)
     change = two.nbytes - one.nbytes

@@ -17,7 +17,7 @@ from rtlab.relation.roles import SERVING
 
 #: What to do about each.
 _REMEDIES: Mapping[CheckName, str] = {
-    "fusion": "rtlab why MODEL A B tells why two nodes are not one layer.",
+    "fusion": "rtlab why MODEL A B says why two nodes are not one layer.",
     "precision": "rtlab inspect MODEL lists the layers with their types.",
     "findings": "Each finding's remedy is in rtlab inspect MODEL --ask findings.",
 }
@@ -55,7 +55,7 @@ def explain_incomparable(previous: CheckRecord, current: CheckRecord) -> str:
     if one.target != two.target and not one.device == two.device != "":
         return f"it was compiled for {one.target} then, and for {two.target} now"
     if not (one.layers and two.layers):
-        return f"the {'earlier' if not one.layers else 'present'} engine tells no layers"
+        return f"the {'earlier' if not one.layers else 'present'} engine lists no layers"
     return ""
 
 

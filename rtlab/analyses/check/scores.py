@@ -58,7 +58,7 @@ def check_accuracy(facts: VariantResult, fp32: VariantResult | None, limits: Che
         repair = (
             ""
             if is_below_limit
-            else "study.accuracy.diagnose tells why, and rtlab repair MODEL what gives it back."
+            else "study.accuracy.diagnose says why, and rtlab repair MODEL what gives it back."
         )
         remedy = " ".join(filter(None, (_MORE if reason else "", repair)))
     detail = [_format_score(score), f"fp32 {format_score_value(fp32.score)}"]
@@ -89,9 +89,9 @@ def _judge_drop(
         if limits.sure and verdict == "holds":
             return (
                 "broken",
-                f"{drop_text}, and nothing tells its interval, so that it is not sure to be within the limit",
+                f"{drop_text}, and nothing shows its interval, so that it is not sure to be within the limit",
             )
-        return verdict, "nothing tells the interval of the drop: the verdict is that of its value"
+        return verdict, "nothing shows the interval of the drop: the verdict is that of its value"
     if samples < FEWEST:
         doubt = f"{pluralize(samples, 'sample is', 'samples are')} too few to conclude anything"
     elif ends.low <= most < ends.high:
@@ -123,7 +123,7 @@ def _compute_drop(
 def _explain_missing_score(facts: VariantResult, fp32: VariantResult | None) -> str:
     """Why there is no score to compare."""
     if facts.recorded:
-        return "the engine was read from files of another machine, which tell no answers to samples"
+        return "the engine was read from files of another machine, which contain no outputs for samples"
     for one in (facts, fp32):
         standing = one.stages.get(Stage.SCORED) if one is not None and one.score is None else None
         if one is not None and standing is not None and standing.text and standing.why != "nothing to do":

@@ -129,11 +129,11 @@ def check_latency(
         if change > most and not slower:
             reason = "slower than the limit allows, but within what the times vary by: it is not called a regression"
         elif change > most and time.low is None and time.origin == "measured":
-            reason = "nothing tells what the times vary by: the verdict is that of their values"
+            reason = "nothing shows what the times vary by: the verdict is that of their values"
     return CheckRow(
         "latency", limit, words, verdict, time.origin,
         f"{format_time(before)} then, {format_time(time)} now; {describe_source(time)}", reason,
-        "rtlab compare tells where the time went." if verdict == "broken" else "",
+        "rtlab compare shows where the time went." if verdict == "broken" else "",
         _list_slower_groups(difference) if slower and difference is not None else (), change, most, "%",
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ def _explain_incomparable(current: CheckRecord, previous: CheckRecord) -> tuple[
             f"Check with the same --target and --backend. {advice}",
         )
     if NOWHERE in {one.place, two.place}:
-        reason = "the files do not tell on which processor it was measured"
+        reason = "the files do not say on which processor it was measured"
         return reason, "Give the build log or the metadata beside them, then and now."
     if one.place != two.place:
         verb = "measured on" if two.origin == "measured" else "estimated for"

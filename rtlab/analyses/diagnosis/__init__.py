@@ -20,7 +20,7 @@ class AccuracyDiagnosis:
 
     variant: Annotated[str, FieldMeta("Variant", links="variants")]
     findings: tuple[Finding, ...]
-    guilty: Annotated[tuple[str, ...], FieldMeta("Looked at", links="nodes")]
+    guilty: Annotated[tuple[str, ...], FieldMeta("Examined", links="nodes")]
     unexplained: Annotated[tuple[str, ...], FieldMeta("Unexplained", links="nodes", omit=True)]
     samples: Annotated[int, FieldMeta("Samples")]
     source: Annotated[str, FieldMeta("Source")]

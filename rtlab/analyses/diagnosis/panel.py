@@ -53,7 +53,7 @@ def get_diagnosis(context: PanelContext) -> AccuracyDiagnosis:
     diagnosis = context.study.diagnoses.get(context.result.name)
     if diagnosis is None:
         raise RunError(
-            f'Cannot tell why "{context.result.name}" loses accuracy: nobody looked into it yet. '
+            f'Cannot say why "{context.result.name}" loses accuracy: it is not diagnosed yet. '
             f"Run study.accuracy.diagnose({context.result.name!r})."
         )
     return diagnosis
@@ -90,7 +90,7 @@ def build_diagnosis_panel(context: PanelContext) -> PanelParts:
             make_select(
                 "cause",
                 "Cause",
-                "The cause that is told in full, and that the buttons repair.",
+                "The cause that is explained, and that the buttons repair.",
                 labels,
                 cause_id,
             )
@@ -116,7 +116,7 @@ def _describe_loss(context: PanelContext) -> str:
         else None
     )
     score_sentence = f"Its score is {score_difference}. " if score_difference else ""
-    return f"{score_sentence}Nobody looked for causes yet."
+    return f"{score_sentence}Not diagnosed yet."
 
 
 def _needs_unquantized_build(context: PanelContext) -> bool:
@@ -131,7 +131,7 @@ def _iter_notes(context: PanelContext, diagnosis: AccuracyDiagnosis) -> Iterator
     """What the causes rest on, and which places have none."""
     yield f"{pluralize(len(diagnosis.guilty), 'place')} watched on {diagnosis.samples} samples: {diagnosis.source}."
     if find_quantized_nodes(context.result.source):
-        yield "The model itself is quantized: what its Q/DQ pairs cost is told against the model without them."
+        yield "The model itself is quantized: what its Q/DQ pairs cost is measured against the model without them."
     if diagnosis.unexplained and diagnosis.findings:
         names = quote_names([context.model.by_id[n].title for n in diagnosis.unexplained])
         yield f"About {names} nothing is unusual: so few bits alone are what they lose by."

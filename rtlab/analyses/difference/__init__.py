@@ -71,7 +71,7 @@ def explain_rest(difference: Difference) -> str:
         f"{s.layer_sum / s.latency:.2g}" for s in (first, second) if s.layer_sum and s.latency
     )
     return (
-        f"The layers cannot tell where {format_number(difference.delta, 'ms', signed=True)} come from: "
+        f"The layers cannot show where {format_number(difference.delta, 'ms', signed=True)} come from: "
         f"{format_number(difference.rest, 'ms', signed=True)} lie outside of them. Timed one by one, with the cost "
         f"of timing each, they sum to {sums} times the whole inferences. Choose estimated times, or build both for a "
         "larger batch or input."

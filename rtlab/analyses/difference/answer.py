@@ -193,7 +193,7 @@ def _list_notes(difference: Difference) -> list[str]:
     streams = [len({y.stream for y in s.engine.layers}) for s in (difference.first, difference.second)]
     if streams[0] != streams[1]:
         notes.append(
-            f"They run on {streams[0]} and {streams[1]} streams: a sum of layers does not tell what runs side by side. "
+            f"They run on {streams[0]} and {streams[1]} streams: a sum of layers does not show what runs side by side. "
             "The tab Streams does."
         )
     bases = {g.basis for g in difference.groups}

@@ -36,13 +36,13 @@ Basis = Literal[
 #: Why the layers of a group stand side by side.
 BASES: Mapping[Basis, str] = {
     "nodes": "They run the same ONNX nodes.",
-    "names": "Their layers' names tell the same nodes.",
+    "names": "Their layers' names contain the same nodes.",
     "shapes": "No other layers of either engine have this kernel and these shapes.",
     "neighbours": "They have one kernel and the same shapes, and stand next to the same layers.",
     "fused": "What one engine runs in parts is one layer of the other, by the shapes of its ends or by what is around.",
     "order": "They stand at the same place among layers of this kind, kernel and shape (inferred).",
-    "kinds": "They stand at the same place among layers of this kind; the files tell no shapes (inferred).",
-    "converts": "Only one of the engines has a step of its own here that quantizes.",
+    "kinds": "They stand at the same place among layers of this kind; the files contain no shapes (inferred).",
+    "converts": "Only one of the engines has a layer of its own here that quantizes.",
     "moves": "Layers that only move or retype data, or order streams.",
     "alone": "Only one of the engines has layers for it.",
 }
@@ -245,8 +245,8 @@ class Difference:
         share = self.overlap.share
         if share is None and any(g.basis == "kinds" for g in self.groups):
             messages.append(
-                "Nothing tells whether both engines are of one model: they share no names, and files tell no shapes. "
-                "Build with detailed verbosity (--profilingVerbosity=detailed)."
+                "Nothing shows whether both engines are of one model: they share no names, and files contain no "
+                "shapes. Build with detailed verbosity (--profilingVerbosity=detailed)."
             )
         elif share is not None and share < _ALIKE:
             messages.append(

@@ -31,7 +31,7 @@ class Summary:
     kinds: Annotated[tuple[Slice, ...], FieldMeta("By kind")]
     precisions: Annotated[tuple[Slice, ...], FieldMeta("By precision")]
     transitions: Annotated[tuple[Transition, ...], FieldMeta("Between precisions")]
-    reformats: Annotated[tuple[Reformat, ...], FieldMeta("Steps that change types or layouts alone")]
+    reformats: Annotated[tuple[Reformat, ...], FieldMeta("Layers that only change types or layouts")]
     coverage: Coverage
     processor: Annotated[str, FieldMeta("Timed on")]
     source: Annotated[str, FieldMeta("Source")]

@@ -73,7 +73,7 @@ def _find_harmful_treatments(facts: VariantResult, others: Iterable[VariantResul
         cost=f"{score.name} {format_score_value(score)}, without {named} {format_score_value(without)}: "
         f"{format_difference(comparison, score, best.name)} (measured, {score.source}).",
         fix=f'Leave {named} out: "{best.name}" is the same variant without. Where that loses too much too, Repair, or '
-        f"study.accuracy.repair({best.name!r}), tries other scales and then each treatment on the task.",
+        f"study.accuracy.repair({best.name!r}), tries other scales and then each transform on the task.",
         evidence=f"The difference is that of the {comparison.samples} samples on which both were scored; nothing else "
         f"differs between the variants.{flips}",
         fixable=False,

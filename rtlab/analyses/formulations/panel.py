@@ -45,7 +45,7 @@ def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
         return contested.summarize_contests(layer_contests, log, _layer(context, layer_contests)[0])
     if context.study.tuned is None:
         raise RunError(
-            f'Cannot tell how "{context.model.name}" is computed fastest: nothing was tuned yet. Run '
+            f'Cannot show how "{context.model.name}" is computed fastest: nothing was tuned yet. Run '
             "study.tuning.tune() first."
         )
     layer, titles = _node(context, context.study.tuned)

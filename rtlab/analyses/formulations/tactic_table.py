@@ -120,7 +120,7 @@ def summarize_contests(contests: Sequence[Contest], log: BuildLog, layer: str) -
         "fastest": engine,
         "second": f"+{format_number(more, 'ms')}{share}",
         "device": log.device or (str(log.target) if log.target.sm else "not recorded"),
-        "version": log.version or "(version not told)",
+        "version": log.version or "(version not reported)",
         "notes": _notes(contests),
     }
     if not layer:

@@ -40,7 +40,7 @@ BEFORE = (
         "model with the fastest of them; it takes about as long as the slider says."
     ),
     (
-        "Then a figure shows each way beside what ONNX Runtime does by itself, and a table tells the fastest of each "
+        "Then a figure shows each way beside what ONNX Runtime does by itself, and a table shows the fastest of each "
         "layer, by how much it wins, and whether that is more than noise."
     ),
 )
@@ -102,7 +102,7 @@ class OrtTuning:
         int,
         FieldMeta(
             "Another way is faster",
-            note="with as many threads, by more than noise, as the spread of the runs tells",
+            note="with as many threads, by more than noise, judged by the spread of the runs",
         ),
     ]
     whole: Annotated[

@@ -52,7 +52,7 @@ def _rules(layer: Layer) -> str:
     attributes = layer.attributes
     if not attributes:
         return "No rule changes it."
-    return f"By {attributes.get('Rules', 'no rule')}. Source: {attributes.get('Sources', 'not told')}."
+    return f"By {attributes.get('Rules', 'no rule')}. Source: {attributes.get('Sources', 'not reported')}."
 
 
 def map_measured_engine(facts: VariantResult) -> NodeMapping | None:

@@ -32,8 +32,8 @@ class Kernels:
     kernels take half of the time together, None without times.
     """
 
-    layers: Annotated[int, FieldMeta("Layers, kernel told", note="The others tell none, such as copies.")]
-    untold: Annotated[int, FieldMeta("Kernel not told")]
+    layers: Annotated[int, FieldMeta("Layers with a kernel", note="The others report none, such as copies.")]
+    untold: Annotated[int, FieldMeta("Kernel not reported")]
     half: Annotated[
         int | None, FieldMeta("Half of the time", origin="measured", note="So many kernels take half of it.")
     ]
@@ -54,7 +54,7 @@ def list_kernels(facts: VariantResult) -> Kernels:
     named_kernels = tuple(k for k in kernel_shares if k.name)
     if not named_kernels:
         raise ReadError(
-            f'Cannot tell the kernels of "{facts.name}": no layer of {facts.engine.title} names one. Read an engine '
+            f'Cannot show the kernels of "{facts.name}": no layer of {facts.engine.title} names one. Read an engine '
             "whose layers were exported with profilingVerbosity=detailed."
         )
     layers = sum(len(k.layers) for k in named_kernels)

@@ -119,21 +119,21 @@ def _lead(memory_plan: MemoryPlan, layer_names: Sequence[str]) -> str:
     name = layer_names[memory_plan.step]
     return (
         "A tensor needs memory from the layer that writes it to the last that reads it; then another may have its "
-        "place. Each box is one, as wide as its life and as high as its size. Most is alive at step "
+        "place. Each box is one, as wide as its life and as high as its size. Most is alive at layer "
         f"{memory_plan.step + 1} ({name}): to need less, look at the orange boxes."
     )
 
 
 def _notes(memory_plan: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[str]:
-    notes = ["Addresses are rtlab's plan: compilers do not tell theirs."]
+    notes = ["Addresses are rtlab's plan: compilers do not report theirs."]
     if memory_plan.reported and engine.maker.reserves:
         scratch_note = (
-            "The compiler reports the same total as scratch: it does not tell tensors and scratch apart."
+            "The compiler reports the same total as scratch: it does not separate tensors from scratch."
         )
         if memory_plan.reservations:
             scratch_note = (
                 "The compiler's total is higher than the tensors need: for every library kernel that may run at a time "
-                f"it holds {_RESERVED}, because only the GPU will tell how much scratch memory the kernel wants. It "
+                f"it holds {_RESERVED}, because only the GPU decides how much scratch memory the kernel wants. It "
                 "reports the same total as scratch."
             )
             if memory_plan.reported - memory_plan.reservations * RESERVATION < memory_plan.bound:
@@ -169,8 +169,8 @@ def _draw_arena(
     names = [html.escape(n) for n in layer_names]
     ends = [0.5, steps + 0.5]
     return figure(
-        f"Memory over the steps of the engine: {len(memory_plan.lives):,} tensors in an arena of "
-        f"{format_bytes(memory_plan.peak)}, and what is alive at each step, at most "
+        f"Memory over the layers of the engine: {len(memory_plan.lives):,} tensors in an arena of "
+        f"{format_bytes(memory_plan.peak)}, and what is alive at each layer, at most "
         f"{format_bytes(int(memory_plan.alive.max()))} at step {memory_plan.step + 1}.",
         [
             _boxes(memory_plan, names, scale, peak, first=True),
@@ -178,7 +178,7 @@ def _draw_arena(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": "alive at a step",
+                "name": "alive at a layer",
                 "x": list(range(1, steps + 1)),
                 "y": (memory_plan.alive / scale).tolist(),
                 "yaxis": "y2",
@@ -197,7 +197,7 @@ def _draw_arena(
         hovermode="closest",
         showlegend=True,
         legend=legend(itemsizing="trace"),
-        xaxis=axis("step, in the order of issue", anchor="y2", range=ends),
+        xaxis=axis("layer, in the order of issue", anchor="y2", range=ends),
         yaxis=axis(
             f"address, {unit}", domain=[0.42, 1], range=[0, memory_plan.peak / scale * 1.04], nticks=6
         ),
@@ -258,9 +258,9 @@ def _format_hover(life: Life, nbytes: int, names: list[str]) -> str:
     kind = f"{shape_text(tensor.shape)} {tensor.dtype}"
     text = f"<b>{html.escape(shorten_name(life.id))}</b><br>{kind} · {format_bytes(nbytes)} (estimated)"
     if life.writers:
-        text += f"<br>written by step {names[life.writers[0]]}"
+        text += f"<br>written by layer {names[life.writers[0]]}"
     if life.readers:
-        text += f"<br>last read by step {names[life.readers[-1]]}"
+        text += f"<br>last read by layer {names[life.readers[-1]]}"
     return text
 
 

@@ -129,7 +129,7 @@ def plan_engine_memory(
     lives = compute_lifetimes(engine, one_stream=one_stream)
     if not lives:
         raise VariantError(
-            f"Cannot plan memory: the {len(engine.layers)} layers of this engine tell no tensors. Build it with "
+            f"Cannot plan memory: the {len(engine.layers)} layers of this engine have no tensors. Build it with "
             "profilingVerbosity=detailed and export the layers again (trtexec --exportLayerInfo)."
         )
     extents = Extents(engine, built, batch=batch, sizes=sizes)
@@ -148,8 +148,8 @@ def plan_engine_memory(
     inner = [(life, size) for life, size in sized if life.place == "arena" and size is not None]
     if all(size is None for _, size in sized):
         raise VariantError(
-            f"Cannot plan memory: no file tells the size of any of the {len(sized)} tensors of this engine. Export the "
-            "layers with the shapes of their tensors, or load the ONNX model with rtlab.load(..., shapes={...})."
+            f"Cannot plan memory: no file contains the size of any of the {len(sized)} tensors of this engine. Export "
+            "the layers with the shapes of their tensors, or load the ONNX model with rtlab.load(..., shapes={...})."
         )
     arena_lives = tuple(life for life, _ in inner)
     arena_sizes = [size for _, size in inner]

@@ -11,7 +11,7 @@ from rtlab.core.schema import UNSENT, FieldMeta
 if TYPE_CHECKING:
     from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, Piece
 
-_FORMS = {"whole": "one layer", "unknown": "not told"}
+_FORMS = {"whole": "one layer", "unknown": "not reported"}
 _WHY = "Inferred from the flow of data, shapes and kernels' names."
 
 
@@ -85,7 +85,7 @@ def summarize_recurrence(fused_node: FusedRecurrence, compiler: str, places: Seq
         operations=before.operations,
         count=len(fused_node.pieces),
         launches=fused_node.launches,
-        each="not told" if fused_node.form in _FORMS else f"{fused_node.per_step:.3g}",
+        each="not reported" if fused_node.form in _FORMS else f"{fused_node.per_step:.3g}",
         form=loop if fused_node.form == "loop" else _FORMS.get(fused_node.form, "unrolled"),
         merged=_format_flag(fused_node.merged),
         hoisted=_format_flag(fused_node.hoisted),
@@ -98,7 +98,7 @@ def summarize_recurrence(fused_node: FusedRecurrence, compiler: str, places: Seq
 
 
 def _format_flag(value: bool | None) -> str:  # noqa: FBT001 - a value to write, no switch
-    return "not told" if value is None else "yes" if value else "no"
+    return "not reported" if value is None else "yes" if value else "no"
 
 
 def _layer(piece: Piece, places: Sequence[str]) -> RecurrentLayer:

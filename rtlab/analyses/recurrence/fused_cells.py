@@ -273,7 +273,7 @@ def _analyze_recurrence(
         pieces = [
             Piece(
                 i,
-                (Part("unknown", (), "Nothing about this layer tells a step."),),
+                (Part("unknown", (), "Nothing about this layer shows a step."),),
                 declared=False,
                 why="The mapping pairs it.",
             )

@@ -178,7 +178,7 @@ def _grid(
     share = max(0.2, len(order) / (len(order) + len(rows)))
     title = (
         f"{before.op} of {before.steps} steps: {before.products} products before, "
-        f"{'an untold number' if fused_node.products is None else fused_node.products} after."
+        f"{'an unknown number' if fused_node.products is None else fused_node.products} after."
     )
     return figure(
         title,
@@ -225,8 +225,8 @@ def _notes(fused_node: FusedRecurrence, compiler: str) -> list[str]:
     notes = [f"{compiler}: {text}" for text in fused_node.evidence]
     unknown = sum(any(q.role == "unknown" for q in p.parts) for p in fused_node.pieces)
     if unknown:
-        many = "layers belong to it, and nothing tells what they compute"
-        one = "layer belongs to it, and nothing tells what it computes"
+        many = "layers belong to it, and nothing shows what they compute"
+        one = "layer belongs to it, and nothing shows what it computes"
         notes.append(f"{unknown} {many if unknown > 1 else one}.")
     if not fused_node.pieces:
         notes.append("No layer of this engine could be told to belong to it.")

@@ -59,7 +59,7 @@ class Unrolling:
     def _describe_single_layer(self, position: int, at: int) -> Execution:
         layer, cell = self.layers[position], self.cells[at]
         evidence = (
-            f"One layer of kind {cell.op} does all {cell.steps} steps; what it does inside is not told."
+            f"One layer of kind {cell.op} does all {cell.steps} steps; what it does inside is not reported."
         )
         part = Part("whole", tuple(range(cell.steps)), evidence)
         member = Member(layer, (part,), declared=True, why="It is the node itself.", inside=False, also=())

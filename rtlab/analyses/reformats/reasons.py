@@ -256,7 +256,7 @@ def _of_type(site: _Site) -> _Words:
 def _suggest_pair_removal(*neighbours: Layer | None) -> str:
     """The fix of a copy that only serves a quantization step."""
     step = next((n for n in neighbours if n is not None and work(n) == "quantization"), None)
-    return f"It serves the step {_name(step, '')}: be rid of that one, and this goes too." if step else ""
+    return f"It serves the layer {_name(step, '')}: remove that one, and this goes too." if step else ""
 
 
 def _of_layout(site: _Site) -> _Words:
@@ -353,7 +353,7 @@ def explain_lone_quantization(layer: Layer, flow: Dataflow) -> tuple[LoneReason,
             "quantize",
             f"A quantization behind {_name(neighbor, '')}, which only moves numbers and does so in {wrote}.",
             (
-                f"Quantize in front of that step: moving and quantizing commute, and {after.dtype} is less to move. A "
+                f"Quantize in front of that layer: moving and quantizing commute, and {after.dtype} is less to move. A "
                 "padding with zeros commutes too, where the zero point is zero."
             ),
         )

@@ -36,7 +36,7 @@ class RepairPoint:
     what: Annotated[str, FieldMeta("Tried")]
     score: Annotated[float, FieldMeta("{of.metric}, {of.unit}", origin="measured", infinite=True)]
     drop: Annotated[float, FieldMeta("Behind fp32", "{of.points_unit}", "measured", infinite=True)]
-    kept_high: Annotated[int, FieldMeta("Nodes kept high")]
+    kept_high: Annotated[int, FieldMeta("Nodes in higher precision")]
     milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "estimated", omit=True)]
     enough: Annotated[bool, FieldMeta("Enough")]
 
@@ -75,7 +75,7 @@ class AccuracyRepair:
     after: Annotated[float, FieldMeta("After, {self.unit}", origin="measured", infinite=True)]
     told: Annotated[str, FieldMeta("Difference", origin="measured")]
     changes: tuple[RepairChange, ...]
-    kept_high: Annotated[tuple[str, ...], FieldMeta("Kept high", links="nodes")]
+    kept_high: Annotated[tuple[str, ...], FieldMeta("In higher precision", links="nodes")]
     enough: Annotated[bool, FieldMeta("Enough")]
     runs: Annotated[int, FieldMeta("Runs")]
     chosen: Annotated[int, FieldMeta("Chosen on")]
@@ -101,7 +101,7 @@ class AccuracyRepair:
         node_count = (
             pluralize(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
         )
-        high = f"{node_count} kept high"
+        high = f"{node_count} in higher precision"
         return f"{done}: {high}, {self.told}{self._unsure}."
 
     @property

@@ -25,7 +25,7 @@ def get_repair(context: PanelContext) -> AccuracyRepair:
     repair = context.study.repairs.get(context.result.name)
     if repair is None:
         raise RunError(
-            f'Cannot tell what repairs "{context.result.name}": nobody looked for it yet. '
+            f'Cannot show what repairs "{context.result.name}": it is not searched yet. '
             f"Run study.accuracy.repair({context.result.name!r})."
         )
     return repair
@@ -45,7 +45,7 @@ def build_repair_panel(context: PanelContext) -> PanelParts:
     )
     work = [button("repair", "Look again" if repair else "Repair all", reason)]
     if repair is None:
-        notes = [] if reason else ["Nobody looked yet. What is found becomes a variant of its own."]
+        notes = [] if reason else ["Not measured yet. What is found becomes a variant of its own."]
         return PanelParts(work=work, problem=f"{reason}." if reason else "", notes=notes)
     basis = (
         f"Chosen on {repair.chosen} samples, reported on {repair.reported} others."
@@ -59,7 +59,7 @@ def build_repair_panel(context: PanelContext) -> PanelParts:
             fact("Before", f"{repair.before:.4g} {repair.unit}", "measured", basis),
             fact("After", f"{repair.after:.4g} {repair.unit}", "measured", basis),
             fact("fp32", f"{repair.baseline:.4g} {repair.unit}", "measured", basis),
-            fact("Kept high", f"{len(repair.kept_high)} nodes"),
+            fact("In higher precision", f"{len(repair.kept_high)} nodes"),
             fact("Runs", str(repair.runs)),
         ],
         figures=_curve(repair),

@@ -89,7 +89,7 @@ def _estimate_roofline(context: PanelContext, roofs: Peaks) -> tuple[Roofline, s
     estimate = under_roofs(engine, context.mapping, context.model, roofs, times, batch=batch)
     if len(estimate.uncounted) == len(estimate.layers):
         raise ReadError(
-            "Cannot count operations and bytes: the layers tell no shapes. Export them with "
+            "Cannot count operations and bytes: the layers have no shapes. Export them with "
             "profilingVerbosity=detailed (trtexec --profilingVerbosity=detailed --exportLayerInfo), or load the ONNX "
             "model with rtlab.load(..., shapes={...})."
         )
@@ -277,7 +277,7 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
         notes += [estimate.withheld] if estimate.withheld else []
         notes.append(
             f"{len(estimate.uncounted)} of {len(estimate.layers)} layers are not counted, because their shapes or what "
-            "they compute is not told. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."
+            "they compute is not reported. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."
         )
     below = sum(p.distance is not None and p.distance < 1 for p in estimate.layers)
     if below:
@@ -286,7 +286,7 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
             f"{_explain_fast_layers(roofs)}"
         )
     if engine.detail == "region":
-        notes.append("The compiler tells whole regions only, so a mark stands for many kernels.")
+        notes.append("The compiler reports whole regions only, so a mark stands for many kernels.")
     return notes
 
 

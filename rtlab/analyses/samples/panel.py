@@ -95,7 +95,7 @@ def _get_spread(context: PanelContext) -> tuple[Spread, Timing]:
     if times is None or distribution is None:
         if times is not None and times.samples.size == 1 and not context.result.recorded:
             raise RunError(
-                f'Cannot tell how inferences of "{context.result.name}" scatter: it ran once, and one run is no '
+                f'Cannot show how inferences of "{context.result.name}" scatter: it ran once, and one run is no '
                 f"distribution. Time it more often: study.measure({context.result.name!r}), or Measure more in the "
                 "Explorer."
             )

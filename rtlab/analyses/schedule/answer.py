@@ -47,24 +47,24 @@ class StreamedEngine:
 
     streams: Annotated[int, FieldMeta("Streams", note="{self.shares}")]
     count: Annotated[int, FieldMeta("Layers")]
-    sync: Annotated[int, FieldMeta("Signals and waits", note="{self.signals}, told by the engine")]
+    sync: Annotated[int, FieldMeta("Signals and waits", note="{self.signals}, reported by the engine")]
     serial: Annotated[
         float,
         FieldMeta("On one stream", "{self.unit}", "{self.origin}", note="all layers one after the other"),
     ]
     makespan: Annotated[
-        float | None, FieldMeta("Ends after", "{self.unit}", "{self.made}", note=_END, omit=True)
+        float | None, FieldMeta("Makespan", "{self.unit}", "{self.made}", note=_END, omit=True)
     ]
     bought: Annotated[
         str | None, FieldMeta("Bought", origin="{self.made}", note="at most: see the notes", omit=True)
     ]
     bound: Annotated[
-        float | None, FieldMeta("Cannot end before", "{self.unit}", "{self.made}", note=_BOUND, omit=True)
+        float | None, FieldMeta("Lower bound", "{self.unit}", "{self.made}", note=_BOUND, omit=True)
     ]
     idle: Annotated[
         str | None,
         FieldMeta(
-            "Stands still",
+            "Idle",
             origin="{self.made}",
             note="share of the time in which nothing runs, by stream",
             omit=True,

@@ -107,7 +107,7 @@ def _gaps(plan: Schedule, rows: Mapping[int, int]) -> dict[str, Any]:
             "pattern": {"shape": "/", "fgcolor": "gray", "bgcolor": "rgba(0,0,0,0)", "size": 6, "solidity": 0.1},
         },
         "customdata": [format_number(wait_times[s.layer], plan.unit) for s in still],
-        "hovertemplate": "stands still for %{customdata}" + f"<extra>{_describe_durations(plan)}</extra>",
+        "hovertemplate": "idle for %{customdata}" + f"<extra>{_describe_durations(plan)}</extra>",
     }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def _arrows(plan: Schedule, rows: Mapping[int, int], names: Mapping[str, str]) -
         reason = f"event {wait.event}" if wait.event is not None else "inferred from its tensors"
         text = (
             f"{html.escape(names.get(wait.layer, 'stream ' + str(end.stream)))}<br>waits for "
-            f"{html.escape(names.get(wait.source, 'stream ' + str(start.stream)))}<br>{reason}, stands still for "
+            f"{html.escape(names.get(wait.source, 'stream ' + str(start.stream)))}<br>{reason}, idle for "
             f"{format_number(wait.idle_time, plan.unit)}"
         )
         texts += [text] * 3

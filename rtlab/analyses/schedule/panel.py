@@ -135,7 +135,7 @@ def _sources(context: PanelContext) -> dict[str, _Durations]:
     result, gpu = context.result, _gpu(context)
     sources, times = [], get_engine_timing(result)
     if times is not None and times.layers:
-        device = times.device or "device not told"
+        device = times.device or "device not reported"
         sources.append(_Durations("measured", f"measured, {device}", "measured", get_milliseconds))
     note = f"Each layer's duration is estimated from its operations and bytes on {gpu}."
     sources.append(
@@ -150,10 +150,10 @@ def _sources(context: PanelContext) -> dict[str, _Durations]:
         )
     )
     if times is None and get_layer_times(result):
-        note = "Measured on the CPU with another engine: only the order of the steps is this engine's."
+        note = "Measured on the CPU with another engine: only the order of the layers is this engine's."
         map_times = functools.partial(_map_times_to_layers, result)
         sources.append(_Durations("cpu", "measured on the CPU", "measured", map_times, note))
-    note = "Every layer counts one step here, however long it takes."
+    note = "Every layer counts as one unit here, however long it takes."
     sources.append(
         _Durations("unit", "every layer alike", "", lambda other: unit_durations(other.engine), note)
     )
@@ -277,7 +277,7 @@ def _lead(plan: Schedule) -> str:
             "for another stream."
         )
     return (
-        "Every bar is a layer on its stream. A hatched gap is a stream that stands still, and an arrow leads to its "
+        "Every bar is a layer on its stream. A hatched gap is an idle stream, and an arrow leads to its "
         "end from the layer that it waits for. The line along the bars is the critical path: only "
         "when a layer on it gets shorter does the whole end earlier."
     )
@@ -289,7 +289,7 @@ def _notes(context: PanelContext, plan: Schedule, chosen: _Durations) -> list[st
         notes.append(
             "As soon as possible: layers side by side do not slow each other down here, and signals and waits cost "
             "nothing. On a GPU they share its units, and one thread of the CPU starts them one after the other unless "
-            "a CUDA graph does: what streams buy is at most this."
+            "a CUDA graph does: what streams save is at most this."
         )
         return notes
     if math.isclose(plan.chain, plan.serial, rel_tol=1e-6):
@@ -342,12 +342,12 @@ def _draw_comparison(
         "Time and activation memory of the variants that differ in their streams: "
         + "; ".join(
             f"{label.replace('<br>', ': ')}, {format_number(p.makespan, p.unit)}, "
-            + ("memory not told" if m is None else format_bytes(m))
+            + ("memory not reported" if m is None else format_bytes(m))
             for label, (_, p), m in zip(labels, siblings, memory, strict=True)
         ),
         data,
         height=110 + 28 * len(siblings),
-        title="What streams buy, and what they cost",
+        title="What streams save, and what they cost",
         # Side by side with the schedule there is room for few words; the hover text has the others.
         xaxis=axis(
             f"{SIGNS.get(origin_text, '')} time, {unit}".strip(), domain=[0, 0.46], rangemode="tozero", nticks=4,

@@ -379,7 +379,7 @@ def _note_unordered_reads(
     if loose := sorted(pairs):
         writer, reader = (layers[p] for p in loose[0])
         yield (
-            f"Nothing that the engine tells orders {_format_count(len(loose), 'reading', 'readings')} behind the "
+            f"Nothing that the engine reports orders {_format_count(len(loose), 'reading', 'readings')} behind the "
             f'writing: "{reader.name}" on stream {reader.stream} reads what "{writer.name}" on stream '
             f"{writer.stream} writes. They may overlap here."
         )
@@ -395,4 +395,4 @@ def _note_inferred_waits(others: Sequence[tuple[int, ...]]) -> Iterator[str]:
 
 def _jumps(layers: Sequence[Layer]) -> Iterator[str]:
     if any(y.kind in {"jmp", "cjmp"} for y in layers):
-        yield "The engine has branches or loops: each of their steps is counted once, whether it runs or not."
+        yield "The engine has branches or loops: each of their layers is counted once, whether it runs or not."

@@ -104,7 +104,7 @@ def analyze_score(context: PanelContext) -> TaskScore:
 
 def _missing(facts: VariantResult, task: Task | None) -> str:
     """Why there is no score."""
-    prefix = f'Cannot tell the score of "{facts.name}": '
+    prefix = f'Cannot show the score of "{facts.name}": '
     if task is None:
         return (
             f"{prefix}the study has no task. Give Study(model, task=rtlab.Task(data, labels)); without labels the "
@@ -112,7 +112,7 @@ def _missing(facts: VariantResult, task: Task | None) -> str:
         )
     if facts.recorded:
         return (
-            f"{prefix}it was read from files, which tell none. "
+            f"{prefix}it was read from files, which contain none. "
             "Add a variant of the same precision to score one here."
         )
     standing = next((s.text for s in facts.stages.values() if s.stage is Stage.SCORED), "")
@@ -169,7 +169,7 @@ def _notes(
         yield f"There is no interval: {why}."
     if tally is not None and tally.amounts is None:
         yield (
-            "The metric tells one number for all samples, so that nobody knows which of them changed. Give "
+            "The metric gives one number for all samples, so that it is unknown which of them changed. Give "
             "rtlab.Metric(name, each=...) with a value for each sample."
         )
     if comparison is None:

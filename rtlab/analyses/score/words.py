@@ -8,12 +8,12 @@ from rtlab.core.facts import Score
 from rtlab.core.phrases import pluralize
 from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
 
-CANNOT = "the samples cannot tell"
+CANNOT = "the confidence interval includes zero"
 #: How a difference ends on so few samples that none is told.
 FEW = "too few to conclude anything"
 #: Why nothing can be repaired by trying.
 TASKLESS = (
-    "The study has no task, so that nobody can say what is good enough: give Study(model, task=rtlab.Task(data)), and "
+    "The study has no task, so that no score decides: give Study(model, task=rtlab.Task(data)), and "
     "labels where there are some"
 )
 

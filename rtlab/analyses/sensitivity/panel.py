@@ -40,7 +40,7 @@ def get_sensitivity(context: PanelContext) -> Sensitivity:
     ranking = context.study.sensitivities.get(name, {}).get(choice)
     if ranking is None:
         raise RunError(
-            f'Cannot tell who is guilty of the error of "{name}": nobody looked yet. Look with '
+            f'Cannot show the sensitivity of "{name}": it is not measured yet. Run '
             f'study.accuracy.sensitivity("{name}", asks="{choice[0]}", by="{choice[1]}").'
         )
     return ranking
@@ -71,11 +71,11 @@ def build_sensitivity_panel(context: PanelContext) -> PanelParts:
         reason = "Nothing of it is rounded: it computes in fp32"
     ranking = context.study.sensitivities.get(result.name, {}).get(choice)
     work = [
-        button("sensitivity", "Look on more samples" if ranking else "Look for the guilty", reason, **values)
+        button("sensitivity", "Look on more samples" if ranking else "Measure sensitivity", reason, **values)
     ]
     if ranking is None:
         problem = f"{reason}." if reason else ""
-        before = f"Nobody looked yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {LOSSES[choice[2]]}."
+        before = f"Not measured yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {LOSSES[choice[2]]}."
         return PanelParts(settings=settings, work=work, problem=problem, notes=[] if problem else [before])
     rests = f"{ranking.question[:1].upper()}{ranking.question[1:]}; effects are differences of the {ranking.loss}."
     return PanelParts(

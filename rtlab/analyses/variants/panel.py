@@ -224,7 +224,7 @@ def _notes(results: list[VariantResult]) -> list[str]:
         )
     untold = (r.engine for r in results if r.variant.sparsity and r.engine.maker.tunes == "load")
     notes += dict.fromkeys(
-        f"{engine.compiler}'s listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
+        f"{engine.compiler}'s listing does not report which kernels use 2:4 sparsity: the GPU decides that at load."
         for engine in untold
         if "sparsity" not in engine.maker.reports
     )

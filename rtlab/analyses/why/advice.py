@@ -11,7 +11,7 @@ from rtlab.documents.numbers import format_number
 
 #: Shares of a whole inference below this are no difference of estimates.
 _NOTHING = 1e-3
-_REST = "The others are like one of these that never is one step, or came too late."
+_REST = "The others are like one of these that never is one layer, or came too late."
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ class SplitTrial:
     second: Annotated[str, FieldMeta("Second node", links="nodes")]
     change: Annotated[str, FieldMeta("Change")]
     layers: Annotated[int | None, FieldMeta("Layers", origin="reported")]
-    fused: Annotated[bool | None, FieldMeta("Still one step", origin="reported")]
+    fused: Annotated[bool | None, FieldMeta("Still one layer", origin="reported")]
     seconds: Annotated[float, FieldMeta("Build", "s", "measured")]
     refused: Annotated[str, FieldMeta("Refused")] = ""
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
     from rtlab.core.node import Node
 
-_STEP_TITLE = "Why is it one step?"
+_STEP_TITLE = "Why is it one layer?"
 _CAUSES = "One row for each cause, with all pairs that it keeps apart. A remedy was built on the whole model."
 #: Pairs in the list to choose from; those with less at stake are found through the graph.
 _LISTED = 200
@@ -40,14 +40,14 @@ def build_why_panel(context: PanelContext) -> PanelParts:
     layer, one = _layer(facts, chosen), pairs.get(chosen) or _pair(context, chosen)
     if not pairs and layer is None and one is None:
         return PanelParts(
-            problem="Every two neighbours whose layers are known are one step: nothing is missed."
+            problem="Every two neighbours whose layers are known are one layer: nothing is missed."
         )
     verdicts = context.study.verdicts.get(facts.name, {})
     labels = {_ALL: f"All {len(pairs)} missed fusions"} | {
         k: _label(context, m) for k, m in [*pairs.items()][:_LISTED]
     }
     if layer is not None:
-        labels[chosen] = f"{context.layer_names.get(layer, layer)}: why it is one step"
+        labels[chosen] = f"{context.layer_names.get(layer, layer)}: why it is one layer"
     elif one is not None:
         labels.setdefault(chosen, _label(context, one))
     settings = [
@@ -110,7 +110,7 @@ def _step(context: PanelContext, layer: str, settings: list[Setting]) -> PanelPa
     layer_link = link(context.nodes(layer), [layer])
     if fused_layer is None:
         layer_title = context.layer_names.get(layer, layer)
-        lead = f"{layer_title}: not asked yet why it is one step. An answer takes about a second."
+        lead = f"{layer_title}: not asked yet why it is one layer. An answer takes about a second."
         return PanelParts(
             title=_STEP_TITLE, lead=lead, settings=settings, work=[work], links={"pair": layer_link}
         )
@@ -229,7 +229,7 @@ def explain_fusion(context: PanelContext) -> Verdict | FusedLayer | Advice | Mis
         fused_layer = context.study.fusion_explanations.get(name, {}).get(layer)
         if fused_layer is None:
             raise VariantError(
-                f'Cannot tell why "{layer}" is one step: nobody asked the compiler yet. Ask with '
+                f'Cannot say why "{layer}" is one layer: the compiler was not asked yet. Ask with '
                 f"study.fusion.why({layer!r}, variant={name!r})."
             )
         return fused_layer
@@ -237,7 +237,7 @@ def explain_fusion(context: PanelContext) -> Verdict | FusedLayer | Advice | Mis
     verdict = context.study.verdicts.get(name, {}).get((first, second))
     if pair and pair != _ALL and verdict is None:
         raise VariantError(
-            f'Cannot tell why "{pair}" is not one step: nobody asked the compiler yet. Ask with '
+            f'Cannot say why "{pair}" is not one layer: the compiler was not asked yet. Ask with '
             f"study.fusion.why({first!r}, {second!r}, variant={name!r})."
         )
     return verdict or _of_all(context)

@@ -65,7 +65,7 @@ def check_layer_count(kind: str, file: str, layers: int) -> None:
     """Refuse an engine of more layers than are looked at; raises ``ReadError`` where there are more."""
     if layers > MOST_LAYERS:
         raise ReadError(
-            f'Cannot read {kind} file "{file}": it tells of {layers:,} layers, and at most {MOST_LAYERS:,} are looked '
+            f'Cannot read {kind} file "{file}": it reports {layers:,} layers, and at most {MOST_LAYERS:,} are looked '
             "at. Give the files of one engine."
         )
 

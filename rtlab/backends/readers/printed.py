@@ -47,7 +47,7 @@ _LINE = re.compile(
 #: What is left of a key behind the last value, where a row is cut.
 _PART = re.compile(r", [A-Z]?\w*$")
 #: What a reader must know of a text of one line, which may be cut.
-ENDLESS = "The line has no end: what it tells last may be cut off."
+ENDLESS = "The line has no end: its last part may be cut off."
 _KEY = re.compile(r", (?P<key>[A-Z]\w*): ")
 _SIDES = ("Inputs", "Outputs", "Constants")
 #: The sections of a listing. Tensors at the edge took the place of bindings in TensorRT 11 and RTX.

@@ -43,18 +43,18 @@ _ELSEWHERE = {
 }
 _MYELIN = re.compile(r"ForeignNode\[|__my|_myl\d")
 _JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*(?:["\]]|\{\s*["}]))')
-_ONLY_TENSORS = 'The files tell tensors only. For layers, give layers="layers.json" as well.'
+_ONLY_TENSORS = 'The files contain tensors only. For layers, give layers="layers.json" as well.'
 _NO_LAYERS = (
-    "The log lists no layers of the engine: passes and tactics are all that it tells. For layers, give layers (trtexec "
+    "The log lists no layers of the engine: it contains passes and tactics only. For layers, give layers (trtexec "
     "--exportLayerInfo), or build with --verbose --profilingVerbosity=detailed."
 )
 
 _ONLY_ROWS = (
-    "The layers are those that the profile names, in its order: their types, tensors and tactics are not told. For "
+    "The layers are those that the profile names, in its order: their types, tensors and tactics are not reported. For "
     'these give layers="layers.json" (trtexec --exportLayerInfo --profilingVerbosity=detailed) beside.'
 )
 _NO_ENGINE = (
-    'This tells of a run of an engine and not of its layers. For layers give layers="layers.json" (trtexec '
+    'This reports a run of an engine and not its layers. For layers give layers="layers.json" (trtexec '
     '--exportLayerInfo), for their times profile="profile.json" (trtexec --exportProfile) beside.'
 )
 

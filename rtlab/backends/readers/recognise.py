@@ -130,9 +130,9 @@ def _make_unknown_error(path: Path, head: bytes) -> ReadError:
     elif _LAYER.match(head):
         description = (
             "one line of a listing of layers, cut off within the name of its layer, "
-            "which is all that it tells"
+            "which is all that it contains"
         )
-    content = f"is {description}" if description else f"begins with {head[:16]!r}, which tells no kind"
+    content = f"is {description}" if description else f"begins with {head[:16]!r}, which identifies no kind"
     return ReadError(
         f'Cannot read "{path.name}": byte 0: it {content}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
         'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
@@ -182,7 +182,7 @@ def sort_by_kind(paths: Iterable[Path]) -> dict[str, Path]:
             ranks = _rank(file_kind, other), _rank(file_kind, path)
             if ranks[0] == ranks[1]:
                 raise ReadError(
-                    f'Cannot tell "{other.name}" from "{path.name}": by their first bytes (byte 0) both are '
+                    f'Cannot distinguish "{other.name}" from "{path.name}": by their first bytes (byte 0) both are '
                     f"{KINDS[file_kind]}; one of a kind belongs to an engine. Leave one out, or name the right one: "
                     f'{file_kind}="{path.name}".'
                 )

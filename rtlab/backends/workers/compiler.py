@@ -248,7 +248,7 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
     count = pluralize(len(refused_nodes), "node")
     if all(op in QUANTIZING for op, _ in refused_nodes.values()):
         advice = (
-            "The model brings this quantization along: study.calibration.fix_qdq() gives it in the form that TensorRT "
+            "The model contains this quantization: study.calibration.fix_qdq() gives it in the form that TensorRT "
             'takes, study.findings() says what that changes. Or choose backend="onnxruntime".'
         )
     return f"{spec.error_prefix}: its parser refuses {count}: {node_list}{more}. {advice}"

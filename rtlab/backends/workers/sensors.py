@@ -31,7 +31,7 @@ class Sensors:
             f"memory {self.memory_clock} MHz" if self.memory_clock is not None else "",
             f"{self.celsius} °C" if self.celsius is not None else "",
         )
-        return ", ".join(p for p in parts if p) or "not told"
+        return ", ".join(p for p in parts if p) or "not reported"
 
 
 def read_sensors(libraries: str, bus: str) -> Sensors:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
 
-_ACTIVITY = "looking for the guilty"
+_ACTIVITY = "ranking by sensitivity"
 #: The part of the time that is for estimates, where there is more to do.
 _ESTIMATING = 0.6
 #: Probes of a model of which so many samples fit into a batch.
@@ -348,7 +348,7 @@ def _summarize(
     if len(complete_rows) < len(table):
         messages.append(f"{len(complete_rows)} of {len(table)} places were measured before the end")
     if search.data.synthetic:
-        messages.append("the samples are random: what is guilty on real ones may be another")
+        messages.append("the samples are random: on real ones the ranking may differ")
     if effects.probes:
         messages += [_LINEAR[search.asks], *notes]
     work = effects.work[0] if effects.probes else effects.work[1]

@@ -34,7 +34,7 @@ def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
         ModelError: there is no such node, or they are no neighbours; the message names the nodes between them.
     """
     one, two = model.node(node), model.node(other)
-    error_prefix = f'Cannot ask why "{one.id}" and "{two.id}" are not one step:'
+    error_prefix = f'Cannot ask why "{one.id}" and "{two.id}" are not one layer:'
     if one.id == two.id:
         raise ModelError(f"{error_prefix} they are the same node. Choose two.")
     for lone in (one, two):
@@ -72,8 +72,8 @@ def find_layer(facts: VariantResult, node_or_layer: str) -> str:
     steps = steps_of(relation, node.id) if node.id in model.by_id else ()
     if not steps:
         raise VariantError(
-            f'Cannot ask what "{node.id}" is one step with: no layer of "{facts.name}" is known to do its work. Choose '
-            f"another node; study.explain({node.id!r}, variant={facts.name!r}) tells what became of this one."
+            f'Cannot ask what "{node.id}" is one layer with: no layer of "{facts.name}" is known to do its work. '
+            f"Choose another node; study.explain({node.id!r}, variant={facts.name!r}) says what became of this one."
         )
     return max(steps, key=lambda i: len(relation.run(i)))
 

@@ -50,7 +50,7 @@ class OpenSizes:
             return None
         if unknown := [d for d in dims if not isinstance(d, int) and d not in self.extents]:
             raise VariantError(
-                f'Cannot give "{name}" a profile: nothing tells the size "{unknown[0]}" of {shape_text(dims)}. '
+                f'Cannot give "{name}" a profile: nothing shows the size "{unknown[0]}" of {shape_text(dims)}. '
                 "Choose other nodes."
             )
         sizes = [(d,) * 3 if isinstance(d, int) else self.extents[d or ""][number] for d in dims]

@@ -82,7 +82,7 @@ def explain_by_rules(facts: VariantResult, first: str, second: str) -> Verdict:
         Unavailable: the backend of the engine knows no rules.
     """
     model, engine = facts.prepared.model, facts.engine
-    explainer: Explainer = require_capability(engine.backend, "explains", "tell why")
+    explainer: Explainer = require_capability(engine.backend, "explains", "say why")
     rule_verdict = explainer.explain(model, first, second)
     # A rule that is hindered holds elsewhere; where there is none, nothing helps.
     unfused_outcome: Outcome = (

@@ -238,17 +238,17 @@ class _Search:
         if self.context.is_exhausted:
             return self._make_verdict(
                 "unknown",
-                text=f"The budget was over after {trial_count} experiments, before a cause was found.",
+                text=f"The budget was used up after {trial_count} experiments, before a cause was found.",
             )
         if lone.fused is None:
             text = (
-                "The compiler refuses the two alone, and no change makes one step of them "
+                "The compiler refuses the two alone, and no change makes one layer of them "
                 f"({trial_count} experiments)."
             )
             return self._make_verdict("unknown", text=text)
         if lone.fused:
             text = (
-                "The two nodes alone are one step, and here they are not, whatever was changed around them "
+                "The two nodes alone are one layer, and here they are not, whatever was changed around them "
                 f"({trial_count} experiments)."
             )
             return self._make_verdict("unknown", text=text)
@@ -256,7 +256,7 @@ class _Search:
         if pair_changes:
             types = " and ".join(dict.fromkeys(self._get_dtype(c) for c in pair_changes if c.retypes))
             text = (
-                f"In {types} this compiler never makes one step of {ops} like these: they are one only once you "
+                f"In {types} this compiler never makes one layer of {ops} like these: they are one only once you "
                 f"{changes.join_words(pair_changes)}. That is another arithmetic, and no remedy."
             )
             nodes = tuple(dict.fromkeys(n for c in pair_changes for n in c.nodes))
@@ -267,7 +267,7 @@ class _Search:
                 edit=changes.join_words(pair_changes),
                 text=text,
             )
-        text = f"This compiler never makes one step of {ops} like these; tried: {trial_count} experiments."
+        text = f"This compiler never makes one layer of {ops} like these; tried: {trial_count} experiments."
         return self._make_verdict("never", text=text)
 
     def _try_fp16(self, pair: tuple[str, str]) -> Verdict | None:
@@ -300,7 +300,7 @@ class _Search:
             return None
         ops = " and ".join(model.by_id[n].op for n in pair)
         text = (
-            f"What keeps them apart is {CAUSES['type']}: in FP32 this compiler makes no step of {ops} here, and in "
+            f"What keeps them apart is {CAUSES['type']}: in FP32 this compiler makes no layer of {ops} here, and in "
             "FP16 it does. That rounds otherwise, and is no remedy; a variant in FP16 has it."
         )
         return self._make_verdict("blocked", causes=("type",), nodes=pair, edit=words, text=text)
@@ -393,7 +393,7 @@ class _Search:
         edit = changes.join_words([cure] if cure else chosen_changes)
         text = (
             f"What keeps them apart is {cause_text}: "
-            f"they are one step once you {changes.join_words(chosen_changes)}."
+            f"they are one layer once you {changes.join_words(chosen_changes)}."
         )
         if cure is not None:
             text += f" What the model computes stays the same if you {edit} instead."

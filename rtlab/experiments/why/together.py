@@ -65,7 +65,7 @@ class FusionSplitSearch:
         seams = list(_iter_internal_values(self.model, nodes))
         if not seams:
             raise VariantError(
-                f'Cannot ask why "{self.engine.layer(self.layer).name}" is one step: it does the work of no two '
+                f'Cannot ask why "{self.engine.layer(self.layer).name}" is one layer: it does the work of no two '
                 "neighbours. Choose a layer with several nodes."
             )
         context.phase("Asking the compiler", 2 * len(seams))

@@ -31,7 +31,7 @@ WORKS: dict[WorkName, str] = {
     "why": "ask the compiler",
     "advise": "ask about all missed fusions",
     "remedy": "build the remedy",
-    "sensitivity": "look for the guilty",
+    "sensitivity": "measure sensitivity",
     "only": "choose samples",
     "diagnose": "look for what costs accuracy",
     "channels": "measure the channels",

@@ -127,7 +127,7 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         "constraintext": "none",
         "cliponaxis": False,
         "customdata": [
-            [f"{b.label} · step {b.step + 1}<br>{b.note}", f"{(b.spread or 0.0) * factor:.2g}"] for b in rows
+            [f"{b.label} · layer {b.step + 1}<br>{b.note}", f"{(b.spread or 0.0) * factor:.2g}"] for b in rows
         ],
         "hovertemplate": f"%{{customdata[0]}}<br>%{{y:.3~g}}{spread} {unit}<extra>{origin}, {title}</extra>",
     }
@@ -191,19 +191,19 @@ def draw_errors(view: EngineView, errors: Accuracy | None = None) -> dict[str, A
         "ids": [b.layer for b in local_bars],
         "marker": {"color": OTHER, "size": 8, "symbol": "triangle-up"},
         "customdata": [f"{b.label}<br>{b.note}" for b in local_bars],
-        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>made in this step, measured against fp32"
+        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>made in this layer, measured against fp32"
         f"{f', {RANDOM}' if noisy else ''}</extra>",
     }
     # Of noise nothing is worst: the number would stand there like a finding.
-    where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in step {worst.step + 1}"
+    where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in layer {worst.step + 1}"
     axis = {**({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}), "tickangle": 0}
     if errors is not None and errors.headline and not noisy:
         where = errors.headline
-    heading = "● SQNR by step of the engine, dB"
+    heading = "● SQNR by layer of the engine, dB"
     if local_bars:
         worst_local = min(local_bars, key=lambda b: b.value)
-        most = "" if noisy else f" (most {worst_local.value:.3g} dB in step {worst_local.step + 1})"
-        heading = f"SQNR by step, dB: ● arrived and made, ▲ made here{most}"
+        most = "" if noisy else f" (most {worst_local.value:.3g} dB in layer {worst_local.step + 1})"
+        heading = f"SQNR by layer, dB: ● arrived and made, ▲ made here{most}"
     return _figure(
         trace, f"{heading} · {where}", axis, {"rangemode": "normal"}, *([local_trace] if local_bars else [])
     )

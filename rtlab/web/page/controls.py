@@ -176,7 +176,7 @@ def _treatment(
 ) -> Option:
     """A treatment, unless nothing of what is chosen is rounded so that it could help."""
     coarse = kind in {"reconstruct", "correct"} and has_effect("equalize", (precision,))
-    reason = "has no weights in 8 or 4 bits" if coarse else "needs no treatment"
+    reason = "has no weights in 8 or 4 bits" if coarse else "needs no transform"
     why = "" if has_effect(kind, (precision, *_pinned_precisions(choice_fields))) else f"{precision} {reason}"
     return _option(kind, why=no_model_reason or why)
 

@@ -84,7 +84,7 @@ def _precision(result: VariantResult) -> str:
     has_types = any(layer.precision for layer in result.engine.layers)
     times = compute_timing(result)
     where = times.processor if times else "CPU" if result.engine.target.name == "cpu" else "GPU"
-    return f"{result.variant.precision if has_types else 'types not told'} · {where}"
+    return f"{result.variant.precision if has_types else 'types not reported'} · {where}"
 
 
 def study_html(study: StudyState) -> str:

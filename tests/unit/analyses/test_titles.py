@@ -76,5 +76,5 @@ def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(tmp_
     study = Study(tiny_model())
     study.read("a100", layers=path)
     (chip,) = chrome.build_chips(study.state, baseline="")
-    assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
+    assert ("a100", "types not reported · GPU") == (chip["label"], chip["about"])
     assert {"a100": "a100"} == get_variant_titles(study.state)

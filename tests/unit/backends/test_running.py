@@ -35,7 +35,7 @@ from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, Cancelled, ReadError, RunError, Unavailable
 
 without_gpu = pytest.mark.skipif(
-    driver.device() is not None, reason="a GPU is here, and this tells what happens without one"
+    driver.device() is not None, reason="a GPU is here, and this says what happens without one"
 )
 X = np.array([[1, -2, 3, -4]], np.float32)
 

@@ -67,7 +67,7 @@ def sample() -> Both:
     view = EngineView(
         variant="fp16@sm86",
         quantized=[
-            PairUse(q="a", dq="b", value="v", weight=False, verdict="own step", layers=("1:b",), note="a step")
+            PairUse(q="a", dq="b", value="v", weight=False, verdict="own layer", layers=("1:b",), note="a step")
         ],
         graph=Graph(
             id="fp16", title="Engine", subtitle="", boxes=boxes,

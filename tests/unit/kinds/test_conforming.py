@@ -147,13 +147,13 @@ class Littering(Sound):
 
 
 LITTERING = Littering()
-HERE, CLAIMS = "says in words whether it works here", "says what it can do, and has the methods for it"
+HERE, CLAIMS = "says whether it works here", "says what it can do, and has the methods for it"
 BUILT, BUDGET = "builds for its default target", "keeps to a budget of time"
 TIMES, COMPUTES = "times as many runs as it says", "computes what the model says"
-CACHES = "refuses files that are no timing caches, in words"
+CACHES = "refuses files that are not timing caches, with a message"
 FORCES = "forces a tactic that it timed, in a copy of its timing cache"
 READS, COUNTS = "reads files and does not write them", "counts inferences"
-REFUSES = "refuses a model that it cannot compile, in words"
+REFUSES = "refuses a model that it cannot compile, with a message"
 TARGET = "never says that it built for a target that it does not have"
 LIMIT, STOPS = "keeps runs within their limit of time", "stops a build when it is asked to"
 
@@ -211,7 +211,7 @@ LIMIT, STOPS = "keeps runs within their limit of time", "stops a build when it i
         (raising("outputs", RunError(WORDS)), "stops runs when it is asked to", "in place of Cancelled"),
         (DEAF, "stops runs when it is asked to", "profile() goes on"),
         (SCRIBBLING, "leaves its inputs as they are", 'it writes into input "x"'),
-        (raising("outputs", KeyError("a")), "refuses values and inputs that there are not, in words", "KeyError"),
+        (raising("outputs", KeyError("a")), "refuses values and inputs that do not exist, with a message", "KeyError"),
         (turned("profile", other(runs=1_000_000)), BUDGET, "1000000 runs"),
         (turned("profile", other(runs=0)), BUDGET, "0 runs"),
         (turned("outputs", lambda o: {}), COMPUTES, "it gives []"),
@@ -222,7 +222,7 @@ LIMIT, STOPS = "keeps runs within their limit of time", "stops a build when it i
         (turned("throughput", other(inferences=0)), COUNTS, "nothing was finished"),
         (turned("throughput", other(inferences=float("nan"))), COUNTS, "no number"),
         (turned("throughput", other(batch=2)), COUNTS, "a batch of 2"),
-        (raising("open_plan", KeyError("a")), "refuses files that are no engines, in words", "KeyError"),
+        (raising("open_plan", KeyError("a")), "refuses files that are not engines, with a message", "KeyError"),
         (turned("open_plan", other(runnable=None)), "opens an engine that it saved", "gives []"),
         (raising("remembered", RunError(WORDS)), CACHES, "ReadError is promised"),
         (raising("forced", KeyError("a")), CACHES, "KeyError"),

@@ -125,8 +125,8 @@ def test_the_chart_of_errors_names_the_worst_step_of_both_kinds() -> None:
     )
     assert ([1, 2, 3], [40.0, 35.0, 31.26]) == (made["x"], made["y"])
     title = figure["layout"]["title"]["text"]
-    assert "12.3 dB in step 2" in title
-    assert "31.3 dB in step 3" in title
+    assert "12.3 dB in layer 2" in title
+    assert "31.3 dB in layer 3" in title
     headline = charts.draw_errors(errors([30.0]), SimpleNamespace(headline="the headline"))["layout"][
         "title"
     ]["text"]

@@ -93,7 +93,7 @@ def test_auto_of_fp8_keeps_everything():
     """Its steps grow with the magnitude, so clipping buys nothing."""
     found = auto(drawn("student", 0), Precision.FP8)
     assert ("minmax", 0.0) == (str(found.choice.calibrator), found.clipped)
-    assert "the steps of fp8 grow with the magnitude: clipping wins nothing" == found.choice.why
+    assert "the steps of fp8 grow with the magnitude: clipping gains nothing" == found.choice.why
 
 
 @pytest.mark.parametrize(

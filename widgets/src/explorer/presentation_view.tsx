@@ -111,7 +111,7 @@ export function StepList({ explorer }: Props) {
             type="button"
             class="rt-field"
             data-control="record"
-            title="Adds the current view to explorer.steps, which study.to_html takes into a report"
+            title="Adds the current view to explorer.steps, which study.report takes into a report"
             onClick={() => presentation.record("")}
           >
             <Plus /> Record

@@ -41,7 +41,9 @@ def names_only(reading: Reading) -> Iterator[Finding]:
         + (f": {copy_summary}" if copies else ", so the engine cannot be judged."),
         evidence=f"None of {pluralize(len(reading.layers), 'layer')} has a kind, a type or a tensor."
         + (f" Names of copies: {reading.quote(copies, {})}" if copies else ""),
-        cost="" if reading.microseconds(copies) else "Cost unknown: types, tactics and layouts are not told.",
+        cost=""
+        if reading.microseconds(copies)
+        else "Cost unknown: types, tactics and layouts are not reported.",
         fix="Build the engine again with trtexec --profilingVerbosity=detailed, and export it with --exportLayerInfo.",
     )
 
@@ -57,7 +59,7 @@ def tiny_workspace(reading: Reading) -> Iterator[Finding]:
         (),
         f"The builder had {pool:,} bytes of workspace, in which hardly a tactic fits.",
         evidence=(
-            f'The log tells of a memory pool "workspace" of {pool / _SMALLEST:.3g} MiB. trtexec takes a size without a '
+            f'The log reports a memory pool "workspace" of {pool / _SMALLEST:.3g} MiB. trtexec takes a size without a '
             "unit as MiB and reads one letter as a unit, B, K, M or G: of two or three it takes the last, B for bytes."
         ),
         cost="Cost unknown: tactics that asked for more were not timed.",

@@ -53,7 +53,7 @@ def lone_pairs(reading: Reading) -> Iterator[Finding]:
             "lone-pair",
             reason,
             layers,
-            f"{pluralize(len(layers), f'{word} step stands', f'{word} steps stand')} alone, absorbed by no layer"
+            f"{pluralize(len(layers), f'{word} layer stands', f'{word} layers stand')} alone, absorbed by no layer"
             f"{_ALONE[reason]}.",
             evidence=f"Types of the tensors: {reading.quote(layers, descriptions)} {cause}",
             fix=fix,
@@ -162,7 +162,7 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
         "",
         steps,
         f"No {narrow} convolution requantizes its sums: behind {len(before)} of {len(products)}, "
-        f"{pluralize(len(steps), 'generated step turns', 'generated steps turn')} {wide} into {narrow}.",
+        f"{pluralize(len(steps), 'generated layer turns', 'generated layers turn')} {wide} into {narrow}.",
         evidence=(
             f"Of {pluralize(count, 'layer')}: {reading.quote(steps, descriptions)} "
             f"{_describe_compiler_limit(reading, narrow)}"
@@ -194,7 +194,7 @@ def _describe_compiler_limit(reading: Reading, narrow: str) -> str:
         return f"Whether {compiler_release} ever does is not known."
     return (
         f"That is the compiler's limit: in none of {count} small graphs with such a convolution does "
-        f"{compiler_release} make one step of the two."
+        f"{compiler_release} make one layer of the two."
     )
 
 
@@ -219,7 +219,7 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
         operator_count = sum(map(len, inside.values()))
         lists = sum(map(bool, inside.values()))
         what = (
-            f"the log tells the tactics of {pluralize(operator_count, 'operator')} inside"
+            f"the log reports the tactics of {pluralize(operator_count, 'operator')} inside"
             + (f" {lists} of them" if lists < len(layers) else "")
             if operator_count
             else "what runs inside is not listed"
@@ -228,7 +228,7 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
             "opaque-region",
             "",
             layers,
-            f"{pluralize(len(layers), 'region is', 'regions are')} told as one layer each: {what}.",
+            f"{pluralize(len(layers), 'region is', 'regions are')} reported as one layer each: {what}.",
             evidence=f"Names of the layers: {reading.quote(layers, descriptions)}",
             fix=("Their tactics stand beside those of the layers. " if operator_count else "")
             + f"{_suggest_inspection(reading)} with Nsight Systems, which shows its kernels.",
@@ -239,8 +239,8 @@ def _suggest_inspection(reading: Reading) -> str:
     release_version = trtexec_flags.release(reading.engine)
     if release_version is not None and release_version >= (10, 0):
         return (
-            "Read what the inspector tells (trtexec --exportLayerInfo --profilingVerbosity=detailed), which lists the "
-            "kernels of most regions, or profile it"
+            "Read what the inspector reports (trtexec --exportLayerInfo --profilingVerbosity=detailed), which lists "
+            "the kernels of most regions, or profile it"
         )
     return "Build with TensorRT 10 or later, whose inspector lists the kernels of most regions, or profile it"
 

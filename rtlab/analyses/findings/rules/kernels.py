@@ -386,7 +386,7 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
                 f"{pluralize(len(layers), 'layer')} could use sparse weights "
                 f"and {'runs' if len(layers) == 1 else 'run'} dense."
             ),
-            evidence=f"What the builder told: {reading.quote(layers, descriptions)}",
+            evidence=f"What the builder reported: {reading.quote(layers, descriptions)}",
             fix=(
                 f"Build with {_sparse(reading)} if it was off; if it was on, the dense kernel was faster: sparse "
                 "ones gain from many channels and large batches."

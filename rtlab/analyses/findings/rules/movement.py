@@ -15,9 +15,9 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.value import shape_text
 from rtlab.relation.dataflow import Work
 
-_SERVES = ", only for a quantize or dequantize step that stands alone"
+_SERVES = ", only for a quantize or dequantize layer that stands alone"
 _WITH_THEM = (
-    "Be rid of the lone quantize and dequantize steps that they serve: then the layers around them may agree on "
+    "Remove the lone quantize and dequantize layers that they serve: then the layers around them may agree on "
     "one layout."
 )
 #: Numbers in a tensor whose copy takes no longer than a launch.
@@ -110,7 +110,7 @@ def moves(reading: Reading) -> Iterator[Finding]:
             "move",
             work,
             layers,
-            f"{pluralize(len(layers), f'{work} step moves', f'{work} steps move')} numbers and "
+            f"{pluralize(len(layers), f'{work} layer moves', f'{work} layers move')} numbers and "
             f"{'computes' if len(layers) == 1 else 'compute'} nothing.",
             evidence=f"Shapes of the tensors: {reading.quote(layers, descriptions)}",
             fix=fix,
@@ -119,7 +119,7 @@ def moves(reading: Reading) -> Iterator[Finding]:
 
 def _shapes(layer: Layer) -> str:
     if not layer.inputs or not layer.outputs:
-        return "of untold shapes"
+        return "of unknown shapes"
     return f"turns {shape_text(layer.inputs[0].shape)} into {shape_text(layer.outputs[0].shape)}"
 
 
@@ -134,7 +134,7 @@ def converting_moves(reading: Reading) -> Iterator[Finding]:
             "converting-move",
             "",
             layers,
-            f"{pluralize(len(layers), 'step moves', 'steps move')} a tensor and "
+            f"{pluralize(len(layers), 'layer moves', 'layers move')} a tensor and "
             f"{'changes' if len(layers) == 1 else 'change'} its type.",
             evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
             fix=(

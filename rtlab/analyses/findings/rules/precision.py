@@ -99,7 +99,7 @@ def back_and_forth(reading: Reading) -> Iterator[Finding]:
             "back-and-forth",
             "",
             conversions,
-            f"{pluralize(len(conversions), 'step converts', 'steps convert')} a tensor to another type and back "
+            f"{pluralize(len(conversions), 'layer converts', 'layers convert')} a tensor to another type and back "
             f"again within {_BETWEEN} layers.",
             evidence=f"Types of the tensors: {reading.quote(conversions, descriptions)}",
             fix=(

@@ -95,7 +95,7 @@ class LogLines:
     def describe_cut(self, line: int) -> list[str]:
         """A note on the last line, which may be cut off."""
         if self.is_single_cut_line:
-            return ["The line has no end: what it tells last may be cut off."]
+            return ["The line has no end: its last part may be cut off."]
         text = (
             f"Line {line}, the last, has no end and may be cut off: it is not read. Add the end of the line if it is "
             "whole."

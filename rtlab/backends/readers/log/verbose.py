@@ -21,7 +21,7 @@ from rtlab.core.engine import Layer, Tensor
 from rtlab.errors import ReadError
 
 #: What a log of a run is good for, as ``trtexec --loadEngine`` writes it.
-_RUN = 'For what it tells, give the layers of the engine beside it: layers="layers.json" (trtexec --exportLayerInfo).'
+_RUN = 'For its content, give the layers of the engine beside it: layers="layers.json" (trtexec --exportLayerInfo).'
 #: How lines begin that tell of a run.
 _RUN_LINES = ("GPU C", "Avera", "Throu")
 #: Other builds of a file that a note lists.
@@ -439,7 +439,7 @@ class _LogReader:
     def _make_run_log(self, text: LogLines, summary: str) -> ParsedLog:
         """A log without a build, such as that of ``trtexec --loadEngine``."""
         build = self.build
-        build.notes.append(f"The log is that of a run and tells of no build: {summary}.")
+        build.notes.append(f"The log is that of a run and reports no build: {summary}.")
         build.notes += text.describe_cut(self.line)
         edges = tuple(self.header.bound_inputs.values()), tuple(self.header.bound_outputs.values())
         return ParsedLog(

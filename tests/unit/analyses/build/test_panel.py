@@ -38,7 +38,7 @@ def test_passes_point_at_their_steps() -> None:
         (p.before, p.after, p.first, p.steps) for p in found.passes if p.steps
     ]
     assert (21, 21) == (len(found.steps), found.passes[-1].first)
-    assert "TensorRT (version not told) · device not recorded" == found.title
+    assert "TensorRT (version not reported) · device not recorded" == found.title
     # 3,145,728 bytes.
     assert ({"key": "Activations", "value": "3 MiB"},) == found.memory
 

@@ -26,11 +26,11 @@ def test_each_verdict_has_its_case() -> None:
     first = ("p0_q",), ("c0", "p0_dq", "c0_wdq"), ("wrong_q", "wrong_dq", "r0", "p1_q")
     found = uses(model, *first, ("c1_wdq",), ("c1", "p1_dq"))
     assert {
-        "p0_q": ("own step", ("L0", "L1")),
+        "p0_q": ("own layer", ("L0", "L1")),
         "c0_wdq": ("absorbed", ("L1",)),
         "wrong_q": ("round trip", ("L2",)),
         "p1_q": ("absorbed", ("L2", "L4")),
-        "c1_wdq": ("own step", ("L3",)),
+        "c1_wdq": ("own layer", ("L3",)),
     } == {k: (p.verdict, p.layers) for k, p in found.items()}
     assert (True, False) == (found["c0_wdq"].weight, found["p1_q"].weight)
     assert ("x", "r0_out", "c0_w") == tuple(found[k].value for k in ("p0_q", "p1_q", "c0_wdq"))

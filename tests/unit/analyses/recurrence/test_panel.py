@@ -100,7 +100,7 @@ def test_onnx_runtime_shows_one_layer_that_does_not_tell():
     check(panel, made)
     (bar,) = panel["figures"][0]["data"][1]["y"]
     assert "one layer" == bar
-    assert {"64 → ?", "not told", "one layer"} <= set(facts(panel).values())
+    assert {"64 → ?", "not reported", "one layer"} <= set(facts(panel).values())
 
 
 def test_it_answers_in_words_what_its_panel_tells() -> None:

@@ -127,7 +127,7 @@ def test_times_keep_their_origin_and_what_follows_from_them_is_estimated(model) 
     panel = render_panel("schedule", context(result(model)))
     told = facts(panel)
     assert ("9.5 ms", "measured") == told["On one stream"]
-    assert ("6.5 ms", "estimated") == told["Ends after"]
+    assert ("6.5 ms", "estimated") == told["Makespan"]
     assert ("3 ms (32%)", "estimated") == told["Bought"]
     assert ("28.6 MiB", "reported") == told["Activation memory"]
     origins = {c["title"]: c["origin"] for c in panel["columns"] if c["unit"]}
@@ -150,8 +150,7 @@ def test_a_schedule_answers_in_words_with_both_origins(model) -> None:
 def test_a_stream_that_never_stands_still_is_not_told_to_stand_less_than_never(model) -> None:
     times = {"stem": 0.9, "left1": 0.7, "left2": 0.7, "right": 0.05, "join": 0.1 + 0.2}
     assert (
-        "0% on 0, 98% on 1"
-        == facts(render_panel("schedule", context(result(model, times=times))))["Stands still"][0]
+        "0% on 0, 98% on 1" == facts(render_panel("schedule", context(result(model, times=times))))["Idle"][0]
     )
 
 

@@ -45,7 +45,7 @@ def test_what_is_at_stake_is_the_value_written_and_read_once(study) -> None:
     nbytes = 8 * 8 * 8 * 4
     bandwidth = study["fp32"].estimate.peaks.bandwidth
     assert pytest.approx(2 * nbytes / bandwidth * 1e3) == found["stem/Relu", "left/Conv"]
-    assert ("stem/Conv", "stem/BatchNormalization") not in found, "these are one step"
+    assert ("stem/Conv", "stem/BatchNormalization") not in found, "these are one layer"
     assert [*found.values()] == sorted(found.values(), reverse=True)
 
 
