@@ -212,7 +212,7 @@ class Task:
             )
         if self.unanswered:
             raise CalibrationError(
-                f'Cannot score "{self.name}": there are no labels, and those of the model itself are not computed. Give '
+                f'Cannot score "{self.name}": there are no labels, and those of the model are not computed. Give '
                 "the task to a Study, which does, or take task.answered(outputs of fp32)."
             )
         labels = self.labels[:count]
