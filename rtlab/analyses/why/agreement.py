@@ -38,8 +38,8 @@ def describe_agreement(first: str, second: str) -> str:
         return f"{kind} does not occur in the {engines} whose graph is known or remade."
     parts = []
     for p in counts:
-        total = p["both"] + p["rtx"] + p["tensorrt"] + p["neither"]
-        fused, alike = p["both"] + p["tensorrt"], p["both"] + p["neither"]
+        total = sum(n for where, n in p.items() if where not in {"kind", "precision", "remade"})
+        fused, alike = total - p["rtx"] - p["neither"], p["both"] + p["neither"]
         parts.append(
             f"{p['precision']} one layer in {fused} of {total}, TensorRT-RTX agreed in {alike} of {total}"
         )
