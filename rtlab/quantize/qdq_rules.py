@@ -279,7 +279,7 @@ class PlacementRules:
                     "output",
                     pair,
                     f'The model\'s output "{pair.out.name}" is quantized and dequantized again.',
-                    cost="A rounding of the result for nothing; in TensorRT-RTX 1.7 it runs in a step that is there "
+                    cost="A rounding of the result for nothing; in TensorRT-RTX 1.7 it runs in a layer that is there "
                     "anyway.",
                     fix="Remove the pair.",
                     evidence="Nothing reads the quantized form of an FP32 output.",
@@ -303,7 +303,7 @@ class PlacementRules:
                     position,
                     f'"{node.name}" adds "{value.name}" in FP32 to what the quantized "{maker.name}" gives.',
                     cost="Documented for TensorRT, where the sum cannot join the INT8 kernel; TensorRT-RTX 1.7 runs as "
-                    "many steps, and reads four bytes per number here instead of one.",
+                    "many layers, and reads four bytes per number here instead of one.",
                     evidence="Of a residual sum the branch that is not the convolution's own is quantized, so that the "
                     "kernel adds it as INT8.",
                 )

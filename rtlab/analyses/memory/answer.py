@@ -114,7 +114,7 @@ def summarize_memory(
                 life.id, shape_text(pick_largest_mention(life).shape), pick_largest_mention(life).dtype,
                 allocation.nbytes, life.first + 1, life.last + 1, allocation.offset or 0, i in plan.at_peak,
                 tuple(dict.fromkeys(engine.layers[p].id for p in (*life.writers, *life.readers))),
-                f"from step {names[life.first]} to step {names[life.last]}",
+                f"from layer {names[life.first]} to layer {names[life.last]}",
             )
             for i, (life, allocation) in enumerate(zip(plan.lives, plan.allocations, strict=True))
         ),

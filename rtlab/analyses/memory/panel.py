@@ -171,7 +171,7 @@ def _draw_arena(
     return figure(
         f"Memory over the layers of the engine: {len(memory_plan.lives):,} tensors in an arena of "
         f"{format_bytes(memory_plan.peak)}, and what is alive at each layer, at most "
-        f"{format_bytes(int(memory_plan.alive.max()))} at step {memory_plan.step + 1}.",
+        f"{format_bytes(int(memory_plan.alive.max()))} at layer {memory_plan.step + 1}.",
         [
             _boxes(memory_plan, names, scale, peak, first=True),
             _boxes(memory_plan, names, scale, peak, first=False),

@@ -83,7 +83,7 @@ def copies(reading: Reading) -> Iterator[Finding]:
             "reformat",
             f"{source}{'/quantization' if serves else ''}",
             layers,
-            f"{pluralize(len(layers), f'step {one}', f'steps {more}')}{_SERVES if serves else ''}.",
+            f"{pluralize(len(layers), f'layer {one}', f'layers {more}')}{_SERVES if serves else ''}.",
             evidence=f"Types and layouts: {reading.quote(layers, descriptions)} {first.cause}",
             fix=first.fix if not serves or len(layers) == 1 else _WITH_THEM,
             removable=serves or source == "type",
