@@ -237,7 +237,7 @@ class PlacementRules:
                     f'"{pair.id}" quantizes for "{reader.name}" ({reader.op_type}), which runs in FP32.',
                     cost="Documented for TensorRT; TensorRT-RTX 1.7 showed no difference, for it knows the sizes."
                     if sizes
-                    else "A quantization and its reversal for nothing; in TensorRT-RTX 1.7 they run in a step that is "
+                    else "A quantization and its reversal for nothing; in TensorRT-RTX 1.7 they run in a layer that is "
                     "there anyway.",
                     fix="Remove the pair.",
                     evidence=f"TensorRT has no INT8 form of {reader.op_type} that pays.",

@@ -55,7 +55,7 @@ def study(model: rtlab.Model, one: Ruled, two: Ruled, **choice: str) -> rtlab.St
 def test_what_one_compiler_joins_and_the_other_does_not_is_found_with_the_fewest_nodes() -> None:
     ops = ("Sigmoid", "Relu", "Sigmoid", "Relu", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Exp", "Tanh")
     model = chain(*ops)
-    found = study(model, Older(), Newer()).bisect("old", "new")
+    found = study(model, Older(), Newer()).fusion.bisect("old", "new")
 
     (change,) = found.changes
     assert {"Exp4", "Add5", "Relu6"} == {*change.nodes}

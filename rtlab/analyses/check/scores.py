@@ -9,7 +9,6 @@ from rtlab.analyses.check.record import RecordedScore
 from rtlab.analyses.check.row import CheckLimits, CheckRow, CheckVerdict
 from rtlab.analyses.score import compare_scores, format_score
 from rtlab.analyses.score.words import (
-    CANNOT,
     format_difference,
     format_interval,
     format_p_value,
@@ -65,7 +64,7 @@ def check_accuracy(facts: VariantResult, fp32: VariantResult | None, limits: Che
     errors = compute_accuracy(facts)
     detail += [errors.headline] if errors is not None and errors.headline else []
     detail += [f"McNemar {format_p_value(paired.p)}"] if paired is not None and paired.p is not None else []
-    detail += [f"{doubt} the two apart" if doubt == CANNOT else doubt] if doubt and not reason else []
+    detail += [doubt] if doubt and not reason else []
     detail += [
         s.text for f in (facts, fp32) if (s := f.stages.get(Stage.SCORED)) is not None and s.is_incomplete
     ]
@@ -95,7 +94,7 @@ def _judge_drop(
     if samples < FEWEST:
         doubt = f"{pluralize(samples, 'sample is', 'samples are')} too few to conclude anything"
     elif ends.low <= most < ends.high:
-        doubt = f"{CANNOT} whether the drop is within the limit: {drop_text}, its interval {format_interval(ends)}"
+        doubt = f"the interval includes the limit: {drop_text}, its interval {format_interval(ends)}"
     else:
         return verdict, ""
     if limits.sure:

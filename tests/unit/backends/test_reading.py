@@ -495,7 +495,7 @@ def test_of_a_strange_archive_only_what_is_read_is_written(tmp_path) -> None:
 def test_an_archive_of_many_engines_is_refused_before_it_is_unpacked(tmp_path) -> None:
     rows = [{"name": "a", "averageMs": 1.0}]
     path = archived(tmp_path / "e.tea", {f"{i}.profile.json": rows for i in range(3000)})["archive"]
-    with pytest.raises(ReadError, match=r'Cannot show "0.profile.json" from "1.profile.json"'):
+    with pytest.raises(ReadError, match=r'Cannot distinguish "0.profile.json" from "1.profile.json"'):
         archive.unpack(path, tmp_path)
     assert 1 + 65 == sum(p.is_file() for p in tmp_path.rglob("*"))
 

@@ -67,7 +67,7 @@ def test_times_below_a_millisecond_are_microseconds_and_the_slowest_bears_its_nu
     factor = 1000 if unit == "µs" else 1
     assert [0, pytest.approx((1.15 * max(times) or 1.0) * factor)] == figure["layout"]["yaxis"]["range"]
     assert "±" not in trace["hovertemplate"], "one number has no spread"
-    assert [f"step {i + 1}<br>" in told for i, (told, _) in enumerate(trace["customdata"])] == [True, True]
+    assert [f"layer {i + 1}<br>" in told for i, (told, _) in enumerate(trace["customdata"])] == [True, True]
 
 
 def test_one_spread_of_several_is_told_and_what_has_none_has_no_whisker() -> None:

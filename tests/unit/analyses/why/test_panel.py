@@ -63,7 +63,7 @@ def test_a_pair_is_asked_about_and_its_experiments_are_shown(study) -> None:
     before = panel(study, pair=pair)
     assert {"first": "stem/Relu", "second": "left/Conv"} == before["work"][0]["values"]
     assert [] == before["rows"]
-    with pytest.raises(VariantError, match="nobody asked"):
+    with pytest.raises(VariantError, match="was not asked"):
         study.ask("why", variant="fp32", pair=pair)
     verdict = study.fusion.why("stem/Relu", "left/Conv", variant="fp32")
     told = panel(study, pair=pair)
@@ -116,7 +116,7 @@ def test_a_step_is_chosen_by_its_layer_and_its_experiments_are_shown(study) -> N
     layer = next(p.layer for p in study["fp32"].mapping.pairs if p.node == "stem/Relu")
     before = panel(study, pair=f"layer {layer}")
     assert {"layer": layer} == before["work"][0]["values"]
-    with pytest.raises(VariantError, match="nobody asked"):
+    with pytest.raises(VariantError, match="was not asked"):
         study.ask("why", variant="fp32", pair=f"layer {layer}")
     found = study.fusion.why(layer, variant="fp32")
     told = panel(study, pair=f"layer {layer}")

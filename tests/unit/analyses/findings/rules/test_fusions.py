@@ -127,7 +127,7 @@ def requantizing(*, inside: int = 0, version: str = "1.7.1.116") -> Engine:
 
 def test_convolutions_of_which_none_requantizes_its_sums() -> None:
     (found,) = of(requantizing(), "requantized-outside")
-    assert "behind 3 of 3, 3 generated steps" in found.title
+    assert "behind 3 of 3, 3 generated layers" in found.title
     assert "1:__myl_MulAddReluMulMinMaxRounCast_myl0_0" in found.layers
     assert 3 == len(found.layers)
 
