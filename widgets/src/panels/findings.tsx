@@ -133,7 +133,7 @@ function Repairs({ ticked, fixable, why, onRepair }: RepairsProps) {
 const VERDICTS: Record<Verdict, [words: string, why: string]> = {
   absorbed: ["absorbed", "A layer that computes takes them in"],
   "round trip": ["round trip", "Quantized and dequantized inside one layer: no int8 comes of it"],
-  "own step": ["own layer", "A layer does nothing but quantize or dequantize"],
+  "own layer": ["own layer", "A layer does nothing but quantize or dequantize"],
   folded: ["folded", "A weight that was computed at build time"],
   unknown: ["unknown", "The compiler named no layer"],
 };
