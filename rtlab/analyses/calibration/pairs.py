@@ -28,7 +28,7 @@ class PairUse:
     name of what is quantized. ``layers`` are the ids of the engine's layers with one of the two, in execution order.
 
     The verdict is *absorbed* where each of its layers also runs an operator, *round trip* where it is quantized and
-    dequantized inside one such layer, so that no INT8 comes of it, *own step* where a layer does nothing but quantize
+    dequantized inside one such layer, so that no INT8 comes of it, *own layer* where a layer does nothing but quantize
     or dequantize, *folded* where a weight was computed at build time, and *unknown* where the compiler named no layer.
     ``note`` says in words how we know.
     """

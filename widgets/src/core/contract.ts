@@ -80,7 +80,7 @@ export interface Graph {
   later: boolean;
 }
 
-/** One pair, or the DequantizeLinear of a stored weight, and where it went. ``q`` is the id of the QuantizeLinear, empty for stored integers; ``dq`` that of the DequantizeLinear; ``value`` the name of what is quantized. ``layers`` are the ids of the engine's layers with one of the two, in execution order. The verdict is *absorbed* where each of its layers also runs an operator, *round trip* where it is quantized and dequantized inside one such layer, so that no INT8 comes of it, *own step* where a layer does nothing but quantize or dequantize, *folded* where a weight was computed at build time, and *unknown* where the compiler named no layer. ``note`` says in words how we know. */
+/** One pair, or the DequantizeLinear of a stored weight, and where it went. ``q`` is the id of the QuantizeLinear, empty for stored integers; ``dq`` that of the DequantizeLinear; ``value`` the name of what is quantized. ``layers`` are the ids of the engine's layers with one of the two, in execution order. The verdict is *absorbed* where each of its layers also runs an operator, *round trip* where it is quantized and dequantized inside one such layer, so that no INT8 comes of it, *own layer* where a layer does nothing but quantize or dequantize, *folded* where a weight was computed at build time, and *unknown* where the compiler named no layer. ``note`` says in words how we know. */
 export interface PairUse {
   q: string;
   dq: string;
