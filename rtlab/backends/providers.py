@@ -394,10 +394,9 @@ def create_session(
 
     basic = options_.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     provider_list: list[Any] | None = None
-    if provider.name == CPU.name:
-        provider_list = [CPU.name]
-    elif provider.name in built_in():
-        provider_list = [(provider.name, dict(provider_options)), CPU.name]
+    if provider.name in built_in():
+        own = [] if provider.name == CPU.name else [(provider.name, dict(provider_options))]
+        provider_list = [*own, CPU.name]
     else:
         # Each process registers them once.
         plug_ins()

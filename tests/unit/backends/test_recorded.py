@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from nets import chain
+from rtlab import backends
 from rtlab.backends import compiler_info, compilers, recorded
 from rtlab.backends.readers import build
 from rtlab.backends.selection import builder_for, usual_builder
@@ -39,6 +40,9 @@ def shelf(tmp_path, monkeypatch):
     real = compilers.importlib.util.find_spec
     hidden = lambda name, *rest: None if name == "tensorrt_rtx" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", hidden)
+    # What other tests registered would be a builder, too.
+    for name in backends._REGISTERED:
+        monkeypatch.delitem(backends.registry(), name, raising=False)
     held = {
         recorded.compute_key(request(), NEW): build.encode(engine("new")),
         recorded.compute_key(request(), OLD): build.encode(engine("old", OLD)),
