@@ -73,7 +73,7 @@ def test_what_may_be_lost_is_for_the_user_to_say():
 
 def test_a_harmful_repair_does_not_keep_back_those_behind_it() -> None:
     """Scales of 1.02 and 1 cost little to share, of 640 and 1 everything."""
-    made = rtlab.Study(joined(640, 1.02), data=data()).repaired()
+    made = rtlab.Study(joined(640, 1.02), data=data()).calibration.fix_qdq()
     assert (2, 1) == tuple(len({*scales(made, cat)}) for cat in ("cat0", "cat1"))
     assert ["concat:cat0"] == [*made.declined]
 

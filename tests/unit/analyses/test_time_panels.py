@@ -174,7 +174,7 @@ def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
     fixed.add("fp32", backend="onnxruntime", target="cpu")
     fixed.run()
     with pytest.raises(VariantError, match="dynamic_axes"):
-        fixed.sweep("fp32")
+        fixed.tuning.batch_sizes("fp32")
     shown = render_panel("batches", PanelContext(fixed.state, fixed["fp32"].facts))
     assert shown["problem"]
     assert shown["work"][0]["reason"]

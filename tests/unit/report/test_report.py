@@ -178,12 +178,12 @@ def test_a_place_that_cannot_be_written_is_named(study, tmp_path) -> None:
 @pytest.mark.slow
 def test_the_model_is_never_overwritten(tmp_path) -> None:
     """Input files are never written to, whatever the user types."""
-    file = tmp_path / "model.onnx"
+    file = tmp_path / "model.json"
     file.write_bytes(tiny_model().bytes())
     before = file.read_bytes()
     study = planned(load(file)).run(["fp32"], compare=False)
     with pytest.raises(RtlabError, match="model was read from"):
-        study.report(tmp_path / ".." / tmp_path.name / "model.onnx")
+        study.report(tmp_path / ".." / tmp_path.name / "model.json")
     assert before == file.read_bytes()
 
 
