@@ -63,13 +63,14 @@ def test_axe_finds_nothing_serious_in_any_tab_or_mode(opened, theme: str) -> Non
     broken["menu"] = found(page)
     page.click(f'{EXPLORER} [data-item="steps"]')
     broken["steps"] = found(page)
-    page.click(f'{EXPLORER} [data-control="play"]')
+    page.click(f'{EXPLORER} [data-control="show"] button')
+    page.click(f'{EXPLORER} [data-item="present"]')
     page.wait_for_selector(f"{EXPLORER}.rt-present")
     broken["present"] = found(page)
     # It would find a button that nobody could name.
     page.evaluate(
         """() => {
-          const button = document.querySelector('.rt-explorer [data-control="full"]');
+          const button = document.querySelector('.rt-explorer .rt-showbar [data-control="present"]');
           for (const name of ['aria-label', 'title']) button.removeAttribute(name);
         }"""
     )

@@ -118,7 +118,7 @@ async function show(payloads: string[], wish: Wish = {}): Promise<Record<string,
     const shapes = figures(drawn, links, type);
     lap("figures");
     const across = wish.across ?? false;
-    const input = layoutInput(drawn, shapes, across);
+    const input = layoutInput(drawn, shapes, across, type);
     open[k]!.input = input;
     const layout = await layouts.layout(input);
     lap("layout");

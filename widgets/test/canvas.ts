@@ -122,7 +122,7 @@ export function sceneOf(part: Part, across = false): { scene: Scene; type: Type;
   const type = new Type("Sans");
   const drawn = drawnOf(part);
   const shapes = figures(drawn, new Mapping(null), type);
-  const scene = makeScene(drawn, shapes, layout(layoutInput(drawn, shapes, across)), type, across);
+  const scene = makeScene(drawn, shapes, layout(layoutInput(drawn, shapes, across, type)), type, across);
   return { scene, type, drawn };
 }
 

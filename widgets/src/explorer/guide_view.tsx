@@ -36,7 +36,11 @@ export function GuideView({ explorer, root }: { explorer: ExplorerState; root: H
     const targets = stop.targets.flatMap((selector) => root.querySelector(selector) ?? []);
     for (const target of targets) target.classList.add("rt-guided");
     targets[0]?.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
-    next.current?.focus();
+    // A window lower than the Explorer has room for one of them, and the card has the keys.
+    next.current?.focus({ preventScroll: true });
+    next.current
+      ?.closest(".rt-stop")
+      ?.scrollIntoView({ block: "nearest", inline: "nearest", behavior: "instant" });
     return () => {
       for (const target of targets) target.classList.remove("rt-guided");
     };

@@ -31,7 +31,7 @@ export class LayoutCache {
       : figures(visible, links, type);
     let layout: Promise<LayoutOutput> | null = null;
     const ask = (): Promise<LayoutOutput> => {
-      layout ??= this.#layouts.layout(layoutInput(visible, measured, across));
+      layout ??= this.#layouts.layout(layoutInput(visible, measured, across, type));
       return layout;
     };
     this.#last = { visible, type, across, figures: measured, output: cached?.output ?? ask };

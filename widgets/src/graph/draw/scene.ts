@@ -40,9 +40,15 @@ export interface Scene {
   across: boolean;
 }
 
-export function layoutInput(visible: VisibleGraph, figures: readonly Figure[], across: boolean): LayoutInput {
+export function layoutInput(
+  visible: VisibleGraph,
+  figures: readonly Figure[],
+  across: boolean,
+  type: Type,
+): LayoutInput {
   const { boxes, edges } = visible.graph;
   const tensors = new Numbering<string>();
+  const room = across ? labelRoom(visible, figures, type) : null;
   const input: LayoutInput = {
     width: new Float32Array(boxes.length),
     height: new Float32Array(boxes.length),
@@ -54,7 +60,7 @@ export function layoutInput(visible: VisibleGraph, figures: readonly Figure[], a
     across,
   };
   figures.forEach(({ width, height, box }, i) => {
-    input.width[i] = width;
+    input.width[i] = width + (room?.[i] ?? 0);
     input.height[i] = height;
     input.entry[i] = Number(box.kind === "input");
   });
@@ -75,6 +81,7 @@ export function makeScene(
 ): Scene {
   const { edges } = visible.graph;
   const { offsets, points } = layout;
+  if (across) trimRoom(layout, edges, labelRoom(visible, figures, type));
   const [into, outOf] = ends(edges, figures.length);
   const scene: Scene = {
     figures,
@@ -120,6 +127,35 @@ function ends(edges: readonly Edge[], boxes: number): [into: number[][], outOf: 
     into[edge.target]!.push(e);
   });
   return [into, outOf];
+}
+
+/** Widest label that a graph from left to right makes room for, in pixels. */
+const LABEL = 120;
+
+/** What the labels of its wires need at the right of each box, where wires run from left to right. */
+function labelRoom({ graph, frames }: VisibleGraph, figures: readonly Figure[], type: Type): Float32Array {
+  const { edges } = graph;
+  const informative = telling(edges, ...ends(edges, figures.length));
+  const room = new Float32Array(figures.length);
+  edges.forEach(({ source, label }, e) => {
+    if (!informative[e] || frames.has(source)) return;
+    const width = Math.ceil(Math.min(LABEL, type.width(label.slice(0, 60), FONT.label(type))));
+    room[source] = Math.max(room[source]!, width);
+  });
+  return room;
+}
+
+/** Makes boxes as wide again as they are drawn; wires start at them. */
+function trimRoom(layout: LayoutOutput, edges: readonly Edge[], room: Float32Array): void {
+  const { x, boxWidth, points, offsets } = layout;
+  edges.forEach(({ source }, e) => {
+    const k = 2 * offsets[e]!;
+    if (offsets[e] !== offsets[e + 1] && points[k]! > x[source]!) points[k]! -= room[source]!;
+  });
+  room.forEach((width, i) => {
+    boxWidth[i]! -= width;
+    x[i]! -= width / 2;
+  });
 }
 
 function wiresOf(edges: Edge[], into: number[][], outOf: number[][], offsets: Int32Array): Wire[] {
