@@ -80,6 +80,7 @@ def test_what_changed_is_found_with_the_fewest_nodes_that_show_it() -> None:
 
     found = study.fusion.bisect(releases.QUICK, own)
 
+    assert len(found.changes) == 1, [(c.nodes, c.first, c.second, c.cause) for c in found.changes]
     (change,) = found.changes
     assert {"/pool3/GlobalAveragePool", "/classifier/Gemm"} == {*change.nodes}
     assert "__myl_Tran" in change.first

@@ -109,7 +109,7 @@ def test_where_the_compiler_shows_no_difference_the_finding_says_so(fault: str) 
     broken, mended = steps(model), steps(repair(model))
     assert (mended.all, mended.int8, mended.fp32) == (broken.all, broken.int8, broken.fp32)
     cost = check(model)[0].cost
-    assert any(words in cost for words in ("showed no difference", "as many steps"))
+    assert any(words in cost for words in ("showed no difference", "as many layers"))
 
 
 @pytest.mark.slow
@@ -198,7 +198,9 @@ def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repa
 ) -> None:
     sample = samples.load("digits_inception")
     model = quantize_static(sample, tmp_path, form="QOperator", per_channel=channel)
-    with pytest.raises(BuildError, match=r"study\.repaired\(\) gives it in the form that TensorRT takes"):
+    with pytest.raises(
+        BuildError, match=r"study\.calibration\.fix_qdq\(\) gives it in the form that TensorRT takes"
+    ):
         build(model)
     mended = repair(model)
     assert sum(n.op == "Conv" for n in mended.nodes) <= steps(mended).int8

@@ -119,7 +119,7 @@ def find_changes(before: VariantResult, after: VariantResult) -> tuple[tuple[Cha
     ]
     if _get_precisions(before) != _get_precisions(after):
         return _sort(rows), len(others)
-    rows += [_make_kernel_change(nodes, layers) for nodes in _join_neighbours(model, others)]
+    rows += [_make_kernel_change(nodes, layers) for nodes in _join_neighbours(model, others, layers)]
     return _sort(rows), 0
 
 
@@ -134,16 +134,22 @@ def _get_precisions(facts: VariantResult) -> frozenset[str]:
     return frozenset(y.precision for y in facts.engine.layers if y.precision)
 
 
-def _join_neighbours(model: Model, nodes: Sequence[str]) -> list[list[str]]:
-    """Nodes of which one reads what the other writes, together."""
+def _join_neighbours(model: Model, nodes: Sequence[str], layers: Sequence[NodeLayers]) -> list[list[str]]:
+    """Nodes of which one reads what the other writes, together; a node that no layer runs parts none."""
     mates: defaultdict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        for value in model.by_id[node].outputs:
-            for reader in model.consumers.get(value, ()):
-                mates[node].append(reader.id)
-                mates[reader.id].append(node)
     chosen = frozenset(nodes)
-    return join_components(nodes, {n: [m for m in mates[n] if m in chosen] for n in nodes})
+    for node in nodes:
+        pending, visited = [node], {node}
+        while pending:
+            for value in model.by_id[pending.pop()].outputs:
+                for reader in (r.id for r in model.consumers.get(value, ()) if r.id not in visited):
+                    visited.add(reader)
+                    if reader in chosen:
+                        mates[node].append(reader)
+                        mates[reader].append(node)
+                    elif not any(side.get(reader) for side in layers):
+                        pending.append(reader)
+    return join_components(nodes, mates)
 
 
 def _make_kernel_change(nodes: Sequence[str], layers: Sequence[NodeLayers]) -> ChangedGroup:
