@@ -122,7 +122,7 @@ def notebook(recorder: Recorder, path: Path) -> None:
             os.chdir(before)
     for held in names.values():
         if isinstance(held, rtlab.Study):
-            for variant in held.variants.values():
+            for variant in held.state.variants.values():
                 if (variant.backend or "").startswith("tensorrt-rtx"):
                     recorder.of(held.model, release(variant.backend or ""))
 
