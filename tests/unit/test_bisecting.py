@@ -9,6 +9,7 @@ from onnx import helper
 
 import rtlab
 from nets import graph
+from rtlab.analyses import bisection
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Capabilities, Progress
@@ -85,6 +86,24 @@ def test_places_that_changed_alike_are_one_group_with_one_part() -> None:
     assert ("Exp1", "Add2", "Relu3", "Exp6", "Add7") == change.nodes
     assert ("Exp; Add", "Exp + Add") == (change.first, change.second)
     assert "Exp, Add" == change.operators
+
+
+@pytest.mark.parametrize(
+    ("run", "groups"),
+    [
+        (["Relu0", "Exp3"], [["Relu0", "Exp3"]]),
+        (["Relu0", "Neg1", "Exp3"], [["Relu0"], ["Exp3"]]),
+        (["Relu0", "Abs2", "Exp3"], [["Relu0"], ["Exp3"]]),
+    ],
+)
+def test_nodes_are_neighbours_across_those_that_neither_engine_runs(
+    run: list[str], groups: list[list[str]]
+) -> None:
+    """A reshape between them, of which no layer is left, parts none; one that either engine runs does."""
+    model = chain("Relu", "Neg", "Abs", "Exp")
+    side = {node: {"0": None} for node in run}
+    for layers in ([side, {}], [{}, side]):
+        assert groups == bisection._join_neighbours(model, ["Relu0", "Exp3"], layers)  # type: ignore[arg-type]
 
 
 class Narrow(Newer):
