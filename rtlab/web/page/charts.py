@@ -149,7 +149,9 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
 
 def _place_names(bars: list[tuple[int, float, str]]) -> dict[int, str]:
     """Names by place, as many as have room: those of the longest bars first, none too near to another."""
-    gap = max(1, -(-len(bars) // _NAMES))
+    # Layers without a time leave empty places, so what counts is the span and not the number of bars.
+    places = [place for place, _, _ in bars]
+    gap = max(1, -(-(max(places) - min(places) + 1) // _NAMES))
     names_by_place: dict[int, str] = {}
     for place, _, word in sorted(bars, key=lambda b: -b[1]):
         if all(abs(place - other) >= gap for other in names_by_place):

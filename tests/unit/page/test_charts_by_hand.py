@@ -107,6 +107,8 @@ def test_names_keep_the_longest_bars_where_there_is_no_room_for_all() -> None:
     assert {0, 2, 4, 9, 11, 39} <= set(names)
     assert list(names) == sorted(names)
     assert 40 == len(charts._place_names([(i, 1.0, "") for i in range(40)]))
+    # 81 places share the width of 40 names: each third one has room, however few bars there are.
+    assert [0, 3, 80] == [*charts._place_names([(i, 9.0 - i, "") for i in (0, 1, 2, 3, 5)] + [(80, 1.0, "")])]
 
 
 def errors(values: list[float], own: list[float] = [], title: str = "SQNR") -> Any:  # noqa: B006 - is only read
