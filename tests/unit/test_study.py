@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -15,7 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 import engines
 from nets import graph
-from rtlab import CalibrationData, Precision, Study, Task, samples
+from rtlab import CalibrationData, Precision, Result, Study, Task, samples
 from rtlab.core.stage import Stage
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
 from rtlab.testing import tiny_model
@@ -196,3 +197,13 @@ def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:
     assert "weight" == study.calibration.weights(inner.id)[0].kind
     with pytest.raises(RunError):
         study.calibration.activations(inner.id)
+
+
+def test_an_engine_has_times_of_its_own_where_it_ran_itself(study) -> None:
+    """Those of a stand-in are joined by node, and are not the engine's own."""
+    facts = study["fp32"].facts
+    other = Result(dataclasses.replace(facts, engine=dataclasses.replace(facts.engine)))
+    assert study["fp32"].own_times is study["fp32"].timing is not None
+    assert other.timing is not None
+    assert other.own_times is None
+    assert other.layer_times
