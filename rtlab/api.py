@@ -18,8 +18,8 @@ from rtlab.study.recorded import collect_files, save_pasted_text
 from rtlab.study.recorded import source as recorded_source
 from rtlab.study.result import Result
 from rtlab.study.session import Session
-from rtlab.web import report
 from rtlab.web.page.table import study_html
+from rtlab.web.report import html as report
 
 if TYPE_CHECKING:
     import onnx

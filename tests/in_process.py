@@ -12,14 +12,14 @@ import threading
 from typing import Any, ClassVar
 
 from rtlab.backends.workers import (
-    child,
     loaded,
+    process,
     session_child,  # noqa: F401  # It takes the class when it is imported, which has to be before anything stands there.
 )
 from rtlab.core.progress import check
 from rtlab.errors import RtlabError
 
-ChildProcess = child.ChildProcess
+ChildProcess = process.ChildProcess
 
 
 class _Report:

@@ -30,7 +30,7 @@ from rtlab.core.model import make_empty_model
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Stage
 from rtlab.core.trace import Profile
-from rtlab.study import measuring
+from rtlab.study import stages
 
 CORPUS = Path(__file__).parent / "corpus"
 #: Inception blocks with a residual, a recurrence, a transformer, Q/DQ of its own, outliers, control flow.
@@ -90,7 +90,7 @@ def timeless() -> Iterator[None]:
     """What would be timed has invented times meanwhile, and every build takes half a second on one day."""
     with contextlib.ExitStack() as stack:
         for home, name, made in (
-            (measuring._Measuring, "_time", _time),
+            (stages._Measuring, "_time", _time),
             (OnnxRuntime, "profile", _profile),
             (OnnxRuntime, "build", _dated(OnnxRuntime.build)),
             (TensorRTRTX, "build", _dated(TensorRTRTX.build)),

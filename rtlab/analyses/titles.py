@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtlab.analyses.difference.diff import Difference
+    from rtlab.analyses.difference.compare import Difference
     from rtlab.analyses.study_state import StudyState
     from rtlab.core.variant import Variant
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent import futures
 from typing import Any, TypeVar
 
-from rtlab.backends.workers.child import Bounds, ChildWork, find_process, measure_memory
+from rtlab.backends.workers.process import Bounds, ChildWork, find_process, measure_memory
 from rtlab.backends.workers.session_child import RUNNING
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress

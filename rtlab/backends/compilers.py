@@ -103,7 +103,7 @@ class Compiler:
 
     def tried(self, progress: Progress | None = None) -> CompilerProbe:
         """What a child finds that imports it and asks for a builder."""
-        from rtlab.backends.workers import child, compiler
+        from rtlab.backends.workers import compiler, process
 
         error_prefix = f'Cannot use compiler "{self.version}"'
         if self.recorded:
@@ -112,7 +112,7 @@ class Compiler:
             )
         path = () if self.path is None else (str(self.path),)
         try:
-            version, routes = child.call(
+            version, routes = process.call(
                 compiler.probe_binding,
                 _ENVIRONMENT_MODULE if self.own else BINDING,
                 limits=Limits(seconds=60.0),
@@ -301,16 +301,16 @@ def _install_part(
     temp_folder: Path, requirement: str, source: str | Path | None, error_prefix: str, progress: Progress
 ) -> None:
     """Install one part into the room; raises ``Unavailable`` where pip says why not."""
-    from rtlab.backends.workers import child, installing
+    from rtlab.backends.workers import installing, process
 
     source_folder = "" if source is None else str(Path(source).resolve())
-    code, words = child.call(
+    code, words = process.call(
         installing.install,
         (requirement, str(temp_folder), source_folder),
         limits=Limits(seconds=_SECONDS),
         progress=progress,
         error_prefix=error_prefix,
-        work=child.INSTALLING,
+        work=process.INSTALLING,
     )
     if code:
         reason = _explain_pip_failure(words, requirement, source)
@@ -367,7 +367,7 @@ def _read_installed_version(temp_folder: Path, error_prefix: str) -> str:
 
 @functools.cache
 def _get_environment_release() -> Compiler:
-    from rtlab.backends.workers.building import find_package_version
+    from rtlab.backends.workers.builder import find_package_version
 
     return Compiler(find_package_version(_ENVIRONMENT_MODULE), BACKEND)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rtlab.backends.readers.log import operators as tables
-from rtlab.backends.workers import building, child, driver, timing_cache
+from rtlab.backends.workers import builder, driver, process, timing_cache
 from rtlab.backends.workers.running import EngineRunner
 from rtlab.core import files
 from rtlab.core.buildlog import Entry, Operator
@@ -38,7 +38,7 @@ class TensorRT(EngineRunner):
             problems.append(f"{package.missing}. Run pip install --upgrade {package.install}")
         if problems:
             return Availability(ok=False, reason="; besides, ".join(problems) + ".")
-        return Availability(ok=True, version=building.find_package_version("tensorrt"))
+        return Availability(ok=True, version=builder.find_package_version("tensorrt"))
 
     def capabilities(self) -> Capabilities:
         """One target, the local GPU; none where there is none."""
@@ -63,8 +63,8 @@ class TensorRT(EngineRunner):
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it times kernels on the GPU that '
                 f'it builds for, and here is {gpu.name}. Choose target="sm{gpu.sm}", or backend="tensorrt-rtx".'
             )
-        plan = building.build(request, progress, self, version=availability.version, times=True, runs=True)
-        return building.open_engine(plan, request, progress, self)
+        plan = builder.build(request, progress, self, version=availability.version, times=True, runs=True)
+        return builder.open_engine(plan, request, progress, self)
 
     def operators(self, log: str) -> tuple[Operator, ...]:
         """The operators of TensorRT's graph compiler that the verbose log of a build lists."""
@@ -113,7 +113,7 @@ class TensorRT(EngineRunner):
             raise ReadError(
                 f"{error_prefix}: {error.strerror or error}. Name a file that a build has written."
             ) from error
-        return child.call(
+        return process.call(
             timing_cache.edit,
             timing_cache.CacheEdit(self.binding, content, error_prefix, keys, entries),
             limits=Limits(),

@@ -16,7 +16,7 @@ import re
 from rtlab.backends import compiler_info, compilers, recorded
 from rtlab.backends.readers import inspector
 from rtlab.backends.readers.log import verbose
-from rtlab.backends.workers import building
+from rtlab.backends.workers import builder
 from rtlab.backends.workers.running import EngineRunner
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
@@ -61,7 +61,7 @@ class TensorRTRTX(EngineRunner):
             return Availability(ok=False, reason=reason)
         if importlib.util.find_spec("tensorrt_rtx") is None:
             return Availability(ok=False, reason=_explain_missing("tensorrt-rtx"))
-        return Availability(ok=True, version=building.find_package_version("tensorrt_rtx"))
+        return Availability(ok=True, version=builder.find_package_version("tensorrt_rtx"))
 
     def capabilities(self) -> Capabilities:
         """Targets of the known RTX generations; compute capability 9.0 is not among them.
@@ -112,12 +112,12 @@ class TensorRTRTX(EngineRunner):
             )
         gpu = self.device
         runs = gpu is not None and gpu.sm == variant.target.sm
-        plan = building.build(request, progress, self, version=availability.version, times=False, runs=runs)
+        plan = builder.build(request, progress, self, version=availability.version, times=False, runs=runs)
         listed_engine = self._read_listing(plan, variant.target)
         if not runs or plan.output.plan is None:
             return listed_engine
         try:
-            return building.open_engine(plan, request, progress, self)
+            return builder.open_engine(plan, request, progress, self)
         except (ReadError, RunError, Unavailable) as error:
             # What was compiled is worth showing even where it cannot be loaded.
             return dataclasses.replace(listed_engine, notes=(*listed_engine.notes, f"not loaded: {error}"))
@@ -140,10 +140,10 @@ class TensorRTRTX(EngineRunner):
             )
         return dataclasses.replace(engine, backend=self.name)
 
-    def _read_listing(self, plan: building.BuiltPlan, target: Target) -> Engine:
+    def _read_listing(self, plan: builder.BuiltPlan, target: Target) -> Engine:
         """The engine as the build's log lists it."""
         listing = verbose.parse(plan.log)
-        layers, profiles = _select_first_profile(building.restore_origins(listing.layers, plan))
+        layers, profiles = _select_first_profile(builder.restore_origins(listing.layers, plan))
         notes = [f"{listing.unread} listing lines were not understood"] if listing.unread else []
         if profiles > 1:
             notes.append(

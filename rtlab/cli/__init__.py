@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rtlab.cli import budget, checking, compilers, opening, printing, reporting, terminal
-from rtlab.cli.arguments import FILES, create_parser
 from rtlab.cli.notebooks import lab
+from rtlab.cli.parser import FILES, create_parser
 from rtlab.errors import ReadError, RtlabError, VariantError, boundary, check_memory_limit
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _inspect(args: argparse.Namespace) -> int:
 
 def _read(args: argparse.Namespace) -> int:
     from rtlab.api import read
-    from rtlab.web import report
+    from rtlab.web.report import html as report
 
     files_by_kind = {kind: path for kind in FILES if (path := getattr(args, kind)) is not None}
     if "-" in args.files and sys.stdin is None:

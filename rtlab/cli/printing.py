@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rtlab.cli.opening import rewrite_for_cli
 
 if TYPE_CHECKING:
-    from rtlab.analyses.difference.diff import Difference
-    from rtlab.analyses.roofline.roofs import Point
+    from rtlab.analyses.difference.compare import Difference
+    from rtlab.analyses.roofline.estimate import Point
     from rtlab.analyses.why import Verdict
     from rtlab.analyses.why.advice import Advice
     from rtlab.analyses.why.fused_layer import FusedLayer

@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Build the variants and write them; prints the paths, a line each."""
-    from rtlab.web import report
+    from rtlab.web.report import html as report
 
     # What is wrong with the steps is said before the work.
     steps = opening.steps(args.steps) if args.steps else []

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
+from rtlab.core.bootstrap import Interval, interval
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.memo import Memoizable
@@ -20,7 +21,6 @@ from rtlab.core.slices import SliceSums
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Predictions, Task
 from rtlab.core.trace import Outputs, Profile
-from rtlab.core.uncertainty import Interval, interval
 from rtlab.core.variant import Calibrator, Precision, Variant
 
 if TYPE_CHECKING:

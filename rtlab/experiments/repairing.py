@@ -23,6 +23,7 @@ from rtlab.analyses.repair import AccuracyRepair, RepairChange, RepairPoint, Ver
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.score.words import format_difference
 from rtlab.analyses.variants.variations import get_add_arguments
+from rtlab.core.bootstrap import compare_paired
 from rtlab.core.budget import WorkContext
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.phrases import pluralize
@@ -31,7 +32,6 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator, Progress
 from rtlab.core.ptq_transform import PtqTransformKind
 from rtlab.core.task import Predictions, Task
-from rtlab.core.uncertainty import compare_paired
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 from rtlab.experiments.running import predict

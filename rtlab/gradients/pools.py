@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.gradients.convolutions import Window, read_window, transpose_conv
+from rtlab.gradients.conv import Window, read_window, transpose_conv
 from rtlab.gradients.tape import NotDifferentiable
 from rtlab.gradients.vjp_context import Rules, VjpContext
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.core.phrases import pluralize
 from rtlab.errors import VariantError
-from rtlab.quantize import equalize, passes, rewrites, smooth, sparsity
+from rtlab.quantize import equalize, passes, rewrites, smoothquant, sparsity
 from rtlab.quantize.assign import match_nodes
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def apply_transforms(
         notes.append("not smoothed: channels of activations were not observed")
     elif treatments and peaks is not None:
         smoothing_links = _plan_smoothing(transformed_model, treatments)
-        notes += smooth.describe_smoothing(
+        notes += smoothquant.describe_smoothing(
             [link for links, _ in smoothing_links for link in links], treatments
         )
         transformed_model = passes.run(
             transformed_model,
-            [smooth.smooth(links, peaks, alpha) for links, alpha in smoothing_links],
+            [smoothquant.smooth(links, peaks, alpha) for links, alpha in smoothing_links],
             source=True,
         )
     return transformed_model, tuple(notes)
@@ -77,7 +77,7 @@ def plan_smoothing_observation(model: Model, variant: Variant) -> tuple[Model, M
     others = tuple(t for t in variant.treatments if t.kind != "smooth")
     transformed_model, _ = apply_transforms(model, dataclasses.replace(variant, treatments=others))
     treatments = [t for t in variant.treatments if t.kind == "smooth"]
-    return transformed_model, smooth.map_observed_values(
+    return transformed_model, smoothquant.map_observed_values(
         [link for links, _ in _plan_smoothing(transformed_model, treatments) for link in links]
     )
 
@@ -90,7 +90,7 @@ def _plan_smoothing(
     for treatment in treatments:
         links_by_node.update(
             (link.first, (link, treatment.setting))
-            for link in smooth.plan(model, match_treated_nodes(model, [treatment]))
+            for link in smoothquant.plan(model, match_treated_nodes(model, [treatment]))
         )
     settings = dict.fromkeys(alpha for _, alpha in links_by_node.values())
     return [(tuple(link for link, a in links_by_node.values() if a == alpha), alpha) for alpha in settings]

@@ -53,12 +53,12 @@ from rtlab.experiments.why import get_builder
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.study.checking import is_plain, list_versions, read_check_record, score_reference, time_rounds
 from rtlab.study.job import prepare_model
-from rtlab.study.measuring import plan_stages
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
 from rtlab.study.runner import StudyRunner
 from rtlab.study.sample_selection import select_samples
 from rtlab.study.sensitivities import check_choices, get_loss_inputs, search_in_executor
+from rtlab.study.stages import plan_stages
 
 #: Places that are looked into.
 _PLACES = 8

@@ -37,7 +37,7 @@ from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.study.job import Job, compile_variant
-from rtlab.study.measuring import measure_all_stages
+from rtlab.study.stages import measure_all_stages
 from rtlab.study.state_holder import StateHolder, check_variant_name
 
 #: Share of the layers below which one must ask whether the model is the right one.

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from rtlab.analyses.accuracy.errors import Accuracy
-    from rtlab.analyses.difference.diff import Side
+    from rtlab.analyses.difference.compare import Side
     from rtlab.analyses.engine.breakdown import Slice, Transition
     from rtlab.analyses.memory.plan import MemoryPlan
     from rtlab.analyses.recurrence.fused_cells import FusedRecurrence
     from rtlab.analyses.reformats.reasons import Reformat
-    from rtlab.analyses.roofline.roofs import Roofline
+    from rtlab.analyses.roofline.estimate import Roofline
     from rtlab.analyses.schedule.streams import Schedule
     from rtlab.analyses.timing.times import SharedTime, Timing
     from rtlab.core.buildlog import BuildLog

@@ -31,10 +31,10 @@ from rtlab.errors import (
 )
 from rtlab.experiments.experiment import Experiment, run_experiment
 from rtlab.study.job import Job, compile_variant, prepare_model
-from rtlab.study.measuring import mark_failed, measure_all_stages, measure_stages, plan_stages
 from rtlab.study.observations import Observations
 from rtlab.study.planning import resolve
 from rtlab.study.progress import report_progress
+from rtlab.study.stages import mark_failed, measure_all_stages, measure_stages, plan_stages
 from rtlab.study.state_holder import StateHolder, check_variant_name
 
 Tool = TypeVar("Tool")

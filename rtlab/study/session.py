@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from rtlab.analyses import panels
 from rtlab.analyses.difference import compare_variants
-from rtlab.analyses.difference.diff import Difference
+from rtlab.analyses.difference.compare import Difference
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.findings.analysis import add_comparative_findings
 from rtlab.analyses.fusion.words import explain

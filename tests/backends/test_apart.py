@@ -38,7 +38,7 @@ X = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
 def small_batches():
     """Several of each pass."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rtlab.study.measuring.batch_size", lambda *given: BATCH)
+        patch.setattr("rtlab.study.stages.batch_size", lambda *given: BATCH)
         yield
 
 

@@ -19,7 +19,7 @@ from rtlab import CalibrationData, Study, Task
 from rtlab.core.stage import Stage
 from rtlab.errors import RtlabError
 from rtlab.study.job import compile_variant
-from rtlab.study.measuring import measure_all_stages
+from rtlab.study.stages import measure_all_stages
 from rtlab.testing import tiny_model
 
 pytestmark = [

@@ -25,7 +25,7 @@ import rtlab
 import scenes
 from golden.test_page import _FILES, _MODEL, WRITTEN, anonymous
 from rtlab.backends import compilers
-from rtlab.cli import arguments, main, notebooks, opening
+from rtlab.cli import main, notebooks, opening, parser
 from rtlab.cli.notebooks import lab
 from rtlab.core.peaks import TABLE
 from rtlab.core.protocols import Availability
@@ -142,7 +142,7 @@ def test_arguments_are_those_of_the_file(golden: Any) -> None:
         defaults = {k: v for k, v in parser._defaults.items() if not callable(v)}
         commands[name] = {"arguments": rows, "defaults": defaults, "abbreviations": parser.allow_abbrev}
 
-    list_arguments(arguments.create_parser({}), "rtlab")
+    list_arguments(parser.create_parser({}), "rtlab")
     golden("commands/arguments.json", commands)
 
 
@@ -272,7 +272,7 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
     ):
         monkeypatch.setattr("os.geteuid", lambda user=user: user)
         monkeypatch.setenv("JUPYTER_CONFIG_PATH", "mine")
-        parsed = arguments.create_parser({"lab": lab}).parse_args(["lab", str(tmp_path), *more])
+        parsed = parser.create_parser({"lab": lab}).parse_args(["lab", str(tmp_path), *more])
         with mock.patch("rtlab.cli.notebooks.os.name", system), contextlib.suppress(SystemExit):
             assert lab(parsed) == 5
         assert os.environ["JUPYTER_CONFIG_PATH"].endswith(f"static{os.pathsep}mine")

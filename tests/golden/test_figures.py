@@ -9,7 +9,7 @@ import scenes
 from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.errors import VariantError
-from rtlab.web.report import _simplify_trace
+from rtlab.web.report.html import _simplify_trace
 
 
 @scenes.of(("cpu", "written"))

@@ -93,7 +93,7 @@ VENDORS = {"tensorrt", "tensorrt_rtx", "onnxruntime"}
 #: What opens a door besides, by file.
 DOORS = {
     "rtlab/backends/vendor.py": {"import_module", "onnxruntime"},
-    "rtlab/backends/workers/child.py": {"child"},
+    "rtlab/backends/workers/process.py": {"child"},
     # The driver's libraries, by ctypes or a stand-in of a test.
     "rtlab/backends/workers/sensors.py": {"import_module"},
 }

@@ -25,16 +25,16 @@ import scenes
 from answers import refusable
 from roofs import LEAVE_ONE_OUT, compare_estimates, judged_layers, profiled
 from rtlab import Study, backends
-from rtlab.analyses.difference.diff import Side, compute_difference
+from rtlab.analyses.difference.compare import Side, compute_difference
 from rtlab.analyses.engine.breakdown import by_kind, find_transitions
 from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.reformats.reasons import find_reformats
+from rtlab.analyses.roofline.estimate import GPU_EFFICIENCY, estimate_microseconds
 from rtlab.analyses.roofline.estimate_error import (
     CROSS_VALIDATED,
     RECORDED,
 )
-from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, estimate_microseconds
 from rtlab.backends.readers import reading
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Tensor

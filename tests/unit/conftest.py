@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from rtlab.backends.workers import child
+from rtlab.backends.workers import process
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,7 +26,7 @@ def _no_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if "needs_api" in vars(request.module) and not request.node.get_closest_marker("own_child"):
         import in_process
 
-        monkeypatch.setattr(child, "ChildProcess", in_process.Session)
+        monkeypatch.setattr(process, "ChildProcess", in_process.Session)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 
 from rtlab import cli
 from rtlab.core.progress import check
-from rtlab.study import measuring, runner
+from rtlab.study import runner, stages
 from rtlab.testing import tiny_model
 
 CPU = ["--target", "cpu", "--backend", "onnxruntime"]
@@ -42,7 +42,7 @@ def test_a_build_that_is_too_long_ends_with_the_budget(model, tmp_path, monkeypa
 
 
 def test_a_stage_that_is_too_long_leaves_what_was_built(model, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(measuring._Measuring, "_time", lambda _, within: endless(within))
+    monkeypatch.setattr(stages._Measuring, "_time", lambda _, within: endless(within))
     began = time.monotonic()
     assert cli.main(["inspect", model, *CPU, "--budget", "0.8", "--json"]) == 0
     assert time.monotonic() - began < 5.8

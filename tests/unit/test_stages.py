@@ -86,7 +86,7 @@ def test_a_cancelled_stage_leaves_the_earlier_ones_and_goes_on_when_it_is_run_ag
 
 
 def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, monkeypatch) -> None:
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *given: 4)
+    monkeypatch.setattr("rtlab.study.stages.batch_size", lambda *given: 4)
     study = planned(model)
     study.run(budget_s=1e-9)
     result = study["int8"]
@@ -101,7 +101,7 @@ def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, m
 
 @pytest.mark.slow
 def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *given: 4)
+    monkeypatch.setattr("rtlab.study.stages.batch_size", lambda *given: 4)
     whole, parts = planned(model), planned(model)
     whole.run(budget_s=math.inf)
     parts.run(budget_s=1e-9)
@@ -118,7 +118,7 @@ def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, 
 
 @pytest.mark.slow
 def test_a_first_answer_compares_some_samples_and_measuring_goes_on_to_all(model, monkeypatch) -> None:
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *_: 8)
+    monkeypatch.setattr("rtlab.study.stages.batch_size", lambda *_: 8)
     data = CalibrationData.random(model, samples=70, seed=1)
     study = Study(model, data=data)
     study.add("int8", calibrator="minmax", target="cpu")
@@ -204,7 +204,7 @@ def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) 
 def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
     whole, parts = planned(model), planned(model)
     whole.run()
-    monkeypatch.setattr("rtlab.study.measuring._READ_BYTES", 1)
+    monkeypatch.setattr("rtlab.study.stages._READ_BYTES", 1)
     parts.run()
     found, wanted = ([v.sqnr for v in s["int8"].accuracy.values] for s in (parts, whole))
     # What else is read decides what ONNX Runtime fuses, and so the last bits.

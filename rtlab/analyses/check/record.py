@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rtlab.analyses.difference.diff import Side
+from rtlab.analyses.difference.compare import Side
+from rtlab.core.bootstrap import Interval
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.schema import Origin
-from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Target
 from rtlab.errors import ReadError, RtlabError
 from rtlab.relation.mapping import Mapping as NodeMapping

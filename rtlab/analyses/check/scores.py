@@ -14,10 +14,10 @@ from rtlab.analyses.score.words import (
     format_p_value,
     format_score_value,
 )
+from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.phrases import pluralize
 from rtlab.core.stage import Stage
-from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
 
 _DATA = "Give samples with --data D.npz, and --labels L.npy where there are labels; without, fp32's own answers count."
 _MORE = "Give more samples, so that the interval is narrower, or a larger limit."

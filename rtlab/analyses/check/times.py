@@ -11,7 +11,7 @@ import numpy as np
 from rtlab.analyses import roofline, timing
 from rtlab.analyses.check.record import CheckRecord, RecordedTime
 from rtlab.analyses.check.row import CheckLimits, CheckRow, CheckVerdict
-from rtlab.analyses.difference.diff import Difference
+from rtlab.analyses.difference.compare import Difference
 from rtlab.core.engine import NOWHERE
 from rtlab.core.facts import VariantResult
 from rtlab.core.stage import Stage

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rtlab.analyses import fusion, roofline, timing
-from rtlab.analyses.difference import diff
-from rtlab.analyses.difference.diff import Difference, Side
+from rtlab.analyses.difference import compare
+from rtlab.analyses.difference.compare import Difference, Side
 from rtlab.analyses.roofline.estimate_error import pick_default_gpu
 from rtlab.core.facts import VariantResult
 from rtlab.core.peaks import Peaks
@@ -51,7 +51,7 @@ def compare_variants(
         ModelError: a dimension has no size.
     """
     sides = [build_side(f, pick_default_gpu(f.engine) if gpu == "target" else gpu) for f in (before, after)]
-    difference = diff.compute_difference(sides[0], sides[1], before.source)
+    difference = compare.compute_difference(sides[0], sides[1], before.source)
     if not difference.overlap.is_enough:
         raise VariantError(
             f'Cannot compare "{before.name}" with "{after.name}": of the layers that multiply, only '

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from rtlab.analyses.difference import explain_rest
-from rtlab.analyses.difference.diff import BASES, INFERRED, Difference, Group, Half, Side
+from rtlab.analyses.difference.compare import BASES, INFERRED, Difference, Group, Half, Side
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.titles import apply_titles, get_variant_titles

@@ -14,7 +14,7 @@ from rtlab.analyses.difference.answer import (
     summarize_difference,
     use_minus_sign,
 )
-from rtlab.analyses.difference.diff import BASES, Difference, Group
+from rtlab.analyses.difference.compare import BASES, Difference, Group
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.timing import compute_timing

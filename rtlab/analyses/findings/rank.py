@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 
 from rtlab.analyses.findings.rules import engine_level, fusions, kernels, movement, precision
 from rtlab.analyses.findings.rules.reading import Reading
-from rtlab.analyses.roofline.roofs import Roofline
+from rtlab.analyses.roofline.estimate import Roofline
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rtlab.analyses import fusion, timing
-from rtlab.analyses.roofline import roofs
+from rtlab.analyses.roofline import estimate
+from rtlab.analyses.roofline.estimate import Roofline
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error, pick_default_gpu
-from rtlab.analyses.roofline.roofs import Roofline
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.peaks import Peaks
@@ -28,7 +28,7 @@ def compute_roofline(
         ModelError: a dimension has no size.
     """
     chosen = gpu or facts.engine.device or pick_default_gpu(facts.engine)
-    return roofs.compute_engine_roofline(
+    return estimate.compute_engine_roofline(
         facts.engine,
         fusion.map_nodes(facts),
         facts.source,
@@ -48,7 +48,7 @@ def estimate_timing(facts: VariantResult) -> Roofline | None:
     if facts.engine.target.sm is None or (times is not None and times.processor == "GPU"):
         return None
     try:
-        return roofs.compute_engine_roofline(
+        return estimate.compute_engine_roofline(
             facts.engine, fusion.map_nodes(facts), facts.source, pick_default_gpu(facts.engine)
         )
     except RtlabError:

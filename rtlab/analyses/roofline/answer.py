@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Annotated
 
+from rtlab.analyses.roofline.estimate import Roofline, get_efficiency
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error
-from rtlab.analyses.roofline.roofs import Roofline, get_efficiency
 from rtlab.core.engine import Engine
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.numbers import format_number

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.answer import RoofedEngine, format_si, summarize_roofline
+from rtlab.analyses.roofline.estimate import Bound, Point, Roofline, get_efficiency
+from rtlab.analyses.roofline.estimate import compute_engine_roofline as under_roofs
 from rtlab.analyses.roofline.estimate_error import RECORDED, describe_estimate_error, pick_default_gpu
-from rtlab.analyses.roofline.roofs import Bound, Point, Roofline, get_efficiency
-from rtlab.analyses.roofline.roofs import compute_engine_roofline as under_roofs
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times
 from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
 from rtlab.documents.contract import Figure, Setting

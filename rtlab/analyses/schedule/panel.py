@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.fusion import map_nodes, relate_engine
 from rtlab.analyses.panel_context import PanelContext, PanelParts
+from rtlab.analyses.roofline.estimate import compute_engine_roofline
 from rtlab.analyses.roofline.estimate_error import pick_default_gpu
-from rtlab.analyses.roofline.roofs import compute_engine_roofline
 from rtlab.analyses.schedule.answer import StreamedEngine, summarize_streams
 from rtlab.analyses.schedule.gantt import draw_gantt
 from rtlab.analyses.schedule.streams import Schedule, split_shared_times, unit_durations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.score.words import format_difference, format_interval, format_score_value
+from rtlab.core.bootstrap import PairedDifference, compare_paired
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.memo import memoized
-from rtlab.core.uncertainty import PairedDifference, compare_paired
 from rtlab.core.variant import Precision
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples
 from rtlab.analyses.score.pictures import draw_pictures, parse_sample_numbers
 from rtlab.analyses.score.words import format_difference, format_p_value
 from rtlab.analyses.titles import get_variant_titles
+from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
 from rtlab.core.stage import Stage
-from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
 from rtlab.documents.contract import Work
 from rtlab.documents.panel import button, make_select, make_text_field
 from rtlab.errors import RunError, VariantError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference
 from rtlab.core.facts import Score
 from rtlab.core.phrases import pluralize
-from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
 
 CANNOT = "the confidence interval includes zero"
 #: How a difference ends on so few samples that none is told.

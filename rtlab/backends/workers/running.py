@@ -17,7 +17,7 @@ import numpy as np
 
 from rtlab.backends import compiler_info
 from rtlab.backends.readers import inspector
-from rtlab.backends.workers import child, driver, loaded
+from rtlab.backends.workers import driver, loaded, process
 from rtlab.backends.workers.execution_context import EnginePort
 from rtlab.backends.workers.job_spec import OpenSpec
 from rtlab.core.arrays import Batch
@@ -59,7 +59,7 @@ class EngineRunner:
     path: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._sessions: collections.OrderedDict[int, tuple[Engine, child.ChildProcess]] = (
+        self._sessions: collections.OrderedDict[int, tuple[Engine, process.ChildProcess]] = (
             collections.OrderedDict()
         )
 
@@ -111,9 +111,9 @@ class EngineRunner:
 
     def _load(
         self, plan: bytes, progress: Progress, error_prefix: str
-    ) -> tuple[child.ChildProcess, loaded.EngineFacts]:
+    ) -> tuple[process.ChildProcess, loaded.EngineFacts]:
         """A child process with the engine of a plan."""
-        session = child.ChildProcess(self.limits, work=child.RUNNING, path=self.path)
+        session = process.ChildProcess(self.limits, work=process.RUNNING, path=self.path)
         spec = OpenSpec(
             self.binding, self.product, plan, error_prefix, self.device, self.cuda, self.libraries
         )
@@ -304,7 +304,7 @@ class EngineRunner:
             self.release(engine)
             raise
 
-    def _open_session(self, engine: Engine, progress: Progress, error_prefix: str) -> child.ChildProcess:
+    def _open_session(self, engine: Engine, progress: Progress, error_prefix: str) -> process.ChildProcess:
         entry = self._sessions.get(id(engine))
         if entry is not None and entry[1].alive:
             self._sessions.move_to_end(id(engine))

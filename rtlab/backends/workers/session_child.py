@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtlab.backends.workers import inference
-from rtlab.backends.workers.child import Bounds, ChildProcess, ChildWork
 from rtlab.backends.workers.inference import SessionSpec
+from rtlab.backends.workers.process import Bounds, ChildProcess, ChildWork
 from rtlab.backends.workers.shared_memory import SharedMemoryPool
 from rtlab.backends.workers.worker_pool import ChildPool, PooledChild
 from rtlab.core.arrays import Batch

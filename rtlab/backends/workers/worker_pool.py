@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from rtlab.backends.workers.child import BUILDING, Bounds, ChildProcess, copy_environment
+from rtlab.backends.workers.process import BUILDING, Bounds, ChildProcess, copy_environment
 from rtlab.core.protocols import Limits, Progress
 
 C = TypeVar("C")

@@ -22,7 +22,7 @@ from rtlab.web.page.effects import build_effect_overlays
 
 if TYPE_CHECKING:
     from rtlab.analyses.accuracy.errors import Accuracy, ValueDelta
-    from rtlab.analyses.roofline.roofs import Roofline
+    from rtlab.analyses.roofline.estimate import Roofline
     from rtlab.analyses.sensitivity import Sensitivity
     from rtlab.core.facts import VariantResult
 

@@ -12,13 +12,13 @@ from profiles import retimed
 from rtlab import samples as models
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import render_panel
-from rtlab.analyses.roofline import roofs
+from rtlab.analyses.roofline import estimate
 from rtlab.backends import compiler_info
 from rtlab.errors import ModelError, RunError, VariantError
 from rtlab.study.recorded import adopt
 from rtlab.web.page import charts, chrome
 from rtlab.web.page.graph import engine_view
-from rtlab.web.report import collect_payloads
+from rtlab.web.report.html import collect_payloads
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +366,7 @@ def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> N
 @rtx
 def test_an_estimate_that_is_withheld_leaves_what_was_measured(gpu, monkeypatch) -> None:
 
-    monkeypatch.setattr(roofs, "ENOUGH", 1.1)
+    monkeypatch.setattr(estimate, "ENOUGH", 1.1)
     view = engine_view(gpu["int8"].facts, gpu.model)
     assert ["time"] == [o["id"] for o in view["overlays"] if o["unit"] == "ms"]
     chip = next(c for c in chrome.build_chips(gpu.state, baseline="fp32") if c["id"] == "int8")

@@ -23,7 +23,7 @@ from fake_trt import Spec, layers_of, plan
 from nets import graph_proto
 from rtlab.backends.cancellable_call import CancellableCaller
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
-from rtlab.backends.workers import child, driver
+from rtlab.backends.workers import driver, process
 from rtlab.backends.workers.driver import Device
 from rtlab.backends.workers.running import EngineRunner, assign_times
 from rtlab.backends.workers.session_child import BUILDING, RUNNING
@@ -206,13 +206,13 @@ def sleep(payload: float, report: object) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals are named on POSIX")
 @pytest.mark.parametrize(
     ("work", "who"),
-    [(child.RUNNING, "the process that runs the engine"), (child.BUILDING, "the compiler")],
+    [(process.RUNNING, "the process that runs the engine"), (process.BUILDING, "the compiler")],
 )
 def test_a_child_answers_many_calls_survives_errors_and_crashes_in_words(monkeypatch, work, who):
     """This file has a name that the child can import."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     here = importlib.import_module(Path(__file__).stem)
-    session = child.ChildProcess(Limits(stack=1 << 26), work=work)
+    session = process.ChildProcess(Limits(stack=1 << 26), work=work)
     how = {"progress": Silent(), "error_prefix": "X"}
     first = session.call(here.echo, 1, **how)
     with pytest.raises(ReadError) as caught:
@@ -224,7 +224,7 @@ def test_a_child_answers_many_calls_survives_errors_and_crashes_in_words(monkeyp
     with pytest.raises(work.failure, match=f"X: {who} crashed with SIGSEGV"):
         session.call(here.crash, None, **how)
     assert not session.alive
-    session = child.ChildProcess(Limits(seconds=0.2, stack=1 << 26), work=work)
+    session = process.ChildProcess(Limits(seconds=0.2, stack=1 << 26), work=work)
     with pytest.raises(work.failure, match=r"0\.2 s, which is the limit"):
         session.call(here.sleep, 60.0, **how)
     assert not session.alive

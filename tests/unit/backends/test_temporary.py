@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends.workers.child import RUNNING, ChildProcess
+from rtlab.backends.workers.process import RUNNING, ChildProcess
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import RunError

@@ -19,7 +19,7 @@ from fake_gpu import VERSIONS, Here, needs_api
 from nets import graph
 from rtlab import backends
 from rtlab.backends.tensorrt import TensorRT
-from rtlab.backends.workers import building, calibrator, driver
+from rtlab.backends.workers import builder, calibrator, driver
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions
@@ -136,7 +136,7 @@ def test_a_shape_tensor_gets_values_or_is_named():
     # The stand-in cannot run it; that the values arrived is in the log.
     options = BuildOptions.of(profiles=[{"to": ((1, 1), (2, 4), (8, 8))}])
     request = BuildRequest(shaped, Variant.of("fp32", target="sm86", options=options))
-    plan = building.build(request, Silent(), Here("trt10"), version="10.16.1", times=True, runs=False)
+    plan = builder.build(request, Silent(), Here("trt10"), version="10.16.1", times=True, runs=False)
     assert ['"to": ["values", [1, 1], [2, 4], [8, 8]]'] == re.findall(r'"to": \["values".*?\]\]', plan.log)
 
 

@@ -8,12 +8,12 @@ from onnx import TensorProto, helper
 
 import rtlab
 from nets import graph_proto
+from rtlab.core.bootstrap import compare_paired
 from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import find_metric
 from rtlab.core.model import Model, load
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
-from rtlab.core.uncertainty import compare_paired
 
 SAMPLES, WIDTH = 48, 8
 

@@ -187,7 +187,7 @@ def test_outputs_of_parts_stand_in_the_order_of_their_samples_and_a_copy_is_its_
 
 def test_a_score_that_goes_on_counts_each_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of seven samples five are right; after three, the first two of them were."""
-    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *_: 3)
+    monkeypatch.setattr("rtlab.study.stages.batch_size", lambda *_: 3)
     model, *_ = single("MatMul", np.eye(3, 5, dtype=np.float32))
     x = np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1, 2, 0]]
     data = CalibrationData({"x": x}, "d")

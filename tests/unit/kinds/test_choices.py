@@ -22,11 +22,12 @@ from rtlab.analyses.check import layers
 from rtlab.analyses.check.record import CheckRecord, RecordedEngine, RecordedScore
 from rtlab.analyses.check.scores import check_score
 from rtlab.analyses.diagnosis.remedies import propose_cure
-from rtlab.analyses.difference import diff
-from rtlab.analyses.difference.diff import Side
+from rtlab.analyses.difference import compare
+from rtlab.analyses.difference.compare import Side
 from rtlab.analyses.samples.spread import Spread
 from rtlab.analyses.score.flips import find_flipped_samples
 from rtlab.analyses.variants.variations import get_add_arguments
+from rtlab.core.bootstrap import Interval
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Score, VariantResult
@@ -34,7 +35,6 @@ from rtlab.core.finding import Finding
 from rtlab.core.metrics import Tally
 from rtlab.core.model import Model, make_empty_model
 from rtlab.core.task import Predictions
-from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Calibrator, Target, Variant
 from rtlab.experiments.benchmark import FEWEST, Benchmark, _summarize, _TimedModel
 from rtlab.experiments.ranking import CalibratorRanking, _sqnr
@@ -225,13 +225,13 @@ def convs(count: int) -> Model:
     return graph(nodes, [("v0", FLOAT, [1, 4])], [(f"v{count}", FLOAT, [1, 4])], {})
 
 
-def compared(first: Engine, second: Engine) -> diff.Difference:
+def compared(first: Engine, second: Engine) -> compare.Difference:
     """By nodes of a model: each layer runs the node that it is named for."""
     sides = []
     for built in (first, second):
         pairs = tuple(Pair(y.name, y.id, "declared") for y in built.layers if y.name.startswith("n"))
         sides.append(Side("s", built, Mapping(pairs, ())))
-    return diff.compute_difference(*sides, convs(3))
+    return compare.compute_difference(*sides, convs(3))
 
 
 def test_a_region_in_one_engine_forbids_missing_the_others_layers_and_not_its_own() -> None:
@@ -254,7 +254,7 @@ def test_a_region_in_one_engine_forbids_missing_the_others_layers_and_not_its_ow
         None,
         True,
     )
-    lowest = diff.Overlap((3, 1), (4, 4))
+    lowest = compare.Overlap((3, 1), (4, 4))
     assert (lowest.share, lowest.is_enough, str(lowest)) == (0.25, False, "3 of 4 and 1 of 4")
 
 
@@ -282,7 +282,7 @@ def test_what_split_and_what_is_wider_is_told_of_then_to_now() -> None:
 
     then = record({}, *built((1, 1, 2), ("int8", "fp16", "fp32")))
     now = record({}, *built((2, 3, 1), ("fp32", "bf16", "int8")))
-    found = diff.compute_difference(then.to_side("then"), now.to_side("now"), convs(3))
+    found = compare.compute_difference(then.to_side("then"), now.to_side("now"), convs(3))
     split, wider = (
         layers.check_fusion(then, now, found, ("fusion",)),
         layers.check_precision(then, now, found, ()),
@@ -292,7 +292,7 @@ def test_what_split_and_what_is_wider_is_told_of_then_to_now() -> None:
     assert re.findall(r"\d+", split.found) == ["4", "6", "2"]
     types_ = re.compile(r"[a-z]+[0-9]+")
     assert [types_.findall(c) for c in wider.changes] == [["n0", "int8", "fp32"], ["n1", "fp16", "bf16"]]
-    turned = diff.compute_difference(now.to_side("then"), then.to_side("now"), convs(3))
+    turned = compare.compute_difference(now.to_side("then"), then.to_side("now"), convs(3))
     assert [re.findall(r"\d+", c) for c in layers.check_fusion(now, then, turned, ()).changes] == [
         ["2", "1", "2"]
     ]

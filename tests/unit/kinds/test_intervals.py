@@ -13,8 +13,8 @@ from rtlab.analyses.check.times import _compute_median_interval
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.analyses.sensitivity import Effects, rank_effects
 from rtlab.analyses.timing.times import _reduce_samples, _spread
+from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference, compare_paired, interval
 from rtlab.core.metrics import Tally
-from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference, compare_paired, interval
 from rtlab.experiments.benchmark import _compute_quartiles
 
 #: The normal quantile of 95 %, two-sided.

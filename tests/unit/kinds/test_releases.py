@@ -17,7 +17,7 @@ import pytest
 from rtlab import backends
 from rtlab.backends import compilers
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
-from rtlab.backends.workers import child, installing, worker_pool
+from rtlab.backends.workers import installing, process, worker_pool
 from rtlab.errors import RtlabError, Unavailable, VariantError
 
 
@@ -61,7 +61,7 @@ def place(tmp_path: Path, monkeypatch: Any) -> Path:
 
 
 def install(monkeypatch: Any, pip: Pip, version: str, **how: Any) -> Any:
-    monkeypatch.setattr(child, "call", pip)
+    monkeypatch.setattr(process, "call", pip)
     return compilers.add(version, **how)
 
 

@@ -23,7 +23,7 @@ from rtlab.core.budget import Budget, parse_budget
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.documents.commands import StartWork
 from rtlab.errors import CalibrationError, RtlabError, VariantError
-from rtlab.study import measuring
+from rtlab.study import stages
 from rtlab.study.progress_bar import ProgressBar
 from rtlab.testing import tiny_model
 from rtlab.web.explorer.build_commands import BuildCommands
@@ -278,7 +278,7 @@ def test_a_budget_is_shared_by_parts_of_what_is_left(monkeypatch: Any) -> None:
     monkeypatch.setattr("rtlab.core.budget.time.monotonic", lambda: now[0])
     budget = Budget(15.0)
     assert (budget.is_bounded, Budget(math.inf).is_bounded) == (True, False)
-    with budget.share(mock.Mock(stopped=lambda: False), measuring._PARTS[Stage.TIMED]) as within:
+    with budget.share(mock.Mock(stopped=lambda: False), stages._PARTS[Stage.TIMED]) as within:
         assert (within.remaining, within.is_timed_out) == (5.0, False)
         now[0] += 6
         assert (within.remaining, within.is_timed_out) == (0.0, False)
@@ -286,7 +286,7 @@ def test_a_budget_is_shared_by_parts_of_what_is_left(monkeypatch: Any) -> None:
         assert within.stopped()
         assert not within.is_cancelled()
     assert budget.remaining == 9.0
-    with budget.share(mock.Mock(), measuring._PARTS[Stage.COMPARED]) as within:
+    with budget.share(mock.Mock(), stages._PARTS[Stage.COMPARED]) as within:
         assert within.remaining == 6.0
         now[0] += 60
     assert budget.remaining == 0.0
@@ -305,7 +305,7 @@ def test_a_stage_that_ended_early_says_on_how_much_it_rests(done, wanted, known,
     before = StageStatus(
         Stage.TIMED, "waiting", done=done, target_count=wanted, unit="runs", available_count=known
     )
-    standing = measuring._incomplete_status(Stage.TIMED, before, "budget")
+    standing = stages._incomplete_status(Stage.TIMED, before, "budget")
     assert (standing.state, standing.done, standing.target_count, standing.available_count) == (
         state,
         done,
@@ -320,13 +320,13 @@ def test_values_are_read_in_groups_of_a_quarter_of_a_gibibyte(monkeypatch: Any) 
     """The largest layers first; a value that is larger than a group is one of its own."""
     model = tiny_model(batch=1)
     names = ["stem", "normal", "left", "right"]
-    assert measuring._groups(names, dict.fromkeys(names, 64 << 20), model) == [tuple(names)]
+    assert stages._groups(names, dict.fromkeys(names, 64 << 20), model) == [tuple(names)]
     producers = {n: SimpleNamespace(id=n) for n in names}
-    monkeypatch.setattr(measuring, "_operations", lambda _: {"stem": 1, "normal": 4, "left": 3, "right": 2})
+    monkeypatch.setattr(stages, "_operations", lambda _: {"stem": 1, "normal": 4, "left": 3, "right": 2})
     sizes = {"stem": 1 << 20, "normal": 300 << 20, "left": 200 << 20, "right": 56 << 20}
-    groups = measuring._groups(names, sizes, SimpleNamespace(producers=producers))
+    groups = stages._groups(names, sizes, SimpleNamespace(producers=producers))
     assert groups == [("normal",), ("left", "right"), ("stem",)]
-    assert {*measuring._operations(model)} >= {"stem"}
+    assert {*stages._operations(model)} >= {"stem"}
 
 
 def test_what_a_study_keeps_is_of_its_model_and_variants(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rtlab.testing import tiny_model
 from rtlab.web.page import charts, chrome
 from rtlab.web.page.document import build_variant_document
 from rtlab.web.page.graph import engine_view
-from rtlab.web.report import collect_payloads
+from rtlab.web.report.html import collect_payloads
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from rtlab.quantize import (
     im2col,
     passes,
     placement,
-    smooth,
+    smoothquant,
     sparsity,
     tf32,
     weights,
@@ -91,10 +91,10 @@ def equalization(model: Model) -> Made:
 
 
 def smoothing(model: Model) -> Made:
-    found = smooth.plan(model)
+    found = smoothquant.plan(model)
     widths = {r.value: link.channels for link in found for r in link.readers}
     peaks = {v: np.linspace(0.1, 10, n) for v, n in widths.items()}
-    return (model, smooth.smooth(found, peaks)) if found else None
+    return (model, smoothquant.smooth(found, peaks)) if found else None
 
 
 def correction(model: Model) -> Made:

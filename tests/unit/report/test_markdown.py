@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rtlab.core.finding import Finding
-from rtlab.web import report
+from rtlab.web.report import html as report
 from rtlab.web.report import markdown
 
 

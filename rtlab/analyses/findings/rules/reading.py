@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from rtlab.analyses.reformats.reasons import shorten_layout
-from rtlab.analyses.roofline.roofs import Roofline
+from rtlab.analyses.roofline.estimate import Roofline
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.buildlog import BuildLog, Tuning
 from rtlab.core.engine import Engine, Layer, Tensor

@@ -17,7 +17,7 @@ import rtlab
 from rtlab import CalibrationData, Study, samples
 from rtlab.analyses.recipe import build_recipe
 from rtlab.cli import opening
-from rtlab.cli.arguments import create_parser
+from rtlab.cli.parser import create_parser
 from rtlab.testing import tiny_model
 
 HOSTILE = 'it\'s "x"\n`$(rm)` \\ é'

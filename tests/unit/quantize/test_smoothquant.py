@@ -10,7 +10,7 @@ import pytest
 import rtlab
 from rtlab.core.progress import Silent
 from rtlab.core.variant import Variant
-from rtlab.quantize import apply_transforms, prepare, smooth
+from rtlab.quantize import apply_transforms, prepare, smoothquant
 from rtlab.study.observer import Observer, observe_peaks
 
 
@@ -84,7 +84,7 @@ def test_a_value_that_no_product_reads_alone_keeps_its_scale(make) -> None:
     rng = np.random.default_rng(3)
     held = {"g": np.ones(8, np.float32), "q": rng.normal(0, 1, (8, 8)).astype(np.float32)}
     text = "x[4, 8]; norm: n = LayerNormalization(x, g); q: y = MatMul(n, q); sum: z = Add(n, y); z[4, 8]"
-    assert () == smooth.plan(make(text, held))
+    assert () == smoothquant.plan(make(text, held))
 
 
 def test_each_link_is_smoothed_with_the_setting_of_the_last_treatment_for_it(make) -> None:

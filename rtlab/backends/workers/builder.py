@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from rtlab.backends.readers.log import listing
-from rtlab.backends.workers import calibrator, child, compiler, refusals, worker_pool
+from rtlab.backends.workers import calibrator, compiler, process, refusals, worker_pool
 from rtlab.backends.workers.job_spec import BuildSpec, CalibratorInput
 from rtlab.backends.workers.running import EngineRunner
 from rtlab.core import files
@@ -115,7 +115,7 @@ def build(
             log=str(log),
         )
         try:
-            call = worker_pool.call if request.several else child.call
+            call = worker_pool.call if request.several else process.call
             output: compiler.BuildOutput = call(
                 compiler.compile_plan,
                 spec,

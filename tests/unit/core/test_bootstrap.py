@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rtlab.core.bootstrap import compare_paired, interval, mcnemar, paired_shares, wilson
 from rtlab.core.metrics import Tally
-from rtlab.core.uncertainty import compare_paired, interval, mcnemar, paired_shares, wilson
 
 
 @pytest.mark.parametrize(

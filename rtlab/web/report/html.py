@@ -1,0 +1,283 @@
+"""Report: a study as one HTML file that opens from disk, with no network and no kernel.
+
+The file holds the Explorer's own code and every payload that the kernel would send, and for its figures the part of
+Plotly that draws bars, lines and pictures: the whole would make it 5 MB larger.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rtlab.analyses import panels
+from rtlab.analyses.cards.picture import Graph
+from rtlab.analyses.panel_context import PanelContext
+from rtlab.core import files
+from rtlab.core.phrases import quote_names
+from rtlab.documents import glossary
+from rtlab.documents.contract import Figure, Panel
+from rtlab.documents.payload import encode
+from rtlab.documents.serialization import to_builtins
+from rtlab.documents.tabs import Tab
+from rtlab.errors import VariantError
+from rtlab.web.page import charts, chrome
+from rtlab.web.page.bundle import figures, inline_script
+from rtlab.web.page.contract import Chip, EngineView, Saved, SavedPanel, SavedVariant
+from rtlab.web.page.effects import pick_ranking
+from rtlab.web.page.graph import engine_view, source_graph
+from rtlab.web.page.state import ViewState
+from rtlab.web.page.steps import Step, parse_steps
+from rtlab.web.report.markdown import render_markdown
+from rtlab.web.report.whole import build_document
+
+if TYPE_CHECKING:
+    from rtlab.analyses.study_state import StudyState
+
+_PAGE = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<meta name="generator" content="rtlab">
+<title>{title}</title>
+<style>
+body {{ margin: 0; font-family: system-ui, sans-serif; }}
+body > p {{ padding: 16px; }}
+#report .rtlab {{ border: 0; border-radius: 0; }}
+</style>
+</head>
+<body>
+<noscript><p>This report draws its graphs with JavaScript, which is switched off in this browser.</p></noscript>
+<div id="report"></div>
+<script type="text/plain" id="saved">{saved}</script>
+<script type="text/plain" id="figures">{figures}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def write(
+    study: StudyState,
+    path: str | Path,
+    *,
+    steps: Iterable[Mapping[str, Any]] = (),
+    baseline: str | None = None,
+) -> Path:
+    """Write a study's built variants as one HTML file; returns its path.
+
+    The same study gives the same bytes. A file at ``path`` is replaced at once, when the new one is complete.
+
+    Args:
+        study: What is told of.
+        path: The file.
+        steps: A presentation, as ``Explorer.steps`` lists it.
+        baseline: The variant that others are compared with.
+
+    Raises:
+        VariantError: no variant is built, or ``baseline`` is not.
+        RtlabError: the file cannot be written there, or a step is none.
+        Unavailable: the front end of a checkout was never built.
+    """
+    content = render_page(collect_payloads(study, parse_steps(steps), baseline))
+    return files.write(path, content.encode("utf-8"), what="the report", model=study.model)
+
+
+def write_markdown(study: StudyState, path: str | Path, *, baseline: str | None = None) -> Path:
+    """Write a study's built variants as Markdown; arguments, errors and what is returned are those of ``write``."""
+    text = render_markdown(study, *_select_variants(study, baseline))
+    return files.write(path, text.encode("utf-8", "replace"), what="the report", model=study.model)
+
+
+def write_json(study: StudyState, path: str | Path, *, baseline: str | None = None) -> Path:
+    """Write all that is known of a study's built variants as one JSON object, as ``write_markdown`` does."""
+    document = build_document(study, *_select_variants(study, baseline))
+    text = json.dumps(to_builtins(document), indent=1) + "\n"
+    return files.write(path, text.encode("ascii"), what="the report", model=study.model)
+
+
+def collect_payloads(study: StudyState, steps: Sequence[Step] = (), baseline: str | None = None) -> Saved:
+    """Every payload of a study's built variants, and a presentation of them.
+
+    Raises:
+        VariantError: no variant is built, or ``baseline`` is not.
+    """
+    built, first = _select_variants(study, baseline)
+    chips = chrome.build_chips(study, baseline=first)
+    return Saved(
+        model=study.model.name,
+        source=_base64(encode(source_graph(study.model), Graph)),
+        answers=_answers(PanelContext(study), shared=True),
+        variants=[_variant(study, name, first) for name in built],
+        chips=chips,
+        view=_choose_view(study, built, chips, first),
+        steps=list(steps),
+        asked=list(_iter_step_panels(study, built, first, steps)),
+        terms=glossary.glossary_terms(),
+    )
+
+
+def _select_variants(study: StudyState, baseline: str | None) -> tuple[list[str], str]:
+    """The variants that a report tells of, and the one that it compares with.
+
+    Raises:
+        VariantError: no variant is built, or ``baseline`` is not.
+    """
+    built = [n for n in study.variants if n in study.results]
+    if not built:
+        reason = (
+            f"none of its {len(study.variants)} variants is built" if study.variants else "it has no variant"
+        )
+        raise VariantError(
+            f'Cannot write a report of "{study.model.name}": {reason}. '
+            'Plan variants with study.add("fp32"), run study.run(), then write it again.'
+        )
+    first = chrome.pick_baseline(study) if baseline is None else baseline
+    if baseline is not None and baseline not in built:
+        raise VariantError(
+            f'Cannot compare with "{baseline}" in a report of "{study.model.name}": it is not built. '
+            f"Choose one of {quote_names(built)}."
+        )
+    return built, first
+
+
+def _iter_step_panels(
+    study: StudyState, built: Sequence[str], first: str, steps: Sequence[Step]
+) -> Iterator[SavedPanel]:
+    """The panels of steps that a report does not have by itself, each once."""
+    offered, written_keys = panels.list_panels(study.model), set()
+    for step in steps:
+        view = ViewState.from_payload(step["view"])
+        for name in offered:
+            start = f"{name}."
+            settings = {
+                key.removeprefix(start): value
+                for key, value in view.settings.items()
+                if key.startswith(start)
+            }
+            if panels.PANELS[name].tab != view.tab or not (settings or view.compared in built):
+                continue
+            # A step that names no variant is about the one on screen.
+            for one in [view.variant] if view.variant else built:
+                key = json.dumps([name, one, view.compared, settings], sort_keys=True)
+                if one not in built or key in written_keys:
+                    continue
+                written_keys.add(key)
+                other = next((n for n in (view.compared, first) if n in built and n != one), "")
+                context = PanelContext(study, study.results[one], study.results.get(other), settings)
+                yield SavedPanel(
+                    variant=one,
+                    compared=view.compared,
+                    settings=settings,
+                    panel=_simplify_panel(panels.render_panel(name, context)),
+                )
+
+
+def _choose_view(study: StudyState, built: list[str], chips: list[Chip], first: str) -> ViewState:
+    """What a reader should see before all else: the largest drop that the samples can tell, or what is different.
+
+    Where no drop is for sure, of what is different the one with the lowest score.
+    """
+    losses = {
+        c["id"]: _compute_score_loss(study, c)
+        for c in chips
+        if c["id"] in study.results and not c["baseline"]
+    }
+    fell = [c["id"] for c in chips if c["score_worse"] and c["id"] in losses]
+    if fell:
+        worst = max(fell, key=lambda name: losses[name])
+        segment = {"accuracy": "diagnosis"} if worst in study.diagnoses else {}
+        return ViewState(variant=worst, baseline=first, tab=Tab("accuracy"), settings=segment)
+    others = [n for n in built if n != first]
+    if first and others:
+        lowest = max(others, key=lambda name: losses.get(name, 0.0))
+        variant = lowest if losses.get(lowest, 0.0) > 0 else others[-1]
+        return ViewState(variant=variant, baseline=first, tab=Tab("compare"))
+    return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
+
+
+def _compute_score_loss(study: StudyState, chip: Chip) -> float:
+    """How much worse a score is than the baseline's, in its unit; below 0 where it is better, 0 where nobody knows."""
+    score, delta = study.results[chip["id"]].score, chip["score_delta"] or 0.0
+    return -delta if score is None or score.higher else delta
+
+
+def _variant(study: StudyState, name: str, baseline: str) -> SavedVariant:
+    model, result = study.model, study.results[name]
+    first = study.results.get(baseline)
+    context = PanelContext(study, result, first if first is not result else None)
+    view = engine_view(result, model, pick_ranking(study, name))
+    return SavedVariant(
+        id=name,
+        engine=_base64(encode(view, EngineView)),
+        answers=_answers(context, shared=False),
+        status=list(chrome.list_status(study, name)),
+        panels=[_simplify_panel(panels.render_panel(p, context)) for p in panels.list_panels(model)],
+        charts=charts.build_charts(view, result),
+    )
+
+
+def _simplify_panel(panel: Panel) -> Panel:
+    """A panel whose figures the smaller library draws, too."""
+    figures = [Figure({**f, "data": [_simplify_trace(t) for t in f["data"]]}) for f in panel["figures"]]
+    return Panel({**panel, "figures": figures})
+
+
+def _simplify_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """A trace without what is for graphics cards; a waterfall becomes bars, each on the level before it."""
+    kind = trace.get("type")
+    if kind == "scattergl":
+        return {**trace, "type": "scatter"}
+    if kind != "waterfall":
+        return dict(trace)
+    level, base, colours = 0.0, [], []
+    for value, measure in zip(trace["y"], trace["measure"], strict=True):
+        total = measure != "relative"
+        base.append(0.0 if total else level)
+        level = value if total else level + value
+        style = "totals" if total else "increasing" if value > 0 else "decreasing"
+        colours.append(trace[style]["marker"]["color"])
+    replaced = {"measure", "decreasing", "increasing", "totals", "connector"}
+    rest = {k: v for k, v in trace.items() if k not in replaced}
+    return {**rest, "type": "bar", "y": list(trace["y"]), "base": base, "marker": {"color": colours}}
+
+
+def _answers(context: PanelContext, *, shared: bool) -> dict[str, str]:
+    return {name: _base64(packed) for name, packed in panels.encode_payloads(context, shared=shared).items()}
+
+
+def render_page(content: Saved) -> str:
+    """The HTML. Names stand in it as data only, and the browser is told to fetch nothing and to run one script."""
+    # In a script, HTML still looks for the end tag and for the start of a comment; both can only be in strings.
+    script = re.sub(r"<(?=/script|!--)", r"\\x3C", inline_script(), flags=re.IGNORECASE)
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    policy = (
+        # What draws figures is unpacked from the file, and imported as a blob of the page's own.
+        f"default-src 'none'; script-src 'sha256-{digest}' blob:; worker-src blob:; img-src data: blob:; "
+        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    )
+    name = content["model"].encode("utf-8", "replace").decode("utf-8")
+    return _PAGE.format(
+        policy=policy,
+        title=html.escape(f"{name} · rtlab report"),
+        figures=_base64(figures()),
+        # Base64 has no "<", which would be able to end the element.
+        saved=_base64(
+            gzip.compress(json.dumps(to_builtins(content), separators=(",", ":")).encode(), mtime=0)
+        ),
+        script=script,
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
