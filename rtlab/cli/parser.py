@@ -373,9 +373,7 @@ def _task_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="L.npy",
         help="a label for each sample of --data, which is scored on then beside fp32",
     )
-    parser.add_argument(
-        "--metric", help="top-1, top-5, psnr, mse, cosine, perplexity, wer or cer (default: top-1)"
-    )
+    parser.add_argument("--metric", help="top-1, top-5, psnr, mse, cosine or perplexity (default: top-1)")
 
 
 def _build_arguments(parser: argparse.ArgumentParser) -> None:

@@ -58,8 +58,7 @@ def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ModelError(
-            f'Cannot load "{path}": {reason}. Name an .onnx file that is yours to read.',
-            details=repr(error),
+            f'Cannot load "{path}": {reason}. Name an .onnx file that is yours to read.', details=repr(error)
         ) from error
 
 
@@ -76,7 +75,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
         ) from error
     if not proto.ir_version and not proto.graph.node:
         raise ModelError(
-            f"Cannot load {what}: the {len(data)} bytes are not an ONNX model. Name an .onnx file.",
+            f"Cannot load {what}: the {len(data)} bytes are not an ONNX model. Name an .onnx file."
         )
     check_extent(proto, f"Cannot load {what}:")
     return proto

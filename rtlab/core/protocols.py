@@ -314,11 +314,7 @@ class Tuner(Protocol):
         """
 
     def forced(
-        self,
-        cache: str | Path,
-        copy: str | Path,
-        entries: Sequence[Entry],
-        progress: Progress | None = None,
+        self, cache: str | Path, copy: str | Path, entries: Sequence[Entry], progress: Progress | None = None
     ) -> Mapping[str, Entry]:
         """Write a copy of a cache with other tactics in it; errors are those of ``remembered``."""
 

@@ -60,10 +60,7 @@ _TERMS = (
         "Nodes that depend on weights alone are computed once, while the engine is built.",
         ("folded to a constant",),
     ),
-    Term(
-        "correlation",
-        "The compiler's word for a convolution, as the kind of a layer.",
-    ),
+    Term("correlation", "The compiler's word for a convolution, as the kind of a layer."),
     Term(
         "dynamic shape", "A dimension whose size is known only when the engine runs.", ("dynamic dimension",)
     ),
@@ -181,14 +178,8 @@ _TERMS = (
         "The speed that a layer cannot exceed: the GPU's bandwidth times its arithmetic intensity, or the GPU's peak, "
         "whichever is less.",
     ),
-    Term(
-        "scale",
-        "What a quantized integer is multiplied with to get the number that it stands for.",
-    ),
-    Term(
-        "score",
-        "What the task counts on labelled samples, such as the share that the model gets right.",
-    ),
+    Term("scale", "What a quantized integer is multiplied with to get the number that it stands for."),
+    Term("score", "What the task counts on labelled samples, such as the share that the model gets right."),
     Term(
         "sparsity", "Of each four weights in a row two are zero (2:4), which the tensor cores skip.", ("2:4",)
     ),
@@ -236,8 +227,7 @@ _TERMS = (
         "variant", "One choice of precision, calibrator, target and compiler, with the engine built from it."
     ),
     Term(
-        "view",
-        "A node that only reads the same memory in another shape, such as Reshape: it needs no layer.",
+        "view", "A node that only reads the same memory in another shape, such as Reshape: it needs no layer."
     ),
     Term(
         "withheld",

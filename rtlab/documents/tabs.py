@@ -40,12 +40,7 @@ TABS = (
         "Where time went against another variant, and what became of the layers.",
         "analysis",
     ),
-    PageTab(
-        Tab("fusion"),
-        "Fusion",
-        "Why neighbours are not one layer.",
-        "analysis",
-    ),
+    PageTab(Tab("fusion"), "Fusion", "Why neighbours are not one layer.", "analysis"),
     PageTab(
         Tab("memory"), "Memory", "When each tensor lives, and how much the engine needs at once.", "analysis"
     ),
