@@ -9,7 +9,6 @@ choices and the glossary follow. It is called where ``Range.amax`` is above 0 an
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
 
 #: TensorRT's own calibrators, as the header of a calibration cache names them.
 TENSORRT_CALIBRATORS = ("EntropyCalibration2", "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration")
-#: Candidates that the entropy search rates in one step, so that its tables stay in the processor's cache, and
-#: the size of a search up to which the table of its levels is kept.
-_CANDIDATE_BATCH, _MAX_CACHED_STARTS = 256, 1 << 19
+#: Candidates that the entropy search rates in one step, so that its tables stay in the processor's cache.
+_CANDIDATE_BATCH = 256
 #: Divergences, in nats, that differ by no more than the rounding of their sums are equal.
 _ROUNDING = 1e-12
 
@@ -177,6 +175,8 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
     Returns:
         Divergence in nats, shape ``(bins - levels + 1,)``; entry k belongs to ``i = levels + k``.
     """
+    from scipy import special
+
     bins = len(histogram)
     size = np.arange(levels, bins + 1)
     total = float(histogram.sum())
@@ -191,39 +191,21 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
     cross = np.empty(len(size))
     for first in range(0, len(size), _CANDIDATE_BATCH):
         part = slice(first, first + _CANDIDATE_BATCH)
-        start = _get_level_starts(bins, levels, first)
-        at = mass.take(start)
-        level = at[:, 1:] - at[:, :-1]
-        at = number.take(start)
-        height = np.maximum(at[:, 1:] - at[:, :-1], 1.0)
+        # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
+        start = -(-np.arange(levels + 1) * size[part, None] // levels)
+        level = np.diff(mass.take(start))
+        height = np.maximum(np.diff(number.take(start)), 1.0)
         np.divide(level, height, out=height)
         height[height == 0] = 1.0  # an empty level contributes nothing
         log = np.log(height, out=height)
         cross[part] = np.einsum("ij,ij->i", level, log) + outlier_mass[part] * log[:, -1]
     cross -= total * np.log(np.maximum(inlier_mass, 1.0))
     # sum P log P, from running sums; only the last bin differs between candidates
-    inner = np.concatenate([[0.0], np.cumsum(histogram * _log(histogram))])[size - 1]
+    inner = np.concatenate([[0.0], np.cumsum(special.xlogy(histogram, histogram))])[size - 1]
     last = histogram[size - 1] + outlier_mass
-    p_log_p = inner + last * _log(last) - total * np.log(total)
+    p_log_p = inner + special.xlogy(last, last) - total * np.log(total)
     result: NDArray[np.float64] = np.where(impossible, np.inf, (p_log_p - cross) / total)
     return result
-
-
-def _get_level_starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
-    """The first bin of each level and the end, for ``_CANDIDATE_BATCH`` candidates: ``(.., levels + 1)``."""
-    return (
-        _get_cached_level_starts
-        if bins * levels <= _MAX_CACHED_STARTS
-        else _get_cached_level_starts.__wrapped__
-    )(bins, levels, first)
-
-
-@functools.lru_cache(maxsize=64)
-def _get_cached_level_starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
-    size = np.arange(levels, bins + 1)[first : first + _CANDIDATE_BATCH, None]
-    # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
-    starts: NDArray[np.intp] = -(-np.arange(levels + 1) * size // levels)
-    return starts
 
 
 def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
@@ -238,12 +220,9 @@ def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
     alone = counts > 0
     alone[1:] &= counts[:-1] == 0
     alone[:-1] &= counts[1:] == 0
-    below = value_range.small + np.concatenate([[0], np.cumsum(np.where(alone, 0, counts))]).astype(
-        np.float64
-    )
+    below = value_range.small + np.cumsum([0, *np.where(alone, 0, counts)], dtype=np.float64)
     at = np.interp(bin_edges, edges, below)
-    # The last bin ends at the maximum although its logarithmic bin reaches further; "small" lies in the
-    # first.
+    # The last bin ends at the maximum although its logarithmic bin reaches further; "small" is in the first.
     at[0], at[-1] = 0.0, below[-1]
     result: NDArray[np.float64] = np.diff(np.rint(at))
     lone = np.flatnonzero(alone)
@@ -251,11 +230,6 @@ def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
     into = np.minimum((middles / value_range.amax * bins).astype(np.intp), bins - 1)
     result += np.bincount(into, counts[lone], bins)
     return result
-
-
-def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The logarithm, with 0 for 0: an empty bin contributes nothing."""
-    return np.log(x, out=np.zeros_like(x), where=x > 0)
 
 
 def _minimize_divergence(value_range: Range, histogram: NDArray[np.float64], levels: int) -> float:

@@ -35,17 +35,13 @@ class Kind(NamedTuple):
     other: bytes = b""
 
 
-#: A kind of this type and shape: one object, however many values of it a model has.
-of_type = functools.lru_cache(4096)(Kind)
 UNKNOWN = Kind(0, None)
-FLAG = Kind(int(onnx.TensorProto.BOOL), ())
-COUNT = Kind(int(onnx.TensorProto.INT64), ())
+#: Of the number of a turn, and of the condition of a Loop.
+_COUNT, _FLAG = Kind(onnx.TensorProto.INT64, ()), Kind(onnx.TensorProto.BOOL, ())
 #: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
 _COMPUTED = 1 << 14
 #: Of those, such with no more elements are told to ONNX, as the shapes, axes and counts that operators read are.
 _INFERENCE_LIMIT = 64
-#: Operators that move a window over what they read.
-_WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
 #: Values of these differ from run to run.
 _RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
     f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
@@ -94,43 +90,6 @@ class Sizes:
             if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), UNKNOWN).other
         )
 
-    @property
-    def misfits(self) -> int:
-        """How many nodes, of bodies too, write tensors of no known shape or of no element, or read less than a window.
-
-        Where the inputs have sizes that the model cannot take there are more than where it can.
-        """
-        nodes = ((node, s.space) for s in self._scopes for node in s.nodes if node.op_type != "Constant")
-        return sum(
-            not all(self._has_size(v, space) for v in node.outputs if v.name) or self._is_narrow(node, space)
-            for node, space in nodes
-        )
-
-    def _has_size(self, value: ir.Value, space: int) -> bool:
-        kind = self._table.get((space, id(value)), UNKNOWN)
-        shape = to_static_shape(kind.dims)
-        return bool(kind.other) or (shape is not None and 0 not in shape)
-
-    def _is_narrow(self, node: ir.Node, space: int) -> bool:
-        """Whether a convolution's or a pool's window is wider than what it reads; ONNX infers a size all the same."""
-        if node.domain not in ONNX_DOMAINS or node.op_type not in _WINDOWS or not node.inputs[0]:
-            return False
-        read = self.of(node.inputs[0], space)
-        if any(a.is_ref() for a in node.attributes.values()):
-            return False
-        weight = next((self.of(v, space) for v in node.inputs[1:2] if v is not None), None)
-        window = tuple(node.attributes.get_ints("kernel_shape", (weight or ())[2:]))
-        padded = node.attributes.get_string("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}
-        if read is None or len(read) != len(window) + 2 or padded:
-            return False
-        rank = len(window)
-        pads = node.attributes.get_ints("pads", (0,) * 2 * rank)
-        steps = node.attributes.get_ints("dilations", (1,) * rank)
-        return any(
-            size + pads[i] + pads[i + rank] < (window[i] - 1) * steps[i] + 1
-            for i, size in enumerate(read[2:])
-        )
-
     def learn(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Take the shapes of values of the main graph that a run showed; what is known already stays."""
         for name, shape in shapes.items():
@@ -169,7 +128,7 @@ class _Evaluation:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 tensor = value.const_value
-                self.kinds[0, id(value)] = of_type(int(tensor.dtype), tuple(tensor.shape.numpy()))
+                self.kinds[0, id(value)] = Kind(int(tensor.dtype), tuple(tensor.shape.numpy()))
         return complete
 
     def _infer_scope(self, scope: Subgraph, attributes: Mapping[str, ir.Attr]) -> None:
@@ -215,7 +174,7 @@ class _Evaluation:
         if tensor is None:
             return
         dims = tuple(tensor.shape.numpy())
-        self.kinds[key] = of_type(int(tensor.dtype), dims)
+        self.kinds[key] = Kind(int(tensor.dtype), dims)
         if math.prod(dims) <= _COMPUTED and tensor.dtype != ir.DataType.STRING:
             # One that lies in a file, and is gone, is known by its shape alone.
             with contextlib.suppress(Exception):
@@ -237,7 +196,7 @@ class _Evaluation:
             self._inferred[key] = _infer_outputs(proto, call.version, reads, constants)
         kinds = self._inferred[key] or [UNKNOWN] * len(loaded)
         return [
-            m if m.dtype or m.other else of_type(k.dtype, m.dims, k.other)
+            m if m.dtype or m.other else Kind(k.dtype, m.dims, k.other)
             for m, k in zip(kinds, loaded, strict=True)
         ]
 
@@ -312,7 +271,7 @@ class _Evaluation:
         """A Loop or a Scan: what it carries has the shape it begins with, where a turn does not change that."""
         node, space = call.node, call.space
         scanned = node.op_type == "Scan"
-        count = _get_int(node, "num_scan_inputs") if scanned else 0
+        count = node.attributes.get_int("num_scan_inputs", 0) if scanned else 0
         begins = [self._get_kind(v, space) for v in (node.inputs if scanned else node.inputs[2:])]
         carried, read = begins[: len(begins) - count], begins[len(begins) - count :]
         axes = _get_axes(node, "scan_input_axes", count)
@@ -323,7 +282,7 @@ class _Evaluation:
         parts = [remove_axis(k, a) for k, a in zip(read, axes, strict=True)]
         # A second look is at what the first one changed; what it changes again has no one shape.
         for _ in range(3):
-            starts = [*carried, *parts] if scanned else [COUNT, FLAG, *carried]
+            starts = [*carried, *parts] if scanned else [_COUNT, _FLAG, *carried]
             for value, kind in zip(scope.graph.inputs, starts, strict=False):
                 self.kinds[space, id(value)] = kind
                 self._values.pop((space, id(value)), None)
@@ -436,16 +395,9 @@ def _get_constant(call: _Call) -> ir.TensorProtocol | None:
     return None
 
 
-def _get_int(node: ir.Node, name: str) -> int:
-    attribute = node.attributes.get(name)
-    return int(attribute.value) if attribute is not None and attribute.type == ir.AttributeType.INT else 0
-
-
-def _get_axes(node: ir.Node, name: str, count: int) -> list[int]:
-    attribute = node.attributes.get(name)
-    is_list = attribute is not None and attribute.type == ir.AttributeType.INTS
-    axes = [int(a) for a in attribute.value] if attribute is not None and is_list else []
-    return axes if len(axes) == count else [0] * max(0, count)
+def _get_axes(node: ir.Node, name: str, count: int) -> Sequence[int]:
+    axes = node.attributes.get_ints(name, ())
+    return axes if len(axes) == count else (0,) * count
 
 
 def to_static_shape(dims: Dims) -> Shape | None:
@@ -460,7 +412,7 @@ def get_declared_kind(value: ir.Value) -> Kind:
     """As the model tells a value's type, with the shape as it was loaded."""
     if isinstance(value.type, ir.TensorType):
         dims = None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
-        return of_type(int(value.type.dtype), dims)
+        return Kind(int(value.type.dtype), dims)
     if value.type is None:
         return UNKNOWN
     return Kind(0, None, ir.serde.serialize_type(value.type).SerializeToString())

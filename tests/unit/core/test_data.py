@@ -15,7 +15,6 @@ from nets import graph, passing
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, make_noise
-from rtlab.core.npy import NpyFile
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
@@ -103,6 +102,10 @@ def test_a_file_comes_back_as_it_was_saved(tmp_path):
     assert "<CalibrationData 5 samples from d.npz: x 5×3×4>" == repr(data)
     np.testing.assert_array_equal(floats(5, 3, 4)[:2], data.take(2).arrays["x"])
     assert CalibrationData.of(data) is data
+    np.save(tmp_path / "d.npy", floats(5, 3, 4))
+    one = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC)
+    assert "<CalibrationData 5 samples from d.npy: x 5×3×4>" == repr(one)
+    np.testing.assert_array_equal(floats(5, 3, 4), one.arrays["x"])
     x = CalibrationData.of(str(tmp_path / "d.npz")).arrays["x"]
     for source in (x, {"x": x}):
         assert CalibrationData.of(source, model=DYNAMIC).arrays["x"] is x, "nothing is copied"
@@ -170,33 +173,6 @@ def test_one_array_needs_a_model_with_one_input():
         CalibrationData.of(floats(5, 3, 4))
     with pytest.raises(CalibrationError, match='inputs are "ids", "mask"'):
         CalibrationData.of(np.zeros((2, 5), np.int64), model=TEXT)
-
-
-def test_a_file_of_one_array_is_not_loaded_as_a_whole(tmp_path):
-    np.save(tmp_path / "d.npy", floats(50, 3, 4))
-    data = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC)
-    data.check(DYNAMIC)
-    assert isinstance(data.arrays["x"].source, NpyFile)
-    assert "<CalibrationData 50 samples from d.npy: x 50×3×4>" == repr(data)
-    read = np.concatenate([b["x"] for b in data.batches(DYNAMIC, 7)])
-    np.testing.assert_array_equal(floats(50, 3, 4), read)
-    part = pickle.dumps(data.part(0, 10))
-    assert len(part) < 1500, "a share carries its own samples and no others"
-
-
-def test_a_file_that_is_read_piece_by_piece_is_the_array_that_it_holds(tmp_path):
-    held = floats(9, 3, 4)
-    np.save(tmp_path / "d.npy", held)
-    rows = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC).arrays["x"]
-    assert (held.shape, held.ndim, held.dtype, len(held)) == (rows.shape, rows.ndim, rows.dtype, len(rows))
-    for key in (0, -1, np.int64(4), np.s_[2:5], np.s_[::3], np.s_[7:99], np.s_[5:2], [3, 1], (1, 2)):
-        np.testing.assert_array_equal(held[key], rows[key])
-    np.testing.assert_array_equal(held[3:6][1:], rows.part(3, 6)[1:])
-    np.testing.assert_array_equal(held * 2, rows * 2)
-    assert held.mean() == rows.mean()
-    assert np.float64 == np.asarray(rows, np.float64).dtype
-    with pytest.raises(IndexError):
-        rows[9]
 
 
 def test_a_value_that_is_no_number_is_found_beyond_the_first_piece():
