@@ -31,8 +31,8 @@ _MOST = 1 << 28
 class Preprocessing:
     """How a picture becomes a model's input: ``(pixel * scale - mean) / std``.
 
-    Pixels are taken as they are stored, as torchvision takes them: a camera's note of how it was held (EXIF) turns
-    nothing. Of several frames the first counts; of 16 bits of a pixel the upper 8.
+    Pixels are taken as they are stored, as in torchvision: EXIF orientation is ignored. Of several frames the first is
+    used, of 16 bits of a pixel the upper 8.
 
     Args:
         size: Height and width of the input, in pixels.
@@ -59,28 +59,30 @@ class Preprocessing:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        def check(fits: bool, reason: str, remedy: str) -> None:  # noqa: FBT001 - a condition
+            if not fits:
+                raise CalibrationError(f"Cannot prepare pictures: {reason}. {remedy}.")
+
         for name, options in (("channels", tuple(_MODES)), ("layout", ("NCHW", "NHWC"))):
-            if (choice := getattr(self, name)) not in options:
-                reason = f'{name} "{choice}" is not known'
-                raise _preprocessing_error(reason, f"Choose one of {quote_names(options)}")
-        if len(self.size) != 2 or min(self.size) < 1:
-            reason = f"size {self.size} is no height and width"
-            raise _preprocessing_error(reason, "Give two positive numbers of pixels")
-        if self.resize is not None and self.resize < max(self.size):
-            raise _preprocessing_error(
-                f"resize {self.resize} is smaller than the size {self.size} that is cut from it",
-                f"Give at least {max(self.size)}, or None to scale to the size directly",
+            choice = getattr(self, name)
+            check(
+                choice in options, f'{name} "{choice}" is not known', f"Choose one of {quote_names(options)}"
             )
+        is_size = len(self.size) == 2 and min(self.size) > 0
+        check(is_size, f"size {self.size} is no height and width", "Give two positive numbers of pixels")
+        check(
+            self.resize is None or self.resize >= max(self.size),
+            f"resize {self.resize} is smaller than the size {self.size} that is cut from it",
+            f"Give at least {max(self.size)}, or None to scale to the size directly",
+        )
         count = 1 if self.channels == "gray" else 3
         for name in ("mean", "std"):
             factors = np.asarray(getattr(self, name), np.float64)
-            if factors.shape not in {(), (count,)} or not np.isfinite(factors).all():
-                reason = f"{name} {getattr(self, name)} does not fit"
-                raise _preprocessing_error(reason, f"Give {count} finite numbers")
+            fits = factors.shape in {(), (count,)} and bool(np.isfinite(factors).all())
+            check(fits, f"{name} {getattr(self, name)} does not fit", f"Give {count} finite numbers")
             object.__setattr__(self, name, tuple(factors.tolist()) if factors.ndim else float(factors))
-        if not np.all(np.asarray(self.std)) or not math.isfinite(self.scale):
-            reason = "std is zero or scale is not finite"
-            raise _preprocessing_error(reason, "Give factors that keep the pixels")
+        keeps = bool(np.all(np.asarray(self.std))) and math.isfinite(self.scale)
+        check(keeps, "std is zero or scale is not finite", "Give factors that keep the pixels")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -121,9 +123,7 @@ class Preprocessing:
 
 
 class Images:
-    """Pictures of a folder in the order of their names, which are decoded when they are asked for."""
-
-    is_finite = is_portable = True
+    """Pictures of a folder in the order of their names, decoded when they are read."""
 
     def __init__(self, files: Sequence[Path], preprocessing: Preprocessing) -> None:
         self.files = tuple(files)
@@ -146,7 +146,8 @@ class Images:
                 return self.preprocessing.apply(picture)
         except Exception as error:
             raise CalibrationError(
-                f'Cannot read picture "{file}": {_describe_error(error)}. Remove it from the folder, or save it again.',
+                f'Cannot read picture "{file}": {str(error).rstrip(".") or type(error).__name__}. Remove it from the '
+                "folder, or save it again.",
                 details=repr(error),
             ) from error
 
@@ -161,20 +162,14 @@ def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> LazyArray
     image = _import_pillow(f'read the pictures in "{folder}"')
     suffixes = {e for e, kind in image.registered_extensions().items() if kind not in _NO_PICTURES}
     root = Path(folder)
-    paths = [
-        p
-        for p in root.rglob("*")
-        if p.suffix.lower() in suffixes
-        and not any(part.startswith(".") for part in p.relative_to(root).parts)
-        and p.is_file()
-    ]
-    if not paths:
+    paths = (p.relative_to(root) for p in root.rglob("*") if p.suffix.lower() in suffixes and p.is_file())
+    files = sorted((p for p in paths if not any(part[0] == "." for part in p.parts)), key=Path.as_posix)
+    if not files:
         raise CalibrationError(
             f'Cannot read pictures from "{folder}": it holds no file of a kind that Pillow reads. '
             "Name a folder of pictures, such as .png or .jpg files."
         )
-    files = sorted(paths, key=lambda p: p.relative_to(root).as_posix())
-    return LazyArray(Images(files, preprocessing))
+    return LazyArray(Images([root / file for file in files], preprocessing))
 
 
 def _to_eight_bits(picture: Any) -> Any:
@@ -187,23 +182,9 @@ def _to_eight_bits(picture: Any) -> Any:
     return picture
 
 
-def _describe_error(error: Exception) -> str:
-    """What is wrong with a picture: Pillow names the file once more, and MemoryError says nothing."""
-    name = type(error).__name__
-    if name == "UnidentifiedImageError":
-        return "it is empty, or no picture of a kind that Pillow reads"
-    if isinstance(error, MemoryError):
-        return "there is not enough memory for its pixels"
-    return str(error).rstrip(".") or name
-
-
 def _import_pillow(why: str) -> ModuleType:
     require("pillow", why=why)
     # The package alone brings none of its modules.
     from PIL import Image
 
     return Image
-
-
-def _preprocessing_error(reason: str, remedy: str) -> CalibrationError:
-    return CalibrationError(f"Cannot prepare pictures: {reason}. {remedy}.")

@@ -1,4 +1,4 @@
-"""Arrays whose numbers are made when they are asked for."""
+"""Arrays whose numbers are made when they are read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 class ArraySource(Protocol):
     """What makes the samples of a ``LazyArray``."""
 
-    #: Whether its numbers are finite, whatever they are.
-    is_finite: bool
-    #: Whether another machine can make them too; otherwise an array is pickled with its numbers.
-    is_portable: bool
-
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of samples, then the shape of each."""
@@ -30,21 +25,15 @@ class ArraySource(Protocol):
         """Make these samples; step 1."""
 
 
-class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """What has the shape, the type and the slices of an array, so that it can stand among those of ``CalibrationData``.
+class LazyArray:
+    """An array of ``CalibrationData`` whose samples ``source`` makes when they are read; all finite.
 
-    ``rows`` are its samples of those of ``source``, all by default. Whatever else is asked of an array makes all of its
-    numbers.
+    ``rows`` are its samples of those of ``source``, all by default. Other attributes of an array make all samples.
     """
 
     def __init__(self, source: ArraySource, rows: range | None = None) -> None:
         self.source = source
         self.rows = range(source.shape[0]) if rows is None else rows
-
-    def __reduce__(self) -> tuple[object, ...]:
-        if not self.source.is_portable:
-            return np.asarray, (np.asarray(self),)
-        return LazyArray, (self.source, self.rows)
 
     def __repr__(self) -> str:
         return f"<{type(self.source).__name__} {self.shape} {self.dtype}>"
@@ -79,18 +68,13 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         return samples if dtype is None else samples.astype(dtype, copy=False)
 
     def __getattr__(self, name: str) -> Any:
-        """What arrays have besides."""
+        """An attribute of the array."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Compute with it as with the array."""
-        arrays = (np.asarray(i) if isinstance(i, LazyArray) else i for i in inputs)
-        return getattr(ufunc, method)(*arrays, **options)
-
     def __getitem__(self, key: Any) -> Any:
-        """Some of the numbers, as NumPy's indices name them; no more are made than a slice of samples needs."""
+        """NumPy's indexing; a sample or a slice of samples makes those alone."""
         if isinstance(key, slice) and key.step in {None, 1}:
             return np.asarray(self.part(*key.indices(len(self))[:2]))
         if isinstance(key, int | np.integer) and not isinstance(key, bool):

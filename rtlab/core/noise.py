@@ -1,4 +1,4 @@
-"""Random samples that are drawn when they are read, so that who needs one of them does not wait for all."""
+"""Random samples that are drawn when they are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rtlab.core.model import Model
 
-#: Bytes of random samples up to which nobody notices that they are drawn.
+#: Bytes of random samples up to which all are drawn at once.
 _AT_ONCE = 4 << 20
 #: Bytes of random samples in all.
 _MOST = 4 << 30
@@ -32,11 +32,9 @@ _LOCK = threading.RLock()
 class Noise:
     """Normal noise for one input, or zeros and ones for a type that is not floating, drawn sample by sample.
 
-    Its numbers are those that one call of NumPy's generator draws, up to the last one that is asked for; the generator
-    draws all of ``before`` ahead of them. ``drawn`` is how many samples there are so far.
+    Its numbers are those of one call of NumPy's generator, which draws all of ``before`` first. ``drawn`` is how many
+    samples there are so far.
     """
-
-    is_finite = is_portable = True
 
     def __init__(
         self, rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any], before: Noise | None
@@ -86,10 +84,10 @@ def make_noise(
     """Noise by name, each of a shape and a type; all of it from one generator, one array after the other."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, LazyArray] = {}
-    before: Noise | None = None
+    noise: Noise | None = None
     for name, (shape, dtype) in array_specs.items():
-        before = Noise(rng, shape, dtype, before)
-        arrays[name] = LazyArray(before)
+        noise = Noise(rng, shape, dtype, noise)
+        arrays[name] = LazyArray(noise)
     return arrays
 
 
@@ -111,10 +109,8 @@ def make_samples(model: Model, samples: int, seed: int) -> dict[str, Any]:
             f'rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your own.'
         )
     count = min(-(-samples // (batch or 1)), room) * (batch or 1)
-    array_specs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-    for name, shape in shapes.items():
-        array_specs[name] = ((count, *shape[1:]) if batch else (count, *shape)), types[name]
-    arrays: dict[str, Any] = {**make_noise(array_specs, seed)}
-    if sum(math.prod(size) * dtype.itemsize for size, dtype in array_specs.values()) <= _AT_ONCE:
-        arrays = {name: np.asarray(noise) for name, noise in arrays.items()}
-    return arrays
+    specs = {n: ((count, *s[1:]) if batch else (count, *s), types[n]) for n, s in shapes.items()}
+    arrays = make_noise(specs, seed)
+    if sum(math.prod(size) * dtype.itemsize for size, dtype in specs.values()) <= _AT_ONCE:
+        return {name: np.asarray(noise) for name, noise in arrays.items()}
+    return {**arrays}

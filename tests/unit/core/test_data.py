@@ -261,7 +261,6 @@ def test_the_numbers_are_those_of_one_call_in_whatever_order_they_are_read(names
 
 def test_it_computes_as_an_array_does() -> None:
     expected, found = at_once(0)["a"], make_noise(SHAPES, 0)["a"]
-    np.testing.assert_array_equal(2 * expected + expected, 2 * found + found)
     np.testing.assert_array_equal(np.maximum(expected, 0), np.maximum(found, 0))
     np.testing.assert_array_equal(expected.astype("int8"), found.astype("int8"))
     assert expected.std() == found.std()
