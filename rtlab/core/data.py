@@ -147,19 +147,6 @@ class CalibrationData:
             return cls({name: open_pictures(path, preprocessing)}, source=f'pictures in "{path.name}"')
         return cls.read(path, model=model)
 
-    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on one sample; ``CalibrationError`` where an input has none."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name in model.inputs:
-            if name not in self.arrays:
-                raise CalibrationError(
-                    f'Cannot use {self.source}: it has no array "{name}". Name one for each input.'
-                )
-            shape = self.arrays[name].shape
-            row_is_input = len(shape) != len(model.values[name].shape or ())
-            shapes[name] = shape[1:] if row_is_input else (1, *shape[1:])
-        return shapes
-
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:
         """The share number ``index`` of ``count`` contiguous ones of nearly equal size, for work in parallel.
 
@@ -394,14 +381,6 @@ class SampleStream(CalibrationData):
                 f'Cannot use {self.source} as data for model "{model.name}": it has no samples. '
                 "Give at least one."
             )
-
-    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on the first sample."""
-        first = next(self._items(model), None)
-        if first is None:
-            raise CalibrationError(f"Cannot use {self.source}: it has no samples. Give at least one.")
-        free = Inputs(model).free
-        return {name: (1, *array.shape[1:]) if free else array.shape for name, array in first.items()}
 
     def samples_in(self, model: Model, batch: Batch) -> int:
         """How many samples a batch of ``batches`` holds."""

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
+from rtlab.core.inputs import FileFingerprint, fingerprint_file
 from rtlab.core.node import walk
 from rtlab.core.strip_weights import LARGE
 from rtlab.errors import ModelError

@@ -16,6 +16,10 @@ _MOST_UNPACKED, _PACKED = 1 << 30, 2
 SYSTEM = {("dev",), ("proc",), ("sys",)}
 
 
+#: A file's size in bytes, and its time of change in nanoseconds.
+FileFingerprint = tuple[int, int]
+
+
 class NoFileError(OSError):
     """A path is that of no regular file; its text is the reason alone, as a message quotes it."""
 
@@ -67,3 +71,12 @@ def open_arrays(path: str | Path) -> Iterator[Any]:
                     "file that is packed so tightly; numpy.savez writes one that is not packed"
                 )
             yield arrays
+
+
+def fingerprint_file(path: Path) -> FileFingerprint | None:
+    """The fingerprint of a file; None where there is none."""
+    try:
+        stat_result = path.stat()
+    except (OSError, ValueError):
+        return None
+    return stat_result.st_size, stat_result.st_mtime_ns

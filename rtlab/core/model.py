@@ -28,9 +28,18 @@ from rtlab.core.external_data import (
     set_external_folder,
     weights_changed_error,
 )
-from rtlab.core.extract import extract_nodes
-from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
-from rtlab.core.node import NAME, Node, assign_ids, find_constant_values, project, values_of, walk
+from rtlab.core.extract import edit_graph, extract_nodes
+from rtlab.core.inputs import FileFingerprint, fingerprint_file
+from rtlab.core.node import (
+    NAME,
+    Node,
+    assign_ids,
+    find_constant_values,
+    project,
+    read_constant,
+    values_of,
+    walk,
+)
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
 from rtlab.core.shape_inference import infer_types
@@ -265,12 +274,9 @@ class Model:
         table: dict[str, TensorProtocol] = {}
         for value in inner.inputs:
             maker = value.producer() if value is not None else None
-            if value is not None and value.const_value is not None:
-                table[value.name or ""] = value.const_value
-            elif value is not None and maker is not None and maker.op_type == "Constant":
-                attribute = maker.attributes.get("value")
-                if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
-                    table[value.name or ""] = attribute.as_tensor()
+            tensor = (value.const_value if value is not None else None) or (maker and read_constant(maker))
+            if value is not None and tensor is not None:
+                table[value.name or ""] = tensor
         return table
 
     def extract(self, ids: Iterable[str]) -> Model:
@@ -308,9 +314,7 @@ class Model:
         Raises:
             ModelError: the result is no graph, or no valid model.
         """
-        from rtlab.core.graphsurgeon import edit
-
-        return load(edit(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
+        return load(edit_graph(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """An input's shape: as named, else its own with a batch of 1; raises ``Unsized`` for an open dimension."""
