@@ -59,11 +59,11 @@ class CalibrationData:
     def random(cls, model: Model, *, samples: int = 64, seed: int = 0) -> CalibrationData:
         """Normal noise for floating inputs, zeros and ones for others.
 
-        Where the graph fixes a batch, the number of samples is rounded up to whole batches. Large inputs are drawn when
-        they are first read (``arrays`` holds a ``LazyArray``); samples are fewer where all would take over 4 GiB.
+        Where the graph fixes a batch, the number of samples is rounded up to whole batches. They are fewer where all
+        would take over 256 MiB.
 
         Raises:
-            CalibrationError: one batch of the inputs alone takes more than that.
+            CalibrationError: one batch of the inputs alone takes more than 4 GiB.
         """
         arrays = make_samples(model, samples, seed)
         return cls(arrays, source=f"random noise, seed {seed}", synthetic=True)
@@ -230,7 +230,7 @@ class CalibrationData:
                 f'{error_prefix}: array "{name}" has shape {shape_text(array.shape)}, the input takes '
                 f"{shape_text(want)}. Put samples along the first axis: {shape_text(('N', *want[1:]))}."
             )
-        # Pictures need not all be decoded beforehand, nor noise be drawn.
+        # Pictures need not all be decoded beforehand.
         bad = not_finite(array[:1] if isinstance(array, LazyArray) else array)
         if bad is not None:
             raise CalibrationError(
