@@ -340,5 +340,5 @@ def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> No
     shapes = {"x": (1, 1 << 31), "y": (1, 1)}
     values = dict.fromkeys(shapes, types.SimpleNamespace(dtype="fp32"))
     model = types.SimpleNamespace(name="m", inputs=tuple(shapes), input_shape=shapes.get, values=values)
-    with pytest.raises(CalibrationError, match='8 GiB, .*"x".* at most 4 GiB'):
+    with pytest.raises(CalibrationError, match=r'8 GiB, .*"x".* at most 4 GiB'):
         noise.make_samples(model, 1, 0)
