@@ -313,8 +313,7 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibrator",
-        help=f"{', '.join(METHODS)}, with its parameter in brackets where it has one, such as "
-        "percentile(99.9) (default: auto; minmax for fp8)",
+        help=f"{', '.join(METHODS)}, or a percentile such as percentile(99.9) (default: auto; minmax for fp8)",
     )
     parser.add_argument(
         "--calibrate",

@@ -320,8 +320,8 @@ class SampleStream(CalibrationData):
     """Samples read from an iterable, of which only the first are kept.
 
     Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's do. At least
-    the first ``CACHED_SAMPLES`` samples are kept, to whole items: ``take`` reads those again, always the same ones. A
-    source that can be iterated anew is; a generator can be read once beyond the kept samples.
+    the first ``CACHED_SAMPLES`` samples are kept, to whole items: ``take`` reads those again, always the same ones. All
+    of a generator, which can be iterated once, are kept.
 
     ``count`` is None until the end was reached. ``len`` is an estimate before that: the limit of ``take``, the number
     of items times the samples in the first, or how many samples were read so far. Pickling carries the kept samples.
@@ -363,9 +363,8 @@ class SampleStream(CalibrationData):
         return limit if limit is not None and feed.samples_read >= limit else None
 
     def take(self, count: int) -> SampleStream:
-        """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
-        count = count if self._limit is None else min(count, self._limit)
-        return SampleStream(self._feed, self._feed.reserve(count))
+        """The first ``count`` samples."""
+        return SampleStream(self._feed, count if self._limit is None else min(count, self._limit))
 
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
         """Raise ``CalibrationError``: a stream is read from front to back."""

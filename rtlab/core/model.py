@@ -272,10 +272,11 @@ class Model:
         """The constants that a node reads, by value: initializers and Constant nodes; ``ModelError`` for none such."""
         inner, _ = next(itertools.islice(walk(self.ir), self.node(node).index, None))
         table: dict[str, TensorProtocol] = {}
-        for value in inner.inputs:
-            maker = value.producer() if value is not None else None
-            tensor = (value.const_value if value is not None else None) or (maker and read_constant(maker))
-            if value is not None and tensor is not None:
+        for value in (v for v in inner.inputs if v is not None):
+            tensor, maker = value.const_value, value.producer()
+            if tensor is None and maker is not None:
+                tensor = read_constant(maker)
+            if tensor is not None:
                 table[value.name or ""] = tensor
         return table
 

@@ -17,49 +17,10 @@ from rtlab.core.arrays import Batch
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.compiler_info import Maker
 from rtlab.core.data import CalibrationData
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import Engine, Layer, Tensor  # noqa: F401 - with all imports here for backends
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs, Profile, Recording, Throughput
 from rtlab.core.variant import Precision, Target, Variant
-
-#: The protocols and the types in them: with ``rtlab.errors``, all that a backend needs.
-__all__ = [
-    "ROLES",
-    "Availability",
-    "Backend",
-    "Batch",
-    "BuildRequest",
-    "Builder",
-    "CalibrationData",
-    "Capabilities",
-    "Counter",
-    "Engine",
-    "Entry",
-    "Evaluator",
-    "Explainer",
-    "Layer",
-    "Limits",
-    "Maker",
-    "Model",
-    "Opener",
-    "Operator",
-    "Outputs",
-    "Precision",
-    "Profile",
-    "Progress",
-    "Reader",
-    "Recaller",
-    "Recording",
-    "Ruled",
-    "Runner",
-    "Target",
-    "Tensor",
-    "Throughput",
-    "Tuner",
-    "Variant",
-    "View",
-    "lacking",
-]
 
 
 class Progress(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -136,8 +137,8 @@ class Feed:
         self.total: int | None = None
         self.measure: Callable[[_Item], int] = lambda _: 1
         self._source = source
-        self._once = isinstance(source, Iterator)
-        self._keep = CACHED_SAMPLES
+        #: All samples of an iterator, which can be read once.
+        self._keep = math.inf if isinstance(source, Iterator) else CACHED_SAMPLES
         self._cache: list[_Item] = []
         self._sizes: list[int] = []
         # At the first item that is not kept, until a reader goes on from there; "past" is True from then on.
@@ -153,16 +154,6 @@ class Feed:
             return len(self._source) * self._sizes[0]
         return None
 
-    def reserve(self, count: int) -> int:
-        """Make sure that the first samples can be read again; returns of how many that is true, at most ``count``."""
-        with self._lock:
-            if not self._once:
-                return count
-            if self._past:
-                return min(count, sum(self._sizes))
-            self._keep = max(self._keep, count)
-            return count
-
     def read(self, size: Callable[[_Item], int], limit: int | None) -> Iterator[tuple[int, _Item]]:
         """Every item from the first on, with the number of its first sample.
 
@@ -175,7 +166,7 @@ class Feed:
             enough = limit is not None and limit <= sum(self._sizes)
         position = first = 0
         # A source that can be iterated anew may give another order, which the kept samples are no part of.
-        if enough or self._once or not self._past:
+        if enough or not self._past:
             while self._is_cached(position):
                 yield first, self._cache[position]
                 first += self._sizes[position]
@@ -191,11 +182,6 @@ class Feed:
     def _continue(self, position: int) -> Iterator[Any]:
         """An iterator over the items after the first ``position`` ones."""
         with self._lock:
-            if self._past and self._once:
-                raise self._failure or CalibrationError(
-                    f"Cannot read {self.name} on after sample {sum(self._sizes)}: it can be read once, and only its "
-                    "first samples were kept. Give a list, a DataLoader, or a function that returns a new generator."
-                )
             iterator = self._iterator or self._open()
             if self._past:
                 next(itertools.islice(iterator, position, position), None)
@@ -203,11 +189,9 @@ class Feed:
             return iterator
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What is kept travels to another process, and no more.
         while self._is_cached(len(self._cache)):
             pass
-        state = {name: getattr(self, name) for name in ("_cache", "_sizes", "total")}
-        return _restore, (self.name, state)
+        return _restore, (self.name, self._cache, self._sizes)
 
     def _is_cached(self, position: int) -> bool:
         """Whether the item at this position is kept, after reading it if it is to be."""
@@ -259,9 +243,10 @@ class Feed:
         )
 
 
-def _restore(name: str, state: Mapping[str, Any]) -> Feed:
-    feed = Feed(iter(()), name)
-    vars(feed).update(state, _past=True, samples_read=sum(state["_sizes"]))
+def _restore(name: str, cache: list[_Item], sizes: list[int]) -> Feed:
+    feed = Feed(None, name)
+    feed._cache, feed._sizes = cache, sizes  # noqa: SLF001 - of its own pickle
+    feed.samples_read = feed.total = sum(sizes)
     return feed
 
 

@@ -22,40 +22,38 @@ _NONE: NDArray[Any] = np.empty(0)
 
 
 class Predictions:
-    """Outputs of a task's samples, gathered batch by batch until its metric counts them.
-
-    ``samples`` is how many there are, ``nbytes`` what they take in memory.
-    """
+    """Outputs of a task's samples, gathered batch by batch."""
 
     def __init__(self) -> None:
-        self.samples = 0
-        self.nbytes = 0
+        self._counts: list[int] = []
         self._parts: dict[str, list[Any]] = {}
-        self._aligned: dict[str, bool] = {}
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return sum(self._counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return sum(getattr(part, "nbytes", 0) for parts in self._parts.values() for part in parts)
 
     def add(self, outputs: Mapping[str, Any], samples: int) -> None:
         """Append the outputs of one batch of so many samples."""
-        self.samples += samples
+        self._counts.append(samples)
         for name, value in outputs.items():
             self._parts.setdefault(name, []).append(value)
-            self.nbytes += getattr(value, "nbytes", 0)
-            rows = value.shape[:1] if isinstance(value, np.ndarray) else ()
-            self._aligned[name] = self._aligned.get(name, True) and rows == (samples,)
 
     def extend(self, others: Predictions) -> None:
         """Append the outputs of the samples that come next."""
+        self._counts += others._counts
         for name, parts in others._parts.items():
             self._parts.setdefault(name, []).extend(parts)
-            self._aligned[name] = self._aligned.get(name, True) and others._aligned[name]
-        self.samples += others.samples
-        self.nbytes += others.nbytes
 
     def copy(self) -> Predictions:
-        """The same outputs, to which others can be added."""
+        """An independent copy."""
         duplicate = Predictions()
-        duplicate.samples, duplicate.nbytes = self.samples, self.nbytes
-        duplicate._parts = {name: list(parts) for name, parts in self._parts.items()}
-        duplicate._aligned = dict(self._aligned)
+        duplicate.extend(self)
         return duplicate
 
     def parts(self) -> dict[str, list[NDArray[Any]]]:
@@ -72,9 +70,12 @@ class Predictions:
 
     def concatenate(self) -> dict[str, Any]:
         """By output, one array with a row per sample; a list with an entry per batch where rows differ."""
+        rows = [(count,) for count in self._counts]
         return {
             name: np.concatenate(parts)
-            if self._aligned[name] and len({(p.shape[1:], p.dtype) for p in parts}) == 1
+            if all(isinstance(p, np.ndarray) for p in parts)
+            and [p.shape[:1] for p in parts] == rows
+            and len({(p.shape[1:], p.dtype) for p in parts}) == 1
             else parts
             for name, parts in self._parts.items()
         }

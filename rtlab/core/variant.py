@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, cast, get_args
 
-from rtlab.core.calibrators import METHODS, Parameter
+from rtlab.core.calibrators import METHODS
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.precision import Precision, parse_member
@@ -21,14 +21,14 @@ __all__ = ["Calibrator", "Precision", "Rewrite", "Target", "Variant"]
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Calibrator:
-    """How observed activations become scales: a method and those of its parameters that are not the default.
+    """The method that turns observed activations into scales, one of ``rtlab.core.calibrators.METHODS``.
 
-    Written as text: ``percentile(99.9)``, ``entropy2(bins=4096)``. The methods and their parameters are those of
-    ``rtlab.core.calibrators.METHODS``; each has a constant here in capitals.
+    ``p`` is the percentage of magnitudes that ``percentile`` keeps, written ``percentile(99.9)``. Each method has a
+    constant here in capitals.
     """
 
     method: str
-    settings: tuple[tuple[str, float], ...] = ()
+    p: float = 99.99
 
     AUTO: ClassVar[Calibrator]
     MINMAX: ClassVar[Calibrator]
@@ -38,52 +38,32 @@ class Calibrator:
     MSE: ClassVar[Calibrator]
 
     def __str__(self) -> str:
-        if not self.settings:
+        if self == Calibrator(self.method):
             return self.method
-        first = next(iter(METHODS[self.method].parameters))
-        inside = (_format_number(v) if k == first else f"{k}={_format_number(v)}" for k, v in self.settings)
-        return f"{self.method}({', '.join(inside)})"
-
-    def __getitem__(self, name: str) -> float:
-        """A parameter, given or default."""
-        return dict(self.settings).get(name, METHODS[self.method].parameters[name].default)
-
-    def get_parameters(self) -> dict[str, float]:
-        """All parameters as arguments of the method."""
-        parameters = METHODS[self.method].parameters
-        return {n: int(self[n]) if p.integral else self[n] for n, p in parameters.items()}
+        return f"{self.method}({int(self.p) if self.p.is_integer() else self.p})"
 
     @classmethod
     def of(cls, spec: str | Calibrator) -> Calibrator:
-        """Parse a calibrator's text; ``VariantError`` for an unknown method, parameter or number."""
+        """Parse a calibrator's text; ``VariantError`` for an unknown method or number."""
         if isinstance(spec, Calibrator):
             return spec
-        match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?\s*", str(spec))
+        match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(?:p\s*=\s*)?([^()]*?)\s*\))?\s*", str(spec))
         if match is None or match[1] not in METHODS:
             raise VariantError(
                 f'Cannot choose calibrator "{spec}": no such calibrator exists. Choose one of {quote_names(METHODS)}, '
-                'with parameters as in "percentile(99.9)".'
+                'or a percentile such as "percentile(99.9)".'
             )
-        method = match[1]
-        parameters = METHODS[method].parameters
-        settings: dict[str, float] = {}
-        for i, item in enumerate(filter(None, (match[2] or "").split(","))):
-            name, _, text = item.rpartition("=")
-            name = name.strip() or (next(iter(parameters), "") if i == 0 else "")
-            if name not in parameters:
-                raise VariantError(
-                    f'Cannot choose calibrator "{spec}": "{item.strip()}" is no parameter of {method}. '
-                    f"Its parameters: {quote_names(parameters) or 'none'}."
-                )
-            settings[name] = _parse_number(text, name, parameters[name], str(spec))
-        if settings.get("levels", 0) > settings.get("bins", math.inf):
+        if not match[2]:
+            return cls(match[1])
+        try:
+            p = float(match[2])
+        except ValueError:
+            p = math.nan
+        if match[1] != "percentile" or not 50 <= p <= 100:
             raise VariantError(
-                f'Cannot choose calibrator "{spec}": it has more levels than bins. Give more bins, or fewer levels.'
+                f'Cannot choose calibrator "{spec}": only "percentile" has a parameter, a number from 50 to 100.'
             )
-        return cls(
-            method,
-            tuple((n, settings[n]) for n, p in parameters.items() if settings.get(n, p.default) != p.default),
-        )
+        return cls(match[1], p)
 
 
 #: Every method with its default parameters, and those that ``auto`` chooses from.
@@ -91,25 +71,6 @@ CALIBRATORS = tuple(Calibrator(name) for name in METHODS)
 FIXED = tuple(c for c in CALIBRATORS if METHODS[c.method].in_auto)
 for _calibrator in CALIBRATORS:
     setattr(Calibrator, _calibrator.method.upper(), _calibrator)
-
-
-def _parse_number(text: str, name: str, parameter: Parameter, spec: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    integral = parameter.integral
-    if not parameter.least <= number <= parameter.most or (integral and not number.is_integer()):
-        kind = "a whole number" if integral else "a number"
-        raise VariantError(
-            f'Cannot choose calibrator "{spec}": "{text.strip()}" is no value for "{name}". '
-            f"Give {kind} from {_format_number(parameter.least)} to {_format_number(parameter.most)}."
-        )
-    return number
-
-
-def _format_number(number: float) -> str:
-    return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 #: Compute capabilities that current builders accept, and where one meets them.

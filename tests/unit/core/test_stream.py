@@ -141,7 +141,7 @@ def test_inputs_without_a_common_batch_are_whole_inferences():
     assert 2 == len(list(data.take(2).batches(WHOLE)))
 
 
-def test_a_generator_is_read_once_and_its_start_again():
+def test_a_generator_is_iterated_once_and_read_again():
     data = of(rows(i, 1) for i in range(200))
     data.check(NET)
     first = data.take(8)
@@ -149,10 +149,8 @@ def test_a_generator_is_read_once_and_its_start_again():
     assert list(range(200)) == numbers(data)
     assert 200 == data.count
     assert list(range(8)) == numbers(first)
-    assert list(range(CACHED_SAMPLES)) == numbers(data.take(150)), "no more were kept"
-    assert [0] == [int(b["x"][0, 0]) for b in itertools.islice(data.batches(NET, 1), 1)]
-    with pytest.raises(CalibrationError, match="Cannot read generator"):
-        numbers(data)
+    assert list(range(150)) == numbers(data.take(150))
+    assert list(range(200)) == numbers(data)
 
 
 def test_a_buffer_that_is_used_again_does_no_harm():
@@ -220,14 +218,12 @@ def test_a_fixed_batch_is_not_filled_from_two_shapes():
 
 
 def test_what_crosses_to_another_process_is_what_was_kept():
-    for data in (of(rows(i, 1) for i in range(200)), of(Loader(200, 1))):
-        data.check(NET)
-        there = pickle.loads(pickle.dumps(data))
-        assert list(range(32)) == numbers(there.take(32))
-        assert CACHED_SAMPLES == len(numbers(there.take(2000)))
-        with pytest.raises(CalibrationError, match="on after sample 64"):
-            numbers(there)
-        assert list(range(200)) == numbers(data)
+    data = of(Loader(200, 1))
+    data.check(NET)
+    there = pickle.loads(pickle.dumps(data))
+    assert list(range(32)) == numbers(there.take(32))
+    assert CACHED_SAMPLES == len(numbers(there.take(2000))) == there.count
+    assert list(range(200)) == numbers(data)
     few = pickle.loads(pickle.dumps(of([rows(0, 3)])))
     assert [0, 1, 2] == numbers(few)
     assert 3 == few.count
