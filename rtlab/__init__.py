@@ -77,10 +77,8 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
             from rtlab import api as home
         case "Model" | "load":
             from rtlab.core import model as home
-        case "Calibrator":
+        case "BuildOptions" | "Calibrator":
             from rtlab.core import variant as home
-        case "BuildOptions":
-            from rtlab.core import options as home
         case "CalibrationCache":
             from rtlab.quantize import cache as home
         case "Finding":
@@ -89,18 +87,14 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
             from rtlab.core import protocols as home
         case "Mapping":
             from rtlab.relation import mapping as home
-        case "Metric":
-            from rtlab.core import metrics as home
-        case "Node":
+        case "Node" | "Value":
             from rtlab.core import node as home
         case "Peaks":
             from rtlab.core import peaks as home
         case "Preprocessing":
             from rtlab.core import images as home
-        case "Task":
+        case "Metric" | "Task":
             from rtlab.core import task as home
-        case "Value":
-            from rtlab.core import value as home
         # "from rtlab import samples" would ask this very function.
         case "compilers":
             import rtlab.compilers as home

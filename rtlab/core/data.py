@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
-from rtlab.core.images import Preprocessing, open_pictures
+from rtlab.core.images import Pictures, Preprocessing, open_pictures
 from rtlab.core.inputs import open_arrays
-from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
-from rtlab.core.noise import make_samples
 from rtlab.core.phrases import quote_names
 from rtlab.core.stream import Feed, Inputs, cut_batches, describe_source
 from rtlab.core.value import shape_text
@@ -22,6 +21,10 @@ from rtlab.errors import CalibrationError
 
 #: How every view marks numbers that rest on ``synthetic`` data.
 RANDOM = "random input"
+#: Bytes of random samples in all, and of one inference.
+_MOST, _MOST_OF_ONE = 256 << 20, 4 << 30
+#: Random numbers that are drawn in one piece, in float64.
+_PIECE = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +43,7 @@ class CalibrationData:
     synthetic: bool = False
 
     def __post_init__(self) -> None:
-        arrays = {name: a if isinstance(a, LazyArray) else to_numpy(a) for name, a in self.arrays.items()}
+        arrays = {name: a if isinstance(a, Pictures) else to_numpy(a) for name, a in self.arrays.items()}
         object.__setattr__(self, "arrays", arrays)
 
     def __len__(self) -> int:
@@ -231,7 +234,7 @@ class CalibrationData:
                 f"{shape_text(want)}. Put samples along the first axis: {shape_text(('N', *want[1:]))}."
             )
         # Pictures need not all be decoded beforehand.
-        bad = not_finite(array[:1] if isinstance(array, LazyArray) else array)
+        bad = not_finite(array[:1] if isinstance(array, Pictures) else array)
         if bad is not None:
             raise CalibrationError(
                 f'{error_prefix}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
@@ -286,6 +289,38 @@ class CalibrationData:
             }
 
 
+def make_samples(model: Model, samples: int, seed: int) -> dict[str, Any]:
+    """Random samples for inputs, in whole batches, of at most 256 MiB or one batch.
+
+    Raises:
+        CalibrationError: an inference reads more than 4 GiB.
+    """
+    shapes = {name: model.input_shape(name) for name in model.inputs}
+    types = {name: np.dtype(NUMPY.get(model.values[name].dtype, "float32")) for name in shapes}
+    batches = {shape[0] if shape else None for shape in shapes.values()}
+    batch = next(iter(batches)) if len(batches) == 1 else None
+    # Of one batch as the graph has it; where each sample is a batch, that of one sample.
+    sizes = {name: math.prod(shape) * types[name].itemsize for name, shape in shapes.items()}
+    total = sum(sizes.values())
+    if total > _MOST_OF_ONE:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise CalibrationError(
+            f'Cannot draw random samples for model "{model.name}": an inference reads {total / 2**30:,.3g} GiB, the '
+            f'most of it by the input "{largest}" ({shape_text(shapes[largest])}), and at most {_MOST_OF_ONE >> 30} '
+            f'GiB are drawn. Name smaller sizes, rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your '
+            "own."
+        )
+    count = min(-(-samples // (batch or 1)), max(1, _MOST // max(1, total))) * (batch or 1)
+    rng = np.random.default_rng(seed)
+    arrays = {n: np.empty((count, *s[1:]) if batch else (count, *s), types[n]) for n, s in shapes.items()}
+    for array in arrays.values():
+        rows = max(1, _PIECE // max(1, array[:1].size))
+        for part in (array[first : first + rows] for first in range(0, count, rows)):
+            floating = array.dtype.kind == "f"
+            part[...] = rng.standard_normal(part.shape) if floating else rng.integers(0, 2, part.shape)
+    return arrays
+
+
 def read_samples(path: Path, model: Model) -> CalibrationData:
     """Samples of a file; ``CalibrationError`` where it cannot be read or does not fit the model."""
     samples = CalibrationData.of(path, model=model)
@@ -298,7 +333,7 @@ def read_samples(path: Path, model: Model) -> CalibrationData:
 
 def _slice_rows(array: Any, first: int, last: int) -> Any:
     """Some of the samples, not read yet where they are made when they are."""
-    return array.part(first, last) if isinstance(array, LazyArray) else array[first:last]
+    return array.part(first, last) if isinstance(array, Pictures) else array[first:last]
 
 
 def _get_only_input(model: Model | None, what: str) -> str:

@@ -1,4 +1,4 @@
-"""A folder of pictures as one array that is read piece by piece."""
+"""Folders of pictures as samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rtlab.core.lazy import LazyArray
 from rtlab.core.optional import require
 from rtlab.core.phrases import quote_names
 from rtlab.errors import CalibrationError
@@ -122,21 +121,49 @@ class Preprocessing:
         return np.ascontiguousarray(tensor, self.dtype)
 
 
-class Images:
-    """Pictures of a folder in the order of their names, decoded when they are read."""
+class Pictures:
+    """Pictures as an array of samples, which are decoded when they are read.
+
+    Other attributes of an array decode all of them.
+    """
 
     def __init__(self, files: Sequence[Path], preprocessing: Preprocessing) -> None:
         self.files = tuple(files)
         self.preprocessing = preprocessing
         self.shape = (len(self.files), *preprocessing.shape)
+        self.ndim = len(self.shape)
         self.dtype = np.dtype(preprocessing.dtype)
 
-    def read(self, rows: range) -> NDArray[Any]:
-        """Decode these pictures; raises ``CalibrationError`` with the name of a file that cannot be decoded."""
-        pictures = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        for i, row in enumerate(rows):
-            pictures[i] = self._read(self.files[row])
-        return pictures
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __repr__(self) -> str:
+        return f"<Pictures {self.shape} {self.dtype}>"
+
+    def part(self, first: int, last: int) -> Pictures:
+        """Pictures from one up to another, not decoded yet."""
+        return Pictures(self.files[first:last], self.preprocessing)
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
+        """Decode all; raises ``CalibrationError`` with the name of a file that cannot be decoded."""
+        samples = np.empty(self.shape, self.dtype)
+        for i, file in enumerate(self.files):
+            samples[i] = self._read(file)
+        return samples if dtype is None else samples.astype(dtype, copy=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the array."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __getitem__(self, key: Any) -> Any:
+        """NumPy's indexing; a picture or a slice of pictures decodes those alone."""
+        if isinstance(key, slice):
+            return np.asarray(Pictures(self.files[key], self.preprocessing))
+        if isinstance(key, int | np.integer) and not isinstance(key, bool):
+            return self._read(self.files[key])
+        return np.asarray(self)[key]
 
     def _read(self, file: Path) -> NDArray[Any]:
         image = _import_pillow(f'read "{file}"')
@@ -152,7 +179,7 @@ class Images:
             ) from error
 
 
-def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> LazyArray:
+def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> Pictures:
     """All pictures in a folder and the folders in it; files of other kinds and hidden ones are passed over.
 
     Raises:
@@ -169,7 +196,7 @@ def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> LazyArray
             f'Cannot read pictures from "{folder}": it holds no file of a kind that Pillow reads. '
             "Name a folder of pictures, such as .png or .jpg files."
         )
-    return LazyArray(Images([root / file for file in files], preprocessing))
+    return Pictures([root / file for file in files], preprocessing)
 
 
 def _to_eight_bits(picture: Any) -> Any:

@@ -74,12 +74,7 @@ class NumberFormat:
 
     def round(self, steps: NDArray[Any]) -> NDArray[Any]:
         """What ``quantize`` stores, in the type of the given numbers."""
-        rounded: NDArray[Any] = (
-            np.clip(np.rint(steps), -self.largest, self.largest)
-            if self.dtype in _INTEGERS
-            else self.quantize(steps).astype(steps.dtype)
-        )
-        return rounded
+        return self.quantize(steps).astype(steps.dtype)
 
 
 _INTEGERS = (np.int8, ml_dtypes.int4)

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from nets import graph
 from rtlab.core import (
-    noise,
+    data,
     partial_shapes,
     progress,
     slices,
@@ -319,7 +319,7 @@ def test_a_scale_is_never_zero_and_in_float32() -> None:
 def test_noise_is_what_the_generator_draws_input_after_input(total) -> None:
     ends = [("x", 1, ("N", 3)), ("i", 7, ("N", 2)), ("y", 11, ("N", 300_000))]
     model = graph([node("Relu", ["x"], ["z"])], ends, [("z", 1, ("N", 3))], {})
-    arrays = noise.make_samples(model, total, 7)
+    arrays = data.make_samples(model, total, 7)
     rng = np.random.default_rng(7)
     np.testing.assert_array_equal(arrays["x"], rng.standard_normal((total, 3)).astype("f4"))
     np.testing.assert_array_equal(arrays["i"], rng.integers(0, 2, (total, 2)))
@@ -332,7 +332,7 @@ def test_noise_is_what_the_generator_draws_input_after_input(total) -> None:
 )  # fmt: skip
 def test_random_samples_come_in_whole_batches(shape, asked, counts) -> None:
     model = graph([node("Relu", ["x"], ["y"])], [("x", 1, shape)], [("y", 1, shape)], {})
-    assert noise.make_samples(model, asked, 0)["x"].shape == counts
+    assert data.make_samples(model, asked, 0)["x"].shape == counts
 
 
 def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> None:
@@ -341,4 +341,4 @@ def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> No
     values = dict.fromkeys(shapes, types.SimpleNamespace(dtype="fp32"))
     model = types.SimpleNamespace(name="m", inputs=tuple(shapes), input_shape=shapes.get, values=values)
     with pytest.raises(CalibrationError, match=r'8 GiB, .*"x".* at most 4 GiB'):
-        noise.make_samples(model, 1, 0)
+        data.make_samples(model, 1, 0)
