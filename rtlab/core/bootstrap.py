@@ -1,4 +1,4 @@
-"""How far a score may lie from that of all samples of its kind: 95 % intervals, and tests between two variants."""
+"""Uncertainty of scores: 95 % intervals, and tests between two variants."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rtlab.core.schema import FieldMeta
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Below it nothing is concluded.
+#: Samples below which nothing is concluded.
 FEWEST = 8
-#: How sure an interval is, and the normal quantile that belongs to it.
+#: Confidence of intervals, and its normal quantile.
 _LEVEL, _Z = 0.95, 1.959963984540054
 _RESAMPLES, _SEED, _BATCH = 2000, 0, 250
 
@@ -127,26 +127,24 @@ def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
 
     if len(columns[0]) < 2:
         return None
-    estimate = float(score(*columns))
-    if not math.isfinite(estimate):
+    if not math.isfinite(float(score(*columns))):
         return None
-    # Every draw gives the same.
-    if all(np.ptp(column) == 0 for column in columns):
-        return Interval(estimate, estimate, "bootstrap, all samples alike")
-    for method, title in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            settings = {
-                "n_resamples": _RESAMPLES,
-                "batch": _BATCH,
-                "confidence_level": _LEVEL,
-                "method": method,
-            }
-            rng = np.random.default_rng(_SEED)
-            draws = stats.bootstrap(
-                columns, score, paired=True, vectorized=True, random_state=rng, **settings
-            )
-        bounds = draws.confidence_interval
-        if math.isfinite(bounds.low) and math.isfinite(bounds.high):
-            return Interval(float(bounds.low), float(bounds.high), f"{title}, {_RESAMPLES} draws")
-    return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        draws = stats.bootstrap(
+            columns,
+            score,
+            paired=True,
+            vectorized=True,
+            n_resamples=_RESAMPLES,
+            batch=_BATCH,
+            confidence_level=_LEVEL,
+            method="BCa",
+            random_state=np.random.default_rng(_SEED),
+        )
+    (low, high), title = draws.confidence_interval, "BCa"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        # Such as of draws that are all equal.
+        low, high = np.percentile(draws.bootstrap_distribution, (50 * (1 - _LEVEL), 50 * (1 + _LEVEL)))
+        title = "percentile"
+    return Interval(float(low), float(high), f"{title} bootstrap, {_RESAMPLES} draws")

@@ -24,18 +24,15 @@ def check_path(path: str | Path, what: str) -> Path:
 
 
 def write(path: str | Path, content: bytes, *, what: str, model: Model | None = None) -> Path:
-    """Write ``content``; a file at ``path`` is replaced at once, when the new one is complete.
+    """Write a file, replacing an old one when the new one is complete, and return its path.
 
     A symbolic link is followed; devices and pipes are written into.
 
     Args:
         path: The file.
         content: All of it.
-        what: What is written, for the message of an error: "the report".
+        what: Its name in an error: "the report".
         model: Whose file must not be written to.
-
-    Returns:
-        The path.
 
     Raises:
         RtlabError: the file cannot be written there, or the model was read from it.

@@ -209,9 +209,13 @@ def resolve_peaks(source: str | Peaks) -> Peaks:
         rows = {row.name: row for n, row in own_names if words <= n and not (n - words) & _OTHERS}
     if len(rows) == 1:
         return next(iter(rows.values()))
+    if rows:
+        raise VariantError(
+            f'Cannot choose a GPU by "{source}": the table has {quote_names(rows)}. Choose one of them.'
+        )
     raise VariantError(
-        f'Cannot choose a GPU by "{source}": the table has {quote_names(rows or (r.name for r in TABLE))}. Choose one '
-        f"of them, or describe your own: {_HOW}."
+        f'Cannot find the GPU "{source}": the table has {", ".join(r.name for r in TABLE)}. '
+        f"Choose one, or give your own: {_HOW}."
     )
 
 

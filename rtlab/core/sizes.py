@@ -1,4 +1,4 @@
-"""The shape of every value of a model, once its inputs have theirs: the graph evaluated as far as shapes need it."""
+"""The shape of every value of a model at given shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Dims: TypeAlias = "tuple[int | None, ...] | None"
 
 
 class Kind(NamedTuple):
-    """What is known of a value's type; ``other`` is that of a sequence, an optional or a map, as ONNX writes it."""
+    """The known part of a value's type; ``other`` is a serialized ``TypeProto`` of a sequence, an optional or a map."""
 
     dtype: int
     dims: Dims
@@ -38,10 +38,8 @@ class Kind(NamedTuple):
 UNKNOWN = Kind(0, None)
 #: Of the number of a turn, and of the condition of a Loop.
 _COUNT, _FLAG = Kind(onnx.TensorProto.INT64, ()), Kind(onnx.TensorProto.BOOL, ())
-#: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
-_COMPUTED = 1 << 14
-#: Of those, such with no more elements are told to ONNX, as the shapes, axes and counts that operators read are.
-_INFERENCE_LIMIT = 64
+#: Elements of values that are computed, since shapes may follow from them, and of those that ONNX's inference reads.
+_COMPUTED, _INFERENCE_LIMIT = 1 << 14, 64
 #: Values of these differ from run to run.
 _RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
     f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
@@ -49,11 +47,10 @@ _RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
 
 
 class Sizes:
-    """Shapes of the values of a model at ``inputs``, the shapes of its inputs; None stands for what is not known.
+    """Shapes of the values of a model at ``inputs``, the shapes of its inputs, with None where unknown.
 
-    They are found node by node: ONNX infers each from the shapes and the small constants that it reads, and what
-    computes shapes is computed. Bodies are followed, and functions once per call. ``learn`` takes what a run showed.
-    ``scopes`` are those of ``Model.scopes``.
+    ONNX infers outputs of nodes from shapes and small constants of inputs; shape arithmetic is computed. Bodies are
+    followed, and functions once per call. ``learn`` adds shapes of a run. ``scopes`` are those of ``Model.scopes``.
     """
 
     def __init__(self, model: ir.Model, scopes: Sequence[Subgraph], inputs: Mapping[str, Dims]) -> None:
@@ -64,7 +61,7 @@ class Sizes:
         node_outputs = (o for n in graph for o in n.outputs)
         values = (*graph.inputs, *graph.initializers.values(), *node_outputs)
         self._names = {v.name: (0, id(v)) for v in values if v.name}
-        #: How often something was learned: what was derived before then is no longer all there is.
+        #: Number of calls of ``learn``.
         self.learned = 0
 
     def of(self, value: ir.Value, space: int = 0) -> Shape | None:
@@ -91,7 +88,7 @@ class Sizes:
         )
 
     def learn(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Take the shapes of values of the main graph that a run showed; what is known already stays."""
+        """Add shapes of main-graph values from a run; known ones stay."""
         for name, shape in shapes.items():
             if name in self._names and self.get(name) is None:
                 key = self._names[name]
@@ -107,10 +104,10 @@ class _Evaluation:
         self._values: dict[tuple[int, int], NDArray[Any]] = {}
         self._model = model
         self._inside = {(s.owner, id(s.graph)): s for s in scopes}
-        #: What nodes alike in everything but their names write, by what they read.
+        #: Outputs of equal nodes with equal inputs.
         self._inferred: dict[tuple[Any, ...], list[Kind]] = {}
         self._computed: dict[tuple[Any, ...], list[Any]] = {}
-        #: As loaded, the shapes of inner values hold for the sizes of the file and no others.
+        #: Loaded shapes of inner values are valid for the sizes in the file alone.
         self._fixed = all(
             isinstance(d, int) for v in model.graph.inputs if v.name in inputs for d in v.shape or (None,)
         )
@@ -121,7 +118,7 @@ class _Evaluation:
         self._infer_scope(scopes[0], {})
 
     def _load_kinds(self, graph: ir.Graph) -> bool:
-        """Whether all shapes are known as they were loaded, which they are for most models of fixed sizes."""
+        """Take the loaded shapes, and return whether all are known, as in most models of fixed sizes."""
         values = [*graph.inputs, *(v for n in graph for v in n.outputs if v.name)]
         self.kinds = {(0, id(v)): get_declared_kind(v) for v in values}
         complete = all(is_complete(k) for k in self.kinds.values())
@@ -144,7 +141,7 @@ class _Evaluation:
                 self.kinds[space, id(value)] = kind
 
     def _infer_node(self, call: _Call) -> Sequence[Kind]:
-        """What a node writes; whoever knows nothing of it says what was declared."""
+        """The kinds of a node's outputs, as declared where nothing else is known."""
         node, space = call.node, call.space
         if node.op_identifier() in self._model.functions:
             return self._infer_function(call)
@@ -155,8 +152,6 @@ class _Evaluation:
             return [self.kinds[space, id(node.outputs[0])]]
         loaded = [get_declared_kind(v) for v in node.outputs]
         settled = self._fixed and space == 0 and all(is_complete(k) for k in loaded)
-        if settled and all(k.other or _is_large(k) for k in loaded):
-            return loaded
         kinds = loaded if settled else self._infer(call, loaded)
         self._compute(call, kinds)
         return kinds
@@ -176,7 +171,7 @@ class _Evaluation:
         dims = tuple(tensor.shape.numpy())
         self.kinds[key] = Kind(int(tensor.dtype), dims)
         if math.prod(dims) <= _COMPUTED and tensor.dtype != ir.DataType.STRING:
-            # One that lies in a file, and is gone, is known by its shape alone.
+            # Its file may be missing.
             with contextlib.suppress(Exception):
                 self._values[key] = np.asarray(tensor.numpy())
 
@@ -201,7 +196,7 @@ class _Evaluation:
         ]
 
     def _compute(self, call: _Call, kinds: list[Kind]) -> None:
-        """The numbers that a node writes, and with them their shapes, where they are few and all it reads is known."""
+        """The values of a node's outputs, and with them their shapes, where they are small and all inputs are known."""
         node, space = call.node, call.space
         if not call.plain or node.op_type in _RANDOM_OPS or any(k.other or _is_large(k) for k in kinds):
             return
@@ -237,7 +232,7 @@ class _Evaluation:
         return [self._get_kind(v, call.space) for v in call.node.outputs]
 
     def _bind(self, source: ir.Value | None, space: int, target: ir.Value, into: int) -> None:
-        """What is known of a value holds for the one that it is bound to."""
+        """Copy kind and value of a value to another one."""
         self.kinds[into, id(target)] = self._get_kind(source, space)
         value = self._get_value(source, space)
         self._values.pop((into, id(target)), None)
@@ -268,7 +263,7 @@ class _Evaluation:
         ]
 
     def _infer_loop(self, call: _Call, scope: Subgraph) -> list[Kind]:
-        """A Loop or a Scan: what it carries has the shape it begins with, where a turn does not change that."""
+        """A Loop or a Scan: carried values have their initial shapes where the body keeps them."""
         node, space = call.node, call.space
         scanned = node.op_type == "Scan"
         count = node.attributes.get_int("num_scan_inputs", 0) if scanned else 0
@@ -280,7 +275,7 @@ class _Evaluation:
         }
         turns = spans.pop() if len(spans) == 1 else None
         parts = [remove_axis(k, a) for k, a in zip(read, axes, strict=True)]
-        # A second look is at what the first one changed; what it changes again has no one shape.
+        # Dimensions that an iteration changes are unknown in the next one.
         for _ in range(3):
             starts = [*carried, *parts] if scanned else [_COUNT, _FLAG, *carried]
             for value, kind in zip(scope.graph.inputs, starts, strict=False):
@@ -298,7 +293,7 @@ class _Evaluation:
 
 @dataclasses.dataclass
 class _Call:
-    """A node where it runs, with the attributes of the function in which it does, and the version of its operator."""
+    """A node at its place, with the attributes of its function call, and the version of its operator."""
 
     node: ir.Node
     place: str
@@ -312,13 +307,13 @@ class _Call:
         return self.node.domain in ONNX_DOMAINS
 
     def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
-        """An attribute of the node, or that of the call which it stands for; None where that has none."""
+        """An attribute of the node, resolved where it refers to one of the call; None where that has none."""
         definition = self.attributes.get(attribute.ref_attr_name or "") if attribute.is_ref() else attribute
         return None if definition is None or definition.is_ref() else definition
 
     @functools.cached_property
     def proto(self) -> onnx.NodeProto:
-        """The node with nothing that tells it from its like: positions for names."""
+        """The node with positions for names, so that equal nodes are equal."""
         node = self.node
         node_proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
         node_proto.input.extend(
@@ -339,7 +334,7 @@ def _find_version(node: ir.Node, imports: Mapping[str, int]) -> int:
 
 
 def _is_large(kind: Kind) -> bool:
-    """Whether it is known to have more elements than are computed."""
+    """Whether it has more elements than are computed."""
     shape = to_static_shape(kind.dims)
     return shape is not None and math.prod(shape) > _COMPUTED
 
@@ -347,7 +342,7 @@ def _is_large(kind: Kind) -> bool:
 def _infer_outputs(
     proto: onnx.NodeProto, version: int, reads: Sequence[Kind], constants: Mapping[int, NDArray[Any]]
 ) -> list[Kind]:
-    """Types of the outputs; empty where ONNX does not know the operator, or what it reads does not fit."""
+    """Types of the outputs; empty where ONNX cannot infer them."""
     with contextlib.suppress(Exception):
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
         types = {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name}
@@ -359,7 +354,7 @@ def _infer_outputs(
 
 
 def _evaluate_shape(proto: onnx.NodeProto, read: Kind) -> list[Any]:
-    """What Shape and Size say of a tensor whose shape is known."""
+    """The output of Shape or Size, if known."""
     if proto.op_type == "Size":
         shape = to_static_shape(read.dims)
         return [] if shape is None else [np.array(math.prod(shape), np.int64)]
@@ -370,7 +365,7 @@ def _evaluate_shape(proto: onnx.NodeProto, read: Kind) -> list[Any]:
 
 
 def _evaluate(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] | None]) -> list[Any]:
-    """What the reference of ONNX computes; nothing where it cannot."""
+    """The outputs by ONNX's reference evaluator; empty where it fails."""
     from onnx.reference import ReferenceEvaluator
 
     feeds = {n: value for n, value in zip(proto.input, reads, strict=True) if n and value is not None}
@@ -385,7 +380,7 @@ def _get_constant(call: _Call) -> ir.TensorProtocol | None:
     for name, attribute in call.node.attributes.items():
         definition = call.attribute(attribute)
         if definition is not None and name == "value":
-            # Asked for as a tensor, onnx-ir looks at all that a tensor has to have, which takes longer than the rest.
+            # ``as_tensor`` checks a protocol, which takes longer than all the rest.
             tensor: ir.TensorProtocol = definition.value
             return tensor
         if definition is not None and name in {"value_int", "value_ints"}:
@@ -409,7 +404,7 @@ def to_static_shape(dims: Dims) -> Shape | None:
 
 
 def get_declared_kind(value: ir.Value) -> Kind:
-    """As the model tells a value's type, with the shape as it was loaded."""
+    """The loaded type and shape of a value."""
     if isinstance(value.type, ir.TensorType):
         dims = None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
         return Kind(int(value.type.dtype), dims)
@@ -419,22 +414,19 @@ def get_declared_kind(value: ir.Value) -> Kind:
 
 
 def is_complete(kind: Kind) -> bool:
-    """Whether all that there is to know is known."""
+    """Whether the shape is known, or it is no tensor."""
     return bool(kind.other) or to_static_shape(kind.dims) is not None
 
 
 def to_type_proto(kind: Kind) -> onnx.TypeProto:
-    """As ONNX writes it."""
-    type_proto: onnx.TypeProto = (
-        onnx.TypeProto.FromString(kind.other)
-        if kind.other
-        else onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
-    )
-    return type_proto
+    """The type for ONNX."""
+    if kind.other:
+        return onnx.TypeProto.FromString(kind.other)
+    return onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
 
 
 def from_type_proto(type_proto: onnx.TypeProto) -> Kind:
-    """As ONNX wrote it."""
+    """The kind of ONNX's type."""
     if not type_proto.HasField("tensor_type"):
         return Kind(0, None, type_proto.SerializeToString())
     tensor_type = type_proto.tensor_type
@@ -445,7 +437,7 @@ def from_type_proto(type_proto: onnx.TypeProto) -> Kind:
 
 
 def merge_kinds(one: Kind, two: Kind) -> Kind:
-    """What holds of a value that is one or the other."""
+    """The common kind of two."""
     if one == two or one.dims is None or one.other:
         return one
     if two.dims is None or len(one.dims) != len(two.dims):

@@ -132,7 +132,7 @@ class Task:
 
     @property
     def unanswered(self) -> bool:
-        """Whether nobody has asked the model for its own answers yet, which are the labels."""
+        """Whether the labels are the model's own answers, which are not computed yet."""
         return self.reference and not self.labels.size
 
     def answered(self, outputs: Mapping[str, Any]) -> Task:
@@ -159,18 +159,17 @@ class Task:
             if name in rows and not several:
                 metric = make_worst_slice_metric({n: v.shape[1:] for n, v in rows.items()})
             task = dataclasses.replace(usual, metric=metric, name="", unit=None, higher=None)
-        counted, title = task.counted, self.name
+        scored, title, labels = task.counted, self.name, first
         if title == usual.name:
             title = f"{task.name.removesuffix(' accuracy')} against fp32"
-        labels = first
-        if counted is not None and counted.says:
+        if scored is not None and scored.says:
             labels = first.reshape(len(first), -1).argmax(axis=1)
-        elif counted is not None and counted.joint:
+        elif scored is not None and scored.joint:
             labels = np.concatenate([v.reshape(len(v), -1) for v in rows.values()], axis=1)
         return dataclasses.replace(task, labels=labels, name=title, picked=self.picked, reference=True)
 
     def wanted(self, model: Model) -> tuple[str, ...]:
-        """The outputs that the metric is given, or that its labels come from."""
+        """The outputs that the metric or its labels need."""
         several = self.counted is None or self.counted.joint or (self.unanswered and self.metric is None)
         return model.outputs if several else model.outputs[:1]
 
