@@ -130,19 +130,13 @@ def format_traceback(error: BaseException) -> str:
     from pathlib import Path
 
     search_paths = sorted({str(Path(p).resolve()) for p in sys.path}, key=len, reverse=True)
-    trace = traceback.TracebackException.from_exception(error)
-    waiting: list[traceback.TracebackException | None] = [trace]
-    while waiting:
-        part = waiting.pop()
-        if part is None:
-            continue
-        waiting += [part.__cause__, part.__context__]
-        for frame in part.stack:
-            _ = frame.line  # read while its file has its name
-            path = Path(frame.filename)
-            home = next((p for p in search_paths if path.is_relative_to(p)), str(path.parent))
-            frame.filename = path.relative_to(home).as_posix()
-    return "".join(trace.format())
+
+    def shorten(match: re.Match[str]) -> str:
+        path = Path(match[1])
+        home = next((p for p in search_paths if path.is_relative_to(p)), str(path.parent))
+        return f'"{path.relative_to(home).as_posix()}"'
+
+    return re.sub(r'(?<=  File )"(.+?)"', shorten, "".join(traceback.format_exception(error)))
 
 
 @contextlib.contextmanager

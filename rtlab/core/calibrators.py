@@ -92,8 +92,8 @@ def minmax(value_range: Range) -> float:
 def entropy(value_range: Range) -> float:
     """Least KL divergence where the first bin, in which all zeros lie, takes the count of the second.
 
-    So does the search that NVIDIA published (``pytorch_quantization.calib.histogram``); TensorRT's own is closed. With
-    zeros counted as they are, half of a ReLU's output would stand in one bin and push the threshold far down.
+    As in NVIDIA's ``pytorch_quantization.calib.histogram``; TensorRT's own code is closed. With zeros counted, half of
+    a ReLU's output would be in one bin and push the threshold far down.
     """
     histogram = resample_linear(value_range, _BINS)
     histogram[0] = histogram[1]
@@ -104,8 +104,7 @@ def entropy(value_range: Range) -> float:
 def entropy2(value_range: Range) -> float:
     """Least KL divergence over the nonzero magnitudes.
 
-    Zero is represented exactly at any scale, so the half of an activation that a ReLU cut off must not decide
-    where the other half is clipped; small magnitudes keep their count, which is the one difference from ``entropy``.
+    Zeros are exact at any scale; small magnitudes keep their count, which is the one difference from ``entropy``.
     """
     return _minimize_divergence(value_range, resample_linear(value_range, _BINS))
 
@@ -138,11 +137,9 @@ def mse(value_range: Range, *, stored: NumberFormat = Precision.INT8.stored) -> 
 def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) -> NDArray[np.float64]:
     """KL divergence of clipping a histogram of magnitudes after its first ``i`` bins, for every ``i >= levels``.
 
-    For each candidate, the reference P is the first ``i`` bins with everything beyond added to the last of
-    them; the candidate Q is the same bins without that, merged into ``levels`` levels and spread again evenly
-    over those bins of each level that were not empty (Migacz, GTC 2017, S7310). Where the last bin is empty
-    and something lies beyond, Q rules out what P has seen, and the divergence is infinite: the search never clips
-    within a gap. So it is where nothing is kept; there the code that NVIDIA published divides zero by zero.
+    The reference P is the first ``i`` bins with everything beyond added to the last; the candidate Q is the same bins
+    without that, merged into ``levels`` levels and spread evenly over the filled bins of each level (Migacz, GTC 2017,
+    S7310). It is infinite where the last bin is empty and something lies beyond, and where nothing is kept.
 
     Args:
         histogram: Counts, shape ``(bins,)``.

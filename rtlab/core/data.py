@@ -19,7 +19,7 @@ from rtlab.core.stream import Feed, Inputs, cut_batches, describe_source
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
-#: How every view marks numbers that rest on ``synthetic`` data.
+#: The mark of numbers from ``synthetic`` data.
 RANDOM = "random input"
 #: Bytes of random samples in all, and of one inference.
 _MOST, _MOST_OF_ONE = 256 << 20, 4 << 30
@@ -153,11 +153,10 @@ class CalibrationData:
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:
         """The share number ``index`` of ``count`` contiguous ones of nearly equal size, for work in parallel.
 
-        Shares can be pickled, and together they are all samples. Where a graph fixes the batch, give the
-        model, so that no share ends within one.
+        With the model no share ends within a fixed batch.
 
         Raises:
-            CalibrationError: there is no such share, or the samples come from a stream, which has one end.
+            CalibrationError: there is no such share, or the samples come from a stream.
         """
         if not 0 <= index < count:
             raise CalibrationError(
@@ -177,9 +176,9 @@ class CalibrationData:
         return dataclasses.replace(self, arrays=arrays)
 
     def take(self, count: int) -> CalibrationData:
-        """The first ``count`` samples, of each array as many rows as it has for them."""
+        """The first ``count`` samples, with all of their rows in each array."""
         sample_count = max(1, len(self))
-        # The state of a recurrent network may have two rows, or a layer's number of them, for each.
+        # The state of a recurrent network may have several rows for each.
         steps = {
             k: v.shape[0] // sample_count if v.ndim and v.shape[0] % sample_count == 0 else 1
             for k, v in self.arrays.items()
@@ -221,7 +220,7 @@ class CalibrationData:
                 f'data["{name}"].astype("{dtype}"), or pictures by Preprocessing(dtype="{dtype}").'
             )
         want = model.input_shape(name)
-        # The first dimension may be any size where the graph leaves it open and the batch is ours to choose.
+        # A dynamic first dimension may have any size.
         open_batch = bool(want) and not isinstance((value.shape or (0,))[0], int)
         if array.ndim == len(want) + 1:
             item = array.shape[2:] if open_batch else array.shape[1:]
@@ -257,7 +256,7 @@ class CalibrationData:
 
         ``size`` is free where the batch of every input is dynamic and was not named; otherwise that of the graph, or
         the named one, is taken, and a last incomplete batch is left out. ``skip`` leaves out the first samples, as
-        ``samples_in`` counts them, without reading them: with it, work that was stopped goes on.
+        ``samples_in`` counts them, without reading them.
 
         Raises:
             CalibrationError: there are fewer samples than one batch.
@@ -332,7 +331,7 @@ def read_samples(path: Path, model: Model) -> CalibrationData:
 
 
 def _slice_rows(array: Any, first: int, last: int) -> Any:
-    """Some of the samples, not read yet where they are made when they are."""
+    """Some of the samples, not read yet if they are pictures."""
     return array.part(first, last) if isinstance(array, Pictures) else array[first:last]
 
 

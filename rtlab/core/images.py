@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "gray": "L"}
-#: What Pillow knows by name and decodes not at all, or (EPS) by a program that runs what the file says.
+#: Formats that Pillow cannot decode, or (EPS) decodes by a program that executes the file.
 _NO_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
-#: Pixels of a picture that is scaled before a part of it is cut out.
-_MOST = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,11 +98,6 @@ class Preprocessing:
             short = min(picture.size)
             # The longer side is cut off to whole pixels, and the middle rounded, as torchvision does.
             w, h = (self.resize * side // short for side in picture.size)
-            if w * h > _MOST:
-                raise ValueError(
-                    f"its sides of {picture.size[0]} and {picture.size[1]} pixels are too unlike to bring the shorter "
-                    f"one to {self.resize}"
-                )
             picture = picture.resize((w, h), resampling)
             x_offset, y_offset = round((w - width) / 2), round((h - height) / 2)
             picture = picture.crop((x_offset, y_offset, x_offset + width, y_offset + height))

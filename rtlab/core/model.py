@@ -21,7 +21,6 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check, partial_shapes
-from rtlab.core.constant_batch import find_written_batch
 from rtlab.core.external_data import (
     iter_external_weights,
     materialize_weights,
@@ -43,7 +42,7 @@ from rtlab.core.node import (
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
 from rtlab.core.shape_inference import infer_types
-from rtlab.core.sizes import Sizes
+from rtlab.core.sizes import Sizes, find_written_batch
 from rtlab.core.strip_weights import strip_weights
 from rtlab.core.structure import hash_structure
 from rtlab.core.value import Value, shape_text

@@ -81,15 +81,8 @@ class Capabilities:
     Attributes:
         targets: What it compiles for, the default first.
         precisions: Those that it compiles; for single targets see also ``Target.refusal``.
-        builds: Whether it is a ``Builder``.
-        runs: Whether it is a ``Runner``, and engines can be run here.
-        reads: Whether it is a ``Reader``.
+        builds, runs, reads, opens, counts, forces, explains, recalls: Whether it follows the protocol in ``ROLES``.
         options: Whether it takes ``BuildOptions``.
-        opens: Whether it is an ``Opener``.
-        counts: Whether it is a ``Counter``.
-        forces: Whether it is a ``Tuner``.
-        explains: Whether it is an ``Explainer``.
-        recalls: Whether it is a ``Recaller``: its compiler is not here, and recorded builds are.
         times: What ``profile`` times: each of the ``layers`` beside whole inferences, or ``inferences`` only.
         emulates: Whether it lacks arithmetic for some precisions that it compiles, so that a variant's values are
             those of ``Prepared.emulation`` at level ``basic``, and only its times are those of its engine.

@@ -31,12 +31,11 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Range:
-    """What was seen of one value.
+    """The observed range of one value.
 
-    ``min`` and ``max`` are exact. ``count`` elements were counted, of which ``zeros`` are exactly zero and
-    ``small`` are nonzero but below the histogram. ``counts`` holds the other magnitudes, an int64 array of
-    shape ``(BINS,)`` with the edges given by ``edges``; ``top`` is the exponent field of the largest
-    magnitude. Where a counted element stands for several, it counts as that many.
+    ``min`` and ``max`` are exact. Of ``count`` elements ``zeros`` are exactly zero and ``small`` are nonzero but below
+    the histogram; ``counts`` are the other magnitudes, an int64 array of shape ``(BINS,)`` with the edges ``edges``.
+    ``top`` is the exponent field of the largest magnitude. A sampled element counts as several.
     """
 
     min: float
@@ -81,8 +80,8 @@ class Range:
 class Ranges:
     """Observed ranges by value name, over ``samples`` samples.
 
-    ``stride`` 1 says that the histograms hold every element; otherwise those of large maps hold at most one of so
-    many, see ``Collector``. ``min`` and ``max`` are of all elements whatever it is.
+    With ``stride`` 1 the histograms have every element, otherwise at most one of so many of large maps, see
+    ``Collector``; ``min`` and ``max`` are of all elements.
     """
 
     values: Mapping[str, Range]

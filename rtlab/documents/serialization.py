@@ -25,11 +25,8 @@ _MAPS = (dict, collections.abc.Mapping)
 
 def is_object(kind: Any) -> bool:
     """Whether values of a type are objects with fields."""
-    return typing.is_typeddict(kind) or schema.is_noun(kind) or _is_message(kind)
-
-
-def _is_message(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Message)
+    is_message = isinstance(kind, type) and issubclass(kind, Message)
+    return typing.is_typeddict(kind) or schema.is_noun(kind) or is_message
 
 
 @functools.cache
@@ -41,7 +38,7 @@ def members(kind: Any) -> Mapping[str, Any]:
     """
     if typing.is_typeddict(kind):
         return {name: get_plain_type(hint) for name, hint in typing.get_type_hints(kind).items()}
-    if _is_message(kind):
+    if issubclass(kind, Message):
         hints = typing.get_type_hints(kind)
         tag = Literal.__getitem__(kind.__struct_config__.tag)
         return {"type": tag, **{name: get_plain_type(hints[name]) for name in kind.__struct_fields__}}
