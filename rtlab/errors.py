@@ -1,18 +1,4 @@
-"""Every exception that rtlab raises on purpose.
-
-::
-
-    RtlabError
-      ModelError         the file or graph is unusable
-        Unsized          it leaves sizes of its inputs open, and nobody named them
-      VariantError       the requested combination cannot exist
-      BackendError
-        Unavailable      a package, driver or device is missing
-        BuildError       the compiler refused or crashed
-        RunError         an inference failed
-      ReadError          an imported file is malformed
-      CalibrationError   the data cannot calibrate the model
-      Cancelled          the user stopped the work
+"""Every exception that rtlab raises on purpose, below ``RtlabError``.
 
 A message has three parts: what was attempted, what was found, what to do next.
 """

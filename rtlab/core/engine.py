@@ -20,20 +20,8 @@ if TYPE_CHECKING:
 #: What stands for a device that no file names.
 NOWHERE = "device not recorded"
 #: TensorRT's names of types in rtlab's words, those of ``Tensor.dtype``.
-DTYPES = {
-    "Float": "fp32",
-    "Half": "fp16",
-    "BFloat16": "bf16",
-    "Int8": "int8",
-    "Int32": "int32",
-    "Int64": "int64",
-    "UInt8": "uint8",
-    "Bool": "bool",
-    "FP8": "fp8",
-    "Int4": "int4",
-    "FP4": "fp4",
-    "FP4E2M1": "fp4",
-}
+DTYPES = {name: name.lower() for name in ("Int8", "Int32", "Int64", "UInt8", "Bool", "FP8", "Int4", "FP4")}
+DTYPES |= {"Float": "fp32", "Half": "fp16", "BFloat16": "bf16", "FP4E2M1": "fp4"}
 #: Floating and quantized types by resolution.
 NARROWEST_FIRST = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
 

@@ -38,11 +38,6 @@ class ExternalWeight(ir.ExternalTensor):
         """Whether there is such a file."""
         return Path(self.path).is_file()
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the file has all of it; raises ``OSError`` where there is no file."""
-        return Path(self.path).stat().st_size >= (self.offset or 0) + (self.length or self.nbytes)
-
     def numpy(self) -> NDArray[Any]:
         """Its numbers; raises ``ModelError`` where the file is gone, cannot be read, or was changed."""
         proto = onnx.TensorProto(

@@ -36,8 +36,7 @@ class Preprocessing:
         resize: Length in pixels that the shorter side is brought to (bilinear, with antialiasing) before
             ``size`` is cut from the centre. None scales both sides to ``size``, whatever the proportions.
         scale: Factor on pixel values, which are 0 to 255.
-        mean: Subtracted after scaling; one number, or one per channel in the order of ``channels``.
-        std: Divided by after that, in the same form.
+        mean, std: Subtracted after scaling, and divided by; one number, or one per channel.
         channels: ``RGB``, ``BGR``, or ``gray`` for one channel.
         layout: ``NCHW``, or ``NHWC`` with channels last.
         dtype: NumPy's name of the input's type.

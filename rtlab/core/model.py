@@ -208,9 +208,6 @@ class Model:
             )
         try:
             if self.path:
-                # Releases of onnx before 1.21 take what is left of a file.
-                if any(not t.is_complete for t in iter_external_weights(self.ir)):
-                    raise ValueError("the file ends early")  # noqa: TRY301 - said as what onnx finds
                 onnx.load_external_data_for_model(proto, str(self.path.parent))
         except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(

@@ -83,14 +83,9 @@ class Profile(Memoizable):
 
 
 def _merge_notes(first: str, then: str) -> str:
-    """Sentences of two notes, each once."""
-
-    def bare(sentence: str) -> str:
-        return re.sub(r"[\d.]+(e[+-]?\d+)?", "#", sentence)
-
-    new_sentences = [s for s in then.split(". ") if s]
-    bare_sentences = {bare(s) for s in new_sentences}
-    return ". ".join([*(s for s in first.split(". ") if s and bare(s) not in bare_sentences), *new_sentences])
+    """Sentences of two notes, each once, of those that differ in numbers the later one."""
+    sentences = [s for note in (first, then) for s in note.split(". ") if s]
+    return ". ".join({re.sub(r"[\d.]+(e[+-]?\d+)?", "#", s): s for s in sentences}.values())
 
 
 @dataclasses.dataclass(frozen=True)
