@@ -181,7 +181,7 @@ def _iter_tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bo
 def replace_weights_with_inputs(
     proto: onnx.ModelProto, heavy: Callable[[onnx.TensorProto], bool]
 ) -> onnx.ModelProto:
-    """A copy with inputs in place of heavy constants of the main graph: enough for types and shapes, and faster."""
+    """A copy with inputs in place of heavy constants of the main graph, for types and shapes."""
     light = onnx.ModelProto()
     _merge(light, proto, skip="graph")
     _merge(light.graph, proto.graph, skip="initializer")
@@ -210,7 +210,7 @@ def _merge(into: Any, message: Any, *, skip: str) -> None:
 
 
 def list_external_files(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """The files in which constants of a checked model lie, as it names them from its own folder."""
+    """The files with external constants of a checked model, relative to its folder."""
     entries = (e for tensor, _ in _iter_tensors(proto) if _is_external(tensor) for e in tensor.external_data)
     return tuple(dict.fromkeys(e.value for e in entries if e.key == "location"))
 
@@ -221,7 +221,7 @@ def _is_external(tensor: onnx.TensorProto) -> bool:
 
 
 def _replace_external_with_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A model with inputs in the place of constants in files, those of its bodies too."""
+    """A copy with inputs in place of external constants, also of bodies."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     listed = {i.name for i in bare.graph.input}
@@ -256,7 +256,7 @@ def _count_bytes(tensor: onnx.TensorProto) -> int | None:
 
 
 def _check_numbers(proto: onnx.ModelProto, error_prefix: str) -> None:
-    """Checkers up to ONNX 1.23 let constants pass that hold too few numbers, and readers go on behind their end."""
+    """Raise ``ModelError`` for a constant with too few numbers, which checkers up to ONNX 1.23 accept."""
     for tensor, _ in _iter_tensors(proto):
         needed = _count_bytes(tensor)
         if needed is None or _is_external(tensor):
@@ -276,7 +276,7 @@ def _check_numbers(proto: onnx.ModelProto, error_prefix: str) -> None:
 
 
 def _check_external(proto: onnx.ModelProto, path: Path | None, error_prefix: str, *, weights: bool) -> bool:
-    """Whether all constants that lie in files are there; without ``weights``, those of initializers need not be."""
+    """Whether all external constants are there; without ``weights``, those of initializers may be missing."""
     sizes: dict[str, int | None] = {}
     all_present = True
     for tensor, initializer in _iter_tensors(proto):
@@ -341,7 +341,7 @@ def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, 
 
 
 def _check_operators(proto: onnx.ModelProto, error_prefix: str) -> None:
-    """List every operator that ONNX's own domains do not have; the checker stops at the first."""
+    """Raise ``ModelError`` with all operators that ONNX's own domains do not have; the checker stops at the first."""
     local = {(f.domain, f.name) for f in proto.functions}
     default = {o.domain: o.version for o in proto.opset_import}
     missing: dict[str, list[str]] = {}

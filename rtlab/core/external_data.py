@@ -100,8 +100,9 @@ def load_body_constants(model: ir.Model) -> None:
     """Load the constants of bodies and nodes from their files; raises ``ModelError`` as ``ExternalWeight`` does."""
 
     def load(t: ir.TensorProtocol) -> ir.TensorProtocol:
-        is_external = isinstance(t, ExternalWeight)
-        return ir.Tensor(t.numpy(), dtype=t.dtype, shape=t.shape, name=t.name) if is_external else t
+        if not isinstance(t, ExternalWeight):
+            return t
+        return ir.Tensor(t.numpy(), dtype=t.dtype, shape=t.shape, name=t.name)
 
     map_tensors(model, load, main=False)
 

@@ -1,4 +1,4 @@
-"""Packages that rtlab can use but does not need: one list, one gate."""
+"""Optional packages."""
 
 from __future__ import annotations
 
@@ -45,11 +45,7 @@ PACKAGES = {
 
 
 def require(package: str, *, why: str) -> ModuleType:
-    """Import an optional package.
-
-    Args:
-        package: One of ``PACKAGES``.
-        why: What it is needed for, continuing "Cannot": ``read pictures``.
+    """Import one of ``PACKAGES``; ``why`` continues "Cannot": ``read pictures``.
 
     Raises:
         Unavailable: it is not installed, too old, or cannot be imported; the message has the pip command.

@@ -422,9 +422,8 @@ def is_complete(kind: Kind) -> bool:
 
 def to_type_proto(kind: Kind) -> onnx.TypeProto:
     """The type for ONNX."""
-    if kind.other:
-        return onnx.TypeProto.FromString(kind.other)
-    return onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
+    type_proto: onnx.TypeProto = onnx.TypeProto.FromString(kind.other)
+    return type_proto if kind.other else onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
 
 
 def from_type_proto(type_proto: onnx.TypeProto) -> Kind:

@@ -1,4 +1,4 @@
-"""Samples that come one after another: DataLoaders, generators, feed dictionaries."""
+"""Streams of samples: DataLoaders, generators, feed dictionaries."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Inputs:
         return len(next(iter(batch.values()))) if self.batched and batch else 1
 
     def size(self, item: _Item) -> int:
-        """The same of an item as it came, unchecked; 1 where it does not fit, which is told when it is used."""
+        """The same of an unchecked item; 1 where it does not fit, which raises when it is used."""
         with contextlib.suppress(CalibrationError):
             for name, array in self._by_name(item, "").items() if self.batched else ():
                 return len(array) if array.ndim and array.ndim == len(self.shapes[name]) else 1
@@ -149,8 +149,8 @@ class Feed:
 
     @property
     def expected_count(self) -> int | None:
-        """Samples if every item is as large as the first, where the source tells how many items there are."""
-        with contextlib.suppress(Exception):  # it may have no length, or refuse to tell
+        """Samples if every item is as large as the first, where the source has a length."""
+        with contextlib.suppress(Exception):  # of a source without a length
             return len(self._source) * self._sizes[0]
         return None
 
