@@ -1,6 +1,7 @@
-"""Every exception that rtlab raises on purpose, below ``RtlabError``.
+"""Every exception that rtlab raises on purpose.
 
-A message has three parts: what was attempted, what was found, what to do next.
+``RtlabError`` has the subclasses ``ModelError`` (with ``Unsized``), ``VariantError``, ``BackendError`` (with
+``Unavailable``, ``BuildError`` and ``RunError``), ``ReadError``, ``CalibrationError`` and ``Cancelled``. A message has three parts: what was attempted, what was found, what to do next.
 """
 
 from __future__ import annotations
