@@ -1,7 +1,8 @@
 """Every exception that rtlab raises on purpose.
 
 ``RtlabError`` has the subclasses ``ModelError`` (with ``Unsized``), ``VariantError``, ``BackendError`` (with
-``Unavailable``, ``BuildError`` and ``RunError``), ``ReadError``, ``CalibrationError`` and ``Cancelled``. A message has three parts: what was attempted, what was found, what to do next.
+``Unavailable``, ``BuildError`` and ``RunError``), ``ReadError``, ``CalibrationError`` and ``Cancelled``. A message
+has three parts: what was attempted, what was found, what to do next.
 """
 
 from __future__ import annotations
