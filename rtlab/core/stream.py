@@ -124,11 +124,8 @@ class Inputs:
 class Feed:
     """The items of an iterable; the first of them are kept, so that several readers can have those.
 
-    Attributes:
-        name: Of the source, for messages.
-        samples_read: Samples read so far.
-        total: Number of samples, None until the end was reached.
-        measure: Returns how many samples are in an item.
+    ``samples_read`` is how many were read so far, ``total`` the number of samples, None until the end was reached, and
+    ``measure`` returns how many are in an item.
     """
 
     def __init__(self, source: Any, name: str) -> None:
@@ -269,26 +266,32 @@ def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_l
     pending: list[Batch] = []
     shape: list[tuple[int, ...]] = []
     count = done = 0
-    for item in items:
-        item_shape = [a.shape[1:] for a in item.values()]
-        if count and item_shape != shape:
-            if drop_last:
-                raise CalibrationError(
-                    f"Cannot fill a batch of {size} from {source}: sample {done + count} has another shape than the "
-                    "samples before it. Yield whole batches of one shape each."
-                )
+    try:
+        for item in items:
+            item_shape = [a.shape[1:] for a in item.values()]
+            if count and item_shape != shape:
+                if drop_last:
+                    raise CalibrationError(  # noqa: TRY301 - passes the handler below
+                        f"Cannot fill a batch of {size} from {source}: sample {done + count} has another shape than "
+                        "the samples before it. Yield whole batches of one shape each."
+                    )
+                yield _concatenate(pending)
+                done, count, pending = done + count, 0, []
+            shape = item_shape
+            pending.append(item)
+            count += len(next(iter(item.values())))
+            if count >= size:
+                full = _concatenate(pending)
+                for start in range(0, count - size + 1, size):
+                    yield {name: array[start : start + size] for name, array in full.items()}
+                done, count = done + count // size * size, count % size
+                rest = {name: array[len(array) - count :] for name, array in full.items()}
+                pending = [rest] if count else []
+    except CalibrationError:
+        # Samples before one that cannot be read count.
+        if count and not drop_last:
             yield _concatenate(pending)
-            done, count, pending = done + count, 0, []
-        shape = item_shape
-        pending.append(item)
-        count += len(next(iter(item.values())))
-        if count >= size:
-            full = _concatenate(pending)
-            for start in range(0, count - size + 1, size):
-                yield {name: array[start : start + size] for name, array in full.items()}
-            done, count = done + count // size * size, count % size
-            rest = {name: array[len(array) - count :] for name, array in full.items()}
-            pending = [rest] if count else []
+        raise
     if count and not drop_last:
         yield _concatenate(pending)
 
