@@ -77,34 +77,24 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
             from rtlab import api as home
         case "Model" | "load":
             from rtlab.core import model as home
-        case "Calibrator" | "Precision" | "Target" | "Variant":
+        case "BuildOptions" | "Calibrator":
             from rtlab.core import variant as home
-        case "Engine" | "Layer":
-            from rtlab.core import engine as home
-        case "BuildOptions":
-            from rtlab.core import options as home
         case "CalibrationCache":
             from rtlab.quantize import cache as home
-        case "CalibrationData":
-            from rtlab.core import data as home
         case "Finding":
             from rtlab.core import finding as home
-        case "Limits":
+        case "CalibrationData" | "Engine" | "Layer" | "Limits" | "Precision" | "Target" | "Variant":
             from rtlab.core import protocols as home
         case "Mapping":
             from rtlab.relation import mapping as home
-        case "Metric":
-            from rtlab.core import metrics as home
-        case "Node":
+        case "Node" | "Value":
             from rtlab.core import node as home
         case "Peaks":
             from rtlab.core import peaks as home
         case "Preprocessing":
             from rtlab.core import images as home
-        case "Task":
+        case "Metric" | "Task":
             from rtlab.core import task as home
-        case "Value":
-            from rtlab.core import value as home
         # "from rtlab import samples" would ask this very function.
         case "compilers":
             import rtlab.compilers as home
@@ -119,10 +109,9 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
     if name == home.__name__.rpartition(".")[2]:
         return home
     found = getattr(home, name)
-    # Who reads its fields' types later looks for their names where it says that it is from.
+    # Types of fields are resolved here, since their names are not in the module that ``__module__`` names.
     with contextlib.suppress(NameError):
         found.__annotations__ = typing.get_type_hints(found, include_extras=True)
-    # Deeper paths are private: what a user sees and pickles names the public place.
     found.__module__ = "rtlab"
     globals()[name] = found
     return found

@@ -1,20 +1,8 @@
 """Every exception that rtlab raises on purpose.
 
-::
-
-    RtlabError
-      ModelError         the file or graph is unusable
-        Unsized          it leaves sizes of its inputs open, and nobody named them
-      VariantError       the requested combination cannot exist
-      BackendError
-        Unavailable      a package, driver or device is missing
-        BuildError       the compiler refused or crashed
-        RunError         an inference failed
-      ReadError          an imported file is malformed
-      CalibrationError   the data cannot calibrate the model
-      Cancelled          the user stopped the work
-
-A message has three parts: what was attempted, what was found, what to do next.
+``RtlabError`` has the subclasses ``ModelError`` (with ``Unsized``), ``VariantError``, ``BackendError`` (with
+``Unavailable``, ``BuildError`` and ``RunError``), ``ReadError``, ``CalibrationError`` and ``Cancelled``. A message
+has three parts: what was attempted, what was found, what to do next.
 """
 
 from __future__ import annotations
@@ -36,10 +24,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Characters of a name, or of anything else without a space, that a message quotes; a file can hold names of megabytes.
 _QUOTED = 200
-#: A quotation begins behind a space or a bracket: what stands between two of them is none.
+#: A quotation begins behind a space or a bracket.
 _LONG = re.compile(rf'(?<![^\s(\[=:,]")(?<=")[^"\n]{{{_QUOTED + 1},}}(?=")|[^\s"]{{{_QUOTED + 1},}}')
 
-#: What is said, by others than Python, where memory is refused.
+#: What libraries report where memory is refused.
 _REFUSED = re.compile(
     r"bad_alloc|bad allocation|can't start new thread|pthread_create failed|cannot allocate memory"
     r"|failed to (map segment|allocate memory)",
@@ -48,7 +36,7 @@ _REFUSED = re.compile(
 
 
 class RtlabError(Exception):
-    """Base of all errors. ``details`` keeps the vendor's own words, unabridged, and a message whose names were cut."""
+    """Base of all errors. ``details`` holds the vendor's message, and the full message where names in it were cut."""
 
     def __init__(self, message: str, *, details: str = "") -> None:
         short = _LONG.sub(_shorten, message)
@@ -56,12 +44,12 @@ class RtlabError(Exception):
         self.details = details if short == message else "\n".join(filter(None, (details, message)))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Survive pickling with ``details``, because results cross processes."""
+        """Pickle with ``details``."""
         return (_restore, (type(self), str(self), self.details))
 
 
 def _shorten(match: re.Match[str]) -> str:
-    """Both ends of a name, of which either may tell one from another."""
+    """Both ends of a name."""
     half = _QUOTED // 2 - 1
     return f"{match[0][:half]}…{match[0][-half:]}"
 
@@ -111,49 +99,40 @@ class Cancelled(RtlabError):  # noqa: N818 - not a fault
 
 
 def wrap_error(error: Exception, action: str, kind: type[RtlabError] = RtlabError) -> RtlabError:
-    """An error that nobody raised on purpose, in words; Python's own are its details.
+    """An unexpected exception as an error of this kind, with its traceback as details.
 
     Args:
-        error: One of rtlab's comes back as it is, unless a vendor says in it that memory is refused.
+        error: An ``RtlabError`` comes back as it is, unless it reports that memory is refused.
         action: What was attempted, continuing "Cannot": ``load the model``.
-        kind: Of the error that tells it.
+        kind: Class of the new error.
     """
     if isinstance(error, RtlabError) and not is_out_of_memory(error):
         return error
-    cause, next_ = _describe_cause(error)
-    details = format_traceback(error)
-    return kind(f"Cannot {action}: {cause}. {next_}", details=details)
+    cause, remedy = _describe_cause(error)
+    return kind(f"Cannot {action}: {cause}. {remedy}", details=format_traceback(error))
 
 
 def format_traceback(error: BaseException) -> str:
-    """The traceback of an error with files named from where they are imported: reports go to others."""
+    """The traceback of an error with paths relative to ``sys.path``, so that it can be passed on."""
     import traceback
     from pathlib import Path
 
     search_paths = sorted({str(Path(p).resolve()) for p in sys.path}, key=len, reverse=True)
-    trace = traceback.TracebackException.from_exception(error)
-    waiting: list[traceback.TracebackException | None] = [trace]
-    while waiting:
-        part = waiting.pop()
-        if part is None:
-            continue
-        waiting += [part.__cause__, part.__context__]
-        for frame in part.stack:
-            _ = frame.line  # read while its file has its name
-            path = Path(frame.filename)
-            home = next((p for p in search_paths if path.is_relative_to(p)), str(path.parent))
-            frame.filename = path.relative_to(home).as_posix()
-    return "".join(trace.format())
+
+    def shorten(match: re.Match[str]) -> str:
+        path = Path(match[1])
+        home = next((p for p in search_paths if path.is_relative_to(p)), str(path.parent))
+        return f'"{path.relative_to(home).as_posix()}"'
+
+    return re.sub(r'(?<=  File )"(.+?)"', shorten, "".join(traceback.format_exception(error)))
 
 
 @contextlib.contextmanager
 def boundary(action: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
-    """A public entry, behind which whatever fails is told in words; arguments as for ``wrap_error``.
+    """Convert unexpected exceptions at a public entry point into ``RtlabError``; arguments as for ``wrap_error``.
 
-    Raises:
-        RtlabError: what failed inside. Arguments that the signature does not take (TypeError) and mistakes of a
-            program that is being tested (AssertionError) stay what they are, and so do a reader of the output who has
-            seen enough, and a future that somebody cancelled.
+    Arguments that the signature does not take (TypeError), AssertionError, BrokenPipeError and the CancelledError of a
+    future pass unchanged.
     """
     try:
         yield
@@ -172,7 +151,7 @@ def boundary(action: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]
 
 
 def _is_signature_error(error: TypeError) -> bool:
-    """Whether a call did not fit the signature of what ``boundary`` decorates: nothing behind it ran."""
+    """Whether a call did not fit the signature of what ``boundary`` decorates."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -180,18 +159,20 @@ def _is_signature_error(error: TypeError) -> bool:
 
 
 def guard_methods(owner: type[T]) -> type[T]:
-    """A class decorator that makes each public method a ``boundary``, of its name if it is none yet."""
+    """A class decorator that makes each public method a ``boundary`` of its name if it is none yet."""
     for name in dir(owner):
         member = getattr(owner, name)
-        if hasattr(member, "__wrapped__"):
-            continue
-        if not name.startswith("_") and isinstance(member, FunctionType):
+        if (
+            not name.startswith("_")
+            and isinstance(member, FunctionType)
+            and not hasattr(member, "__wrapped__")
+        ):
             setattr(owner, name, boundary(f'do "{name}"')(member))
     return owner
 
 
 def describe_memory_limit() -> str:
-    """The limit of this process's address space, which its children inherit, in words; empty where there is none."""
+    """The limit of this process's address space in words; empty where there is none."""
     if sys.platform == "win32":
         return ""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -203,16 +184,16 @@ def describe_memory_limit() -> str:
 if describe_memory_limit():
     import ctypes
 
-    # A thread that ends needs it to unwind its stack, and where it finds no room by then the system aborts the process.
+    # A thread that ends needs it to unwind its stack; where it cannot be loaded by then the process aborts.
     with contextlib.suppress(OSError):
         ctypes.CDLL("libgcc_s.so.1")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is one of a process that came to the limit of its address space."""
+    """Whether an error comes from the limit of the process's address space."""
     if not describe_memory_limit():
         return False
-    # A library that finds no room is not there, for all that the import of a package can tell.
+    # A library that finds no room raises ImportError.
     library_missing = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
     return library_missing or bool(_REFUSED.search(f"{error}"))
 
@@ -221,9 +202,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 UNCONFINE = (
     "Raise it in the shell that starts this (ulimit -v unlimited), or take a smaller model, batch or sample."
 )
-
-
-#: Bytes of address space below which vendors' libraries do not load, and now and then abort the process.
+#: Bytes of address space below which vendors' libraries do not load, and may abort the process.
 _LEAST = 1 << 29
 
 
@@ -236,43 +215,33 @@ def check_memory_limit(action: str) -> None:
 
 
 def _describe_cause(error: Exception) -> tuple[str, str]:
-    """What was found, and what to do next."""
+    """The cause, and what to do next."""
     from concurrent.futures import BrokenExecutor
 
     if (isinstance(error, MemoryError) and describe_memory_limit()) or is_out_of_memory(error):
         return f"there is not enough memory: {describe_memory_limit()}", UNCONFINE
+    if isinstance(error, MemoryError):
+        return "there is not enough memory", "Close other programs, or take a smaller model, batch or sample."
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return "the disk is full", "Free some space, or name a folder with more of it in TMPDIR."
     if isinstance(error, OSError) and error.errno == errno.EFBIG:
-        return (
-            "a file would grow beyond what this process may write (ulimit -f)",
-            "Raise it in the shell that starts this: ulimit -f unlimited.",
-        )
-    if isinstance(error, ValueError) and str(error).startswith("embedded null"):
-        return "a path holds a null character, which no name of a file does", "Name a file that is there."
-    if isinstance(error, MemoryError):
-        return "there is not enough memory", "Close other programs, or take a smaller model, batch or sample."
+        cause = "a file would grow beyond what this process may write (ulimit -f)"
+        return cause, "Raise it in the shell that starts this: ulimit -f unlimited."
     if isinstance(error, RecursionError):
         return "it is nested too deeply for Python", "Export the model with fewer bodies inside each other."
     if isinstance(error, ImportError) and error.name:
-        return (
-            f'the package of "{error.name}" is not installed, or damaged',
-            "Install rtlab again, with all it needs.",
-        )
+        cause = f'the package of "{error.name}" is not installed, or damaged'
+        return cause, "Install rtlab again, with all it needs."
     # A cluster's scheduler gives up a task of which worker after worker died; its package need not be there.
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
-        return (
-            "a worker of the executor ended in the middle of its work, as when the system needs its memory",
-            "Make a new executor with fewer workers, or leave it out.",
+        cause = (
+            "a worker of the executor ended in the middle of its work, as when the system needs its memory"
         )
+        return cause, "Make a new executor with fewer workers, or leave it out."
     if isinstance(error, OSError) and error.strerror:
         where = f' "{error.filename}"' if error.filename else ""
-        return (
-            f"the system refused it{where}: {error.strerror}",
-            "Check the path, and whether it is yours to use.",
-        )
+        cause = f"the system refused it{where}: {error.strerror}"
+        return cause, "Check the path, and whether it is yours to use."
     text = " ".join(str(error).split()).rstrip(".")[:300]
-    return (
-        f"{type(error).__name__}{': ' if text else ''}{text}",
-        "This is unexpected: please report it, with the error's details.",
-    )
+    cause = f"{type(error).__name__}{': ' if text else ''}{text}"
+    return cause, "This is unexpected: please report it, with the error's details."

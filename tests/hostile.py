@@ -191,7 +191,7 @@ UNLOADABLE = (
     _load("external data past its end", _external(offset="4096"), "bytes 4096 to 4112", "which has 16 bytes"),
     _load("external data with a wrong length", _external(length="8"), "takes 16 bytes", "declares 8 bytes"),
     _load("external data at a negative offset", _external(offset="-4"), "at offset -4"),
-    _load("external data at no offset", _external(offset="first"), "unusable type, offset or length"),
+    _load("external data at no offset", _external(offset="first"), "bytes at offset first"),
     _load("external data of no name", _external(location=""), "names no file"),
     _load("external data is the folder", _external(location="."), '"." is missing'),
     _load("external data escaping", escaping, '"../weights.bin"', _OUTSIDE),

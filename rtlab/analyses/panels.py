@@ -435,7 +435,7 @@ def encode_payloads(context: PanelContext, *, shared: bool = False) -> dict[str,
 
 def _encode_payload(analysis: Analysis, context: PanelContext) -> bytes:
     try:
-        return encode(analysis.compute(context), analysis.payload_type)
+        return encode(analysis.compute(context))
     except RtlabError:
         return b""
 

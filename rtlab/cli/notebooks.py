@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from rtlab.core import files
 from rtlab.errors import ModelError, RtlabError, Unavailable
 
 #: As ``python -m jupyterlab``, which would look for modules in the current folder first.
@@ -78,7 +78,8 @@ def copy_notebooks(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            files.write_if_missing(folder / name, (home / name).read_bytes())
+            with contextlib.suppress(FileExistsError), (folder / name).open("xb") as file:
+                file.write((home / name).read_bytes())
     except OSError as error:
         raise RtlabError(
             f'Cannot copy the notebooks to "{folder}": {error.strerror}. Name a folder that is yours to write to: '

@@ -313,8 +313,7 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--calibrator",
-        help=f"{', '.join(METHODS)}, with its parameter in brackets where it has one, such as "
-        "percentile(99.9) (default: auto; minmax for fp8)",
+        help=f"{', '.join(METHODS)}, or a percentile such as percentile(99.9) (default: auto; minmax for fp8)",
     )
     parser.add_argument(
         "--calibrate",
@@ -373,9 +372,7 @@ def _task_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="L.npy",
         help="a label for each sample of --data, which is scored on then beside fp32",
     )
-    parser.add_argument(
-        "--metric", help="top-1, top-5, psnr, mse, cosine, perplexity, wer or cer (default: top-1)"
-    )
+    parser.add_argument("--metric", help="top-1, top-5, psnr, mse, cosine or perplexity (default: top-1)")
 
 
 def _build_arguments(parser: argparse.ArgumentParser) -> None:

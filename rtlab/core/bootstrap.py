@@ -1,4 +1,4 @@
-"""How far a score may lie from that of all samples of its kind: 95 % intervals, and tests between two variants."""
+"""Uncertainty of scores: 95 % intervals, and tests between two variants."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rtlab.core.schema import FieldMeta
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Below it nothing is concluded.
+#: Samples below which nothing is concluded.
 FEWEST = 8
-#: How sure an interval is, and the normal quantile that belongs to it.
+#: Confidence of intervals, and its normal quantile.
 _LEVEL, _Z = 0.95, 1.959963984540054
 _RESAMPLES, _SEED, _BATCH = 2000, 0, 250
 
@@ -84,11 +84,9 @@ def paired_shares(first_only: int, second_only: int, samples: int) -> Interval:
 
 
 def interval(tally: Tally) -> Interval | None:
-    """The interval of a score; None where the metric tells nothing of single samples, or they were picked, or one."""
-    if tally.picked:
+    """The interval of a score; None where there are no values of single samples, or they were picked, or one."""
+    if tally.picked or tally.amounts is None or tally.weights is None:
         return None
-    if tally.amounts is None or tally.weights is None:
-        return None if tally.resampled is None else _percentiles(tally.resampled)
     if tally.hits:
         return wilson(int(tally.amounts.sum()), len(tally.amounts))
     return _bootstrap(tally.link, tally.amounts, tally.weights)
@@ -97,7 +95,7 @@ def interval(tally: Tally) -> Interval | None:
 def compare_paired(first: Tally, second: Tally) -> PairedDifference | None:
     """The second score minus the first, on the first samples that both were counted on; None where there are none."""
     if first.amounts is None or second.amounts is None or first.weights is None or second.weights is None:
-        return _compare_resampled(first, second)
+        return PairedDifference(second.value - first.value, None, 0)
     count = min(len(first.amounts), len(second.amounts))
     a, b = first.amounts[:count], second.amounts[:count]
     v, w = first.weights[:count], second.weights[:count]
@@ -112,21 +110,6 @@ def compare_paired(first: Tally, second: Tally) -> PairedDifference | None:
     difference = apply_link(second.link, b.sum() / w.sum()) - apply_link(first.link, a.sum() / v.sum())
     bounds = None if second.picked else _bootstrap(second.link, b, w, a, v)
     return PairedDifference(float(difference), bounds, count)
-
-
-def _compare_resampled(first: Tally, second: Tally) -> PairedDifference | None:
-    """What two metrics say of the same draws."""
-    difference = second.value - first.value
-    if first.resampled is None or second.resampled is None:
-        return None
-    count = min(len(first.resampled), len(second.resampled))
-    bounds = _percentiles(second.resampled[:count] - first.resampled[:count])
-    return PairedDifference(difference, bounds, max(FEWEST, count))
-
-
-def _percentiles(draws: NDArray[np.float64]) -> Interval:
-    low, high = np.percentile(draws, (50 * (1 - _LEVEL), 50 * (1 + _LEVEL)))
-    return Interval(float(low), float(high), f"bootstrap, percentiles of {len(draws)} draws")
 
 
 def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
@@ -144,26 +127,24 @@ def _bootstrap(link: Link, *columns: NDArray[np.float64]) -> Interval | None:
 
     if len(columns[0]) < 2:
         return None
-    estimate = float(score(*columns))
-    if not math.isfinite(estimate):
+    if not math.isfinite(float(score(*columns))):
         return None
-    # Every draw gives the same.
-    if all(np.ptp(column) == 0 for column in columns):
-        return Interval(estimate, estimate, "bootstrap, all samples alike")
-    for method, title in (("BCa", "BCa bootstrap"), ("percentile", "percentile bootstrap")):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            settings = {
-                "n_resamples": _RESAMPLES,
-                "batch": _BATCH,
-                "confidence_level": _LEVEL,
-                "method": method,
-            }
-            rng = np.random.default_rng(_SEED)
-            draws = stats.bootstrap(
-                columns, score, paired=True, vectorized=True, random_state=rng, **settings
-            )
-        bounds = draws.confidence_interval
-        if math.isfinite(bounds.low) and math.isfinite(bounds.high):
-            return Interval(float(bounds.low), float(bounds.high), f"{title}, {_RESAMPLES} draws")
-    return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        draws = stats.bootstrap(
+            columns,
+            score,
+            paired=True,
+            vectorized=True,
+            n_resamples=_RESAMPLES,
+            batch=_BATCH,
+            confidence_level=_LEVEL,
+            method="BCa",
+            random_state=np.random.default_rng(_SEED),
+        )
+    (low, high), title = draws.confidence_interval, "BCa"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        # Such as of draws that are all equal.
+        low, high = np.percentile(draws.bootstrap_distribution, (50 * (1 - _LEVEL), 50 * (1 + _LEVEL)))
+        title = "percentile"
+    return Interval(float(low), float(high), f"{title} bootstrap, {_RESAMPLES} draws")

@@ -1,4 +1,4 @@
-"""What work may take on this machine, and a reporter that ends work within it."""
+"""Budgets of work on this machine, and a reporter that ends work within one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ from rtlab.core.progress import Deadline, Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.errors import VariantError
 
-#: Seconds that a first answer may take on this machine beyond compiling.
+#: Default seconds of measuring on this machine.
 BUDGET_S = 15.0
-#: Seconds after which work in an executor looks whether somebody wants it to stop.
+#: Seconds between two checks for a cancel while an executor works.
 _POLL_S = 0.2
 T = TypeVar("T")
 Tool = TypeVar("Tool")
 
 
 def parse_budget(budget: object) -> float:
-    """Seconds that a person gave as a budget, checked: 0 only compiles, infinity sets no bound.
-
-    Raises:
-        VariantError: it is no number of seconds.
-    """
+    """A user's budget in seconds; ``VariantError`` where it is none. 0 only compiles, infinity sets no bound."""
     try:
-        seconds = float(budget)  # type: ignore[arg-type] # what people give is checked here
+        seconds = float(budget)  # type: ignore[arg-type] # checked here
     except (TypeError, ValueError):
         seconds = math.nan
     if not seconds >= 0:
@@ -40,9 +36,9 @@ def parse_budget(budget: object) -> float:
 
 
 class Budget:
-    """What work may take: seconds, models that are built or opened, and inferences; without a bound by default.
+    """Limits of seconds, of built or opened models, and of inferences; unlimited by default.
 
-    Of the seconds, what one share leaves, the next ones have.
+    Seconds that one share leaves are for the next ones.
     """
 
     def __init__(self, seconds: float = math.inf, builds: float = math.inf, runs: float = math.inf) -> None:
@@ -67,14 +63,14 @@ class Budget:
 
 
 class WorkContext(Generic[Tool]):
-    """What work within a budget needs: the tool that builds and runs, a reporter, and what may be taken.
+    """The context of work within a budget: the tool that builds and runs, a reporter, and the limits.
 
-    It is a ``Progress`` itself. It ends when somebody asks to stop or the seconds are over, and no further item begins
-    once builds or runs are used up; but not before there is a result: whatever the budget, there is an answer.
+    It is a ``Progress`` itself. It ends on a cancel, and after the first result also when the seconds are over; then no
+    further item begins once builds or runs are used up.
 
     Attributes:
-        tool: What builds and runs.
-        budget: What may be taken.
+        tool: Builds and runs.
+        budget: The limits.
         builds: Models that were built or opened so far.
         runs: Inferences so far.
         has_result: Whether there is a result.
@@ -88,7 +84,7 @@ class WorkContext(Generic[Tool]):
         *,
         ends_after_step: bool = False,
     ) -> None:
-        """``ends_after_step`` takes a step that was reported for a result."""
+        """With ``ends_after_step`` a reported step counts as a result."""
         self.tool, self.budget = tool, budget or Budget()
         self.builds = self.runs = 0
         self.has_result = False
@@ -116,7 +112,7 @@ class WorkContext(Generic[Tool]):
         return self._progress.stopped()
 
     def stopped(self) -> bool:
-        """Whether somebody asked to stop, or the time is over; what has its build has its runs too."""
+        """Whether the work was cancelled or timed out."""
         return self.is_timed_out or self.is_cancelled()
 
     def phase(self, name: str, total: int | None = None) -> None:
@@ -138,22 +134,14 @@ class WorkContext(Generic[Tool]):
         check(self._progress, activity)
 
     def wait_for(self, future: Future[T], activity: str) -> T:
-        """What an executor's worker gives.
-
-        Raises:
-            Cancelled: somebody asked to stop meanwhile.
-        """
+        """The result of an executor's worker; raises ``Cancelled``."""
         self.check(activity)
         while not wait([future], timeout=_POLL_S).done:
             self.check(activity)
         return future.result()
 
     def iterate(self, items: Iterable[T], activity: str) -> Iterator[T]:
-        """One item after the other; none any more once the budget is used up.
-
-        Raises:
-            Cancelled: somebody asked to stop.
-        """
+        """Items until the budget is used up; raises ``Cancelled``."""
         for item in items:
             self.check(activity)
             if self.is_exhausted:

@@ -1,15 +1,16 @@
-"""What a builder told of one build in its verbose log: passes, decisions, tactics, memory, sparsity, streams."""
+"""Content of a builder's verbose log: passes, decisions, tactics, memory, sparsity, streams."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.core.variant import Target
 
-#: What a pass did with layers or tensors, in the compiler's own words where it has one.
+#: What a pass did with layers or tensors, in the compiler's words.
 Action = Literal["fuse", "merge", "eliminate", "retarget", "copy", "remove", "other"]
 
 _UNKNOWN = Target("unknown")
@@ -17,12 +18,12 @@ _UNKNOWN = Target("unknown")
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """One thing that a pass did.
+    """One action of a pass.
 
     ``names`` are the layers concerned, in the log's order: fuse A with B, merge A || B, eliminate concatenation C,
-    retarget tensor X to C, copy X to C. ``result`` is the name that the new layer bears from then on, empty where
-    nothing new is made. ``rule`` is the compiler's name of the fusion, such as ``ConvReluFusion``; ``reason`` its
-    reason, both empty where untold. ``line`` counts lines of the log from 1; ``text`` is that line's message.
+    retarget tensor X to C, copy X to C. ``result`` is the name of the new layer, if any. ``rule`` is the compiler's
+    name of the fusion, such as ``ConvReluFusion``, ``reason`` its reason, both empty where not logged. ``line`` counts
+    lines of the log from 1; ``text`` is that line's message.
     """
 
     action: Action
@@ -36,7 +37,7 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkPass:
-    """One pass over the network: its name, and the number of layers before and after it, None where untold."""
+    """One pass over the network: its name, and the number of layers before and after it, None where not logged."""
 
     name: str
     before: int | None
@@ -47,10 +48,10 @@ class NetworkPass:
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """One network on its way through all passes. A builder may try several before it chooses one.
+    """The passes over one network; a builder may try several.
 
-    ``name`` is what the builder calls it, such as ``backend strategy 3``, and ``milliseconds`` the time that it
-    expects of its engine; empty and None where it tells nothing.
+    ``name`` is the builder's, such as ``backend strategy 3``, and ``milliseconds`` the time that it expects of its
+    engine; empty and None where not logged.
     """
 
     passes: tuple[NetworkPass, ...]
@@ -60,12 +61,8 @@ class Attempt:
     @property
     def counts(self) -> tuple[int, ...]:
         """Numbers of layers at the start and after each pass that changed it: 141, 84, 66."""
-        layer_counts: list[int] = []
-        for step in self.passes:
-            for count in (step.before, step.after):
-                if count is not None and (not layer_counts or layer_counts[-1] != count):
-                    layer_counts.append(count)
-        return tuple(layer_counts)
+        counts = (count for step in self.passes for count in (step.before, step.after) if count is not None)
+        return tuple(count for count, _ in itertools.groupby(counts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,10 +76,10 @@ class TacticTime:
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """An operator that TensorRT's graph compiler tuned, as the log tells.
+    """An operator that TensorRT's graph compiler tuned.
 
-    ``key`` is its own in the timing cache, empty where the build was not editable. ``nodes`` are the labels of its
-    ONNX nodes. ``timed`` are its tactics, the fastest first, by what the builder *reported*.
+    ``key`` is that of the timing cache, empty where the build was not editable. ``nodes`` are the labels of its ONNX
+    nodes. ``timed`` are its tactics, the fastest first, with *reported* times.
     """
 
     name: str
@@ -93,7 +90,7 @@ class Operator:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What a timing cache remembers of one operator: a tactic by its hash, and its *reported* time."""
+    """An operator's entry in a timing cache: a tactic by its hash, and its *reported* time."""
 
     key: str
     tactic: int
@@ -110,12 +107,10 @@ class Tuning:
     """The tactics of one runner that were timed for one layer with one combination of formats.
 
     ``formats`` is the combination as the log writes it, such as ``Half(784,1:4,28,1) -> Half(6272,1:4,224,8)``.
-    ``chosen`` is the tactic that this runner would use, empty where none was valid; ``timed`` is empty then too. Only
-    the best ``timed`` may be kept, the fastest first; ``count`` tells how many there were. It is 0 where a result came
-    from a timing cache: ``timed`` holds that one then. ``won`` says that the builder told to have taken this runner for
-    these formats, ``attempt`` is a position in ``BuildLog.attempts``. Where a layer is a region that a compiler of its
-    own takes whole, ``operator`` names the operator within that was tuned, and ``nodes`` are the labels of its ONNX
-    nodes.
+    ``chosen`` is the tactic that this runner would use, empty where none was valid. ``timed`` are the best, the fastest
+    first, of ``count``, which is 0 for one result of a timing cache. ``won`` is True where the builder took this runner
+    for these formats, ``attempt`` is a position in ``BuildLog.attempts``. In a region of Myelin ``operator`` names the
+    operator that was tuned, and ``nodes`` are the labels of its ONNX nodes.
     """
 
     layer: str
@@ -143,7 +138,7 @@ class LayerMemory:
 
 @dataclasses.dataclass(frozen=True)
 class Sparsity:
-    """Layers that could use sparse tactics, and those that do, as the builder told."""
+    """Layers that could use sparse tactics, and those that do, as *reported*."""
 
     eligible: tuple[str, ...]
     chosen: tuple[str, ...]
@@ -151,15 +146,14 @@ class Sparsity:
 
 @dataclasses.dataclass(frozen=True)
 class BuildLog:
-    """A whole log. ``complete`` says whether the build came to its end in it; ``lines`` how many it has.
+    """A whole log of so many ``lines``; ``complete`` is False where the build did not end in it.
 
     ``chosen`` is the position in ``attempts`` of the one that became the engine; ``memory``, ``totals``, ``sparsity``
-    and ``streams`` are of that one. ``totals`` holds memory totals in bytes by ``activation``, ``weights``,
-    ``scratch``, ``host`` and ``device``. ``streams`` are the lines that tell of auxiliary streams. ``nodes`` and
-    ``tensors`` translate names of layers and tensors into those of ONNX, where the parser gave others. ``seconds`` is
-    the time of the whole build. ``latency`` is the median, in milliseconds, of the inferences that ``trtexec`` ran and
-    timed on the GPU afterwards. ``workspace`` is the pool that trtexec gave the builder, in bytes, None where it is the
-    default or not told. ``notes`` are what a reader must know, such as that the log is cut off.
+    and ``streams`` are of that one. ``totals`` are memory totals in bytes by ``activation``, ``weights``, ``scratch``,
+    ``host`` and ``device``. ``streams`` are lines about auxiliary streams. ``nodes`` and ``tensors`` translate names of
+    layers and tensors into those of ONNX. ``seconds`` is the time of the whole build, ``latency`` the median GPU time
+    of trtexec's inferences in milliseconds, ``workspace`` trtexec's pool in bytes, None where it is the default or not
+    logged. ``notes`` are for the reader, such as that the log is cut off.
     """
 
     version: str = ""

@@ -1,17 +1,15 @@
 """The calibrators: one function each, from an observed range to a threshold.
 
-A function takes a ``Range`` and its parameters, and returns *amax*, the magnitude that the largest quantized number
-stands for, in the value's unit; larger magnitudes saturate. ``calibrator`` enters it in ``METHODS``, from which names,
-choices and the glossary follow. It is called where ``Range.amax`` is above 0 and returns that at most; a 0 counts as
-``Range.amax``. Zeros, and what lies below the first bin, are not in ``Range.counts``.
+A function takes a ``Range`` and returns *amax*, the magnitude of the largest quantized number in the value's unit;
+larger magnitudes saturate. ``calibrator`` enters it in ``METHODS``, from which names, choices and the glossary follow.
+It is called where ``Range.amax`` is above 0 and returns that at most; a 0 counts as ``Range.amax``. Zeros, and what
+lies below the first bin, are not in ``Range.counts``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -26,21 +24,12 @@ if TYPE_CHECKING:
 
 #: TensorRT's own calibrators, as the header of a calibration cache names them.
 TENSORRT_CALIBRATORS = ("EntropyCalibration2", "EntropyCalibration", "MinMaxCalibration", "LegacyCalibration")
-#: Candidates that the entropy search rates in one step, so that its tables stay in the processor's cache, and
-#: the size of a search up to which the table of its levels is kept.
-_CANDIDATE_BATCH, _MAX_CACHED_STARTS = 256, 1 << 19
+#: Bins and levels of the entropy search, and thresholds that ``mse`` tries.
+_BINS, _LEVELS, _CANDIDATES = 2048, 128, 128
+#: Candidates that the entropy search rates in one step, so that its tables stay in the processor's cache.
+_CANDIDATE_BATCH = 256
 #: Divergences, in nats, that differ by no more than the rounding of their sums are equal.
 _ROUNDING = 1e-12
-
-
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """A parameter of a calibrator: its default, what it may be, and whether it is a whole number."""
-
-    default: float
-    least: float
-    most: float
-    integral: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +38,8 @@ class Method:
 
     Attributes:
         name: How it is written.
-        meaning: The glossary's sentence; empty where that of another one says it.
+        meaning: The glossary's sentence; empty where that of another one covers it.
         search: From a range to its threshold; None for ``auto``, which takes another one's.
-        parameters: By name; the first may be given without its name.
         in_auto: Whether ``auto`` may take its threshold.
         tensorrt: Which of ``TENSORRT_CALIBRATORS`` follows the same rule; empty where none does.
         spellings: Other words for it.
@@ -60,7 +48,6 @@ class Method:
     name: str
     meaning: str = ""
     search: Callable[..., float] | None = None
-    parameters: Mapping[str, Parameter] = dataclasses.field(default_factory=dict)
     in_auto: bool = False
     tensorrt: str = ""
     spellings: tuple[str, ...] = ()
@@ -72,26 +59,16 @@ _Search = TypeVar("_Search", bound=Callable[..., float])
 
 
 def calibrator(
-    meaning: str,
-    *,
-    in_auto: bool = True,
-    tensorrt: str = "",
-    spellings: tuple[str, ...] = (),
-    **bounds: tuple[float, float],
+    meaning: str, *, in_auto: bool = True, tensorrt: str = "", spellings: tuple[str, ...] = ()
 ) -> Callable[[_Search], _Search]:
-    """Enter a function in ``METHODS`` under its name.
+    """Enter a function in ``METHODS`` under its name; arguments are the attributes of ``Method``.
 
-    ``bounds`` say between what its parameters may be, which it takes by name; an ``int`` is a whole number. It may
-    take ``stored`` too: how the quantized numbers are stored. The others are the attributes of ``Method``.
+    It takes a range, and by name, where it has such a parameter, ``stored``: how the quantized numbers are stored.
     """
 
     def register(search: _Search) -> _Search:
-        signature, name = inspect.signature(search).parameters, search.__name__
-        parameters = {
-            n: Parameter(signature[n].default, *limits, integral=signature[n].annotation == "int")
-            for n, limits in bounds.items()
-        }
-        METHODS[name] = Method(name, meaning, search, parameters, in_auto, tensorrt, spellings)
+        name = search.__name__
+        METHODS[name] = Method(name, meaning, search, in_auto, tensorrt, spellings)
         return search
 
     return register
@@ -111,34 +88,30 @@ def minmax(value_range: Range) -> float:
     "(Kullback-Leibler divergence); entropy2 is TensorRT's newer form.",
     tensorrt="EntropyCalibration",
     spellings=("entropy2",),
-    bins=(256, 32768),
-    levels=(16, 256),
 )
-def entropy(value_range: Range, *, bins: int = 2048, levels: int = 128) -> float:
+def entropy(value_range: Range) -> float:
     """Least KL divergence where the first bin, in which all zeros lie, takes the count of the second.
 
-    So does the search that NVIDIA published (``pytorch_quantization.calib.histogram``); TensorRT's own is closed. With
-    zeros counted as they are, half of a ReLU's output would stand in one bin and push the threshold far down.
+    As in NVIDIA's ``pytorch_quantization.calib.histogram``; TensorRT's own code is closed. With zeros counted, half of
+    a ReLU's output would be in one bin and push the threshold far down.
     """
-    histogram = resample_linear(value_range, bins)
+    histogram = resample_linear(value_range, _BINS)
     histogram[0] = histogram[1]
-    return _minimize_divergence(value_range, histogram, levels)
+    return _minimize_divergence(value_range, histogram)
 
 
-@calibrator("", tensorrt="EntropyCalibration2", bins=(256, 32768), levels=(16, 256))
-def entropy2(value_range: Range, *, bins: int = 2048, levels: int = 128) -> float:
+@calibrator("", tensorrt="EntropyCalibration2")
+def entropy2(value_range: Range) -> float:
     """Least KL divergence over the nonzero magnitudes.
 
-    Zero is represented exactly at any scale, so the half of an activation that a ReLU cut off must not decide
-    where the other half is clipped; small magnitudes keep their count, which is the one difference from ``entropy``.
+    Zeros are exact at any scale; small magnitudes keep their count, which is the one difference from ``entropy``.
     """
-    return _minimize_divergence(value_range, resample_linear(value_range, bins), levels)
+    return _minimize_divergence(value_range, resample_linear(value_range, _BINS))
 
 
 @calibrator(
     "The calibrator that clips a given share of the numbers, such as the largest 0.1 %.",
     tensorrt="LegacyCalibration",
-    p=(50.0, 100.0),
 )
 def percentile(value_range: Range, *, p: float = 99.99) -> float:
     """The magnitude that ``p`` percent of all elements do not exceed."""
@@ -152,23 +125,21 @@ def percentile(value_range: Range, *, p: float = 99.99) -> float:
     return min(float(edges[i - 1] + fraction * (edges[i] - edges[i - 1])), value_range.amax)
 
 
-@calibrator("The calibrator that chooses the amax with the least mean squared error.", candidates=(2, 4096))
-def mse(value_range: Range, *, candidates: int = 128, stored: NumberFormat = Precision.INT8.stored) -> float:
+@calibrator("The calibrator that chooses the amax with the least mean squared error.")
+def mse(value_range: Range, *, stored: NumberFormat = Precision.INT8.stored) -> float:
     """The threshold with the least mean square error on the grid, among equal steps up to the maximum."""
     if not value_range.counts.any():  # nothing but subnormals
         return value_range.amax
-    thresholds = value_range.amax * np.arange(1, candidates + 1) / candidates
+    thresholds = value_range.amax * np.arange(1, _CANDIDATES + 1) / _CANDIDATES
     return float(thresholds[np.argmin(Moments.of(value_range).compute_noise(thresholds, stored))])
 
 
 def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) -> NDArray[np.float64]:
     """KL divergence of clipping a histogram of magnitudes after its first ``i`` bins, for every ``i >= levels``.
 
-    For each candidate, the reference P is the first ``i`` bins with everything beyond added to the last of
-    them; the candidate Q is the same bins without that, merged into ``levels`` levels and spread again evenly
-    over those bins of each level that were not empty (Migacz, GTC 2017, S7310). Where the last bin is empty
-    and something lies beyond, Q rules out what P has seen, and the divergence is infinite: the search never clips
-    within a gap. So it is where nothing is kept; there the code that NVIDIA published divides zero by zero.
+    The reference P is the first ``i`` bins with everything beyond added to the last; the candidate Q is the same bins
+    without that, merged into ``levels`` levels and spread evenly over the filled bins of each level (Migacz, GTC 2017,
+    S7310). It is infinite where the last bin is empty and something lies beyond, and where nothing is kept.
 
     Args:
         histogram: Counts, shape ``(bins,)``.
@@ -177,6 +148,8 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
     Returns:
         Divergence in nats, shape ``(bins - levels + 1,)``; entry k belongs to ``i = levels + k``.
     """
+    from scipy import special
+
     bins = len(histogram)
     size = np.arange(levels, bins + 1)
     total = float(histogram.sum())
@@ -191,39 +164,21 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
     cross = np.empty(len(size))
     for first in range(0, len(size), _CANDIDATE_BATCH):
         part = slice(first, first + _CANDIDATE_BATCH)
-        start = _get_level_starts(bins, levels, first)
-        at = mass.take(start)
-        level = at[:, 1:] - at[:, :-1]
-        at = number.take(start)
-        height = np.maximum(at[:, 1:] - at[:, :-1], 1.0)
+        # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
+        start = -(-np.arange(levels + 1) * size[part, None] // levels)
+        level = np.diff(mass.take(start))
+        height = np.maximum(np.diff(number.take(start)), 1.0)
         np.divide(level, height, out=height)
         height[height == 0] = 1.0  # an empty level contributes nothing
         log = np.log(height, out=height)
         cross[part] = np.einsum("ij,ij->i", level, log) + outlier_mass[part] * log[:, -1]
     cross -= total * np.log(np.maximum(inlier_mass, 1.0))
     # sum P log P, from running sums; only the last bin differs between candidates
-    inner = np.concatenate([[0.0], np.cumsum(histogram * _log(histogram))])[size - 1]
+    inner = np.concatenate([[0.0], np.cumsum(special.xlogy(histogram, histogram))])[size - 1]
     last = histogram[size - 1] + outlier_mass
-    p_log_p = inner + last * _log(last) - total * np.log(total)
+    p_log_p = inner + special.xlogy(last, last) - total * np.log(total)
     result: NDArray[np.float64] = np.where(impossible, np.inf, (p_log_p - cross) / total)
     return result
-
-
-def _get_level_starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
-    """The first bin of each level and the end, for ``_CANDIDATE_BATCH`` candidates: ``(.., levels + 1)``."""
-    return (
-        _get_cached_level_starts
-        if bins * levels <= _MAX_CACHED_STARTS
-        else _get_cached_level_starts.__wrapped__
-    )(bins, levels, first)
-
-
-@functools.lru_cache(maxsize=64)
-def _get_cached_level_starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
-    size = np.arange(levels, bins + 1)[first : first + _CANDIDATE_BATCH, None]
-    # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
-    starts: NDArray[np.intp] = -(-np.arange(levels + 1) * size // levels)
-    return starts
 
 
 def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
@@ -238,12 +193,9 @@ def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
     alone = counts > 0
     alone[1:] &= counts[:-1] == 0
     alone[:-1] &= counts[1:] == 0
-    below = value_range.small + np.concatenate([[0], np.cumsum(np.where(alone, 0, counts))]).astype(
-        np.float64
-    )
+    below = value_range.small + np.cumsum([0, *np.where(alone, 0, counts)], dtype=np.float64)
     at = np.interp(bin_edges, edges, below)
-    # The last bin ends at the maximum although its logarithmic bin reaches further; "small" lies in the
-    # first.
+    # The last bin ends at the maximum although its logarithmic bin reaches further; "small" is in the first.
     at[0], at[-1] = 0.0, below[-1]
     result: NDArray[np.float64] = np.diff(np.rint(at))
     lone = np.flatnonzero(alone)
@@ -253,16 +205,11 @@ def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
     return result
 
 
-def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The logarithm, with 0 for 0: an empty bin contributes nothing."""
-    return np.log(x, out=np.zeros_like(x), where=x > 0)
-
-
-def _minimize_divergence(value_range: Range, histogram: NDArray[np.float64], levels: int) -> float:
-    if not histogram.any():  # nothing but what stood in the first bin
+def _minimize_divergence(value_range: Range, histogram: NDArray[np.float64]) -> float:
+    if not histogram.any():  # nothing outside the first bin
         return value_range.amax
-    divergences = compute_kl_divergence(histogram, levels=levels)
+    divergences = compute_kl_divergence(histogram, levels=_LEVELS)
     # Of equal candidates the largest, as in NVIDIA's search; equal means to the rounding of the sums.
-    best = levels + int(np.flatnonzero(divergences <= divergences.min() + _ROUNDING)[-1])
+    best = _LEVELS + int(np.flatnonzero(divergences <= divergences.min() + _ROUNDING)[-1])
     # The upper edge of the last kept bin, so that keeping all bins is exactly minmax.
     return value_range.amax * best / len(histogram)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import graphlib
-import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
@@ -16,6 +16,7 @@ from rtlab.core import proto_repair
 from rtlab.core.extent import check_extent
 from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
+from rtlab.core.phrases import quote_names
 from rtlab.errors import ModelError
 
 #: Bytes from which on the checker is spared a constant.
@@ -25,7 +26,7 @@ _MOST_CALLS = 2_000_000
 #: Fields of a tensor that hold its numbers where its bytes do not, and types of which each is two.
 _NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _COMPLEX = frozenset({onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128})
-#: Functions of a circle that are named.
+#: Functions of a circle that a message names.
 _NAMED = 8
 
 #: Domain, name and overload of a local function.
@@ -58,8 +59,7 @@ def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ModelError(
-            f'Cannot load "{path}": {reason}. Name an .onnx file that is yours to read.',
-            details=repr(error),
+            f'Cannot load "{path}": {reason}. Name an .onnx file that is yours to read.', details=repr(error)
         ) from error
 
 
@@ -76,7 +76,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
         ) from error
     if not proto.ir_version and not proto.graph.node:
         raise ModelError(
-            f"Cannot load {what}: the {len(data)} bytes are not an ONNX model. Name an .onnx file.",
+            f"Cannot load {what}: the {len(data)} bytes are not an ONNX model. Name an .onnx file."
         )
     check_extent(proto, f"Cannot load {what}:")
     return proto
@@ -85,8 +85,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
 def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: bool = True) -> tuple[str, ...]:
     """Raise ``ModelError`` unless the model can be compiled as far as ONNX itself can tell.
 
-    What everybody means alike is put right in ``proto``, and told in sentences: sizes that are none, nodes out of
-    order. Text that is not UTF-8, which the ONNX checker lets pass, is replaced by its escaped form. Without
+    Impossible sizes and nodes out of order are repaired in ``proto``; returns a sentence about each. Without
     ``weights``, the files that hold those of the graph may be missing.
     """
     error_prefix = f'Cannot load model "{title}":'
@@ -102,7 +101,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
             "Convert it with onnx.version_converter to opset 13 or later."
         )
     _check_calls(proto, error_prefix)
-    _check_maps(proto, path, error_prefix)
+    _check_maps(proto, error_prefix)
     _check_numbers(proto, error_prefix)
     all_present = _check_external(proto, path, error_prefix, weights=weights)
     _check_operators(proto, error_prefix)
@@ -136,12 +135,10 @@ def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:
             expanded[key] = sum(1 + expanded[c] for c in calls[key])
     except graphlib.CycleError as error:
         # Checkers up to ONNX 1.21 follow it until the process crashes.
-        names = [f'"{name}"' for _, name, _ in reversed(error.args[1])]
-        if len(names) > _NAMED:
-            names[_NAMED - 2 : -1] = ["…"]
+        names = quote_names(name for _, name, _ in reversed(error.args[1][:_NAMED]))
         raise ModelError(
-            f"{error_prefix} its local functions call each other in a circle: {', '.join(names)}. Export the model "
-            "without local functions."
+            f"{error_prefix} its local functions call each other in a circle: {names}. Export the model without local "
+            "functions."
         ) from None
     total = sum(1 + expanded[c] for c in _collect_calls(proto.graph.node, functions))
     if total > _MOST_CALLS:
@@ -184,7 +181,7 @@ def _iter_tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bo
 def replace_weights_with_inputs(
     proto: onnx.ModelProto, heavy: Callable[[onnx.TensorProto], bool]
 ) -> onnx.ModelProto:
-    """A copy with inputs in place of heavy constants of the main graph: enough for types and shapes, and faster."""
+    """A copy with inputs in place of heavy constants of the main graph, for types and shapes."""
     light = onnx.ModelProto()
     _merge(light, proto, skip="graph")
     _merge(light.graph, proto.graph, skip="initializer")
@@ -213,18 +210,18 @@ def _merge(into: Any, message: Any, *, skip: str) -> None:
 
 
 def list_external_files(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """The files in which constants of a checked model lie, as it names them from its own folder."""
+    """The files with external constants of a checked model, relative to its folder."""
     entries = (e for tensor, _ in _iter_tensors(proto) if _is_external(tensor) for e in tensor.external_data)
     return tuple(dict.fromkeys(e.value for e in entries if e.key == "location"))
 
 
 def _is_external(tensor: onnx.TensorProto) -> bool:
-    """Whether a constant lies in a file: the checker would look for it; what it would find is checked here."""
+    """Whether the numbers of a constant are in a file."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
 def _replace_external_with_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A model with inputs in the place of constants in files, those of its bodies too."""
+    """A copy with inputs in place of external constants, also of bodies."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     listed = {i.name for i in bare.graph.input}
@@ -253,14 +250,13 @@ def _is_large(tensor: onnx.TensorProto) -> bool:
 def _count_bytes(tensor: onnx.TensorProto) -> int | None:
     """Bytes that the numbers of a constant take; None of types that have no such size."""
     try:
-        bits = ir.DataType(tensor.data_type).bitwidth
+        return int(math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth + 7) // 8
     except (ValueError, TypeError):
         return None
-    return int(math.prod(tensor.dims) * bits + 7) // 8
 
 
 def _check_numbers(proto: onnx.ModelProto, error_prefix: str) -> None:
-    """Checkers up to ONNX 1.23 let constants pass that hold too few numbers, and readers go on behind their end."""
+    """Raise ``ModelError`` for a constant with too few numbers, which checkers up to ONNX 1.23 accept."""
     for tensor, _ in _iter_tensors(proto):
         needed = _count_bytes(tensor)
         if needed is None or _is_external(tensor):
@@ -280,7 +276,7 @@ def _check_numbers(proto: onnx.ModelProto, error_prefix: str) -> None:
 
 
 def _check_external(proto: onnx.ModelProto, path: Path | None, error_prefix: str, *, weights: bool) -> bool:
-    """Whether all constants that lie in files are there; without ``weights``, those of initializers need not be."""
+    """Whether all external constants are there; without ``weights``, those of initializers may be missing."""
     sizes: dict[str, int | None] = {}
     all_present = True
     for tensor, initializer in _iter_tensors(proto):
@@ -325,36 +321,29 @@ def _get_external_size(path: Path, location: str, error_prefix: str) -> int | No
 
 
 def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, error_prefix: str) -> None:
-    """ONNX tools cut a tensor short, silently, where its file is: so ask for every byte here."""
-    location = entries["location"]
+    """Raise ``ModelError`` unless the file holds all bytes of a tensor, which ONNX tools cut short silently."""
+    needed = _count_bytes(tensor)
     try:
-        bits = ir.DataType(tensor.data_type).bitwidth
-        needed = (math.prod(tensor.dims) * bits + 7) // 8
-        offset = int(entries.get("offset") or 0)
-        length = int(entries.get("length") or needed)
-    except (ValueError, TypeError) as error:
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or needed or 0)
+    except ValueError:
+        offset = length = -1
+    if needed is None or offset < 0 or length != needed:
         raise ModelError(
-            f'{error_prefix} the external data of tensor "{tensor.name}" has an unusable type, offset or length. '
-            "Save the model again with onnx.save_model(..., save_as_external_data=True).",
-            details=str(error),
-        ) from error
-    if offset < 0 or length != needed:
-        raise ModelError(
-            f'{error_prefix} tensor "{tensor.name}" takes {needed} bytes, and its external data declares {length} '
-            f"bytes at offset {offset}. Export the model again."
+            f'{error_prefix} tensor "{tensor.name}" takes {needed} bytes, and its external data declares '
+            f"{entries.get('length', 'all')} bytes at offset {entries.get('offset', 0)}. Save the model again with "
+            "onnx.save_model(..., save_as_external_data=True)."
         )
     if offset + needed > size:
         raise ModelError(
             f'{error_prefix} tensor "{tensor.name}" takes bytes {offset} to {offset + needed} of external data '
-            f'"{location}", which has {size} bytes. Copy the complete file beside the model.'
+            f'"{entries["location"]}", which has {size} bytes. Copy the complete file beside the model.'
         )
 
 
 def _check_operators(proto: onnx.ModelProto, error_prefix: str) -> None:
-    """List every operator that ONNX's own domains do not have; the checker stops at the first."""
+    """Raise ``ModelError`` with all operators that ONNX's own domains do not have; the checker stops at the first."""
     local = {(f.domain, f.name) for f in proto.functions}
     default = {o.domain: o.version for o in proto.opset_import}
-    has_schema: dict[tuple[str, str, int], bool] = {}
     missing: dict[str, list[str]] = {}
     for graph in proto_repair.iter_graphs(proto):
         versions = default
@@ -365,21 +354,17 @@ def _check_operators(proto: onnx.ModelProto, error_prefix: str) -> None:
             version = versions.get(domain, versions.get("ai.onnx", 0) if not domain else 0)
             if domain not in {"", "ai.onnx.ml"} or not version or (node.domain, node.op_type) in local:
                 continue
-            key = (domain, node.op_type, version)
-            if key not in has_schema:
-                has_schema[key] = _has_operator(*key)
-            if not has_schema[key]:
-                missing.setdefault(f'"{node.op_type}"', []).append(
-                    f'"{node.name}"' if node.name else "unnamed"
-                )
+            if not _has_operator(domain, node.op_type, version):
+                missing.setdefault(node.op_type, []).append(node.name or "unnamed")
     if missing:
-        listed = "; ".join(f"{op} (node {', '.join(names)})" for op, names in missing.items())
+        listed = "; ".join(f'"{op}" (node {quote_names(names)})' for op, names in missing.items())
         raise ModelError(
             f"{error_prefix} ONNX has no such operators in the opset that the model declares: {listed}. "
             "Export with a later opset, or replace these nodes."
         )
 
 
+@functools.lru_cache(4096)
 def _has_operator(domain: str, op: str, version: int) -> bool:
     try:
         # Versions that this onnx does not know yet are left to its checker.
@@ -391,42 +376,23 @@ def _has_operator(domain: str, op: str, version: int) -> bool:
 
 
 def escape(proto: onnx.ModelProto) -> None:
-    """Replace text that is not UTF-8: protobuf hands it out as bytes, which no tool downstream expects."""
-    texts = itertools.chain(_iter_model_texts(proto), *map(_iter_texts, proto_repair.iter_graphs(proto)))
-    if any(isinstance(text, bytes) for text in texts):
-        stack: list[object] = [proto]
-        while stack:
-            stack.extend(_escape_one(stack.pop()))
+    """Escape text that is not UTF-8: protobuf returns it as bytes, which no tool downstream expects."""
+    stack: list[Any] = [proto]
+    while stack:
+        message = stack.pop()
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                stack += value if field.is_repeated else (value,)
+            elif field.type == field.TYPE_STRING and not field.is_repeated:
+                if isinstance(value, bytes):
+                    setattr(message, field.name, value.decode("utf-8", "backslashreplace"))
+            elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in value):
+                value[:] = [
+                    v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else v for v in value
+                ]
 
 
-def _iter_model_texts(proto: onnx.ModelProto) -> Iterator[object]:
-    yield from (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
-    yield from (o.domain for o in proto.opset_import)
-    for entry in proto.metadata_props:
-        yield from (entry.key, entry.value)
-
-
-def _iter_texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[object]:
-    yield from (graph.name, graph.doc_string)
-    for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, node.doc_string)
-        yield from node.input
-        yield from node.output
-        yield from (a.name for a in node.attribute)
-    if isinstance(graph, onnx.FunctionProto):
-        yield from (*graph.input, *graph.output, *graph.attribute, graph.domain)
-        values = [*graph.value_info]
-    else:
-        values = [*graph.input, *graph.output, *graph.value_info]
-        for tensor in graph.initializer:
-            yield from (tensor.name, tensor.doc_string)
-            yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
-    for value in values:
-        yield from (value.name, value.doc_string)
-        yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
-
-
-def _check_maps(proto: onnx.ModelProto, path: Path | None, error_prefix: str) -> None:
+def _check_maps(proto: onnx.ModelProto, error_prefix: str) -> None:
     """Raise ``ModelError`` for a value that is a map, as scikit-learn's converters put at the end of a classifier."""
     graph = proto.graph
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -435,32 +401,7 @@ def _check_maps(proto: onnx.ModelProto, path: Path | None, error_prefix: str) ->
             kind = getattr(kind, kind.WhichOneof("value")).elem_type
         if not kind.HasField("map_type"):
             continue
-        maker = next((n for n in graph.node if value.name in n.output), None)
-        remedy = "Export the model without it."
-        if maker is not None:
-            others = [o.name for o in graph.output if o.name not in maker.output]
-            ends = [*others, *filter(None, maker.input)]
-            inputs = [v.name for v in graph.input if v.name not in {t.name for t in graph.initializer}]
-            file = str(path) if path else "model.onnx"
-            remedy = (
-                f'Cut the model before node "{maker.name or maker.op_type}", which makes it: '
-                f'onnx.utils.extract_model("{file}", "cut.onnx", {inputs}, {ends}).'
-            )
         raise ModelError(
-            f'{error_prefix} value "{value.name}" is a map, and no compiler of tensors takes one. {remedy}'
+            f'{error_prefix} value "{value.name}" is a map, and no compiler of tensors takes one. Export the model '
+            "without it, or cut it off with onnx.utils.extract_model."
         )
-
-
-def _escape_one(message: object) -> Iterator[object]:
-    """Escape the fields of one message and yield the messages inside it."""
-    for field, value in message.ListFields():  # type: ignore[attr-defined]
-        if field.type == field.TYPE_MESSAGE:
-            yield from (value,) if hasattr(value, "ListFields") else value
-        elif field.type == field.TYPE_STRING and isinstance(value, bytes):
-            setattr(message, field.name, _escape_text(value))
-        elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in value):
-            value[:] = [_escape_text(v) for v in value]
-
-
-def _escape_text(text: str | bytes) -> str:
-    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")

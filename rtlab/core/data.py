@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,27 +11,20 @@ from typing import Any
 import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
-from rtlab.core.images import Images, Preprocessing, open_pictures
+from rtlab.core.images import Pictures, Preprocessing, open_pictures
 from rtlab.core.inputs import open_arrays
-from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
-from rtlab.core.noise import make_samples
-from rtlab.core.npy import load_array
 from rtlab.core.phrases import quote_names
-from rtlab.core.stream import (
-    AHEAD,
-    Feed,
-    Inputs,
-    cut_batches,
-    describe_source,
-    is_random_loader,
-    with_metadata,
-)
+from rtlab.core.stream import Feed, Inputs, cut_batches, describe_source
 from rtlab.core.value import shape_text
-from rtlab.errors import CalibrationError, ModelError
+from rtlab.errors import CalibrationError
 
-#: How every view marks numbers that rest on ``synthetic`` data.
+#: The mark of numbers from ``synthetic`` data.
 RANDOM = "random input"
+#: Bytes of random samples in all, and of one inference.
+_MOST, _MOST_OF_ONE = 256 << 20, 4 << 30
+#: Random numbers that are drawn in one piece, in float64.
+_PIECE = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,8 +34,8 @@ class CalibrationData:
     An array with as many dimensions as its input is cut along the input's batch dimension; one with a
     dimension more holds a whole input tensor per sample. ``of`` takes everything else that holds samples.
 
-    ``synthetic`` says that nobody's data is in it, such as noise: times and graphs are as they would be, but errors and
-    scales on it say little about the task, and every view marks them "random input".
+    ``synthetic`` is True for noise: times and graphs are valid, but errors and scales say little about the task, and
+    every view marks them "random input".
     """
 
     arrays: Mapping[str, Any]
@@ -49,7 +43,7 @@ class CalibrationData:
     synthetic: bool = False
 
     def __post_init__(self) -> None:
-        arrays = {name: a if isinstance(a, LazyArray) else to_numpy(a) for name, a in self.arrays.items()}
+        arrays = {name: a if isinstance(a, Pictures) else to_numpy(a) for name, a in self.arrays.items()}
         object.__setattr__(self, "arrays", arrays)
 
     def __len__(self) -> int:
@@ -68,26 +62,35 @@ class CalibrationData:
     def random(cls, model: Model, *, samples: int = 64, seed: int = 0) -> CalibrationData:
         """Normal noise for floating inputs, zeros and ones for others.
 
-        Good enough to draw and to time; accuracy on noise says little about the task, and views say "random input".
-        Where the graph fixes a batch, the number of samples is rounded up to whole batches. Those of large inputs are
-        drawn when they are first read, and ``arrays`` holds a ``LazyArray`` then; they are fewer where all
-        of them would take more than 4 GiB.
+        Where the graph fixes a batch, the number of samples is rounded up to whole batches. They are fewer where all
+        would take over 256 MiB.
 
         Raises:
-            CalibrationError: one batch of the inputs alone takes more than that.
+            CalibrationError: one batch of the inputs alone takes more than 4 GiB.
         """
         arrays = make_samples(model, samples, seed)
         return cls(arrays, source=f"random noise, seed {seed}", synthetic=True)
 
     @classmethod
-    def read(cls, path: str | Path) -> CalibrationData:
-        """Read an ``.npz`` with one array per input; ``CalibrationError`` for a missing or damaged file."""
+    def read(cls, path: str | Path, *, model: Model | None = None) -> CalibrationData:
+        """Read an ``.npz`` with one array per input, or an ``.npy`` for a model with one.
+
+        Raises:
+            CalibrationError: the file is missing or damaged, or the model has several inputs.
+        """
+        source = Path(path).name
         try:
             # numpy leaves a damaged file open that it opened itself.
-            with open_arrays(path) as archive:
-                return cls({k: archive[k] for k in archive.files}, source=Path(path).name)
+            with open_arrays(path) as arrays:
+                if not isinstance(arrays, np.ndarray):
+                    return cls({k: arrays[k] for k in arrays.files}, source=source)
         except Exception as error:
-            raise _read_error(path, "savez(path, input_name=array)", error) from error
+            raise CalibrationError(
+                f'Cannot read calibration data "{path}": {error}. Save it with numpy.savez(path, input_name=array), '
+                "or one array with numpy.save(path, array), samples along the first axis.",
+                details=repr(error),
+            ) from error
+        return cls({_get_only_input(model, f'"{path}"'): arrays}, source=source)
 
     @classmethod
     def of(
@@ -102,15 +105,15 @@ class CalibrationData:
         model: Model | None = None,
         preprocessing: Preprocessing | None = None,
     ) -> CalibrationData:
-        """Samples from wherever they are.
+        """Samples from any source.
 
         Args:
             source: ``CalibrationData``; a mapping from input names to arrays; one array, for a model with one
-                input; the path of an ``.npz``, of an ``.npy`` (for a model with one input; read piece by
-                piece), or of a folder of pictures (the same); or anything that yields batches or single samples: a
-                DataLoader, a Polygraphy data loader, a list, a generator, or a function that returns one. Each
-                item is an array, a mapping from input names, or a tuple with the inputs first and labels
-                after them; it is one batch, or one sample where it has a dimension less than the input.
+                input; the path of an ``.npz``, of an ``.npy`` or of a folder of pictures (both for a model with one
+                input); or an iterable of batches or single samples, or a function that returns one: a DataLoader, a
+                Polygraphy data loader, a list, a generator. Each item is an array, a mapping from input names, or a
+                tuple with the inputs first and labels after them; it is one batch, or one sample where it has a
+                dimension less than the input.
             model: Whose inputs the samples are for; needed where the source does not name them.
             preprocessing: How a picture becomes an input; needed for a folder.
 
@@ -145,35 +148,15 @@ class CalibrationData:
                 )
             name = _get_only_input(model, f'the pictures in "{path}"')
             return cls({name: open_pictures(path, preprocessing)}, source=f'pictures in "{path.name}"')
-        if path.suffix.lower() != ".npy":
-            return cls.read(path)
-        name = _get_only_input(model, f'"{path}"')
-        try:
-            return cls({name: load_array(path)}, source=path.name)
-        except Exception as error:
-            raise _read_error(path, "save(path, array)", error) from error
-
-    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on one sample; ``CalibrationError`` where an input has none."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name in model.inputs:
-            if name not in self.arrays:
-                raise CalibrationError(
-                    f'Cannot use {self.source}: it has no array "{name}". Name one for each input.'
-                )
-            shape = self.arrays[name].shape
-            row_is_input = len(shape) != len(model.values[name].shape or ())
-            shapes[name] = shape[1:] if row_is_input else (1, *shape[1:])
-        return shapes
+        return cls.read(path, model=model)
 
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:
         """The share number ``index`` of ``count`` contiguous ones of nearly equal size, for work in parallel.
 
-        Shares can be pickled, and together they are all samples. Where a graph fixes the batch, give the
-        model, so that no share ends within one.
+        With the model no share ends within a fixed batch.
 
         Raises:
-            CalibrationError: there is no such share, or the samples come from a stream, which has one end.
+            CalibrationError: there is no such share, or the samples come from a stream.
         """
         if not 0 <= index < count:
             raise CalibrationError(
@@ -193,9 +176,9 @@ class CalibrationData:
         return dataclasses.replace(self, arrays=arrays)
 
     def take(self, count: int) -> CalibrationData:
-        """The first ``count`` samples, of each array as many rows as it has for them."""
+        """The first ``count`` samples, with all of their rows in each array."""
         sample_count = max(1, len(self))
-        # The state of a recurrent network may have two rows, or a layer's number of them, for each.
+        # The state of a recurrent network may have several rows for each.
         steps = {
             k: v.shape[0] // sample_count if v.ndim and v.shape[0] % sample_count == 0 else 1
             for k, v in self.arrays.items()
@@ -229,31 +212,15 @@ class CalibrationData:
     def _check_one(self, model: Model, name: str, error_prefix: str) -> None:
         array, value = self.arrays[name], model.values[name]
         dtype = NUMPY.get(value.dtype)
-        source = array.source if isinstance(array, LazyArray) else None
         if array.ndim == 0 or len(array) == 0:
             raise CalibrationError(f'{error_prefix}: array "{name}" has no samples. Give at least one.')
         if dtype is not None and str(array.dtype) != dtype:
-            pictures = isinstance(source, Images)
-            how = f'Preprocessing(dtype="{dtype}")' if pictures else f'data["{name}"].astype("{dtype}")'
             raise CalibrationError(
-                f'{error_prefix}: array "{name}" is {array.dtype}, the input is {dtype}. '
-                f"Convert it, for example {how}."
+                f'{error_prefix}: array "{name}" is {array.dtype}, the input is {dtype}. Convert it, for example '
+                f'data["{name}"].astype("{dtype}"), or pictures by Preprocessing(dtype="{dtype}").'
             )
-        try:
-            want = model.input_shape(name)
-        except ModelError as error:
-            declared = value.shape or ()
-            sample_shape = (1, *array.shape[1:]) if array.ndim == len(declared) else array.shape[1:]
-            if len(sample_shape) != len(declared):
-                raise
-            sizes = tuple(
-                d if isinstance(d, int) else size for d, size in zip(declared, sample_shape, strict=True)
-            )
-            raise CalibrationError(
-                f'{error_prefix}: the input "{name}" is {shape_text(declared)}, and nothing says which sizes it has. '
-                f'Name those of the data: rtlab.load(..., shapes={{"{name}": {sizes}}}).'
-            ) from error
-        # The first dimension may be any size where the graph leaves it open and the batch is ours to choose.
+        want = model.input_shape(name)
+        # A dynamic first dimension may have any size.
         open_batch = bool(want) and not isinstance((value.shape or (0,))[0], int)
         if array.ndim == len(want) + 1:
             item = array.shape[2:] if open_batch else array.shape[1:]
@@ -261,17 +228,12 @@ class CalibrationData:
         else:
             fits = array.ndim == len(want) and array.shape[1:] == want[1:]
         if not fits:
-            remedy = (
-                "Choose size, channels and layout of the preprocessing for it."
-                if isinstance(source, Images)
-                else f"Put samples along the first axis: {shape_text(('N', *want[1:]))}."
-            )
             raise CalibrationError(
                 f'{error_prefix}: array "{name}" has shape {shape_text(array.shape)}, the input takes '
-                f"{shape_text(want)}. {remedy}"
+                f"{shape_text(want)}. Put samples along the first axis: {shape_text(('N', *want[1:]))}."
             )
-        # Pictures need not all be decoded beforehand, nor noise be drawn.
-        bad = not_finite(array[:1] if source is not None and source.is_finite else array)
+        # Pictures need not all be decoded beforehand.
+        bad = not_finite(array[:1] if isinstance(array, Pictures) else array)
         if bad is not None:
             raise CalibrationError(
                 f'{error_prefix}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
@@ -294,7 +256,7 @@ class CalibrationData:
 
         ``size`` is free where the batch of every input is dynamic and was not named; otherwise that of the graph, or
         the named one, is taken, and a last incomplete batch is left out. ``skip`` leaves out the first samples, as
-        ``samples_in`` counts them, without reading them: with it, work that was stopped goes on.
+        ``samples_in`` counts them, without reading them.
 
         Raises:
             CalibrationError: there are fewer samples than one batch.
@@ -326,27 +288,51 @@ class CalibrationData:
             }
 
 
+def make_samples(model: Model, samples: int, seed: int) -> dict[str, Any]:
+    """Random samples for inputs, in whole batches, of at most 256 MiB or one batch.
+
+    Raises:
+        CalibrationError: an inference reads more than 4 GiB.
+    """
+    shapes = {name: model.input_shape(name) for name in model.inputs}
+    types = {name: np.dtype(NUMPY.get(model.values[name].dtype, "float32")) for name in shapes}
+    batches = {shape[0] if shape else None for shape in shapes.values()}
+    batch = next(iter(batches)) if len(batches) == 1 else None
+    # Of one batch as the graph has it; where each sample is a batch, that of one sample.
+    sizes = {name: math.prod(shape) * types[name].itemsize for name, shape in shapes.items()}
+    total = sum(sizes.values())
+    if total > _MOST_OF_ONE:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise CalibrationError(
+            f'Cannot draw random samples for model "{model.name}": an inference reads {total / 2**30:,.3g} GiB, the '
+            f'most of it by the input "{largest}" ({shape_text(shapes[largest])}), and at most {_MOST_OF_ONE >> 30} '
+            f'GiB are drawn. Name smaller sizes, rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your '
+            "own."
+        )
+    count = min(-(-samples // (batch or 1)), max(1, _MOST // max(1, total))) * (batch or 1)
+    rng = np.random.default_rng(seed)
+    arrays = {n: np.empty((count, *s[1:]) if batch else (count, *s), types[n]) for n, s in shapes.items()}
+    for array in arrays.values():
+        rows = max(1, _PIECE // max(1, array[:1].size))
+        for part in (array[first : first + rows] for first in range(0, count, rows)):
+            floating = array.dtype.kind == "f"
+            part[...] = rng.standard_normal(part.shape) if floating else rng.integers(0, 2, part.shape)
+    return arrays
+
+
 def read_samples(path: Path, model: Model) -> CalibrationData:
-    """Samples of a file, all in memory; ``CalibrationError`` where it cannot be read or does not fit the model."""
-    data = CalibrationData.of(path, model=model)
-    arrays = {name: np.array(a) for name, a in data.arrays.items()}
-    if len(arrays) == len(model.inputs) == 1:
-        arrays = dict(zip(model.inputs, arrays.values(), strict=True))
-    samples = dataclasses.replace(data, arrays=arrays)
+    """Samples of a file; ``CalibrationError`` where it cannot be read or does not fit the model."""
+    samples = CalibrationData.of(path, model=model)
+    if len(samples.arrays) == len(model.inputs) == 1:
+        arrays = dict(zip(model.inputs, samples.arrays.values(), strict=True))
+        samples = dataclasses.replace(samples, arrays=arrays)
     samples.check(model)
     return samples
 
 
-def _read_error(path: str | Path, call: str, error: Exception) -> CalibrationError:
-    return CalibrationError(
-        f'Cannot read calibration data "{path}": {error}. Save it with numpy.{call}, samples along the first axis.',
-        details=repr(error),
-    )
-
-
 def _slice_rows(array: Any, first: int, last: int) -> Any:
-    """Some of the samples, not read yet where they are made when they are."""
-    return array.part(first, last) if isinstance(array, LazyArray) else array[first:last]
+    """Some of the samples, not read yet if they are pictures."""
+    return array.part(first, last) if isinstance(array, Pictures) else array[first:last]
 
 
 def _get_only_input(model: Model | None, what: str) -> str:
@@ -367,24 +353,23 @@ def _get_only_input(model: Model | None, what: str) -> str:
 class SampleStream(CalibrationData):
     """Samples read from an iterable, of which only the first are kept.
 
-    Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
-    do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
-    same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
+    Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's do. At least
+    the first ``CACHED_SAMPLES`` samples are kept, to whole items: ``take`` reads those again, always the same ones. All
+    of a generator, which can be iterated once, are kept.
 
-    ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of
-    ``take``, the number of items times the samples in the first, or how many samples have come so far.
-    Pickling carries only the kept samples.
+    ``count`` is None until the end was reached. ``len`` is an estimate before that: the limit of ``take``, the number
+    of items times the samples in the first, or how many samples were read so far. Pickling carries the kept samples.
     """
 
     def __init__(self, feed: Feed, limit: int | None = None) -> None:
-        super().__init__({}, feed.name, feed.synthetic)
+        super().__init__({}, feed.name)
         self._feed = feed
         self._limit = limit
 
     @classmethod
     def over(cls, source: Any, *, model: Model | None = None) -> SampleStream:
         """A stream over an iterable, or over what a function returns each time it is called."""
-        feed = Feed(with_metadata(source, model), describe_source(source), synthetic=is_random_loader(source))
+        feed = Feed(source, describe_source(source))
         if model is not None:
             feed.measure = Inputs(model).size
         return cls(feed)
@@ -412,9 +397,8 @@ class SampleStream(CalibrationData):
         return limit if limit is not None and feed.samples_read >= limit else None
 
     def take(self, count: int) -> SampleStream:
-        """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
-        count = count if self._limit is None else min(count, self._limit)
-        return SampleStream(self._feed, self._feed.reserve(count))
+        """The first ``count`` samples."""
+        return SampleStream(self._feed, count if self._limit is None else min(count, self._limit))
 
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
         """Raise ``CalibrationError``: a stream is read from front to back."""
@@ -431,14 +415,6 @@ class SampleStream(CalibrationData):
                 "Give at least one."
             )
 
-    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on the first sample."""
-        first = next(self._items(model), None)
-        if first is None:
-            raise CalibrationError(f"Cannot use {self.source}: it has no samples. Give at least one.")
-        free = Inputs(model).free
-        return {name: (1, *array.shape[1:]) if free else array.shape for name, array in first.items()}
-
     def samples_in(self, model: Model, batch: Batch) -> int:
         """How many samples a batch of ``batches`` holds."""
         return Inputs(model).samples(batch)
@@ -448,8 +424,7 @@ class SampleStream(CalibrationData):
 
         Where the batch dimension of every input is dynamic, neighbours of one shape are joined and cut to
         ``size``; by default items stay as they come. A batch that the graph fixes is filled from the samples in
-        order, and a last incomplete one is left out. A pass over a generator that was stopped goes on with
-        ``skip``, the number of samples that were used: what was read ahead of them is still there.
+        order, and a last incomplete one is left out. ``skip`` leaves out the first samples.
 
         Raises:
             CalibrationError: an item does not fit, the source raised, or it cannot be read again.
@@ -460,7 +435,7 @@ class SampleStream(CalibrationData):
         inputs = Inputs(model)
         batch_size = inputs.fixed or (size if inputs.free else None)
         has_batches = False
-        items = self._items(model, skip=skip, window=AHEAD * (batch_size or 1))
+        items = self._items(model, skip=skip)
         for batch in cut_batches(items, batch_size, self.source, drop_last=bool(inputs.fixed)):
             has_batches = True
             yield batch
@@ -471,10 +446,10 @@ class SampleStream(CalibrationData):
                 f"are fewer than one batch of {step}. Give at least {step} samples."
             )
 
-    def _items(self, model: Model, *, skip: int = 0, window: int = AHEAD) -> Iterator[Batch]:
+    def _items(self, model: Model, *, skip: int = 0) -> Iterator[Batch]:
         """Items with names, checked, from sample ``skip`` up to the limit."""
         inputs = Inputs(model)
-        for first, item in self._feed.read(inputs.size, self._limit, skip=skip, window=window):
+        for first, item in self._feed.read(inputs.size, self._limit):
             if self._limit is not None and first >= self._limit:
                 return
             if first < skip and first + inputs.size(item) <= skip:

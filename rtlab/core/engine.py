@@ -1,4 +1,4 @@
-"""The result of a build: layers in execution order, with what the compiler told of each."""
+"""The result of a build: layers in execution order."""
 
 from __future__ import annotations
 
@@ -20,21 +20,9 @@ if TYPE_CHECKING:
 #: What stands for a device that no file names.
 NOWHERE = "device not recorded"
 #: TensorRT's names of types in rtlab's words, those of ``Tensor.dtype``.
-DTYPES = {
-    "Float": "fp32",
-    "Half": "fp16",
-    "BFloat16": "bf16",
-    "Int8": "int8",
-    "Int32": "int32",
-    "Int64": "int64",
-    "UInt8": "uint8",
-    "Bool": "bool",
-    "FP8": "fp8",
-    "Int4": "int4",
-    "FP4": "fp4",
-    "FP4E2M1": "fp4",
-}
-#: Floating and quantized types, by how much a value of each can tell.
+DTYPES = {name: name.lower() for name in ("Int8", "Int32", "Int64", "UInt8", "Bool", "FP8", "Int4", "FP4")}
+DTYPES |= {"Float": "fp32", "Half": "fp16", "BFloat16": "bf16", "FP4E2M1": "fp4"}
+#: Floating and quantized types by resolution.
 NARROWEST_FIRST = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
 
 
@@ -42,8 +30,8 @@ NARROWEST_FIRST = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
 class Tensor:
     """A tensor as a layer reads or writes it.
 
-    ``dtype`` is in rtlab's names (``fp32``, ``fp16``, ``int8``, ...); ``shape`` has -1 where a dimension is
-    dynamic; ``format`` is the compiler's name of the memory layout, empty when not told.
+    ``dtype`` is in rtlab's names (``fp32``, ``fp16``, ``int8``, ...); ``shape`` has -1 for dynamic dimensions;
+    ``format`` is the compiler's name of the memory layout.
     """
 
     name: str
@@ -77,21 +65,20 @@ class Layer:
     @functools.cached_property
     def precision(self) -> str:
         """The narrowest floating or quantized type among what the layer reads and writes."""
-        return _narrowest(tuple([t.dtype for t in (*self.outputs, *self.inputs)]))
+        return _narrowest({t.dtype for t in (*self.outputs, *self.inputs)})
 
     @functools.cached_property
     def reads(self) -> str:
         """The narrowest floating or quantized type among its inputs; empty where untold."""
-        return _narrowest(tuple([t.dtype for t in self.inputs]))
+        return _narrowest({t.dtype for t in self.inputs})
 
     @functools.cached_property
     def writes(self) -> str:
         """The narrowest floating or quantized type among its outputs; empty where untold."""
-        return _narrowest(tuple([t.dtype for t in self.outputs]))
+        return _narrowest({t.dtype for t in self.outputs})
 
 
-@functools.lru_cache(1024)
-def _narrowest(types: tuple[str, ...]) -> str:
+def _narrowest(types: set[str]) -> str:
     return next((p for p in NARROWEST_FIRST if p in types), min(types, default=""))
 
 
@@ -109,16 +96,14 @@ class Allocation:
 
 @dataclasses.dataclass(frozen=True)
 class Engine(Memoizable):
-    """What a backend made of a model.
+    """A built model.
 
-    ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals``
-    holds memory totals in bytes as the compiler *reported* them. ``plan`` is the serialized engine, where one
-    exists, ``runnable`` the model that a runner of the same backend executes, or its ONNX bytes. ``device`` names the
-    GPU of an engine from elsewhere, empty where its files do not tell. ``profiles`` gives the bounds of each dynamic
-    input by optimization profile, where they are told. ``calibration`` is the text of the calibration cache that
-    TensorRT's own calibrator used or made, empty where it had no part in the build. ``maker`` tells what holds of all
-    engines of its compiler. ``recorded`` says that it was not built here: the build was recorded where its compiler is,
-    and ``seconds`` and ``built`` are those of that build.
+    ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals`` are memory
+    totals in bytes as *reported*. ``plan`` is the serialized engine, where one exists, ``runnable`` the model that a
+    runner of the same backend executes, or its ONNX bytes. ``device`` names the GPU of an engine from elsewhere.
+    ``profiles`` are the bounds of each dynamic input by optimization profile. ``calibration`` is the text of the
+    calibration cache of TensorRT's own calibrator. ``maker`` describes its compiler. ``recorded`` is True for a build
+    on another machine, whose are ``seconds`` and ``built`` then.
     """
 
     backend: str
@@ -147,18 +132,18 @@ class Engine(Memoizable):
 
     @property
     def title(self) -> str:
-        """Compiler, version, target, and when it was recorded: what every picture of this engine must say."""
+        """Compiler, version, target, and date of a recording."""
         when = f", recorded{f' {self.date}' * bool(self.built)}" if self.recorded else ""
         return f"{self.compiler} {self.version or '(version not reported)'}{when} · {self.place}"
 
     @property
     def date(self) -> str:
-        """The day on which it was built, as far as that is known."""
+        """The day of the build."""
         return f"{self.built:%Y-%m-%d}" if self.built else "some day"
 
     @property
     def provenance(self) -> str:
-        """How it was made, and all that ``title`` says: ``compiled: ...``, or ``recorded with ... on ...``."""
+        """The title with its kind: ``compiled: ...``, or ``recorded with ... on ...``."""
         if self.recorded:
             when = f" on {self.date}" if self.built else ""
             return f"recorded with {self.compiler} {self.version or '(version not reported)'}{when} · {self.place}"
@@ -178,12 +163,12 @@ class Engine(Memoizable):
 
     @property
     def origin(self) -> Origin:
-        """Where what it tells is from: a compiler reports it, rules predict it."""
+        """The origin of its layers: reported by a compiler, or predicted by rules."""
         return "predicted" if self.maker.predicts else "reported"
 
     @property
     def sync(self) -> int:
-        """Steps that only order the streams. They are no layers to a person who counts what runs."""
+        """Number of steps that only order the streams."""
         return sum(layer.kind in {"signal", "wait"} for layer in self.layers)
 
     def layer(self, id: str) -> Layer:  # noqa: A002 - the field's word

@@ -1,8 +1,6 @@
-"""How much of a file is looked at: beyond these limits it is refused in words, before work that would take hours."""
+"""Limits of the size of a file, beyond which it is refused."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import onnx
 
@@ -20,7 +18,7 @@ MOST_DIMENSIONS = 64
 
 
 def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
-    """Raise ``ModelError`` for a model of more parts than are looked at, without looking at all of them."""
+    """Raise ``ModelError`` for a model of more parts than the limits."""
 
     def check_count(count: int, most: int, what: str) -> None:
         if count > most:
@@ -36,29 +34,22 @@ def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
     for graph in proto_repair.iter_graphs(proto):
         nodes += len(graph.node)
         check_count(nodes, MOST_NODES, "nodes")
-        lists = [graph.input, graph.output, graph.value_info]
-        if isinstance(graph, onnx.GraphProto):
-            lists += [graph.initializer, graph.sparse_initializer, graph.quantization_annotation]
         check_count(len(graph.output), MOST_LISTED, "outputs of a graph")
-        values += sum(map(len, lists))
+        values += len(graph.input) + len(graph.output) + len(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            values += (
+                len(graph.initializer) + len(graph.sparse_initializer) + len(graph.quantization_annotation)
+            )
         check_count(values, MOST_VALUES, "values and constants")
         for node in graph.node:
-            for one, what in (
-                (node.input, "inputs"),
-                (node.output, "outputs"),
-                (node.attribute, "attributes"),
-            ):
-                check_count(len(one), MOST_LISTED, f'{what} of node "{node.name or node.op_type}"')
-            parts += len(node.input) + len(node.output) + len(node.attribute)
+            for what in ("input", "output", "attribute"):
+                count = len(getattr(node, what))
+                check_count(count, MOST_LISTED, f'{what}s of node "{node.name or node.op_type}"')
+                parts += count
         check_count(parts, MOST_PARTS, "inputs, outputs and attributes of nodes")
-        _check_dimensions(graph, check_count)
-
-
-def _check_dimensions(graph: proto_repair.Graph, check_count: Callable[[int, int, str], None]) -> None:
-    if isinstance(graph, onnx.GraphProto):
-        for tensor in graph.initializer:
-            check_count(len(tensor.dims), MOST_DIMENSIONS, f'dimensions of constant "{tensor.name}"')
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            check_count(
-                len(value.type.tensor_type.shape.dim), MOST_DIMENSIONS, f'dimensions of value "{value.name}"'
-            )
+        if isinstance(graph, onnx.GraphProto):
+            ranks = [(t.name, len(t.dims)) for t in graph.initializer]
+            infos = (*graph.input, *graph.output, *graph.value_info)
+            ranks += [(v.name, len(v.type.tensor_type.shape.dim)) for v in infos]
+            for name, rank in ranks:
+                check_count(rank, MOST_DIMENSIONS, f'dimensions of value "{name}"')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
+from rtlab.core.inputs import FileFingerprint, fingerprint_file
 from rtlab.core.node import walk
 from rtlab.core.strip_weights import LARGE
 from rtlab.errors import ModelError
@@ -25,10 +24,10 @@ _NOWHERE = Path("folder not given")
 
 
 class ExternalWeight(ir.ExternalTensor):
-    """A constant that is read from its file whenever it is asked for; whoever asks may get a ``ModelError``.
+    """A constant that is read from its file at each access; raises ``ModelError`` where that fails.
 
-    Other than its base it maps nothing into memory: a mapped file that is cut short ends the process. Numbers of a file
-    that was written anew since the model was loaded are those of another model, and are not given.
+    Unlike its base it maps nothing into memory: a mapped file that is cut short ends the process. Numbers of a file
+    that was written since the model was loaded are refused.
     """
 
     #: The file as it was when the model was loaded; None where there was none.
@@ -38,11 +37,6 @@ class ExternalWeight(ir.ExternalTensor):
     def is_there(self) -> bool:
         """Whether there is such a file."""
         return Path(self.path).is_file()
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the file has all of it; raises ``OSError`` where there is no file."""
-        return Path(self.path).stat().st_size >= (self.offset or 0) + (self.length or self.nbytes)
 
     def numpy(self) -> NDArray[Any]:
         """Its numbers; raises ``ModelError`` where the file is gone, cannot be read, or was changed."""
@@ -56,11 +50,15 @@ class ExternalWeight(ir.ExternalTensor):
         return self.numpy().__array__(dtype)
 
     def tobytes(self) -> bytes:
-        """What its file holds of it; raises ``ModelError`` as ``numpy`` does."""
-        buffer = _CheckedBuffer()
+        """Its bytes in the file; raises ``ModelError`` as ``numpy`` does."""
+        size = self.length or self.nbytes
         try:
-            super().tofile(buffer)
-        except (OSError, ValueError, EOFError) as error:
+            with Path(self.path).open("rb") as file:
+                file.seek(self.offset or 0)
+                content = file.read(size)
+            if len(content) < size:
+                raise OSError("the file ends early")  # noqa: TRY301 - the same message
+        except (OSError, ValueError) as error:
             raise ModelError(
                 f'Cannot read the weights "{self.name}": "{self.path}", the file that holds them, is missing, or '
                 "is not as it was when the model was loaded. Put it back beside the model, and load the model again.",
@@ -69,25 +67,15 @@ class ExternalWeight(ir.ExternalTensor):
         # It may have been written in the middle of being read.
         if self.loaded is not None and fingerprint_file(Path(self.path)) != self.loaded:
             raise weights_changed_error(f'read the weights "{self.name}"', Path(self.path))
-        return buffer.getvalue()
+        return content
 
     def tofile(self, file: Any) -> None:
-        """Write it to a file that is open."""
+        """Write it to an open file."""
         file.write(self.tobytes())
 
 
-class _CheckedBuffer(io.BytesIO):
-    """What is read of a file, which ends where it must not."""
-
-    def write(self, data: Any) -> int:
-        # Releases of onnx-ir before 1.0 would ask what lies behind the end of a file for ever.
-        if not data:
-            raise EOFError("The file ends early.")
-        return super().write(data)
-
-
 def weights_changed_error(action: str, path: Path) -> ModelError:
-    """What to say of weights that are not those that were loaded."""
+    """The error of weights that are not those that were loaded."""
     return ModelError(
         f'Cannot {action}: "{path}", the file that holds them, was written since the model was loaded, and numbers of '
         "both would mix. Load the model again."
@@ -97,7 +85,7 @@ def weights_changed_error(action: str, path: Path) -> ModelError:
 def set_external_folder(
     model: ir.Model, folder: Path | None, stamps: Mapping[str, FileFingerprint | None]
 ) -> None:
-    """Say in which folder the constants of a model lie in files, and how those files are to be (``stamps`` by name)."""
+    """Set the folder of a model's external constants, and the expected fingerprints of their files by name."""
     map_tensors(
         model, lambda t: _make_external_weight(t, folder, stamps) if isinstance(t, ir.ExternalTensor) else t
     )
@@ -122,7 +110,7 @@ def load_body_constants(model: ir.Model) -> None:
 def map_tensors(
     model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, main: bool = True
 ) -> None:
-    """Put what ``change`` makes of each constant into its place; ``main`` counts initializers of the main graph too."""
+    """Replace each constant by ``change`` of it; without ``main`` not the initializers of the main graph."""
     for value in iter_initializers(model):
         if value.const_value is not None and (main or value.graph is not model.graph):
             value.const_value = change(value.const_value)
@@ -166,17 +154,15 @@ def _make_external_weight(
 
 
 def materialize_weights(model: ir.Model) -> None:
-    """Let each large weight of a graph be an array, and everything else a proto of its own.
+    """Copy large weights of a graph into arrays and others into protos of their own, so that the source can be freed.
 
-    A tensor that is left in the proto that was read would keep all of it in memory, weights included. What is small, or
-    stored in another form than an array's, stays as the file has it, to the last byte.
+    Constants that are small, or stored in another form than an array's, keep their bytes.
     """
     map_tensors(model, lambda t: _materialize(t) if isinstance(t, ir.TensorProtoTensor) else t)
 
 
 def _materialize(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
-    raw = tensor.raw
-    if tensor.size > LARGE and raw.HasField("raw_data") and tensor.dtype.bitwidth % 8 == 0:
+    if tensor.size > LARGE and tensor.raw.HasField("raw_data") and tensor.dtype.bitwidth % 8 == 0:
         return ir.Tensor(
             tensor.numpy(),
             dtype=tensor.dtype,
@@ -186,5 +172,5 @@ def _materialize(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
             metadata_props=dict(tensor.metadata_props),
         )
     proto_copy = onnx.TensorProto()
-    proto_copy.CopyFrom(raw)
+    proto_copy.CopyFrom(tensor.raw)
     return ir.TensorProtoTensor(proto_copy)

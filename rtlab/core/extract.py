@@ -1,22 +1,25 @@
-"""Cuts nodes out of a model as a model of their own."""
+"""Models made of another one: nodes cut out, and a graph edited with ONNX GraphSurgeon."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from rtlab.errors import ModelError
 
+#: First IR version in which an initializer need not be a graph input as well.
+_MIN_IR = 8
+
 
 def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelProto:
     """The chosen nodes of the main graph, by name, as a model of their own.
 
-    What they read from outside becomes an input, or comes along where it is constant; what the rest of the model
-    reads of them, or nobody reads, becomes an output. Types and shapes are kept as far as they are known; where not
-    even the number of dimensions is, runtimes take the part and the ONNX checker asks for it. ``title`` is what an
-    error calls the source.
+    Values from outside become inputs, or are included where they are constant; values that the rest of the model or no
+    node reads become outputs. Types and shapes are kept as far as they are known. ``title`` is the name of the source
+    in errors.
 
     Raises:
         ModelError: none is chosen, or the weights cannot be read or exceed one file.
@@ -98,4 +101,40 @@ def _tensor(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:
         tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
     proto = ir.serde.serialize_tensor(tensor)
     proto.name = value.name or ""
+    return proto
+
+
+def edit_graph(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> onnx.ModelProto:
+    """A model with its graph changed by a function: see ``Model.edit``. ``title`` is its name in errors."""
+    import onnx_graphsurgeon as gs
+
+    with gs.logger.G_LOGGER.suppress():
+        graph = gs.import_onnx(source)
+    changed = change(graph)
+    changed = graph if changed is None else changed
+    if not isinstance(changed, gs.Graph):
+        raise ModelError(
+            f'Cannot edit model "{title}": the function returned {type(changed).__name__}. Return the graph, or '
+            "nothing where it was changed in place."
+        )
+    try:
+        with gs.logger.G_LOGGER.suppress():
+            proto: onnx.ModelProto = gs.export_onnx(changed.cleanup().toposort(), do_type_check=False)
+    except Exception as error:
+        raise ModelError(
+            f'Cannot edit model "{title}": ONNX GraphSurgeon cannot export the result of the function. Try it on '
+            "onnx_graphsurgeon.import_onnx(model.proto()).",
+            details=str(error),
+        ) from error
+    # ONNX Runtime may not know the newest one.
+    proto.ir_version = max(source.ir_version, _MIN_IR)
+    # GraphSurgeon drops metadata, such as original names, and documentation.
+    source_nodes = {(node.name, node.op_type): node for node in source.graph.node}
+    for node in proto.graph.node:
+        if (was := source_nodes.get((node.name, node.op_type))) is not None:
+            del node.metadata_props[:]
+            node.metadata_props.extend(was.metadata_props)
+            node.doc_string = was.doc_string
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(source.metadata_props)
     return proto

@@ -1,4 +1,4 @@
-"""What is known of one variant, stage by stage, and nothing that is computed from it."""
+"""Results of one variant by stage, raw."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Samples that the task is scored on; they bound the waiting time.
+#: Samples that the task is scored on at most.
 SCORED = 2000
 
 
@@ -36,17 +36,16 @@ SCORED = 2000
 class Errors(Memoizable):
     """Sums over the samples compared so far, from which the errors of each value follow.
 
-    ``sums`` holds by value a float64 array of shape ``(9,)``: the sums of x², (x - y)², xy and y² of the reference x
-    and the variant y over elements that are finite in both, the largest magnitude of x - y, and how many elements are
-    finite or the same in both, are finite in one alone, are zero in the variant alone, and are NaN in the reference.
-    ``sample_counts`` is how many samples each value saw.
-    ``source`` names runner and data; ``synthetic`` says that the samples were random.
+    ``sums`` has by value a float64 array of shape ``(9,)``: the sums of x², (x - y)², xy and y² of the reference x and
+    the variant y over elements that are finite in both, the largest magnitude of x - y, and the numbers of elements
+    that are finite or the same in both, finite in one alone, zero in the variant alone, and NaN in the reference.
+    ``sample_counts`` are the samples of each value. ``source`` names runner and data; ``synthetic`` is True for random
+    samples.
 
-    ``isolated_errors`` holds by value the energy and the largest magnitude of the error that its node makes of exact
-    inputs, an array of shape ``(2,)``, and ``saturated`` how many elements of a value lie beyond its threshold, on the
-    same samples; a value that is compared and not in ``isolated_errors`` is computed as in fp32. Both are None where
-    the variant was run by its own engine, which shows what it computes and not what would become of other inputs.
-    ``slices`` holds the same sums of each output of the model by index of its axes.
+    ``isolated_errors`` has by value the energy and the largest magnitude of its node's error on exact inputs, an array
+    of shape ``(2,)``, and ``saturated`` the number of its elements beyond the threshold, on the same samples; a value
+    without is computed as in fp32. Both are None where the variant was run by its own engine. ``slices`` has the sums
+    of each output of the model by index of its axes.
     """
 
     source: str
@@ -62,8 +61,8 @@ class Errors(Memoizable):
 class Score:
     """The task's metric for one variant, measured on ``samples`` held-out samples.
 
-    ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring
-    can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows.
+    ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, to which others
+    can be added; ``tally`` has the amounts of each, from which ``interval`` follows.
     """
 
     name: str
@@ -79,26 +78,26 @@ class Score:
 
     @classmethod
     def of(cls, task: Task, predictions: Predictions, source: str) -> Score:
-        """What a task's metric says of a model's outputs; raises ``CalibrationError`` as ``Task.tally`` does."""
+        """The score of a model's outputs; raises ``CalibrationError`` as ``Task.tally`` does."""
         tally, samples = task.tally(predictions.concatenate(), predictions.samples), predictions.samples
         higher = task.higher is not False
         return cls(task.name, tally.value, task.unit or "", samples, source, higher, predictions, tally)
 
     @classmethod
     def worst(cls, task: Task, predictions: Predictions, source: str) -> Score:
-        """The score of a model whose outputs are no numbers, where the metric cannot count them: worse than any."""
+        """The score of outputs that the metric cannot count, such as NaN: worse than any."""
         higher = task.higher is not False
         worst = -math.inf if higher else math.inf
         return cls(task.name, worst, task.unit or "", predictions.samples, source, higher, predictions)
 
     @property
     def better(self) -> float:
-        """The score with a sign by which more is better."""
+        """The score, negated where less is better."""
         return self.value if self.higher else -self.value
 
     @functools.cached_property
     def interval(self) -> Annotated[Interval | None, FieldMeta("95 % interval")]:
-        """Where the score of all samples of this kind may lie; None where nothing tells."""
+        """The interval of the score; None where the metric has none."""
         return None if self.tally is None else interval(self.tally)
 
 
@@ -120,7 +119,7 @@ class Ranked:
 
     @property
     def note(self) -> Annotated[str, FieldMeta()]:
-        """What a signal to noise ratio that is no number says."""
+        """The meaning of an infinite signal to noise ratio."""
         return "" if math.isfinite(self.sqnr) else "equal to fp32" if self.sqnr > 0 else "not finite"
 
     def __repr__(self) -> str:
@@ -131,22 +130,17 @@ class Ranked:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class VariantResult(Memoizable):
-    """What is known of one variant; ``rtlab.analyses`` computes from it.
+    """The results of one variant of ``source``, the study's model; what is not known is None.
 
-    What it is: ``name``, ``variant``, and ``source``, the model that the study is of.
+    Prepared: ``prepared``; ``ranges`` are those that the calibrator observed, with ``random_scales`` of random input.
 
-    Prepared: ``prepared``; ``ranges`` is what the calibrator saw, and ``random_scales`` says that it was random input.
-
-    Compiled: ``engine``. ``recorded`` says that it was read from files of another machine; ``build_log`` is the build
-    log that was among them, and ``inferred`` says that the layers are not the compiler's own words but follow from that
-    log's decisions.
+    Compiled: ``engine``; ``recorded`` where it was read from files of another machine, with the ``build_log`` among
+    them; ``inferred`` where the layers follow from that log's decisions.
 
     Timed: ``profile``, of ``measured``, which is ``engine`` itself or, where that cannot run here, another one of the
-    same prepared model.
+    same prepared model. Compared: ``errors``, and ``outputs``, tensors among the files. Scored: ``score``.
 
-    Compared: ``errors``, and ``outputs``, the tensors that were among the files. Scored: ``score``.
-
-    What is not known is None; ``stages`` tells how far each came, and why one is missing.
+    ``stages`` has the progress of each stage, and why one is missing.
     """
 
     name: str
@@ -171,7 +165,7 @@ class VariantResult(Memoizable):
 
     @property
     def missing(self) -> tuple[StageStatus, ...]:
-        """Stages in which there is more to find out, with what is in the way."""
+        """Incomplete stages."""
         return tuple(s for s in self.stages.values() if s.is_incomplete)
 
 

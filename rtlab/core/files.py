@@ -1,16 +1,10 @@
-"""Writing a file so that whoever reads it sees the old one or the new one, never a part."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
 import secrets
 import shutil
 import stat
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,55 +13,6 @@ from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
-
-
-#: Seconds that a process waits for others that change a file; what they do takes milliseconds.
-_WAIT = 5.0
-
-
-@contextlib.contextmanager
-def lock_folder(path: Path) -> Iterator[None]:
-    """While a file is read and written anew, other processes that do the same wait, so that none loses what it wrote.
-
-    The lock is the system's own, on the folder: nothing is left behind, however this process ends. Where the system
-    has none, or somebody keeps it, the work is done all the same after some seconds.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            folder = os.open(path.parent, os.O_RDONLY)
-            stack.callback(os.close, folder)
-            end = time.monotonic() + _WAIT
-            while time.monotonic() < end:
-                try:
-                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    time.sleep(0.01)
-        yield
-
-
-def write_if_missing(path: Path, content: bytes) -> None:
-    """Write a file unless there is one, also one that another process has just put there; raises ``OSError``."""
-    if path.exists():
-        return
-    temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        temporary_path.write_bytes(content)
-        try:
-            # Unlike a file that is moved, a second name is not given where there is one.
-            path.hardlink_to(temporary_path)
-        except FileExistsError:
-            return
-        except OSError:
-            # Some systems of files have no second names.
-            temporary_path.replace(path)
-    finally:
-        temporary_path.unlink(missing_ok=True)
 
 
 def check_path(path: str | Path, what: str) -> Path:
@@ -79,18 +24,15 @@ def check_path(path: str | Path, what: str) -> Path:
 
 
 def write(path: str | Path, content: bytes, *, what: str, model: Model | None = None) -> Path:
-    """Write ``content``; a file at ``path`` is replaced at once, when the new one is complete.
+    """Write a file, replacing an old one when the new one is complete, and return its path.
 
     A symbolic link is followed; devices and pipes are written into.
 
     Args:
         path: The file.
         content: All of it.
-        what: What is written, for the message of an error: "the report".
+        what: Its name in an error: "the report".
         model: Whose file must not be written to.
-
-    Returns:
-        The path.
 
     Raises:
         RtlabError: the file cannot be written there, or the model was read from it.
@@ -102,47 +44,26 @@ def write(path: str | Path, content: bytes, *, what: str, model: Model | None = 
         )
     try:
         if is_stream(path):
-            _write_into(path, content)
+            with path.open("wb") as stream:
+                stream.write(content)
         else:
             _replace(path.resolve(), content)
     except OSError as error:
-        if error.errno == errno.ENXIO:
-            reason, remedy = "it is a pipe without a reader", "Start its reader, or name a file."
-        else:
-            reason = error.strerror or f"{error}"
-            reason = reason if path.parent.is_dir() else f'there is no folder "{path.parent}"'
-            remedy = "Name a file in a folder that exists and is yours to write to."
-        raise RtlabError(f'Cannot write {what} to "{path}": {reason}. {remedy}') from error
+        reason = error.strerror if path.parent.is_dir() else f'there is no folder "{path.parent}"'
+        raise RtlabError(
+            f'Cannot write {what} to "{path}": {reason}. Name a file in a folder that exists and is yours to write to.'
+        ) from error
     return path
 
 
 def is_stream(path: Path) -> bool:
-    """Whether a path is a device, a pipe or a file that a process has open: it is written into, and not replaced."""
+    """Whether a path is a device, a pipe or an open file of a process: it is written into, and not replaced."""
     try:
         mode = path.stat().st_mode
     except OSError:
         return False
     opened = path.parent.resolve().parts[1:2] in SYSTEM
     return not stat.S_ISDIR(mode) and (opened or not stat.S_ISREG(mode))
-
-
-def _write_into(path: Path, content: bytes) -> None:
-    """Write into a device or a pipe; a pipe may get its reader within ``_WAIT`` seconds."""
-    end = time.monotonic() + _WAIT
-    # Without this flag, which Windows lacks, the system would wait for a reader for ever, and nobody could cancel.
-    waiting = getattr(os, "O_NONBLOCK", 0)
-    while True:
-        try:
-            file = os.open(path, os.O_WRONLY | waiting)
-            break
-        except OSError as error:
-            if error.errno != errno.ENXIO or time.monotonic() > end:
-                raise
-            time.sleep(0.05)
-    if waiting:
-        os.set_blocking(file, True)
-    with os.fdopen(file, "wb") as stream:
-        stream.write(content)
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -154,8 +75,7 @@ def _replace(path: Path, content: bytes) -> None:
             shutil.copymode(path, temporary_path)
         temporary_path.replace(path)
     finally:
-        with contextlib.suppress(OSError):
-            temporary_path.unlink()
+        temporary_path.unlink(missing_ok=True)
 
 
 def find_package_data(name: str) -> Path | None:

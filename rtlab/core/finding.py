@@ -12,14 +12,12 @@ from rtlab.core.schema import UNSENT, FieldMeta
 class Finding:
     """Something worth changing in a model's quantization, or in an engine.
 
-    ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's
-    short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers``
-    ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests
-    on: a rule of the compiler, what the engine's files tell, or what was measured. ``microseconds`` is the time of the
-    layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact``
-    whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. ``samples`` and
-    ``channels`` are those that show it, by their index, where it shows in some only; ``value`` is the one value of the
-    source whose numbers it is about, empty where it is about none.
+    ``id`` is the rule and the node or layer, ``rule`` the rule's short name. ``title``, ``cost``, ``fix`` and
+    ``evidence`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers.
+    ``microseconds`` is the measured time of the layers at stake, None where unknown. ``fixable`` is True where
+    ``repair`` can do it, ``exact`` where the repaired model computes the same but for the order of FP32 arithmetic.
+    ``samples`` and ``channels`` are the indices of those that show it, if not all; ``value`` is the value of the source
+    that it is about, if any.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""A folder of pictures as one array that is read piece by piece."""
+"""Folders of pictures as samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rtlab.core.lazy import LazyArray
 from rtlab.core.optional import require
 from rtlab.core.phrases import quote_names
 from rtlab.errors import CalibrationError
@@ -21,26 +20,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _MODES = {"RGB": "RGB", "BGR": "RGB", "gray": "L"}
-#: What Pillow knows by name and decodes not at all, or (EPS) by a program that runs what the file says.
+#: Formats that Pillow cannot decode, or (EPS) decodes by a program that executes the file.
 _NO_PICTURES = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PALM", "PDF", "WMF"}
-#: Pixels of a picture that is scaled before a part of it is cut out.
-_MOST = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
     """How a picture becomes a model's input: ``(pixel * scale - mean) / std``.
 
-    Pixels are taken as they are stored, as torchvision takes them: a camera's note of how it was held (EXIF) turns
-    nothing. Of several frames the first counts; of 16 bits of a pixel the upper 8.
+    Pixels are taken as they are stored, as in torchvision: EXIF orientation is ignored. Of several frames the first is
+    used, of 16 bits of a pixel the upper 8.
 
     Args:
         size: Height and width of the input, in pixels.
         resize: Length in pixels that the shorter side is brought to (bilinear, with antialiasing) before
             ``size`` is cut from the centre. None scales both sides to ``size``, whatever the proportions.
         scale: Factor on pixel values, which are 0 to 255.
-        mean: Subtracted after scaling; one number, or one per channel in the order of ``channels``.
-        std: Divided by after that, in the same form.
+        mean, std: Subtracted after scaling, and divided by; one number, or one per channel.
         channels: ``RGB``, ``BGR``, or ``gray`` for one channel.
         layout: ``NCHW``, or ``NHWC`` with channels last.
         dtype: NumPy's name of the input's type.
@@ -59,28 +55,30 @@ class Preprocessing:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
+        def check(fits: bool, reason: str, remedy: str) -> None:  # noqa: FBT001 - a condition
+            if not fits:
+                raise CalibrationError(f"Cannot prepare pictures: {reason}. {remedy}.")
+
         for name, options in (("channels", tuple(_MODES)), ("layout", ("NCHW", "NHWC"))):
-            if (choice := getattr(self, name)) not in options:
-                reason = f'{name} "{choice}" is not known'
-                raise _preprocessing_error(reason, f"Choose one of {quote_names(options)}")
-        if len(self.size) != 2 or min(self.size) < 1:
-            reason = f"size {self.size} is no height and width"
-            raise _preprocessing_error(reason, "Give two positive numbers of pixels")
-        if self.resize is not None and self.resize < max(self.size):
-            raise _preprocessing_error(
-                f"resize {self.resize} is smaller than the size {self.size} that is cut from it",
-                f"Give at least {max(self.size)}, or None to scale to the size directly",
+            choice = getattr(self, name)
+            check(
+                choice in options, f'{name} "{choice}" is not known', f"Choose one of {quote_names(options)}"
             )
+        is_size = len(self.size) == 2 and min(self.size) > 0
+        check(is_size, f"size {self.size} is no height and width", "Give two positive numbers of pixels")
+        check(
+            self.resize is None or self.resize >= max(self.size),
+            f"resize {self.resize} is smaller than the size {self.size} that is cut from it",
+            f"Give at least {max(self.size)}, or None to scale to the size directly",
+        )
         count = 1 if self.channels == "gray" else 3
         for name in ("mean", "std"):
             factors = np.asarray(getattr(self, name), np.float64)
-            if factors.shape not in {(), (count,)} or not np.isfinite(factors).all():
-                reason = f"{name} {getattr(self, name)} does not fit"
-                raise _preprocessing_error(reason, f"Give {count} finite numbers")
+            fits = factors.shape in {(), (count,)} and bool(np.isfinite(factors).all())
+            check(fits, f"{name} {getattr(self, name)} does not fit", f"Give {count} finite numbers")
             object.__setattr__(self, name, tuple(factors.tolist()) if factors.ndim else float(factors))
-        if not np.all(np.asarray(self.std)) or not math.isfinite(self.scale):
-            reason = "std is zero or scale is not finite"
-            raise _preprocessing_error(reason, "Give factors that keep the pixels")
+        keeps = bool(np.all(np.asarray(self.std))) and math.isfinite(self.scale)
+        check(keeps, "std is zero or scale is not finite", "Give factors that keep the pixels")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -99,11 +97,6 @@ class Preprocessing:
             short = min(picture.size)
             # The longer side is cut off to whole pixels, and the middle rounded, as torchvision does.
             w, h = (self.resize * side // short for side in picture.size)
-            if w * h > _MOST:
-                raise ValueError(
-                    f"its sides of {picture.size[0]} and {picture.size[1]} pixels are too unlike to bring the shorter "
-                    f"one to {self.resize}"
-                )
             picture = picture.resize((w, h), resampling)
             x_offset, y_offset = round((w - width) / 2), round((h - height) / 2)
             picture = picture.crop((x_offset, y_offset, x_offset + width, y_offset + height))
@@ -120,23 +113,49 @@ class Preprocessing:
         return np.ascontiguousarray(tensor, self.dtype)
 
 
-class Images:
-    """Pictures of a folder in the order of their names, which are decoded when they are asked for."""
+class Pictures:
+    """Pictures as an array of samples, which are decoded when they are read.
 
-    is_finite = is_portable = True
+    Other attributes of an array decode all of them.
+    """
 
     def __init__(self, files: Sequence[Path], preprocessing: Preprocessing) -> None:
         self.files = tuple(files)
         self.preprocessing = preprocessing
         self.shape = (len(self.files), *preprocessing.shape)
+        self.ndim = len(self.shape)
         self.dtype = np.dtype(preprocessing.dtype)
 
-    def read(self, rows: range) -> NDArray[Any]:
-        """Decode these pictures; raises ``CalibrationError`` with the name of a file that cannot be decoded."""
-        pictures = np.empty((len(rows), *self.shape[1:]), self.dtype)
-        for i, row in enumerate(rows):
-            pictures[i] = self._read(self.files[row])
-        return pictures
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __repr__(self) -> str:
+        return f"<Pictures {self.shape} {self.dtype}>"
+
+    def part(self, first: int, last: int) -> Pictures:
+        """Pictures from one up to another, not decoded yet."""
+        return Pictures(self.files[first:last], self.preprocessing)
+
+    def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
+        """Decode all; raises ``CalibrationError`` with the name of a file that cannot be decoded."""
+        samples = np.empty(self.shape, self.dtype)
+        for i, file in enumerate(self.files):
+            samples[i] = self._read(file)
+        return samples if dtype is None else samples.astype(dtype, copy=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the array."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __getitem__(self, key: Any) -> Any:
+        """NumPy's indexing; a picture or a slice of pictures decodes those alone."""
+        if isinstance(key, slice):
+            return np.asarray(Pictures(self.files[key], self.preprocessing))
+        if isinstance(key, int | np.integer) and not isinstance(key, bool):
+            return self._read(self.files[key])
+        return np.asarray(self)[key]
 
     def _read(self, file: Path) -> NDArray[Any]:
         image = _import_pillow(f'read "{file}"')
@@ -146,12 +165,13 @@ class Images:
                 return self.preprocessing.apply(picture)
         except Exception as error:
             raise CalibrationError(
-                f'Cannot read picture "{file}": {_describe_error(error)}. Remove it from the folder, or save it again.',
+                f'Cannot read picture "{file}": {str(error).rstrip(".") or type(error).__name__}. Remove it from the '
+                "folder, or save it again.",
                 details=repr(error),
             ) from error
 
 
-def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> LazyArray:
+def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> Pictures:
     """All pictures in a folder and the folders in it; files of other kinds and hidden ones are passed over.
 
     Raises:
@@ -161,20 +181,14 @@ def open_pictures(folder: str | Path, preprocessing: Preprocessing) -> LazyArray
     image = _import_pillow(f'read the pictures in "{folder}"')
     suffixes = {e for e, kind in image.registered_extensions().items() if kind not in _NO_PICTURES}
     root = Path(folder)
-    paths = [
-        p
-        for p in root.rglob("*")
-        if p.suffix.lower() in suffixes
-        and not any(part.startswith(".") for part in p.relative_to(root).parts)
-        and p.is_file()
-    ]
-    if not paths:
+    paths = (p.relative_to(root) for p in root.rglob("*") if p.suffix.lower() in suffixes and p.is_file())
+    files = sorted((p for p in paths if not any(part[0] == "." for part in p.parts)), key=Path.as_posix)
+    if not files:
         raise CalibrationError(
             f'Cannot read pictures from "{folder}": it holds no file of a kind that Pillow reads. '
             "Name a folder of pictures, such as .png or .jpg files."
         )
-    files = sorted(paths, key=lambda p: p.relative_to(root).as_posix())
-    return LazyArray(Images(files, preprocessing))
+    return Pictures([root / file for file in files], preprocessing)
 
 
 def _to_eight_bits(picture: Any) -> Any:
@@ -187,23 +201,9 @@ def _to_eight_bits(picture: Any) -> Any:
     return picture
 
 
-def _describe_error(error: Exception) -> str:
-    """What is wrong with a picture: Pillow names the file once more, and MemoryError says nothing."""
-    name = type(error).__name__
-    if name == "UnidentifiedImageError":
-        return "it is empty, or no picture of a kind that Pillow reads"
-    if isinstance(error, MemoryError):
-        return "there is not enough memory for its pixels"
-    return str(error).rstrip(".") or name
-
-
 def _import_pillow(why: str) -> ModuleType:
     require("pillow", why=why)
     # The package alone brings none of its modules.
     from PIL import Image
 
     return Image
-
-
-def _preprocessing_error(reason: str, remedy: str) -> CalibrationError:
-    return CalibrationError(f"Cannot prepare pictures: {reason}. {remedy}.")

@@ -1,4 +1,4 @@
-"""Reading a file that a user named."""
+"""Reading of users' files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from typing import Any, BinaryIO
 
 #: Bytes that a file may unpack to, and the ratio up to which more is allowed: what is not packed has no limit.
 _MOST_UNPACKED, _PACKED = 1 << 30, 2
-#: Folders whose files the system makes up.
+#: Folders of virtual files.
 SYSTEM = {("dev",), ("proc",), ("sys",)}
 
 
+#: A file's size in bytes, and its time of change in nanoseconds.
+FileFingerprint = tuple[int, int]
+
+
 class NoFileError(OSError):
-    """A path is that of no regular file; its text is the reason alone, as a message quotes it."""
+    """A path is that of no regular file; its text is the reason alone."""
 
     def __str__(self) -> str:
         return self.strerror or ""
 
 
 def open_input(path: str | Path) -> BinaryIO:
-    """Open a file that a user named, for reading.
+    """Open a user's file for reading.
 
     Raises:
-        OSError: it cannot be opened.
-        NoFileError: it is no regular file: to open a pipe may take for ever, and to read a device or
-            one of the system's own files may, too.
+        OSError: it cannot be opened, or (NoFileError) is no regular file: a pipe or a device may block for ever.
     """
     path = Path(path)
     if not stat.S_ISREG(path.stat().st_mode) or path.resolve().parts[1:2] in SYSTEM:
@@ -39,7 +41,7 @@ def open_input(path: str | Path) -> BinaryIO:
 
 
 def read_input(path: str | Path) -> bytes:
-    """All bytes of a file that a user named; errors are those of ``open_input``."""
+    """All bytes of a user's file; errors are those of ``open_input``."""
     with open_input(path) as file:
         return file.read()
 
@@ -67,3 +69,12 @@ def open_arrays(path: str | Path) -> Iterator[Any]:
                     "file that is packed so tightly; numpy.savez writes one that is not packed"
                 )
             yield arrays
+
+
+def fingerprint_file(path: Path) -> FileFingerprint | None:
+    """The fingerprint of a file; None where there is none."""
+    try:
+        stat_result = path.stat()
+    except (OSError, ValueError):
+        return None
+    return stat_result.st_size, stat_result.st_mtime_ns

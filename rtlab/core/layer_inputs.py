@@ -1,4 +1,4 @@
-"""What products read, summed over samples and positions: all of the data that mending them needs."""
+"""Input statistics of products (mean, second moment) for bias correction and GPTQ."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayerInput:
-    """What one product read, a row for each place of its output.
+    """Input statistics of one product over rows, one for each position of its output.
 
     ``mean`` is the mean row, and ``rounded_mean`` that of the rows as the variant rounds them: shape ``(groups, K)``,
-    with ``K`` the weights of an output channel. ``second_moment`` is the mean of ``x xᵀ`` over the rounded rows that
-    were taken, ``rows`` of them: shape ``(groups, K, K)``; None where nobody asked.
+    with ``K`` the weights of an output channel. ``second_moment`` is the mean of ``x xᵀ`` over ``rows`` rounded rows,
+    shape ``(groups, K, K)``, None where not computed.
     """
 
     mean: NDArray[np.float64]
@@ -29,7 +29,7 @@ class LayerInput:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LayerInputs:
-    """What products read on some samples, by node; ``skipped`` are those that nobody looked at, by reason."""
+    """Input statistics by node on so many samples; ``skipped`` are the other nodes by reason."""
 
     nodes: Mapping[str, LayerInput]
     samples: int = 0

@@ -1,4 +1,4 @@
-"""Answers that are kept with what they were asked of, so that nothing is computed twice."""
+"""Memoized functions of results."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _ANSWERS = "_answers"
 
 
 def memoized(question: F) -> F:
-    """A pure function of nouns, whose answer stays with the first of them for as long as that lives.
+    """Memoize a pure function on its first argument; further arguments are compared by identity.
 
-    Nouns are told apart by identity, since comparing two engines takes longer than most questions. Where two threads
-    ask at once both compute, and one answer is kept.
+    Two threads at once both compute, and one result is kept.
     """
 
     @functools.wraps(question)
@@ -23,7 +22,7 @@ def memoized(question: F) -> F:
         answers = noun.__dict__.setdefault(_ANSWERS, {})
         key = (question, *map(id, others))
         if key not in answers:
-            # The others are kept too, so that no identity is used twice.
+            # With a reference to the others, so that no identity is used twice.
             answers.setdefault(key, (question(noun, *others), others))
         return answers[key][0]
 
@@ -31,7 +30,7 @@ def memoized(question: F) -> F:
 
 
 class Memoizable:
-    """What can be asked; its answers are not pickled with it."""
+    """A first argument of memoized functions, whose results are not pickled."""
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in self.__dict__.items() if k != _ANSWERS}

@@ -1,7 +1,6 @@
 """A loaded ONNX model: nodes and values under stable ids.
 
-The nodes of ``Model.ir`` carry their *id* as ONNX name, so that every tool downstream keeps the way back; the
-name that the author gave is ``Node.name``.
+The nodes of ``Model.ir`` have their *id* as ONNX name; the name in the file is ``Node.name``.
 """
 
 from __future__ import annotations
@@ -22,21 +21,28 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check, partial_shapes
-from rtlab.core.constant_batch import find_written_batch
-from rtlab.core.default_shapes import propose_shapes
 from rtlab.core.external_data import (
     iter_external_weights,
     materialize_weights,
     set_external_folder,
     weights_changed_error,
 )
-from rtlab.core.extract import extract_nodes
-from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
-from rtlab.core.node import NAME, Node, assign_ids, find_constant_values, project, values_of, walk
+from rtlab.core.extract import edit_graph, extract_nodes
+from rtlab.core.inputs import FileFingerprint, fingerprint_file
+from rtlab.core.node import (
+    NAME,
+    Node,
+    assign_ids,
+    find_constant_values,
+    project,
+    read_constant,
+    values_of,
+    walk,
+)
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
 from rtlab.core.shape_inference import infer_types
-from rtlab.core.sizes import Sizes
+from rtlab.core.sizes import Sizes, find_written_batch
 from rtlab.core.strip_weights import strip_weights
 from rtlab.core.structure import hash_structure
 from rtlab.core.value import Value, shape_text
@@ -47,12 +53,11 @@ from rtlab.errors import ModelError, boundary
 class Model:
     """A checked ONNX model.
 
-    ``nodes`` come in graph order, those of a body after its owner, those of local functions last. ``shapes``
-    are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int). ``notes``
-    say what was put right when the model was loaded; its file is as it was. ``stamp`` tells that file from another of
-    its name: its size in bytes, and when it was written. ``beside`` are the files that hold its weights, as it names
-    them from its own folder, with their stamps. ``declined`` says by the id of a finding what its repair does on
-    samples, where that was tried and undone.
+    ``nodes`` come in graph order, those of a body after its owner, those of local functions last. ``shapes`` are the
+    sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int). ``notes`` are the
+    repairs made in memory when the model was loaded. ``stamp`` is the fingerprint of its file, ``beside`` has those of
+    the files with its weights, by the names in it. ``declined`` has, by the id of a finding, the effect of its repair
+    on samples, where that was tried and undone.
     """
 
     name: str
@@ -113,7 +118,7 @@ class Model:
 
     @functools.cached_property
     def places(self) -> Mapping[str, NodeInstance]:
-        """Where nodes run, by the id that the graph view gives it; a function's nodes run once per call."""
+        """Where nodes run, by place id; a function's nodes run once per call."""
         return {p.id: p for s in self.scopes for p in s.places}
 
     @functools.cached_property
@@ -129,11 +134,11 @@ class Model:
         return copies
 
     def where(self, node: str) -> tuple[str, ...]:
-        """Ids of the places where a node runs: itself, one per call in a function, none when it is never called."""
+        """Ids of the places where a node runs: its own, in a function one per call."""
         return self._copies.get(node, ())
 
     def chosen(self, nodes: Iterable[str]) -> list[str]:
-        """The places of nodes given by id, place or unique name; raises ``ModelError`` where there is no such node."""
+        """The places of nodes by id, place or unique name; raises ``ModelError`` where there is no such node."""
         return [p for n in nodes for p in ((n,) if n in self.places else self.where(self.node(n).id))]
 
     @functools.cached_property
@@ -156,10 +161,6 @@ class Model:
         Raises:
             ModelError: there is none, or several have this name; the message names their ids or the nearest.
         """
-        if not isinstance(id, str):
-            raise ModelError(
-                f'Cannot find node "{id}" in model "{self.name}": it is no name. Give one id, see model.nodes.'
-            )
         if id in self.by_id:
             return self.by_id[id]
         if id in self.places:
@@ -168,14 +169,13 @@ class Model:
         if len(named) == 1:
             return named[0]
         if named:
-            ids = ", ".join(f'"{n.id}"' for n in named)
             raise ModelError(
                 f'Cannot choose node "{id}" in model "{self.name}": {len(named)} nodes have this name. '
-                f"Choose one of the ids {ids}."
+                f"Choose one of the ids {quote_names(n.id for n in named)}."
             )
         import difflib
 
-        near = quote_names(difflib.get_close_matches(id, self.by_id, n=3))
+        near = quote_names(difflib.get_close_matches(str(id), self.by_id, n=3))
         hint = f"Did you mean {near}?" if near else "See model.nodes."
         raise ModelError(f'Cannot find node "{id}" in model "{self.name}": no node has this id. {hint}')
 
@@ -188,14 +188,14 @@ class Model:
 
     @functools.cached_property
     def structure(self) -> str:
-        """SHA-256 of what a compiler's layers follow from: the graph, and not the numbers of its weights."""
+        """SHA-256 of what decides a compiler's layers: the graph without the numbers of its weights."""
         ends = ([self.values[n] for n in names] for names in (self.inputs, self.outputs))
         return hash_structure(self.ir, self.shapes, *ends)
 
     def proto(self, *, static: bool = False) -> onnx.ModelProto:
         """The model as a new ``ModelProto`` with all weights inside.
 
-        ``static`` fixes every input dimension to ``input_shape`` and drops inner shapes, which change by it.
+        ``static`` fixes every input dimension to ``input_shape`` and drops inner shapes.
 
         Raises:
             ModelError: the external data cannot be read any more, or was changed; or a dynamic size has no name.
@@ -208,9 +208,6 @@ class Model:
             )
         try:
             if self.path:
-                # Releases of onnx before 1.21 take what is left of a file.
-                if any(not t.is_complete for t in iter_external_weights(self.ir)):
-                    raise ValueError("the file ends early")  # noqa: TRY301 - said as what onnx finds
                 onnx.load_external_data_for_model(proto, str(self.path.parent))
         except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
             raise ModelError(
@@ -223,7 +220,7 @@ class Model:
         return self._fix_shapes(proto) if static else proto
 
     def _find_changed_file(self) -> Path | None:
-        """A file with its weights that is not the one that was there when it was loaded."""
+        """A file with its weights that changed since it was loaded."""
         home = self.path.parent if self.path else Path()
         loaded = {home / name: stamp for name, stamp in self.beside.items() if stamp is not None}
         return next((file for file, stamp in loaded.items() if fingerprint_file(file) != stamp), None)
@@ -244,13 +241,9 @@ class Model:
         return proto
 
     def outline(self, *, static: bool = False) -> tuple[onnx.ModelProto, Mapping[str, TensorProtocol]]:
-        """A new ``ModelProto`` whose large weights have types and shapes but no numbers, and these by name.
+        """A ``ModelProto`` whose large weights have types and shapes alone, and their tensors by name, for ``wrap``.
 
-        Writing hundreds of megabytes again takes seconds that nobody needs who edits nodes; ``wrap`` takes both back.
-        Weights in external data are inside the proto, as those of ``proto`` are. ``static`` as there.
-
-        Raises:
-            ModelError: as ``proto``.
+        Weights in external data are inside the proto. ``static`` and errors are those of ``proto``.
         """
         if any(True for _ in iter_external_weights(self.ir)):
             return self.proto(static=static), {}
@@ -263,26 +256,24 @@ class Model:
 
     @functools.cached_property
     def known(self) -> Mapping[str, TensorProtocol]:
-        """Every main-graph value known before the first inference, straight, from a Constant or through Identity."""
+        """Main-graph values known before the first inference: of initializers and Constants, also through Identity."""
         return find_constant_values(self.ir.graph, set(self.inputs))
 
     @functools.cached_property
     def weightless(self) -> bool:
-        """Whether a file that holds weights was missing when this was first asked."""
+        """Whether a file that holds weights was missing at the first access."""
         return any(not t.is_there for t in iter_external_weights(self.ir))
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
         """The constants that a node reads, by value: initializers and Constant nodes; ``ModelError`` for none such."""
         inner, _ = next(itertools.islice(walk(self.ir), self.node(node).index, None))
         table: dict[str, TensorProtocol] = {}
-        for value in inner.inputs:
-            maker = value.producer() if value is not None else None
-            if value is not None and value.const_value is not None:
-                table[value.name or ""] = value.const_value
-            elif value is not None and maker is not None and maker.op_type == "Constant":
-                attribute = maker.attributes.get("value")
-                if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
-                    table[value.name or ""] = attribute.as_tensor()
+        for value in (v for v in inner.inputs if v is not None):
+            tensor, maker = value.const_value, value.producer()
+            if tensor is None and maker is not None:
+                tensor = read_constant(maker)
+            if tensor is not None:
+                table[value.name or ""] = tensor
         return table
 
     def extract(self, ids: Iterable[str]) -> Model:
@@ -313,16 +304,14 @@ class Model:
     def edit(self, change: Callable[[Any], Any]) -> Model:
         """This model as a function of yours changes it, with ONNX GraphSurgeon; the model itself stays as it is.
 
-        ``change`` is given an ``onnx_graphsurgeon.Graph`` whose nodes are named by their ids. It changes that in place,
-        or returns another: ``model.edit(lambda graph: graph.fold_constants())``. What nobody reads goes, nodes are
+        ``change`` takes an ``onnx_graphsurgeon.Graph`` whose nodes are named by their ids, and changes that in place or
+        returns another: ``model.edit(lambda graph: graph.fold_constants())``. Unread nodes are removed, nodes are
         sorted, and the result is checked like a file.
 
         Raises:
-            ModelError: what the function leaves is no graph, or no valid model.
+            ModelError: the result is no graph, or no valid model.
         """
-        from rtlab.core.graphsurgeon import edit
-
-        return load(edit(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
+        return load(edit_graph(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
 
     def input_shape(self, name: str) -> tuple[int, ...]:
         """An input's shape: as named, else its own with a batch of 1; raises ``Unsized`` for an open dimension."""
@@ -337,8 +326,8 @@ class Model:
 
     @functools.cached_property
     def proposed(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the inputs, with sizes to try where a dimension is open; see ``propose_shapes``."""
-        return propose_shapes(self.ir, self.scopes, self._declared, self.shapes)
+        """The shapes of the inputs, with sizes to try where a dimension is open; see ``suggest_shapes``."""
+        return partial_shapes.suggest_shapes(self._declared, self.shapes)
 
     def _list_missing_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """What is proposed for the inputs that lack a size."""
@@ -364,13 +353,11 @@ class Model:
         return dataclasses.replace(sized_model, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
 
     def sizes(self, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Sizes:
-        """The shape of every value at the shapes that the inputs are given; computed once for each.
+        """The shape of every value; computed once for each choice of shapes.
 
         Args:
-            batch: The first dimension of every input whose first dimension is dynamic.
-            shapes: Shapes of inputs by name, instead of those that were named when the model was loaded.
-
-        What nobody named stays unknown, but for the batch, which is 1.
+            batch: The first dimension of every input whose first dimension is dynamic; 1 by default.
+            shapes: Shapes of inputs by name, in place of those named when the model was loaded.
         """
         inputs = partial_shapes.resolve_partial_shapes(self._declared, self.shapes, batch, shapes or {})
         key = tuple(inputs.items())
@@ -384,7 +371,7 @@ class Model:
 
     @property
     def file(self) -> Path | None:
-        """The model's own file, where that says what this model does: same names, not repaired, static, unchanged."""
+        """The model's file where it is equal to this model: same names, not repaired, static, unchanged."""
         if self.origin is None or self.notes or not self._static:
             return None
         return None if any(NAME in node.metadata_props for node, _ in walk(self.ir)) else self.path
@@ -404,7 +391,7 @@ class Model:
 
     @property
     def free_batch(self) -> bool:
-        """Whether any number of samples can be run at once: the batch is dynamic, and was not named for all inputs."""
+        """Whether any batch size can be run: the batch is dynamic, and was not named for all inputs."""
         return self.dynamic_batch and not self.named_batch
 
     @functools.cached_property
@@ -416,7 +403,7 @@ class Model:
 
     @property
     def named_batch(self) -> int:
-        """The batch that all inputs were given when sizes were named; 0 where there is none, or they differ."""
+        """The batch that was named for all inputs; 0 where there is none, or they differ."""
         named = {self._named_batch(n) for n in self.inputs}
         return named.pop() if len(named) == 1 else 0
 
@@ -450,7 +437,7 @@ def _serialize(name: str, proto: onnx.ModelProto) -> bytes:
 
 
 def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
-    """What was pickled; weights in external data stay where they are, beside the model's file."""
+    """Unpickle; weights in external data stay in their files."""
     graph = ir.from_proto(onnx.load_from_string(content))
     materialize_weights(graph)
     set_external_folder(graph, rest["path"].parent.absolute() if rest["path"] else None, rest["beside"])
@@ -471,9 +458,8 @@ def load(
         source: A path, the bytes of a file, or a ``ModelProto``. External data is found beside a path.
         shapes: Sizes of dynamic dimensions, by input name (all dimensions) or by symbol (one size).
         name: What to call the model; the file's name by default.
-        weights: Whether it needs them. Without, the files that hold them may be missing, as where only the structure
-            may leave the house: the graph is shown, and layers of an engine belong to its nodes; what reads a
-            number raises ``ModelError``.
+        weights: False where the files that hold them may be missing: the graph is shown, and layers of an engine
+            are mapped to its nodes; reading a number raises ``ModelError``.
 
     Raises:
         ModelError: not an ONNX file, truncated, without nodes, not valid, or external data is missing or lies
@@ -493,7 +479,7 @@ def load(
 
 
 def make_empty_model() -> Model:
-    """A model without nodes: stands where an engine was read and nobody gave its ONNX model."""
+    """A model without nodes, for an engine that was read without its ONNX model."""
     return wrap(onnx.helper.make_model(onnx.helper.make_graph([], "none", [], [])), name="no ONNX model")
 
 
@@ -507,19 +493,16 @@ def wrap(
     weights: Mapping[str, TensorProtocol] | None = None,
     external_files: Mapping[str, FileFingerprint | None] | None = None,
 ) -> Model:
-    """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made.
+    """Make a ``Model`` of a valid proto.
 
-    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone;
-    ``external_files`` are the files that others lie in.
+    ``weights`` are the tensors of initializers of which the proto has types and shapes alone; ``external_files`` are
+    the fingerprints of files with others.
     """
     try:
         graph = ir.from_proto(proto)
     except ir.serde.SerdeError as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
         raise ModelError(
-            f'Cannot load model "{name}": a part of it is none that ONNX has ({cause}). Export the model again.',
+            f'Cannot load model "{name}": onnx-ir cannot read a part of it. Export the model again.',
             details=str(error),
         ) from error
     for initializer, tensor in (weights or {}).items():

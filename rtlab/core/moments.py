@@ -1,8 +1,7 @@
-"""How much of a value is lost to quantization at a threshold, estimated from its histogram.
+"""Quantization noise of a value at a threshold, estimated from its histogram.
 
-A histogram's bin stands for the middle of its edges (the last one ends at the largest magnitude), the elements
-below the histogram for half of its first edge, and zeros for zero, which every grid holds exactly. A bin is at
-most 1/1,024 of its magnitude wide, so the estimate cannot tell noise 65 dB below the signal from none.
+Elements of a bin count as its middle (the last one ends at the largest magnitude), elements below the histogram as half
+of its first edge. A bin is at most 1/1,024 of its magnitude wide, so noise 65 dB below the signal is not resolved.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ if TYPE_CHECKING:
 
     from rtlab.core.ranges import Range
 
-#: Bits of a float64 that do not tell the bins of a range apart.
+#: Lower bits of a float64 within a bin.
 _BITS_BELOW = 52 - MANTISSA_BITS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Moments:
-    """Running sums over the bins of a range, from which the noise at any threshold is a few differences.
+    """Running sums over the bins of a range.
 
-    Bin 0 holds what lies below the histogram. ``sums`` has shape ``(3, BINS + 2)``: column i holds the number of
-    elements in the first i bins, the sum of their magnitudes, and that of their squares.
+    Bin 0 is below the histogram. ``sums`` has shape ``(3, BINS + 2)``: column i has the number of elements in the first
+    i bins, the sum of their magnitudes, and that of their squares.
     """
 
     value_range: Range

@@ -1,4 +1,4 @@
-"""Nodes of a graph, and how each gets an id that stays."""
+"""Nodes of a graph and their stable ids."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[ir.Node | str, ...]]]
 
 
 def assign_ids(model: ir.Model) -> None:
-    """Name every node by its id. An id given before, as in a prepared model, stays."""
+    """Name every node by its id. An earlier id, as in a prepared model, stays."""
     counts = Counter(node.name or "" for node, _ in walk(model))
     taken = {name for name, count in counts.items() if count == 1 and _SAFE.fullmatch(name)}
     for index, (node, _) in enumerate(walk(model)):
@@ -123,7 +123,7 @@ def _to_json(attribute: ir.Attr) -> object:
 
 
 def values_of(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
-    """Values of the main graph, then those of bodies and functions, by name; ``inputs`` are given at each run."""
+    """Values of the main graph, then those of bodies and functions, by name; ``inputs`` are those without constants."""
     table: dict[str, Value] = {}
 
     def put(value: ir.Value | None, kind: ValueKind) -> None:
@@ -143,18 +143,17 @@ def values_of(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
 
 
 def find_constant_values(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorProtocol]:
-    """What initializers that are no ``inputs`` hold, and Constant nodes, straight or through Identity, by value."""
-    table: dict[str, ir.TensorProtocol] = {}
-    for name, value in graph.initializers.items():
-        if value.const_value is not None and name not in inputs:
-            table[name] = value.const_value
+    """Tensors of initializers that are no ``inputs`` and of Constant nodes, also through Identity, by value."""
+    table = {
+        name: value.const_value
+        for name, value in graph.initializers.items()
+        if value.const_value is not None and name not in inputs
+    }
     for node in graph:
         if node.domain not in ONNX_DOMAINS or not node.outputs:
             continue
         out = node.outputs[0].name or ""
-        if node.op_type == "Constant" and (attribute := node.attributes.get("value")) is not None:
-            table[out] = attribute.as_tensor()
-        elif node.op_type == "Constant" and (tensor := _read_numbers(node)) is not None:
+        if (tensor := read_constant(node)) is not None:
             table[out] = tensor
         elif node.op_type == "Identity" and node.inputs and node.inputs[0] is not None:
             source = node.inputs[0].name or ""
@@ -163,10 +162,13 @@ def find_constant_values(graph: ir.Graph, inputs: Collection[str]) -> Mapping[st
     return table
 
 
-def _read_numbers(node: ir.Node) -> ir.TensorProtocol | None:
-    """What a Constant node holds as numbers in place of a tensor."""
-    for name, kind in (("float", np.float32), ("floats", np.float32), ("int", np.int64), ("ints", np.int64)):
-        attribute = node.attributes.get(f"value_{name}")
-        if attribute is not None and not attribute.is_ref():
-            return ir.Tensor(np.array(attribute.value, kind))
+def read_constant(node: ir.Node) -> ir.TensorProtocol | None:
+    """The tensor of a Constant node; None of other nodes, and of text."""
+    for name, attribute in node.attributes.items() if node.op_type == "Constant" else ():
+        if attribute.is_ref():
+            continue
+        if name == "value":
+            return attribute.as_tensor()
+        if name in {"value_float", "value_floats", "value_int", "value_ints"}:
+            return ir.Tensor(np.array(attribute.value, np.float32 if "float" in name else np.int64))
     return None

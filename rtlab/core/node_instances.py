@@ -13,15 +13,15 @@ from rtlab.core.node import Node, bodies
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Functions that call functions multiply; beyond this many nodes, calls stay closed.
+#: Nodes of all subgraphs beyond which calls are not expanded.
 _MOST = 100_000
 
 
 class NodeInstance(NamedTuple):
     """A node where it runs.
 
-    ``id`` is the node's own where it runs in one place. In a function that is called several times it is the id of
-    the call's place and that of the node, joined by ``/``.
+    ``id`` is the node's own where it runs in one place, in a function that is called several times the id of the call's
+    place and that of the node, joined by ``/``.
     """
 
     id: str
@@ -32,8 +32,8 @@ class NodeInstance(NamedTuple):
 class Subgraph:
     """A graph where it runs: the main graph, a body of the node at place ``owner``, or a function that is called there.
 
-    ``body`` is the name of the attribute or of the function, empty for the main graph. ``space`` tells calls of one
-    function apart: values are the same when they are the same object in the same space. ``places`` belong to ``nodes``.
+    ``body`` is the name of the attribute or of the function, empty for the main graph. ``space`` is the number of the
+    function call: values are the same when they are the same object in the same space. ``places`` belong to ``nodes``.
     """
 
     owner: str
@@ -66,18 +66,15 @@ def list_subgraphs(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Subgraph
     for scope in pending:
         # A function that is called once by one that is called twice runs twice, so this covers nesting.
         call = scope.call if scope.call and spaces[scope.space] else None
-        prefix = subgraphs[call[0]].places[call[1]].id if call else ""
+        prefix = f"{subgraphs[call[0]].places[call[1]].id}/" if call else ""
         inner = tuple(scope.graph)
         places = []
-        for node in inner:
-            source_node = nodes[id(node)]
-            id_ = source_node.id
-            if prefix:
-                id_ = f"{prefix}/{source_node.id}"
-                while id_ in taken:
-                    id_ += "'"
-                taken.add(id_)
-            places.append(NodeInstance(id_, source_node))
+        for node in (nodes[id(n)] for n in inner):
+            id_ = prefix + node.id
+            while prefix and id_ in taken:
+                id_ += "'"
+            taken.add(id_)
+            places.append(NodeInstance(id_, node))
         owner = subgraphs[scope.owner[0]].places[scope.owner[1]].id if scope.owner else ""
         subgraphs.append(Subgraph(owner, scope.body, scope.graph, scope.space, inner, tuple(places)))
     return tuple(subgraphs)
@@ -100,7 +97,7 @@ def _iter_pending(model: ir.Model) -> Iterator[_PendingSubgraph]:
                 continue
             key = node.op_identifier()
             function = model.functions.get(key)
-            # No valid model calls a function from itself; one that does is drawn all the same.
+            # A recursive call, which is invalid, is not expanded.
             if function is not None and key not in at.functions and total + len(function) <= _MOST:
                 spaces += 1
                 total += len(function)

@@ -1,4 +1,4 @@
-"""Packages that rtlab can use but does not need: one list, one gate."""
+"""Optional packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rtlab.errors import Unavailable
 
 @dataclasses.dataclass(frozen=True)
 class Optional:
-    """An optional package: what to install, what to import, and the first version that will do."""
+    """An optional package: its distribution, its module, the minimum version, and the argument of pip install."""
 
     package: str
     module: str
@@ -35,24 +35,17 @@ class Optional:
         return ""
 
 
-#: By the name that one installs.
+#: By the name of the distribution.
 PACKAGES = {
-    p.package: p
-    for p in (
-        Optional("tensorrt", "tensorrt", "10.3", '"rtlab[tensorrt]"'),
-        Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
-        Optional("omnimalloc", "omnimalloc", "1.0", '"rtlab[omnimalloc]"'),
-        Optional("pillow", "PIL", "10", '"pillow>=10"'),
-    )
+    "tensorrt": Optional("tensorrt", "tensorrt", "10.3", '"rtlab[tensorrt]"'),
+    "distributed": Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
+    "omnimalloc": Optional("omnimalloc", "omnimalloc", "1.0", '"rtlab[omnimalloc]"'),
+    "pillow": Optional("pillow", "PIL", "10", '"pillow>=10"'),
 }
 
 
 def require(package: str, *, why: str) -> ModuleType:
-    """Import an optional package.
-
-    Args:
-        package: One of ``PACKAGES``.
-        why: What it is needed for, continuing "Cannot": ``read pictures``.
+    """Import one of ``PACKAGES``; ``why`` continues "Cannot": ``read pictures``.
 
     Raises:
         Unavailable: it is not installed, too old, or cannot be imported; the message has the pip command.

@@ -1,4 +1,4 @@
-"""What a TensorRT builder is told beyond the model, by TensorRT's own names."""
+"""Settings of a TensorRT builder, by TensorRT's own names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _GREATEST = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class BuildOptions:
-    """Settings of a builder, resolved by ``of``. The binding of the backend decides which of them exist.
+    """Settings of a builder. The binding of the backend decides which of them exist.
 
-    ``config`` sets attributes of ``IBuilderConfig``, such as ``builder_optimization_level``; an enum's member is held
-    by its name. ``flags`` and ``cleared`` name members of ``BuilderFlag``; ``pools`` gives limits in bytes by
-    ``MemoryPoolType``. ``timing_cache`` is a file that is read before a build and written after it. ``implicit`` asks
-    for TensorRT 10's implicit INT8, whose scales come from its own calibrator instead of from Q/DQ pairs in the graph.
+    ``config`` sets attributes of ``IBuilderConfig``, such as ``builder_optimization_level``; an enum's member is its
+    name. ``flags`` and ``cleared`` name members of ``BuilderFlag``; ``pools`` gives limits in bytes by
+    ``MemoryPoolType``. ``timing_cache`` is a file that is read before a build and written after it. ``implicit`` is
+    TensorRT 10's implicit INT8, whose scales come from its own calibrator instead of from Q/DQ pairs in the graph.
     """
 
     config: tuple[tuple[str, Any], ...] = ()
@@ -41,15 +41,16 @@ class BuildOptions:
             object.__setattr__(self, name, _sort_names(getattr(self, name), name))
         if both := sorted({*self.flags} & {*self.cleared}):
             raise VariantError(
-                f'Cannot set and clear builder flag "{both[0]}" at once: it stands in flags and in cleared. '
-                "Leave out one."
+                f'Cannot set and clear builder flag "{both[0]}" at once: it is in flags and in cleared. Leave out one.'
             )
-        pools: Any = self.pools
-        if not isinstance(pools, tuple):
-            object.__setattr__(self, "pools", _parse_pools(pools))
+        object.__setattr__(self, "pools", _parse_pools(self.pools))
         object.__setattr__(self, "profiles", _parse_profiles(self.profiles))
-        if self.timing_cache is not None:
-            object.__setattr__(self, "timing_cache", _parse_path(self.timing_cache))
+        path: Any = self.timing_cache
+        if path is not None and (not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path)):
+            raise VariantError(
+                f'Cannot keep a timing cache in {path!r}: it is no path. Name a file, such as "timing.cache".'
+            )
+        object.__setattr__(self, "timing_cache", path and Path(path))
 
     def __str__(self) -> str:
         """All of it on one line, as it is spelled in a variant's id."""
@@ -67,7 +68,7 @@ class BuildOptions:
 
     @property
     def count(self) -> int:
-        """How many things a builder is told; 0 where everything is left to it."""
+        """How many settings there are."""
         parts = (self.config, self.flags, self.cleared, self.pools, self.profiles)
         return sum(map(len, parts)) + (self.timing_cache is not None) + self.implicit
 
@@ -93,9 +94,9 @@ class BuildOptions:
             VariantError: a profile is not three shapes of one rank in rising order, a limit is no number of bytes, or
                 a value is of no kind that a builder takes.
         """
-        options: dict[str, Any] = {"flags": flags, "cleared": cleared, "timing_cache": timing_cache}
-        options |= {"pools": {} if pools is None else pools, "profiles": profiles, "implicit": bool(implicit)}
-        return cls(tuple((k, _normalize_value(k, v)) for k, v in sorted(config.items())), **options)
+        settings = tuple((k, _normalize_value(k, v)) for k, v in sorted(config.items()))
+        parts: Any = flags, cleared, pools or {}, profiles, timing_cache, bool(implicit)
+        return cls(settings, *parts)
 
 
 def _get_member_name(member: Any) -> str:
@@ -112,7 +113,7 @@ def _sort_names(members: Any, noun: str) -> tuple[str, ...]:
 
 
 def _normalize_value(name: str, option: Any) -> Any:
-    """A plain value that can be hashed and sent to another process, whatever library it comes from."""
+    """A plain value that can be hashed and pickled."""
     if option is None or isinstance(option, (bool, str)):
         return option
     if hasattr(option, "__members__") or hasattr(type(option), "__members__"):
@@ -131,33 +132,24 @@ def _normalize_value(name: str, option: Any) -> Any:
     )
 
 
-def _parse_pools(limits: Any) -> tuple[tuple[str, int], ...]:
-    if not isinstance(limits, Mapping):
+def _parse_pools(pools: Any) -> tuple[tuple[str, int], ...]:
+    if isinstance(pools, tuple):
+        return pools
+    if not isinstance(pools, Mapping):
         raise VariantError(
-            f'Cannot limit memory pools to {limits!r}: it is no mapping. Write pools={{"WORKSPACE": 1 << 30}}.'
+            f'Cannot limit memory pools to {pools!r}: it is no mapping. Write pools={{"WORKSPACE": 1 << 30}}.'
         )
-    return tuple(sorted((_get_member_name(pool), _parse_bytes(pool, size)) for pool, size in limits.items()))
+    for pool, size in pools.items():
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral) or not 0 <= int(size) < 2**63:
+            raise VariantError(
+                f'Cannot limit memory pool "{_get_member_name(pool)}" to {size!r}: it is no number of bytes. '
+                "Give a whole number, such as 1 << 30."
+            )
+    return tuple(sorted((_get_member_name(pool), int(size)) for pool, size in pools.items()))
 
 
-def _parse_path(path: Any) -> Path:
-    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
-        raise VariantError(
-            f'Cannot keep a timing cache in {path!r}: it is no path. Name a file, such as "timing.cache".'
-        )
-    return Path(path)
-
-
-def _parse_bytes(pool: Any, size: Any) -> int:
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or not 0 <= int(size) < 2**63:
-        raise VariantError(
-            f'Cannot limit memory pool "{_get_member_name(pool)}" to {size!r}: it is no number of bytes. '
-            "Give a whole number, such as 1 << 30."
-        )
-    return int(size)
-
-
-def _parse_profiles(profiles: Any) -> tuple[Any, ...]:
-    if isinstance(profiles, (Mapping, str)) or not isinstance(profiles, Sequence):
+def _parse_profiles(profiles: Any) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
+    if isinstance(profiles, str) or not isinstance(profiles, Sequence):
         raise VariantError(
             "Cannot read optimization profiles: they are no list. "
             'Write profiles=[{"input": (least, usual, greatest)}], one mapping for each profile.'
@@ -177,19 +169,13 @@ def _parse_profile(number: int, bounds: Any) -> tuple[tuple[str, Shapes], ...]:
 
 
 def _parse_shapes(error_prefix: str, name: Any, bounds: Any) -> Shapes:
-    advice = (
-        "Give three shapes (least, usual, greatest) of one rank, each size at least that of the one before."
-    )
     try:
         least, usual, most = (tuple(operator.index(size) for size in shape) for shape in bounds)
+        if all(0 <= a <= b <= c <= _GREATEST for a, b, c in zip(least, usual, most, strict=True)):
+            return least, usual, most
     except (TypeError, ValueError):
-        raise VariantError(f'{error_prefix}: input "{name}" has {bounds!r}. {advice}') from None
-    if not len(least) == len(usual) == len(most):
-        ranks = ", ".join(str(len(s)) for s in (least, usual, most))
-        raise VariantError(f'{error_prefix}: the shapes of input "{name}" have ranks {ranks}. {advice}')
-    for axis, sizes in enumerate(zip(least, usual, most, strict=True)):
-        if not 0 <= sizes[0] <= sizes[1] <= sizes[2] <= _GREATEST:
-            raise VariantError(
-                f'{error_prefix}: dimension {axis} of input "{name}" goes {" to ".join(map(str, sizes))}. {advice}'
-            )
-    return least, usual, most
+        pass
+    raise VariantError(
+        f'{error_prefix}: input "{name}" has {bounds!r}. Give three shapes (least, usual, greatest) of one rank, each '
+        "size at least that of the one before."
+    )

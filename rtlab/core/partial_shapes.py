@@ -1,4 +1,4 @@
-"""Shapes of a model's inputs: what the graph declares, and the sizes that the user named for what it leaves open."""
+"""Shapes of a model's inputs: as declared, and with sizes that the user named for open dimensions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TypeAlias
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError, Unsized
 
-#: A shape as the graph declares it: a symbol, or None, where a dimension is open; None where nothing is told.
+#: A declared shape: a symbol or None for an open dimension, None for an unknown rank.
 Declared: TypeAlias = "Sequence[int | str | None] | None"
 #: Sizes by the name of an input (all dimensions) or of a symbol (one size).
 Named: TypeAlias = "Mapping[str, tuple[int, ...] | int]"
 
-_CHANNELS = (1, 3, 4)
+#: Sizes to try: channels of a picture, its height and width, and the length of anything else.
+_CHANNELS, _PICTURE, _LENGTH = (1, 3, 4), (224, 224), 128
 #: Symbols of a batch, wherever they stand.
 _BATCH = re.compile(r"b|n|bs|.*batch.*", re.IGNORECASE)
 
@@ -28,15 +29,13 @@ def resolve_shape(
     """The concrete shape of an input: what the user named, else the model's own with a batch of 1.
 
     Raises:
-        Unsized: a dimension other than the first is dynamic and has no named size; the message names ``proposed``
-            shapes.
+        Unsized: a dimension other than the first is dynamic and has no size; the message has ``proposed`` shapes.
     """
     if axes := list_unsized_axes(name, declared, named):
         many = len(axes) > 1
-        axes_text = " and ".join(filter(None, (", ".join(map(str, axes[:-1])), str(axes[-1]))))
         example = ", ".join(f'"{n}": {shape}' for n, shape in proposed().items())
         raise Unsized(
-            f'Cannot fix the shape of input "{name}": dimension{"s" if many else ""} {axes_text} of '
+            f'Cannot fix the shape of input "{name}": dimension{"s" * many} {" and ".join(map(str, axes))} of '
             f"{shape_text(declared)} {'are' if many else 'is'} dynamic. Name sizes, for example rtlab.load(..., "
             f"shapes={{{example}}})."
         )
@@ -48,16 +47,11 @@ def resolve_shape(
 
 
 def list_unsized_axes(name: str, declared: Sequence[int | str | None], named: Named) -> list[int]:
-    """The dimensions of an input that need a size, and have none: all but the first that are open."""
+    """The dimensions of an input that need a size and have none: the open ones but the first."""
     if isinstance(named.get(name), tuple):
         return []
-    return [
-        axis
-        for axis, dim in enumerate(declared)
-        if axis
-        and not isinstance(dim, int)
-        and not (isinstance(dim, str) and isinstance(named.get(dim), int))
-    ]
+    sizes = (named.get(dim) if isinstance(dim, str) else dim for dim in declared)
+    return [axis for axis, size in enumerate(sizes) if axis and not isinstance(size, int)]
 
 
 def get_symbol(dim: int | str | None) -> str:
@@ -65,14 +59,12 @@ def get_symbol(dim: int | str | None) -> str:
     return dim if isinstance(dim, str) and any(c.isalnum() for c in dim) else ""
 
 
-def suggest_shapes(
-    declared: Mapping[str, Declared], named: Named, *, picture: tuple[int, int], length: int
-) -> dict[str, tuple[int, ...]]:
+def suggest_shapes(declared: Mapping[str, Declared], named: Named) -> dict[str, tuple[int, ...]]:
     """The shapes of inputs of known rank, with something to try where a dimension is open and has no named size.
 
     That is a batch of 1, which is a first dimension, or one with a symbol that says so, or the second of a recurrent
-    state (layers, batch, width); in four dimensions three channels, and ``picture`` for height and width; else
-    ``length``. A symbol has one size in all inputs.
+    state (layers, batch, width); in four dimensions three channels, and 224 for height and width; else 128. A symbol
+    has one size in all inputs.
     """
     symbols = {key: size for key, size in named.items() if isinstance(size, int)}
     for name, dims in declared.items():
@@ -91,7 +83,7 @@ def suggest_shapes(
         if isinstance(named_shape, tuple):
             shapes[name] = named_shape
             continue
-        usual = _suggest_sizes(dims, picture, length)
+        usual = _suggest_sizes(dims)
         sizes = []
         for dim, other in zip(dims, usual, strict=True):
             symbol = get_symbol(dim)
@@ -101,14 +93,14 @@ def suggest_shapes(
     return shapes
 
 
-def _suggest_sizes(dims: Sequence[int | str | None], picture: tuple[int, int], length: int) -> list[int]:
+def _suggest_sizes(dims: Sequence[int | str | None]) -> list[int]:
     """A size for each dimension, by where it stands."""
     if len(dims) == 4:
         last = dims[3] in _CHANNELS and dims[1] not in _CHANNELS
-        return [1, *picture, 3] if last else [1, 3, *picture]
+        return [1, *_PICTURE, 3] if last else [1, 3, *_PICTURE]
     if len(dims) == 3 and isinstance(dims[0], int) and dims[0] > 1 and isinstance(dims[2], int):
         return [dims[0], 1, dims[2]]
-    return [1, *[length] * (len(dims) - 1)] if dims else []
+    return [1, *[_LENGTH] * (len(dims) - 1)] if dims else []
 
 
 def resolve_partial_shapes(
@@ -161,13 +153,13 @@ def with_batch(
 def parse_sizes(
     sizes: Mapping[str, Sequence[int] | int], inputs: Container[str]
 ) -> dict[str, tuple[int, ...] | int]:
-    """Sizes as they were given, as tuples and numbers."""
+    """Named sizes as tuples and numbers."""
     parsed_sizes: dict[str, tuple[int, ...] | int] = {}
     for key, size in sizes.items():
-        named = size if isinstance(size, int) else tuple(int(d) for d in size)
+        shape = (size,) if isinstance(size, int) else tuple(int(d) for d in size)
         # A shape of one size, by a name that no input has, is that of a symbol.
-        lone = isinstance(named, tuple) and len(named) == 1 and key not in inputs
-        parsed_sizes[key] = named[0] if lone and isinstance(named, tuple) else named
+        is_symbol = isinstance(size, int) or (len(shape) == 1 and key not in inputs)
+        parsed_sizes[key] = shape[0] if is_symbol else shape
     return parsed_sizes
 
 
@@ -175,11 +167,11 @@ def check(model: str, inputs: Mapping[str, Declared], named: Named) -> None:
     """Raise ``ModelError`` unless the named sizes are those of inputs and symbols of the model of this name."""
     symbols = {d for declared in inputs.values() for d in declared or () if isinstance(d, str)}
     for key, named_size in named.items():
-        if any(size < 1 for size in (named_size if isinstance(named_size, tuple) else (named_size,))):
+        sizes = named_size if isinstance(named_size, tuple) else (named_size,)
+        if any(size < 1 for size in sizes):
             raise ModelError(
-                f'Cannot give "{key}" the size '
-                f'{shape_text(named_size) if isinstance(named_size, tuple) else named_size} in model "{model}": a size '
-                "is at least 1. Name positive sizes."
+                f'Cannot give "{key}" the size {"×".join(map(str, sizes))} in model "{model}": a size is at least 1. '
+                "Name positive sizes."
             )
         if isinstance(named_size, tuple):
             declared = inputs.get(key)

@@ -1,15 +1,13 @@
-"""What a processor does at most: the roofs that times are judged against, from published data sheets or measured."""
+"""Peak rates of processors, from published data sheets or measured: the roofs of a roofline."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 from collections.abc import Container, Mapping
-from pathlib import Path
-from typing import Any
 
+from rtlab.core.phrases import quote_names
 from rtlab.core.schema import Origin
 from rtlab.errors import VariantError
 
@@ -31,11 +29,11 @@ class Peaks:
 
     ``bandwidth`` is that of its memory in bytes/s. ``cores`` gives operations/s of the ordinary arithmetic units by
     precision and has at least ``fp32``; ``tensor`` those of the matrix units, empty without any. A multiply-accumulate
-    is two operations. Where a data sheet gives two rates of FP16, the higher one stands here, that of FP16 sums: no
-    kernel is faster. ``cache`` is the last-level cache in bytes, 0 where unknown, ``multiprocessors`` how many blocks
-    of work run side by side, ``power`` watts or modes that the numbers belong to. ``clock`` is the boost clock of the
-    ordinary units in Hz, 0 where unknown; matrix units may run at a lower one, which their rates then have in them.
-    ``origin`` is ``reported`` for a data sheet and ``measured`` for a benchmark on this machine.
+    is two operations. Of two rates of FP16 in a data sheet this is the higher one, that of FP16 sums. ``cache`` is the
+    last-level cache in bytes, 0 where unknown, ``multiprocessors`` how many blocks of work run side by side, ``power``
+    watts or modes that the numbers belong to. ``clock`` is the boost clock of the ordinary units in Hz, 0 where
+    unknown; rates of matrix units include their own, lower clock. ``origin`` is ``reported`` for a data sheet and
+    ``measured`` for a benchmark on this machine.
 
     Raises:
         VariantError: a peak is no positive number, or ``cores`` has no ``fp32``.
@@ -55,17 +53,8 @@ class Peaks:
     origin: Origin = "reported"
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.cores, Mapping) and isinstance(self.tensor, Mapping)):
-            raise VariantError(
-                f'Cannot use the peaks of "{self.name}": "cores" and "tensor" are no rates by precision. '
-                f"Describe it as {_HOW}."
-            )
-        rates = {
-            "bandwidth": self.bandwidth,
-            **self.cores,
-            **self.tensor,
-            "multiprocessors": self.multiprocessors,
-        }
+        rates = {"bandwidth": self.bandwidth, "multiprocessors": self.multiprocessors}
+        rates |= {**self.cores, **self.tensor}
         for key, rate in rates.items():
             if not isinstance(rate, (int, float)) or not math.isfinite(rate) or rate <= 0:
                 raise VariantError(
@@ -199,79 +188,40 @@ TABLE: tuple[Peaks, ...] = (
 )  # fmt: skip
 
 
-def resolve_peaks(source: str | Peaks | Mapping[str, Any] | Path) -> Peaks:
-    """The peaks of a processor by name, or as given.
+def resolve_peaks(source: str | Peaks) -> Peaks:
+    """The peaks of a processor by its name in the table or in a driver, such as ``"NVIDIA GeForce RTX 3090"``.
 
-    Args:
-        source: A name as the table, a driver or a file has it, such as ``"NVIDIA GeForce RTX 3090"``, in any case;
-            peaks, which come back as they are; a dictionary of the fields of ``Peaks``, or a JSON file of one.
+    Peaks are returned as they are.
 
     Raises:
-        VariantError: the table does not have it, the name fits several, or the description is not complete.
+        VariantError: the table does not have it, or the name fits several.
     """
     if isinstance(source, Peaks):
         return source
-    if isinstance(source, Path) or (isinstance(source, str) and source.lower().endswith(".json")):
-        source = _read_description(Path(source))
-    if isinstance(source, str):
-        return _find_by_name(source)
-    if not isinstance(source, Mapping):
-        raise VariantError(
-            f"Cannot read the peaks of a processor: {source!r} is a {type(source).__name__}. Give a name, or describe "
-            f"it as {_HOW}."
-        )
-    field_names = {f.name for f in dataclasses.fields(Peaks)}
-    strange = [k for k in source if k not in field_names]
-    missing = [k for k in ("name", "bandwidth", "cores") if k not in source]
-    if strange or missing:
-        problem = f'it has "{strange[0]}", which is no field' if strange else f'it has no "{missing[0]}"'
-        raise VariantError(f"Cannot read the peaks of a processor: {problem}. Describe it as {_HOW}.")
-    fields: dict[str, Any] = {**source, "aliases": tuple(source.get("aliases", ()))}
-    return Peaks(**fields)
-
-
-def _read_description(path: Path) -> Mapping[str, Any]:
-    reason, details = "it holds no object", ""
-    try:
-        description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        description, reason, details = None, "it is no JSON file that can be read", str(error)
-    if isinstance(description, dict):
-        return description
-    raise VariantError(
-        f'Cannot read the peaks in "{path}": {reason}. Write one with '
-        '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.',
-        details=details,
-    )
-
-
-def _find_by_name(text: str) -> Peaks:
-    words = set(_split_words(text))
-    matches: list[tuple[int, Peaks]] = []
-    for row in TABLE:
-        names = [set(_split_words(n)) for n in (row.name, *row.aliases)]
-        # A driver's name is longer than ours; a user's may be shorter.
-        matches += [(len(n), row) for n in names if n <= words and not (words - n) & _OTHERS]
+    words = _split_words(str(source))
+    names = [(_split_words(name), row) for row in TABLE for name in (row.name, *row.aliases)]
+    # A driver's name is longer than the table's; a user's may be shorter.
+    matches = [(len(n), row) for n, row in names if n <= words and not (words - n) & _OTHERS]
     longest = max((size for size, _ in matches), default=0)
-    best = {row.name: row for size, row in matches if size == longest}
-    if len(best) == 1:
-        return next(iter(best.values()))
-    names_of = {row.name: set(_split_words(row.name)) for row in TABLE}
-    near = [r for r in TABLE if words and words <= (n := names_of[r.name]) and not (n - words) & _OTHERS]
-    if len(near) == 1:
-        return near[0]
-    if near:
-        listed = ", ".join(f'"{r.name}"' for r in near)
-        raise VariantError(f'Cannot choose a GPU by "{text}": the table has {listed}. Choose one of them.')
+    rows = {row.name: row for size, row in matches if size == longest}
+    if not rows and words:
+        own_names = [(_split_words(row.name), row) for row in TABLE]
+        rows = {row.name: row for n, row in own_names if words <= n and not (n - words) & _OTHERS}
+    if len(rows) == 1:
+        return next(iter(rows.values()))
+    if rows:
+        raise VariantError(
+            f'Cannot choose a GPU by "{source}": the table has {quote_names(rows)}. Choose one of them.'
+        )
     raise VariantError(
-        f'Cannot find the GPU "{text}": the table has {", ".join(r.name for r in TABLE)}. '
+        f'Cannot find the GPU "{source}": the table has {", ".join(r.name for r in TABLE)}. '
         f"Choose one, or give your own: {_HOW}."
     )
 
 
-def _split_words(name: str) -> tuple[str, ...]:
-    """The telling words of a name; ``RTX3090`` and ``RTX 3090`` are the same."""
+def _split_words(name: str) -> set[str]:
+    """The distinctive words of a name; ``RTX3090`` and ``RTX 3090`` are the same."""
     plain = re.sub(r"\b(rtx|titan)(?=\d|rtx)", r"\1 ", name.lower())
     plain = re.sub(r"(\d) gb\b", r"\1gb", plain)
-    noise = {"nvidia", "geforce", "gpu", "tesla", "graphics", "device"}
-    return tuple(w for w in re.split(r"[^a-z0-9]+", plain) if w and w not in noise)
+    noise = {"", "nvidia", "geforce", "gpu", "tesla", "graphics", "device"}
+    return set(re.split(r"[^a-z0-9]+", plain)) - noise

@@ -16,13 +16,10 @@ from rtlab.core.variant import Precision
 
 
 class Emulation:
-    """A model that is made when somebody first asks for its values: no compiler does, and weights take seconds.
-
-    Any thread may ask; one makes it. Pickled before, it is made where it arrives.
-    """
+    """A model that is made at the first access, by one thread; if pickled before, in the other process."""
 
     def __init__(self, make: Callable[[Callable[[], object]], Model]) -> None:
-        """``make`` is given what it calls between its passes, which may raise."""
+        """``make`` takes a function to call between its passes, which may raise."""
         self._make: Callable[[Callable[[], object]], Model] | None = make
         self._model: Model | None = None
         self._lock = threading.Lock()
@@ -50,16 +47,14 @@ def _restore(make: Any, model: Model | None) -> Emulation:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-    """A model whose graph expresses a precision, or several.
+    """A model whose graph expresses one or several precisions.
 
-    ``model`` is the typed graph for compilers. ``emulation`` is what the CPU computes faithfully at ONNX
-    Runtime's level BASIC; it is ``model`` itself where only FP32, INT8 and FP8 are in use, and otherwise made when it
-    is first asked for, which ``emulated`` does not. In both, nodes name
-    their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name. ``scales``
-    are those of the quantized activations; ``notes`` say what differs from what one would expect, above all
-    what stays FP32 and why. ``precisions`` tells in what a main-graph node of the source is computed, by id,
-    as the typed graph says; FP32 is left out. ``reference`` is what its values are compared with where the channels of
-    some have another scale than in the source; None where that is the source itself.
+    ``model`` is the typed graph for compilers. ``emulation`` is computed faithfully on the CPU at ONNX Runtime's level
+    BASIC; it is ``model`` itself where only FP32, INT8 and FP8 are in use, and otherwise made at the first access. In
+    both, nodes name their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name.
+    ``scales`` are those of the quantized activations; ``notes`` are on the unexpected, above all what stays FP32 and
+    why. ``precisions`` are those of main-graph nodes of the source by id, without FP32. ``reference`` is the model to
+    compare values with where channels have another scale than in the source; None where that is the source itself.
     """
 
     model: Model

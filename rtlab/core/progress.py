@@ -43,10 +43,7 @@ class Silent:
 
 
 class Reporting(Silent):
-    """Calls ``show(phase, done, total, elapsed_seconds)`` on each phase, then at most ten times a second.
-
-    ``pace`` tells how many steps the phase does in a second and how long the rest will take.
-    """
+    """Calls ``show(phase, done, total, elapsed_seconds)`` on each phase, then at most ten times a second."""
 
     def __init__(self, show: Callable[[str, int, int | None, float], None]) -> None:
         super().__init__()
@@ -72,7 +69,7 @@ class Reporting(Silent):
 
     @property
     def pace(self) -> str:
-        """Rate and time left, once there is enough to tell them from."""
+        """Steps per second and time left, after the first second."""
         taken = self._last - self._began
         if not self._total or self._done < 1 or taken < _SETTLED:
             return ""
@@ -105,10 +102,7 @@ class Terminal(Reporting):
 
 
 class Deadline(Terminal):
-    """The reporter of a command whose time is limited: stages end with it, and all work a moment later.
-
-    By then there is something to show of most models: a build is short.
-    """
+    """The reporter of a command with a time limit: stages end with it, and all work a moment later."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

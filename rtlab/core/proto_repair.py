@@ -1,4 +1,4 @@
-"""What files of other tools get wrong and everybody means alike: put right in memory, and said."""
+"""Repairs of unambiguous mistakes in files of other tools, in memory, each with a note."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rtlab.errors import ModelError
 
 Graph: TypeAlias = onnx.GraphProto | onnx.FunctionProto
 
-#: So many nodes of a cycle, and values whose sizes were put right, are named.
+#: Nodes of a cycle, and values with repaired sizes, that a message names.
 _NAMED = 8
 _LISTED = 3
 
 
 def repair(proto: onnx.ModelProto, error_prefix: str) -> list[str]:
-    """Put right what is wrong, in place, and say so; ``ModelError`` where nodes read from each other in a circle."""
+    """Repair in place and return the notes; ``ModelError`` where nodes read from each other in a circle."""
     return [note for note in (clear_impossible_sizes(proto), sort_nodes(proto, error_prefix)) if note]
 
 
@@ -42,8 +42,8 @@ def iter_graphs(proto: onnx.ModelProto) -> Iterator[Graph]:
 def clear_impossible_sizes(proto: onnx.ModelProto) -> str:
     """Make sizes that no tensor has dynamic, as their exporters mean them; a sentence about it, empty for none.
 
-    A size below zero is unknown wherever it stands. Zero in an input of the main graph is too: no data has it. Where
-    an input is written like that, zero says no more in the shapes of inner values, and what they are is inferred.
+    A size below zero is unknown everywhere, and so is zero in an input of the main graph. Where an input has such a
+    size, zero is unknown in the shapes of inner values too.
     """
     stored = {t.name for t in proto.graph.initializer}
     descriptions: list[str] = []
@@ -78,16 +78,13 @@ def _clear_dims(kind: onnx.TypeProto, *, zero: bool) -> bool:
 
 
 def _iter_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
-    """The shapes in a type: of a tensor, or of the tensors in a sequence, an optional or a map."""
-    while (which := kind.WhichOneof("value")) is not None:
-        inner_type = getattr(kind, which)
-        if which in {"tensor_type", "sparse_tensor_type"}:
-            if inner_type.HasField("shape"):
-                yield inner_type.shape
-            return
-        if which not in {"sequence_type", "optional_type", "map_type"}:
-            return
-        kind = inner_type.value_type if which == "map_type" else inner_type.elem_type
+    """The shape in a type: of a tensor, or of the tensors in a sequence or an optional."""
+    which = kind.WhichOneof("value")
+    while which in {"sequence_type", "optional_type"}:
+        kind = getattr(kind, which).elem_type
+        which = kind.WhichOneof("value")
+    if which in {"tensor_type", "sparse_tensor_type"} and getattr(kind, which).HasField("shape"):
+        yield getattr(kind, which).shape
 
 
 def _read_shape(kind: onnx.TypeProto) -> list[int | str | None]:
@@ -169,15 +166,12 @@ def _sort_graph(graph: Graph, reads: Sequence[set[str]], error_prefix: str) -> i
 
 
 def _describe_cycle(graph: Graph, cycle: Sequence[int], error_prefix: str) -> str:
-    names = [
-        f'"{graph.node[at].name}"' if graph.node[at].name else f"unnamed {graph.node[at].op_type} ({at})"
-        for at in cycle
-    ]
-    listed_names = (
-        [*names[:_NAMED], f"{len(names) - _NAMED - 1} more", names[-1]] if len(names) > _NAMED + 2 else names
-    )
+    nodes = [(graph.node[at], at) for at in cycle]
+    names = [f'"{node.name}"' if node.name else f"unnamed {node.op_type} ({at})" for node, at in nodes]
+    if len(names) > _NAMED:
+        names[_NAMED - 1 : -1] = ["…"]
     where = f' of function "{graph.name}"' if isinstance(graph, onnx.FunctionProto) else ""
     return (
-        f"{error_prefix} nodes{where} read from each other in a circle: {' → '.join(listed_names)}. A graph has no "
+        f"{error_prefix} nodes{where} read from each other in a circle: {' → '.join(names)}. A graph has no "
         "circles; a recurrence is a Loop, a Scan or an LSTM. Export the model again."
     )

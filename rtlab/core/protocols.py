@@ -1,9 +1,8 @@
-"""What a backend may offer. Any object with these methods is a backend; no base class is needed.
+"""Protocols of a backend. Any object with these methods is a backend; no base class is needed.
 
 A backend is a ``Backend`` that follows one or more of ``Builder``, ``Runner``, ``Opener``, ``Counter``, ``Tuner``,
-``Explainer`` and ``Reader``, and whose ``Capabilities`` say which: rtlab calls what is said there, and nothing else.
-``Evaluator`` is what rtlab itself computes references with. ``rtlab.testing.conformance`` checks a backend against all
-that stands here, and docs/backend.md has one in sixty lines.
+``Explainer`` and ``Reader``, as its ``Capabilities`` declare. ``Evaluator`` computes rtlab's references.
+``rtlab.testing.conformance`` checks a backend against these protocols; docs/backend.md has one in sixty lines.
 """
 
 from __future__ import annotations
@@ -18,53 +17,14 @@ from rtlab.core.arrays import Batch
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.compiler_info import Maker
 from rtlab.core.data import CalibrationData
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import Engine, Layer, Tensor  # noqa: F401 - with all imports here for backends
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs, Profile, Recording, Throughput
 from rtlab.core.variant import Precision, Target, Variant
 
-#: The protocols, and the nouns that they speak of: with ``rtlab.errors``, all that a backend needs.
-__all__ = [
-    "ROLES",
-    "Availability",
-    "Backend",
-    "Batch",
-    "BuildRequest",
-    "Builder",
-    "CalibrationData",
-    "Capabilities",
-    "Counter",
-    "Engine",
-    "Entry",
-    "Evaluator",
-    "Explainer",
-    "Layer",
-    "Limits",
-    "Maker",
-    "Model",
-    "Opener",
-    "Operator",
-    "Outputs",
-    "Precision",
-    "Profile",
-    "Progress",
-    "Reader",
-    "Recaller",
-    "Recording",
-    "Ruled",
-    "Runner",
-    "Target",
-    "Tensor",
-    "Throughput",
-    "Tuner",
-    "Variant",
-    "View",
-    "lacking",
-]
-
 
 class Progress(Protocol):
-    """Where long work reports, and where it learns that it should stop."""
+    """The reporter of long work, which also says when to stop."""
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase of ``total`` steps (None when unknown)."""
@@ -89,10 +49,10 @@ class Limits:
 class BuildRequest:
     """A model that already expresses its precision, and what it is built for.
 
-    ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it. ``keep_plan``
-    asks for the serialized engine, which is as large as the weights. ``data`` and ``cache``, samples or the text of a
-    calibration cache, feed TensorRT 10's own calibrators, where ``variant.options`` asks for its implicit INT8.
-    ``several`` says that more builds follow at once, so that what was started for one may wait for the next.
+    ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it. With ``keep_plan``
+    the engine has its serialized form, which is as large as the weights. ``data`` and ``cache``, samples or the text of
+    a calibration cache, feed TensorRT 10's own calibrators for implicit INT8 (``variant.options``). ``several`` is True
+    where more builds follow at once, so that a worker process may wait for the next.
     """
 
     model: Model
@@ -116,26 +76,19 @@ class Availability:
 
 @dataclasses.dataclass(frozen=True)
 class Capabilities:
-    """What a backend can do here, as data: nothing above the backends asks for a name.
+    """The abilities of a backend on this machine.
 
     Attributes:
         targets: What it compiles for, the default first.
-        precisions: Those that it compiles; for a single target ``Target.refusal`` may know more.
-        builds: Whether it is a ``Builder``.
-        runs: Whether it is a ``Runner``, and engines can be run here.
-        reads: Whether it is a ``Reader``.
+        precisions: Those that it compiles; for single targets see also ``Target.refusal``.
+        builds, runs, reads, opens, counts, forces, explains, recalls: Whether it follows the protocol in ``ROLES``.
         options: Whether it takes ``BuildOptions``.
-        opens: Whether it is an ``Opener``.
-        counts: Whether it is a ``Counter``.
-        forces: Whether it is a ``Tuner``.
-        explains: Whether it is an ``Explainer``.
-        recalls: Whether it is a ``Recaller``: its compiler is not here, and recorded builds are.
         times: What ``profile`` times: each of the ``layers`` beside whole inferences, or ``inferences`` only.
         emulates: Whether it lacks arithmetic for some precisions that it compiles, so that a variant's values are
             those of ``Prepared.emulation`` at level ``basic``, and only its times are those of its engine.
-        local: The target that runs here, where others are compiled for; None where all of ``targets`` do.
+        local: The target that runs here; None where all of ``targets`` do.
         device: The processor of ``local`` in words.
-        maker: What its engines say of it.
+        maker: The compiler of its engines.
     """
 
     targets: tuple[Target, ...]
@@ -156,25 +109,25 @@ class Capabilities:
     maker: Maker = dataclasses.field(default_factory=Maker)
 
     def runs_itself(self, engine: Engine) -> bool:
-        """Whether an engine of the backend is run here, and its own times and values are those to show."""
+        """True if the backend can execute this engine on this machine with its own arithmetic."""
         return self.runs and not self.emulates and self.local in {None, engine.target}
 
 
 class View(Protocol):
-    """Something that shows a study, and is told when there is more to show."""
+    """A view of a study."""
 
     def changed(self) -> None:
-        """The study has other results than before; called in the thread that has them."""
+        """Update after a change of the study; called in the thread that made it."""
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """What every backend has, whichever of the other protocols it follows."""
+    """The part that every backend has."""
 
     name: str
 
     def availability(self) -> Availability:
-        """Look for package and device without importing a vendor package."""
+        """Find package and device without importing a vendor package."""
 
     def capabilities(self) -> Capabilities:
         """Targets and precisions, valid when available."""
@@ -182,17 +135,17 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Builder(Protocol):
-    """Makes engines."""
+    """Builds engines."""
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Compile.
 
         The engine's ``backend`` is the name of this one, its ``maker`` that of the capabilities, and it can be pickled:
-        what a ``Runner`` needs of it stands in ``plan`` or ``runnable``.
+        a ``Runner`` needs its ``plan`` or ``runnable`` alone.
 
         Raises:
             BuildError: the compiler refuses the model, crashes, or passes a limit.
-            VariantError: the target, the precision or an option is none of its own.
+            VariantError: the target, the precision or an option is not supported.
             Unavailable: a package, driver or device is missing.
             Cancelled: ``progress`` asked to stop.
         """
@@ -204,7 +157,7 @@ class Runner(Protocol):
 
     @property
     def source(self) -> str:
-        """What to write beside a number: who ran, and where that matters on what."""
+        """The origin of its numbers in words: the runner, and where that matters the device."""
 
     def profile(
         self,
@@ -219,9 +172,9 @@ class Runner(Protocol):
     ) -> Profile:
         """Time each layer over ``runs`` inferences of one batch after ``warmup`` untimed ones.
 
-        In a budget of ``seconds`` there are fewer of both, down to one timed inference, and ``Profile.runs`` tells how
-        many; ``Profile.merged`` adds those of a later call. Raises ``RunError``, after ``limit_s`` seconds (by default
-        those of ``Limits``) too, and ``Cancelled`` within a second after ``progress`` asks to stop.
+        Within a budget of ``seconds`` there are fewer of both, down to one timed inference (``Profile.runs``). Raises
+        ``RunError``, also after ``limit_s`` seconds (by default those of ``Limits``), and ``Cancelled`` within a second
+        after ``progress`` asks to stop.
         """
 
     def outputs(
@@ -233,23 +186,22 @@ class Runner(Protocol):
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Outputs:
-        """Run one batch and return the named values (graph outputs when none are named).
+        """Run one batch and return the named values of the runnable model (graph outputs when none are named).
 
-        Any value of the engine's runnable model may be named. A session is kept between calls with the same
-        engine and names, so streaming many batches costs one set-up; ``release`` ends it. Limits and errors are those
-        of ``profile``.
+        A session stays open between calls with the same engine and names, until ``release``. Limits and errors are
+        those of ``profile``.
         """
 
     def unfused(
         self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
     ) -> tuple[str, ...]:
-        """Names of the values that ``outputs`` can tell of an engine without changing what it computes.
+        """Names of the values that ``outputs`` can return without changing what the engine computes.
 
-        Errors are those of ``outputs``. The outputs of the graph need not be among them.
+        The outputs of the graph need not be among them. Errors are those of ``outputs``.
         """
 
     def release(self, engine: Engine) -> None:
-        """Forget what is kept for an engine."""
+        """Close the session of an engine."""
 
 
 @runtime_checkable
@@ -266,7 +218,7 @@ class Opener(Protocol):
         """
 
     def save(self, engine: Engine, path: str | Path) -> None:
-        """Write an engine that holds a plan to a file, which ``open_plan`` reads again; raises ``RunError``."""
+        """Write an engine's plan to a file for ``open_plan``; raises ``RunError``."""
 
 
 @runtime_checkable
@@ -293,11 +245,11 @@ class Counter(Protocol):
 
 @runtime_checkable
 class Tuner(Protocol):
-    """Times tactics while it builds, and remembers them in a cache that can be edited, so that others can be forced."""
+    """Times tactics while it builds, into a cache that can be edited to force others."""
 
     @property
     def flag(self) -> str:
-        """What ``BuildOptions.flags`` must hold for such a cache."""
+        """The member of ``BuildOptions.flags`` that makes the cache editable."""
 
     def operators(self, log: str) -> tuple[Operator, ...]:
         """The operators whose tactics the log of a build lists."""
@@ -305,7 +257,7 @@ class Tuner(Protocol):
     def remembered(
         self, cache: str | Path, keys: Sequence[str], progress: Progress | None = None
     ) -> Mapping[str, Entry]:
-        """What a cache holds, by those of ``keys`` that it has.
+        """The entries of a cache, by those of ``keys`` that it has.
 
         Raises:
             ReadError: the file cannot be read, or is of another version or device.
@@ -314,21 +266,17 @@ class Tuner(Protocol):
         """
 
     def forced(
-        self,
-        cache: str | Path,
-        copy: str | Path,
-        entries: Sequence[Entry],
-        progress: Progress | None = None,
+        self, cache: str | Path, copy: str | Path, entries: Sequence[Entry], progress: Progress | None = None
     ) -> Mapping[str, Entry]:
         """Write a copy of a cache with other tactics in it; errors are those of ``remembered``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Ruled:
-    """What rules say of two nodes: whether they become one layer, and by which rule, with its source.
+    """Whether two nodes become one layer by published rules, and by which, with its source.
 
-    ``fused`` is None where one of them has no layer. ``rule`` is empty where there is none for the two; ``text`` says
-    in words what makes them one layer or keeps them apart.
+    ``fused`` is None where one of them has no layer. ``rule`` is empty where there is none for the two; ``text`` is the
+    reason in words.
     """
 
     fused: bool | None
@@ -339,34 +287,30 @@ class Ruled:
 
 @runtime_checkable
 class Explainer(Protocol):
-    """Knows the rules that its engines follow, so that nobody has to find them out by experiment."""
+    """Has the fusion rules of its engines."""
 
     def explain(self, model: Model, first: str, second: str) -> Ruled:
-        """Whether two nodes of a model become one layer, by which rule, and if not, what hinders those that there are.
-
-        Raises:
-            BuildError: it cannot build this model.
-        """
+        """Whether and why two nodes of a model become one layer; raises ``BuildError`` where it cannot build it."""
 
 
 @runtime_checkable
 class Recaller(Protocol):
-    """Shows builds that were recorded where its compiler is, in the place of those that it cannot make here.
+    """Has builds that were recorded on other machines, where its compiler is not here.
 
-    Its ``build`` gives the recorded engine of a request, which says so (``Engine.recorded``), and raises
-    ``Unavailable`` where there is none.
+    Its ``build`` returns the recorded engine of a request (``Engine.recorded``), and raises ``Unavailable`` where there
+    is none.
     """
 
     def recalled(self, model: Model) -> tuple[str, ...]:
-        """The releases of the compiler whose builds of a model are here, the newest first."""
+        """The releases of the compiler with recorded builds of a model, the newest first."""
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """Reads what another machine wrote."""
+    """Reads files of another machine."""
 
     def read(self, files: Mapping[str, Path], *, select: int | None = None) -> Recording:
-        """Read files by kind, such as ``layers``, ``profile`` and ``log``; none of them is written.
+        """Read files by kind, such as ``layers``, ``profile`` and ``log``.
 
         ``select`` is the optimization profile to show, where the engine has several.
 
@@ -377,10 +321,7 @@ class Reader(Protocol):
 
 @runtime_checkable
 class Evaluator(Builder, Runner, Protocol):
-    """Computes any value of any model here: what others are compared with, and calibration observes.
-
-    ``threads`` is the number of threads that it runs with.
-    """
+    """Computes any value of any model here, for calibration and as the reference of others, on so many ``threads``."""
 
     name: str
     threads: int
@@ -393,10 +334,10 @@ class Evaluator(Builder, Runner, Protocol):
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> AbstractContextManager[Callable[[Batch], Outputs]]:
-        """What returns the named values of a model, batch by batch, in the least time and memory."""
+        """A context with a function that returns the named values of a model for a batch."""
 
 
-#: By the field of ``Capabilities`` that says so, the protocol that a backend follows.
+#: The protocols of a backend by the field of ``Capabilities`` that declares them.
 ROLES: Mapping[str, type] = {
     "builds": Builder,
     "runs": Runner,

@@ -1,4 +1,4 @@
-"""What is done to a model so that rounding costs it less accuracy."""
+"""Transforms of a model against rounding errors."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from typing import Literal, cast, get_args
 
 from rtlab.errors import VariantError
 
-#: ``equalize`` and ``smooth`` move scale between neighbours, and the model computes the same in fp32; ``correct`` puts
-#: the mean of what rounding adds to a node's output into its bias; ``reconstruct`` rounds weights so that the node's
-#: output stays, where each of them alone would be rounded to the nearest.
+#: ``equalize`` and ``smooth`` move scale between neighbours without a change in fp32; ``correct`` subtracts the mean
+#: rounding error of a node's output by its bias; ``reconstruct`` rounds weights to the least error of the output.
 PtqTransformKind = Literal["equalize", "smooth", "reconstruct", "correct"]
 #: The parameter of a kind with its default, what it may be at least and at most, and its name.
 _SETTINGS: dict[str, tuple[float, float, float, str]] = {
     "smooth": (0.5, 0.0, 1.0, "alpha"),
     "reconstruct": (0.01, 1e-6, 1.0, "damping"),
 }
-_DONE = {
-    "equalize": "equalized", "smooth": "smoothed", "reconstruct": "reconstructed", "correct": "corrected",
-}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class PtqTransform:
-    """One treatment of some nodes.
+    """One transform of some nodes.
 
-    ``pattern`` means nodes as a pin's does: an id or a name with ``*`` and ``?``, or ``op:Conv``. ``setting`` is
-    ``alpha`` of ``smooth`` (0 leaves activations as they are, 1 moves all of their unevenness into the weights) or the
-    ``damping`` of ``reconstruct``, a share of the mean second moment of what a node reads; 0 for the others.
+    ``pattern`` is an id or a name with ``*`` and ``?``, or ``op:Conv``. ``setting`` is ``alpha`` of ``smooth`` (0
+    leaves activations as they are, 1 moves all of their unevenness into the weights) or the ``damping`` of
+    ``reconstruct``, a share of the mean second moment of a node's inputs; 0 for the others.
     """
 
     kind: PtqTransformKind
@@ -43,8 +39,8 @@ class PtqTransform:
 
     @property
     def done(self) -> str:
-        """What was done, in a word: ``equalized``."""
-        return _DONE[self.kind]
+        """The participle of the kind: ``equalized``."""
+        return f"{self.kind.removesuffix('e')}ed"
 
     @classmethod
     def of(cls, spec: PtqTransform | str) -> PtqTransform:

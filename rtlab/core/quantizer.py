@@ -17,10 +17,7 @@ Part: TypeAlias = Literal["input", "weight", "output"]
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Quantizer:
-    """One place where a variant rounds: what a node reads, a constant that it reads, or what it writes.
-
-    A value that three nodes read rounded has three quantizers, one for each reading edge, even where one pair of
-    operators rounds it for all of them.
+    """One rounded input, constant or output of a node; a value that three nodes read rounded has three quantizers.
 
     Attributes:
         node: The node of the source that reads or writes, by its id.

@@ -1,25 +1,18 @@
-"""What was observed of a model's activations: histograms that add up exactly.
+"""Observed ranges of a model's activations: histograms that add up exactly.
 
-The histogram's bins come from the top bits of the float32: 1,024 bins per power of two, for the sixteen
-powers of two below the largest magnitude. Such bins need no range beforehand and add up exactly, so neither
-the order of the samples nor the size of a batch changes a count.
+The histogram's bins come from the top bits of the float32: 1,024 bins per power of two, for the sixteen powers of two
+below the largest magnitude. Such bins need no range beforehand and add up exactly, so neither the order of the samples
+nor the size of a batch changes a count.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import io
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-
-from rtlab.core import files
-from rtlab.core.inputs import open_arrays
-from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,19 +27,15 @@ LOWEST_TOP = OCTAVES
 #: The exponent field of the largest finite float.
 HIGHEST_TOP = 254
 _LARGEST = float(np.finfo(np.float32).max)
-#: Of the file that ``Ranges.save`` writes, and what it holds beside.
-_SCHEMA = 1
-_FIELDS = ("samples", "stride", "names", "extremes", "whole", "counts")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Range:
-    """What was seen of one value.
+    """The observed range of one value.
 
-    ``min`` and ``max`` are exact. ``count`` elements were counted, of which ``zeros`` are exactly zero and
-    ``small`` are nonzero but below the histogram. ``counts`` holds the other magnitudes, an int64 array of
-    shape ``(BINS,)`` with the edges given by ``edges``; ``top`` is the exponent field of the largest
-    magnitude. Where a counted element stands for several, it counts as that many.
+    ``min`` and ``max`` are exact. Of ``count`` elements ``zeros`` are exactly zero and ``small`` are nonzero but below
+    the histogram; ``counts`` are the other magnitudes, an int64 array of shape ``(BINS,)`` with the edges ``edges``.
+    ``top`` is the exponent field of the largest magnitude. A sampled element counts as several.
     """
 
     min: float
@@ -91,8 +80,8 @@ class Range:
 class Ranges:
     """Observed ranges by value name, over ``samples`` samples.
 
-    ``stride`` 1 says that the histograms hold every element; otherwise those of large maps hold at most one of so
-    many, see ``Collector``. ``min`` and ``max`` are of all elements whatever it is.
+    With ``stride`` 1 the histograms have every element, otherwise at most one of so many of large maps, see
+    ``Collector``; ``min`` and ``max`` are of all elements.
     """
 
     values: Mapping[str, Range]
@@ -109,78 +98,6 @@ class Ranges:
         return Ranges(
             {**mine, **theirs, **both}, self.samples + other.samples, max(self.stride, other.stride)
         )
-
-    def save(self, path: str | Path) -> None:
-        """Write everything to an ``.npz`` file, for ``read``; raises ``RtlabError`` where it cannot be written."""
-        ranges = list(self.values.values())
-        integers = [[r.count, r.zeros, r.small, r.top] for r in ranges]
-        data = io.BytesIO()
-        np.savez_compressed(
-            data,
-            schema=np.int64(_SCHEMA),
-            samples=np.int64(self.samples),
-            stride=np.int64(self.stride),
-            # NumPy's own strings would lose a NUL at the end of a name.
-            names=np.frombuffer(json.dumps(list(self.values)).encode(), np.uint8),
-            extremes=np.array([[r.min, r.max] for r in ranges], np.float64).reshape(-1, 2),
-            whole=np.array(integers, np.int64).reshape(-1, 4),
-            counts=np.array([r.counts for r in ranges], np.int64).reshape(-1, BINS),
-        )
-        files.write(path, data.getvalue(), what="the ranges")
-
-    @classmethod
-    def read(cls, path: str | Path) -> Ranges:
-        """Read what ``save`` wrote; ``CalibrationError`` where that is missing, damaged, or of another schema."""
-        try:
-            with open_arrays(path) as archive:
-                schema = int(archive["schema"])
-                arrays = {k: archive[k] for k in _FIELDS} if schema == _SCHEMA else {}
-                result = cls._from_arrays(arrays) if arrays else None
-        except Exception as error:
-            raise CalibrationError(
-                f'Cannot read ranges "{path}": {error}. Save them again with Ranges.save, or observe the data again.',
-                details=repr(error),
-            ) from error
-        if result is None:
-            raise CalibrationError(
-                f'Cannot read ranges "{path}": they have schema {schema}, this rtlab reads {_SCHEMA}. '
-                "Observe the data again."
-            )
-        return result
-
-    @classmethod
-    def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Ranges:
-        names = json.loads(arrays["names"].tobytes())
-        extremes, integers, counts = arrays["extremes"], arrays["whole"], arrays["counts"]
-        samples, stride = int(arrays["samples"]), int(arrays["stride"])
-        shapes = (extremes.shape, integers.shape, counts.shape)
-        unique = isinstance(names, list) and all(isinstance(n, str) for n in names)
-        unique = unique and len(set(names)) == len(names)
-        if not unique or shapes != ((len(names), 2), (len(names), 4), (len(names), BINS)):
-            raise ValueError("names and numbers do not belong together")
-        if extremes.dtype != np.float64 or integers.dtype != np.int64 or counts.dtype != np.int64:
-            raise ValueError("a number has another type")
-        tops = integers[:, 3]
-        sums = integers[:, 1] + integers[:, 2] + counts.sum(axis=1)
-        right = (
-            np.isfinite(extremes).all()
-            and (extremes[:, 0] <= extremes[:, 1]).all()
-            and (integers >= 0).all()
-            and (counts >= 0).all()
-            and (sums == integers[:, 0]).all()
-            and ((tops >= LOWEST_TOP) & (tops <= HIGHEST_TOP)).all()
-            and samples >= 0
-            and stride >= 1
-        )
-        if not right:
-            raise ValueError("its numbers contradict each other")
-        values = {
-            name: Range(float(low), float(high), int(count), int(zeros), int(small), int(top), row)
-            for name, (low, high), (count, zeros, small, top), row in zip(
-                names, extremes, integers, counts, strict=True
-            )
-        }
-        return cls(values, samples, stride)
 
 
 @functools.cache

@@ -1,7 +1,7 @@
-"""What a field of an answer declares, once, beside its type.
+"""Metadata of a field of a result, declared once beside its type.
 
-``Annotated[float | None, Meaning("Time", "ms", "measured")]`` says all that anybody needs to show the number: JSON, the
-types of the page, tables, frames, text and plain panels follow from it in ``rtlab.documents``.
+JSON, types of the page, tables, frames, text and panels follow from ``Annotated[float | None, FieldMeta("Time", "ms",
+"measured")]`` in ``rtlab.documents``.
 """
 
 from __future__ import annotations
@@ -11,26 +11,24 @@ import functools
 import typing
 from typing import Any, Literal
 
-#: Where a number is from; ``predicted`` is all that an engine tells which rules made, and no compiler.
+#: The origin of a number; ``predicted`` by published rules, without a compiler.
 Origin = Literal["measured", "reported", "estimated", "predicted"]
 
 
 @dataclasses.dataclass(frozen=True)
 class FieldMeta:
-    """What a field is, besides its type.
+    """Metadata of a field.
 
-    ``title`` is its heading; a field without one crosses to the page and to JSON, and is shown by nobody on its own.
-    ``unit`` is that of the value: ``ms``, ``B`` (bytes) and ``%`` (a share from 0 to 1) are shown in the unit that
-    reads best. ``origin`` is one of ``Origin``, or empty for what is no number and for a count. ``links`` says what the
-    ids in it are of: nodes, layers, layers of the variant that this one is compared with (``others``), or variants.
-    ``note`` is shown on hover. A fact that is None is an em dash; with ``omit`` it is left out, and so is a column of
-    nothing else.
+    ``title`` is its heading; a field without one is serialized, and not shown. ``unit`` is that of the value: ``ms``,
+    ``B`` (bytes) and ``%`` (a share from 0 to 1) are shown in a fitting unit. ``origin`` is one of ``Origin``, empty
+    for text and counts. ``links`` is the kind of ids in it: nodes, layers, layers of the compared variant
+    (``others``), or variants. ``note`` is shown on hover. A fact that is None is an em dash; with ``omit`` it is left
+    out, and so is a column of nothing else.
 
-    What differs from noun to noun is a field of it, which all four texts may name: ``"at batch {self.batch}"``,
-    ``"{self.origin}"``. Those of a column name fields of the noun that its table stands in, as ``"{of.first} before"``
-    does; its origin may be told by each row.
+    The four texts may contain fields of the object: ``"at batch {self.batch}"``, ``"{self.origin}"``; those of a
+    column also fields of the object with its table: ``"{of.first} before"``.
 
-    ``unsent`` fields stay in Python. ``infinite`` numbers may be NaN or infinite, for which JSON has None.
+    ``unsent`` fields are not serialized. ``infinite`` numbers may be NaN or infinite, which are None in JSON.
     """
 
     title: str = ""

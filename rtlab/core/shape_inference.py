@@ -17,8 +17,8 @@ _MOST_FILLED = 1 << 24
 def infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     """Fill in types and shapes, as far as ONNX can infer them from the same graph as a proto.
 
-    ONNX copies the model several times for this, so large weights stay behind: an input of their shape says
-    as much. onnx-ir has a pass for the same purpose, which turns sequences into tensors (seen in 1.1).
+    ONNX copies the model several times for this, so large weights are replaced by inputs. The pass of onnx-ir turns
+    sequences into tensors (seen in 1.1).
     """
     light = check.replace_weights_with_inputs(proto, lambda t: math.prod(t.dims) > LARGE)
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
@@ -32,11 +32,8 @@ def infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
             for i in (*inferred_graph.value_info, *inferred_graph.input, *inferred_graph.output)
         }
         for value in (*graph.inputs, *(o for n in graph for o in n.outputs)):
-            type_proto = types.get(value.name or "")
-            if (
-                type_proto is not None
-                and (kind := ir.serde.deserialize_type_proto_for_type(type_proto)) is not None
-            ):
+            type_proto = types.get(value.name or "", onnx.TypeProto())
+            if (kind := ir.serde.deserialize_type_proto_for_type(type_proto)) is not None:
                 value.type, value.shape = kind, ir.serde.deserialize_type_proto_for_shape(type_proto)
         for node, source in zip(graph, inferred_graph.node, strict=True):
             todo += [(node.attributes[a.name].as_graph(), a.g) for a in source.attribute if a.HasField("g")]

@@ -1,4 +1,4 @@
-"""The shape of every value of a model, once its inputs have theirs: the graph evaluated as far as shapes need it."""
+"""The shape of every value of a model at given shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,24 +28,20 @@ Dims: TypeAlias = "tuple[int | None, ...] | None"
 
 
 class Kind(NamedTuple):
-    """What is known of a value's type; ``other`` is that of a sequence, an optional or a map, as ONNX writes it."""
+    """The known part of a value's type; ``other`` is a serialized ``TypeProto`` of a sequence, an optional or a map."""
 
     dtype: int
     dims: Dims
     other: bytes = b""
 
 
-#: A kind of this type and shape: one object, however many values of it a model has.
-of_type = functools.lru_cache(4096)(Kind)
 UNKNOWN = Kind(0, None)
-FLAG = Kind(int(onnx.TensorProto.BOOL), ())
-COUNT = Kind(int(onnx.TensorProto.INT64), ())
-#: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
-_COMPUTED = 1 << 14
-#: Of those, such with no more elements are told to ONNX, as the shapes, axes and counts that operators read are.
-_INFERENCE_LIMIT = 64
-#: Operators that move a window over what they read.
-_WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
+#: Of the number of a turn, and of the condition of a Loop.
+_COUNT, _FLAG = Kind(onnx.TensorProto.INT64, ()), Kind(onnx.TensorProto.BOOL, ())
+#: Elements of values that are computed, since shapes may follow from them, and of those that ONNX's inference reads.
+_COMPUTED, _INFERENCE_LIMIT = 1 << 14, 64
+#: Inputs of recurrent nodes with initial states: directions, batch, width.
+_STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
 #: Values of these differ from run to run.
 _RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
     f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
@@ -53,11 +49,10 @@ _RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
 
 
 class Sizes:
-    """Shapes of the values of a model at ``inputs``, the shapes of its inputs; None stands for what is not known.
+    """Shapes of the values of a model at ``inputs``, the shapes of its inputs, with None where unknown.
 
-    They are found node by node: ONNX infers each from the shapes and the small constants that it reads, and what
-    computes shapes is computed. Bodies are followed, and functions once per call. ``learn`` takes what a run showed.
-    ``scopes`` are those of ``Model.scopes``.
+    ONNX infers outputs of nodes from shapes and small constants of inputs; shape arithmetic is computed. Bodies are
+    followed, and functions once per call. ``learn`` adds shapes of a run. ``scopes`` are those of ``Model.scopes``.
     """
 
     def __init__(self, model: ir.Model, scopes: Sequence[Subgraph], inputs: Mapping[str, Dims]) -> None:
@@ -68,7 +63,7 @@ class Sizes:
         node_outputs = (o for n in graph for o in n.outputs)
         values = (*graph.inputs, *graph.initializers.values(), *node_outputs)
         self._names = {v.name: (0, id(v)) for v in values if v.name}
-        #: How often something was learned: what was derived before then is no longer all there is.
+        #: Number of calls of ``learn``.
         self.learned = 0
 
     def of(self, value: ir.Value, space: int = 0) -> Shape | None:
@@ -94,45 +89,8 @@ class Sizes:
             if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), UNKNOWN).other
         )
 
-    @property
-    def misfits(self) -> int:
-        """How many nodes, of bodies too, write tensors of no known shape or of no element, or read less than a window.
-
-        Where the inputs have sizes that the model cannot take there are more than where it can.
-        """
-        nodes = ((node, s.space) for s in self._scopes for node in s.nodes if node.op_type != "Constant")
-        return sum(
-            not all(self._has_size(v, space) for v in node.outputs if v.name) or self._is_narrow(node, space)
-            for node, space in nodes
-        )
-
-    def _has_size(self, value: ir.Value, space: int) -> bool:
-        kind = self._table.get((space, id(value)), UNKNOWN)
-        shape = to_static_shape(kind.dims)
-        return bool(kind.other) or (shape is not None and 0 not in shape)
-
-    def _is_narrow(self, node: ir.Node, space: int) -> bool:
-        """Whether a convolution's or a pool's window is wider than what it reads; ONNX infers a size all the same."""
-        if node.domain not in ONNX_DOMAINS or node.op_type not in _WINDOWS or not node.inputs[0]:
-            return False
-        read = self.of(node.inputs[0], space)
-        if any(a.is_ref() for a in node.attributes.values()):
-            return False
-        weight = next((self.of(v, space) for v in node.inputs[1:2] if v is not None), None)
-        window = tuple(node.attributes.get_ints("kernel_shape", (weight or ())[2:]))
-        padded = node.attributes.get_string("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}
-        if read is None or len(read) != len(window) + 2 or padded:
-            return False
-        rank = len(window)
-        pads = node.attributes.get_ints("pads", (0,) * 2 * rank)
-        steps = node.attributes.get_ints("dilations", (1,) * rank)
-        return any(
-            size + pads[i] + pads[i + rank] < (window[i] - 1) * steps[i] + 1
-            for i, size in enumerate(read[2:])
-        )
-
     def learn(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Take the shapes of values of the main graph that a run showed; what is known already stays."""
+        """Add shapes of main-graph values from a run; known ones stay."""
         for name, shape in shapes.items():
             if name in self._names and self.get(name) is None:
                 key = self._names[name]
@@ -148,10 +106,10 @@ class _Evaluation:
         self._values: dict[tuple[int, int], NDArray[Any]] = {}
         self._model = model
         self._inside = {(s.owner, id(s.graph)): s for s in scopes}
-        #: What nodes alike in everything but their names write, by what they read.
+        #: Outputs of equal nodes with equal inputs.
         self._inferred: dict[tuple[Any, ...], list[Kind]] = {}
         self._computed: dict[tuple[Any, ...], list[Any]] = {}
-        #: As loaded, the shapes of inner values hold for the sizes of the file and no others.
+        #: Loaded shapes of inner values are valid for the sizes in the file alone.
         self._fixed = all(
             isinstance(d, int) for v in model.graph.inputs if v.name in inputs for d in v.shape or (None,)
         )
@@ -162,14 +120,14 @@ class _Evaluation:
         self._infer_scope(scopes[0], {})
 
     def _load_kinds(self, graph: ir.Graph) -> bool:
-        """Whether all shapes are known as they were loaded, which they are for most models of fixed sizes."""
+        """Take the loaded shapes, and return whether all are known, as in most models of fixed sizes."""
         values = [*graph.inputs, *(v for n in graph for v in n.outputs if v.name)]
         self.kinds = {(0, id(v)): get_declared_kind(v) for v in values}
         complete = all(is_complete(k) for k in self.kinds.values())
         for value in graph.initializers.values():
             if value.const_value is not None:
                 tensor = value.const_value
-                self.kinds[0, id(value)] = of_type(int(tensor.dtype), tuple(tensor.shape.numpy()))
+                self.kinds[0, id(value)] = Kind(int(tensor.dtype), tuple(tensor.shape.numpy()))
         return complete
 
     def _infer_scope(self, scope: Subgraph, attributes: Mapping[str, ir.Attr]) -> None:
@@ -185,7 +143,7 @@ class _Evaluation:
                 self.kinds[space, id(value)] = kind
 
     def _infer_node(self, call: _Call) -> Sequence[Kind]:
-        """What a node writes; whoever knows nothing of it says what was declared."""
+        """The kinds of a node's outputs, as declared where nothing else is known."""
         node, space = call.node, call.space
         if node.op_identifier() in self._model.functions:
             return self._infer_function(call)
@@ -196,8 +154,6 @@ class _Evaluation:
             return [self.kinds[space, id(node.outputs[0])]]
         loaded = [get_declared_kind(v) for v in node.outputs]
         settled = self._fixed and space == 0 and all(is_complete(k) for k in loaded)
-        if settled and all(k.other or _is_large(k) for k in loaded):
-            return loaded
         kinds = loaded if settled else self._infer(call, loaded)
         self._compute(call, kinds)
         return kinds
@@ -215,9 +171,9 @@ class _Evaluation:
         if tensor is None:
             return
         dims = tuple(tensor.shape.numpy())
-        self.kinds[key] = of_type(int(tensor.dtype), dims)
+        self.kinds[key] = Kind(int(tensor.dtype), dims)
         if math.prod(dims) <= _COMPUTED and tensor.dtype != ir.DataType.STRING:
-            # One that lies in a file, and is gone, is known by its shape alone.
+            # Its file may be missing.
             with contextlib.suppress(Exception):
                 self._values[key] = np.asarray(tensor.numpy())
 
@@ -237,12 +193,12 @@ class _Evaluation:
             self._inferred[key] = _infer_outputs(proto, call.version, reads, constants)
         kinds = self._inferred[key] or [UNKNOWN] * len(loaded)
         return [
-            m if m.dtype or m.other else of_type(k.dtype, m.dims, k.other)
+            m if m.dtype or m.other else Kind(k.dtype, m.dims, k.other)
             for m, k in zip(kinds, loaded, strict=True)
         ]
 
     def _compute(self, call: _Call, kinds: list[Kind]) -> None:
-        """The numbers that a node writes, and with them their shapes, where they are few and all it reads is known."""
+        """The values of a node's outputs, and with them their shapes, where they are small and all inputs are known."""
         node, space = call.node, call.space
         if not call.plain or node.op_type in _RANDOM_OPS or any(k.other or _is_large(k) for k in kinds):
             return
@@ -278,7 +234,7 @@ class _Evaluation:
         return [self._get_kind(v, call.space) for v in call.node.outputs]
 
     def _bind(self, source: ir.Value | None, space: int, target: ir.Value, into: int) -> None:
-        """What is known of a value holds for the one that it is bound to."""
+        """Copy kind and value of a value to another one."""
         self.kinds[into, id(target)] = self._get_kind(source, space)
         value = self._get_value(source, space)
         self._values.pop((into, id(target)), None)
@@ -309,10 +265,10 @@ class _Evaluation:
         ]
 
     def _infer_loop(self, call: _Call, scope: Subgraph) -> list[Kind]:
-        """A Loop or a Scan: what it carries has the shape it begins with, where a turn does not change that."""
+        """A Loop or a Scan: carried values have their initial shapes where the body keeps them."""
         node, space = call.node, call.space
         scanned = node.op_type == "Scan"
-        count = _get_int(node, "num_scan_inputs") if scanned else 0
+        count = node.attributes.get_int("num_scan_inputs", 0) if scanned else 0
         begins = [self._get_kind(v, space) for v in (node.inputs if scanned else node.inputs[2:])]
         carried, read = begins[: len(begins) - count], begins[len(begins) - count :]
         axes = _get_axes(node, "scan_input_axes", count)
@@ -321,9 +277,9 @@ class _Evaluation:
         }
         turns = spans.pop() if len(spans) == 1 else None
         parts = [remove_axis(k, a) for k, a in zip(read, axes, strict=True)]
-        # A second look is at what the first one changed; what it changes again has no one shape.
+        # Dimensions that an iteration changes are unknown in the next one.
         for _ in range(3):
-            starts = [*carried, *parts] if scanned else [COUNT, FLAG, *carried]
+            starts = [*carried, *parts] if scanned else [_COUNT, _FLAG, *carried]
             for value, kind in zip(scope.graph.inputs, starts, strict=False):
                 self.kinds[space, id(value)] = kind
                 self._values.pop((space, id(value)), None)
@@ -339,7 +295,7 @@ class _Evaluation:
 
 @dataclasses.dataclass
 class _Call:
-    """A node where it runs, with the attributes of the function in which it does, and the version of its operator."""
+    """A node at its place, with the attributes of its function call, and the version of its operator."""
 
     node: ir.Node
     place: str
@@ -353,13 +309,13 @@ class _Call:
         return self.node.domain in ONNX_DOMAINS
 
     def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
-        """An attribute of the node, or that of the call which it stands for; None where that has none."""
+        """An attribute of the node, resolved where it refers to one of the call; None where that has none."""
         definition = self.attributes.get(attribute.ref_attr_name or "") if attribute.is_ref() else attribute
         return None if definition is None or definition.is_ref() else definition
 
     @functools.cached_property
     def proto(self) -> onnx.NodeProto:
-        """The node with nothing that tells it from its like: positions for names."""
+        """The node with positions for names, so that equal nodes are equal."""
         node = self.node
         node_proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
         node_proto.input.extend(
@@ -380,7 +336,7 @@ def _find_version(node: ir.Node, imports: Mapping[str, int]) -> int:
 
 
 def _is_large(kind: Kind) -> bool:
-    """Whether it is known to have more elements than are computed."""
+    """Whether it has more elements than are computed."""
     shape = to_static_shape(kind.dims)
     return shape is not None and math.prod(shape) > _COMPUTED
 
@@ -388,7 +344,7 @@ def _is_large(kind: Kind) -> bool:
 def _infer_outputs(
     proto: onnx.NodeProto, version: int, reads: Sequence[Kind], constants: Mapping[int, NDArray[Any]]
 ) -> list[Kind]:
-    """Types of the outputs; empty where ONNX does not know the operator, or what it reads does not fit."""
+    """Types of the outputs; empty where ONNX cannot infer them."""
     with contextlib.suppress(Exception):
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
         types = {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name}
@@ -400,7 +356,7 @@ def _infer_outputs(
 
 
 def _evaluate_shape(proto: onnx.NodeProto, read: Kind) -> list[Any]:
-    """What Shape and Size say of a tensor whose shape is known."""
+    """The output of Shape or Size, if known."""
     if proto.op_type == "Size":
         shape = to_static_shape(read.dims)
         return [] if shape is None else [np.array(math.prod(shape), np.int64)]
@@ -411,7 +367,7 @@ def _evaluate_shape(proto: onnx.NodeProto, read: Kind) -> list[Any]:
 
 
 def _evaluate(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] | None]) -> list[Any]:
-    """What the reference of ONNX computes; nothing where it cannot."""
+    """The outputs by ONNX's reference evaluator; empty where it fails."""
     from onnx.reference import ReferenceEvaluator
 
     feeds = {n: value for n, value in zip(proto.input, reads, strict=True) if n and value is not None}
@@ -426,7 +382,7 @@ def _get_constant(call: _Call) -> ir.TensorProtocol | None:
     for name, attribute in call.node.attributes.items():
         definition = call.attribute(attribute)
         if definition is not None and name == "value":
-            # Asked for as a tensor, onnx-ir looks at all that a tensor has to have, which takes longer than the rest.
+            # ``as_tensor`` checks a protocol, which takes longer than all the rest.
             tensor: ir.TensorProtocol = definition.value
             return tensor
         if definition is not None and name in {"value_int", "value_ints"}:
@@ -436,16 +392,9 @@ def _get_constant(call: _Call) -> ir.TensorProtocol | None:
     return None
 
 
-def _get_int(node: ir.Node, name: str) -> int:
-    attribute = node.attributes.get(name)
-    return int(attribute.value) if attribute is not None and attribute.type == ir.AttributeType.INT else 0
-
-
-def _get_axes(node: ir.Node, name: str, count: int) -> list[int]:
-    attribute = node.attributes.get(name)
-    is_list = attribute is not None and attribute.type == ir.AttributeType.INTS
-    axes = [int(a) for a in attribute.value] if attribute is not None and is_list else []
-    return axes if len(axes) == count else [0] * max(0, count)
+def _get_axes(node: ir.Node, name: str, count: int) -> Sequence[int]:
+    axes = node.attributes.get_ints(name, ())
+    return axes if len(axes) == count else (0,) * count
 
 
 def to_static_shape(dims: Dims) -> Shape | None:
@@ -457,32 +406,28 @@ def to_static_shape(dims: Dims) -> Shape | None:
 
 
 def get_declared_kind(value: ir.Value) -> Kind:
-    """As the model tells a value's type, with the shape as it was loaded."""
+    """The loaded type and shape of a value."""
     if isinstance(value.type, ir.TensorType):
         dims = None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
-        return of_type(int(value.type.dtype), dims)
+        return Kind(int(value.type.dtype), dims)
     if value.type is None:
         return UNKNOWN
     return Kind(0, None, ir.serde.serialize_type(value.type).SerializeToString())
 
 
 def is_complete(kind: Kind) -> bool:
-    """Whether all that there is to know is known."""
+    """Whether the shape is known, or it is no tensor."""
     return bool(kind.other) or to_static_shape(kind.dims) is not None
 
 
 def to_type_proto(kind: Kind) -> onnx.TypeProto:
-    """As ONNX writes it."""
-    type_proto: onnx.TypeProto = (
-        onnx.TypeProto.FromString(kind.other)
-        if kind.other
-        else onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
-    )
-    return type_proto
+    """The type for ONNX."""
+    type_proto: onnx.TypeProto = onnx.TypeProto.FromString(kind.other)
+    return type_proto if kind.other else onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
 
 
 def from_type_proto(type_proto: onnx.TypeProto) -> Kind:
-    """As ONNX wrote it."""
+    """The kind of ONNX's type."""
     if not type_proto.HasField("tensor_type"):
         return Kind(0, None, type_proto.SerializeToString())
     tensor_type = type_proto.tensor_type
@@ -493,7 +438,7 @@ def from_type_proto(type_proto: onnx.TypeProto) -> Kind:
 
 
 def merge_kinds(one: Kind, two: Kind) -> Kind:
-    """What holds of a value that is one or the other."""
+    """The common kind of two."""
     if one == two or one.dims is None or one.other:
         return one
     if two.dims is None or len(one.dims) != len(two.dims):
@@ -515,3 +460,69 @@ def add_axis(kind: Kind, axis: int, size: int | None) -> Kind:
         return kind
     axis = axis % (len(kind.dims) + 1)
     return kind._replace(dims=(*kind.dims[:axis], size, *kind.dims[axis:]))
+
+
+def find_written_batch(
+    graph: ir.Graph, constants: Mapping[str, ir.TensorProtocol], sizes: Callable[[int], Sizes]
+) -> int:
+    """The only batch that a model of an open batch can be run with; 0 where nothing in it fixes one.
+
+    Tracing exporters write the batch of their example into a Reshape, into the initial state of a recurrence, or into a
+    constant that is joined to each sample. ``sizes`` returns the shapes of all values at a batch.
+    """
+    suspects = [n for n in graph if _may_fix(constants, n)]
+    if not suspects:
+        return 0
+    one, two = sizes(1), sizes(2)
+    for node in suspects:
+        read = [v.name or "" if v is not None else "" for v in node.inputs]
+        if node.op_type in _STATES:
+            shapes = [
+                _get_constant_shape(constants, read[at]) for at in _STATES[node.op_type] if len(read) > at
+            ]
+            sequence, twice = one.get(read[0]), two.get(read[0])
+            if sequence and twice and (sequence[1:2], twice[1:2]) == ((1,), (2,)):
+                return next(shape[1] for shape in shapes if shape)
+        elif node.op_type == "Concat":
+            open_ = [(one.get(v), two.get(v)) for v in read if not _get_constant_shape(constants, v)]
+            if any(a and b and (a[0], b[0]) == (1, 2) for a, b in open_):
+                return next(shape[0] for v in read if (shape := _get_constant_shape(constants, v)))
+        else:
+            sample, twice = one.get(read[0]), two.get(read[0])
+            target = math.prod(_get_reshape_target(constants, read[1]))
+            size = math.prod(sample or ())
+            if sample and twice and math.prod(twice) == 2 * size and target % size == 0:
+                return target // size
+    return 0
+
+
+def _may_fix(constants: Mapping[str, ir.TensorProtocol], node: ir.Node) -> bool:
+    """Whether a node has a constant in which a batch may be written."""
+    if node.domain not in ONNX_DOMAINS:
+        return False
+    read = [v.name or "" if v is not None else "" for v in node.inputs]
+    if node.op_type == "Reshape" and len(read) > 1:
+        target = _get_reshape_target(constants, read[1])
+        return bool(target) and min(target) > 0
+    if node.op_type in _STATES:
+        return any(
+            len(_get_constant_shape(constants, read[at])) == 3
+            for at in _STATES[node.op_type]
+            if len(read) > at
+        )
+    axis = node.attributes.get_int("axis", 0) if node.op_type == "Concat" else 0
+    return axis != 0 and any(len(_get_constant_shape(constants, v)) > 1 for v in read)
+
+
+def _get_constant_shape(constants: Mapping[str, ir.TensorProtocol], name: str) -> tuple[int, ...]:
+    """The shape of a constant; empty for what is none."""
+    constant = constants.get(name)
+    return tuple(int(d) for d in constant.shape.numpy()) if constant is not None else ()
+
+
+def _get_reshape_target(constants: Mapping[str, ir.TensorProtocol], name: str) -> tuple[int, ...]:
+    """The numbers of a constant of one dimension; empty for what is none."""
+    constant = constants.get(name)
+    return (
+        tuple(int(n) for n in constant.numpy()) if constant is not None and len(constant.shape) == 1 else ()
+    )

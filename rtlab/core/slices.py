@@ -1,7 +1,6 @@
-"""Errors of a model's output by slice: an output that holds two kinds of numbers can lose one of them unnoticed.
+"""Errors of a model's output by slice: indices of an axis whose numbers have like magnitudes.
 
-Boxes from 0 to 640 and scores from 0 to 1 in one tensor: with every score 0 the whole still has 45 dB. So errors are
-summed for each index of each axis, and indices of like magnitude count together, as a slice.
+With boxes from 0 to 640 and scores from 0 to 1 in one tensor, the whole still has 45 dB where every score is 0.
 """
 
 from __future__ import annotations
@@ -19,23 +18,22 @@ from rtlab.core.precision import compute_sqnr
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Ratio of energies, 24 dB, from which indices are another kind of numbers: the smaller has four bits less of an
-#: INT8 scale that both share.
+#: Ratio of energies, 24 dB, between two kinds of numbers: four bits of a common INT8 scale.
 _KIND_RATIO = 256.0
 #: Elements of an index below which 24 dB may be chance: of 8 normal numbers the energy is so small once in 400 million.
 _FEWEST = 8
 #: Elements that are summed at once.
 _PIECE = 1 << 16
-#: Energies below this share of the largest are what rounding leaves in FP32, and no signal.
+#: Energies below this share of the largest are residues of rounding in FP32.
 _RESIDUE = 1e-14
 
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """Indices of one axis of an output whose numbers are of one kind, and what became of them.
+    """Indices of one axis of an output whose numbers are of one kind, all of it without indices, and their error.
 
-    Without indices it is the whole output. ``sqnr`` is in decibel, over all of them, negative infinite where some are
-    finite in one alone; ``zero`` says that all of them are 0 in the variant.
+    ``sqnr`` is in decibel, negative infinite where some numbers are finite in one alone; ``zero`` is True where all are
+    0 in the variant.
     """
 
     output: str
@@ -46,7 +44,7 @@ class Slice:
 
     @property
     def where(self) -> str:
-        """Which part of which output, such as "channels 4 to 11 of output0"."""
+        """The slice in words, such as "channels 4 to 11 of output0"."""
         if not self.indices:
             return self.output
         first, last, count = self.indices[0], self.indices[-1], len(self.indices)
@@ -62,7 +60,7 @@ class Slice:
 
     @property
     def fault(self) -> str:
-        """What became of it where nothing is left; empty where something is."""
+        """A sentence part where all numbers became 0; empty otherwise."""
         verb = "is" if len(self.indices) == 1 else "are"
         return f"{self.where} {verb} all 0" if self.zero else ""
 
@@ -71,10 +69,10 @@ class SliceSums:
     """Sums over the samples so far of one output, by axis and index.
 
     ``totals`` is a float64 array of the sums of x², (x - y)² and y² of the reference x and the variant y over elements
-    that are finite in both, and of how many elements are finite in one alone; ``axes`` holds by axis the same of each
-    index, of shape ``(4, n)``, None where nothing was added, and ``elements`` is how many were. An axis whose
-    length differs between batches is left out, and so are the one along which samples lie and one along which
-    probabilities sum to 1: a class that no sample shows is no other kind of number.
+    that are finite in both, and of the number of elements that are finite in one alone; ``axes`` has the same of each
+    index by axis, of shape ``(4, n)``, None before the first batch; ``elements`` is the number of elements. Axes whose
+    length differs between batches are left out, and so are that of the samples and one along which probabilities sum
+    to 1.
     """
 
     def __init__(self, output: str) -> None:
@@ -84,16 +82,22 @@ class SliceSums:
         self.axes: dict[int, NDArray[np.float64]] | None = None
 
     def copy(self) -> SliceSums:
-        """The same sums, to which others can be added."""
+        """An independent copy."""
         return copy.deepcopy(self)
 
     def add(self, reference: NDArray[Any], variant: NDArray[Any], samples: int) -> None:
-        """Take a batch of so many samples; both arrays have one shape, or nothing is taken."""
+        """Add a batch of so many samples; arrays of different shapes are ignored."""
         x, y = np.asarray(reference), np.asarray(variant)
         if x.shape != y.shape or not x.size:
             return
         first = 1 if x.ndim and len(x) == samples else 0
-        axes = (a for a in range(first, x.ndim) if x.shape[a] > 1 and not _are_probabilities(x, a))
+        # The sum of probabilities is 1 along their axis.
+        axes = (
+            a
+            for a in range(first, x.ndim)
+            if x.shape[a] > 1
+            and not ((x >= 0).all() and np.allclose(x.sum(axis=a, dtype=np.float64), 1.0, atol=1e-2))
+        )
         sums = {a: np.zeros((4, x.shape[a])) for a in axes}
         self.elements += x.size
         rows = x if first else x[None]
@@ -119,9 +123,8 @@ class SliceSums:
 
     @property
     def _reliable_axes(self) -> list[tuple[int, NDArray[np.float64]]]:
-        """Axes with elements enough of each index."""
-        axes = (self.axes or {}).items()
-        return [(a, s) for a, s in axes if self.elements >= _FEWEST * s.shape[1]]
+        """Axes with enough elements of each index."""
+        return [(a, s) for a, s in (self.axes or {}).items() if self.elements >= _FEWEST * s.shape[1]]
 
     def by_kind(self) -> Iterator[Slice]:
         """The whole output, then the indices of each kind by axis, where there are several."""
@@ -129,30 +132,30 @@ class SliceSums:
         for axis, sums in self._reliable_axes:
             groups = split_kinds(sums[0])
             if len(groups) > 1:
-                yield from (self._slice(axis, group) for group in groups)
+                yield from (self._slice(axis, sums, group) for group in groups)
 
     def worst(self) -> Slice | None:
-        """The slice that lost most; None where no part of the output fares worse than the whole."""
+        """The slice with the largest error; None without slices."""
         slices = [s for s in self.by_kind() if s.indices] + [*self._find_bad_indices()]
         return min(slices, key=lambda s: (s.sqnr, not s.zero, len(s.indices)), default=None)
 
     def _find_bad_indices(self) -> Iterator[Slice]:
         """Indices that became 0 beside others of their kind, and those that are not finite, where not all are."""
-        for axis, (xx, _, yy, bad) in self._reliable_axes:
+        for axis, sums in self._reliable_axes:
+            xx, _, yy, bad = sums
             groups = split_kinds(xx)
             for group in groups:
                 # Beside others of its kind, one that is 0 is no small number.
                 large = xx[group] * _KIND_RATIO > xx[group].max()
                 zero = group[(yy[group] == 0) & (bad[group] == 0) & large]
                 if 0 < len(zero) < sum(map(len, groups)):
-                    yield self._slice(axis, zero)
+                    yield self._slice(axis, sums, zero)
             broken = np.flatnonzero(bad)
             if 0 < len(broken) < len(xx):
-                yield self._slice(axis, broken)
+                yield self._slice(axis, sums, broken)
 
-    def _slice(self, axis: int, indices: NDArray[np.intp]) -> Slice:
-        assert self.axes is not None  # noqa: S101 - they were read to choose the indices
-        xx, ee, yy, bad = self.axes[axis][:, indices].sum(axis=1).tolist()
+    def _slice(self, axis: int, sums: NDArray[np.float64], indices: NDArray[np.intp]) -> Slice:
+        xx, ee, yy, bad = sums[:, indices].sum(axis=1).tolist()
         sqnr = -math.inf if bad else compute_sqnr(xx, ee)
         return Slice(self.output, axis, tuple(indices.tolist()), sqnr, zero=not bad and not yy)
 
@@ -167,13 +170,8 @@ def split_kinds(energy: NDArray[np.float64]) -> list[NDArray[np.intp]]:
     return [np.sort(part) for part in np.split(order, cuts)] if len(order) else []
 
 
-def _are_probabilities(x: NDArray[Any], axis: int) -> bool:
-    """Whether numbers are probabilities along an axis."""
-    return bool((x >= 0).all() and np.allclose(x.sum(axis=axis, dtype=np.float64), 1.0, atol=1e-2))
-
-
 def _iter_squares(x: NDArray[Any], y: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Row by row of ``SliceSums.axes``, what is summed for it."""
+    """The summands of each row of ``SliceSums.axes``."""
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     finite = np.isfinite(x) & np.isfinite(y)
     if not finite.all():

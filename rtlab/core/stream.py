@@ -1,14 +1,13 @@
-"""Samples that come one after another: DataLoaders, generators, feed dictionaries."""
+"""Streams of samples: DataLoaders, generators, feed dictionaries."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import copy
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,11 +23,7 @@ if TYPE_CHECKING:
 
 #: Samples that are kept from the start of a stream, so that a comparison can read them again.
 CACHED_SAMPLES = 64
-
-#: Batches that a reader may have taken without having used them when it is stopped.
-AHEAD = 3
-
-#: What an item becomes when it arrives: an array, or arrays by name or by position.
+#: An array, or arrays by name or by position.
 _Item = Any
 
 
@@ -56,7 +51,7 @@ class Inputs:
         return len(next(iter(batch.values()))) if self.batched and batch else 1
 
     def size(self, item: _Item) -> int:
-        """The same of an item as it came, unchecked; 1 where it does not fit, which is told when it is used."""
+        """The same of an unchecked item; 1 where it does not fit, which raises when it is used."""
         with contextlib.suppress(CalibrationError):
             for name, array in self._by_name(item, "").items() if self.batched else ():
                 return len(array) if array.ndim and array.ndim == len(self.shapes[name]) else 1
@@ -127,110 +122,73 @@ class Inputs:
 
 
 class Feed:
-    """The items of an iterable; the first of them are kept, so that several readers can have those."""
+    """The items of an iterable; the first of them are kept, so that several readers can have those.
 
-    def __init__(self, source: Any, name: str, *, synthetic: bool = False) -> None:
+    ``samples_read`` is how many were read so far, ``total`` the number of samples, None until the end was reached, and
+    ``measure`` returns how many are in an item.
+    """
+
+    def __init__(self, source: Any, name: str) -> None:
         self.name = name
-        #: Whether the samples are random.
-        self.synthetic = synthetic
-        #: Samples that have come so far, and all of them once the end was reached.
         self.samples_read = 0
         self.total: int | None = None
-        self._source = source
-        self._once = isinstance(source, Iterator)
-        #: Tells how many samples are in an item.
         self.measure: Callable[[_Item], int] = lambda _: 1
-        self._keep = CACHED_SAMPLES
+        self._source = source
+        #: All samples of an iterator, which can be read once.
+        self._keep = math.inf if isinstance(source, Iterator) else CACHED_SAMPLES
         self._cache: list[_Item] = []
         self._sizes: list[int] = []
-        # Stands behind the last kept item until somebody reads on; "past" says that somebody did.
+        # At the first item that is not kept, until a reader goes on from there; "past" is True from then on.
         self._iterator: Iterator[Any] | None = None
         self._past = False
-        # The last items of what can be read once, each with the number of its first sample.
-        self._tail: collections.deque[tuple[int, _Item]] = collections.deque()
         self._failure: CalibrationError | None = None
         self._lock = threading.RLock()
 
     @property
     def expected_count(self) -> int | None:
-        """Samples if every item is as large as the first, where the source tells how many items there are."""
-        with contextlib.suppress(Exception):  # it may have no length, or refuse to tell
+        """Samples if every item is as large as the first, where the source has a length."""
+        with contextlib.suppress(Exception):  # of a source without a length
             return len(self._source) * self._sizes[0]
         return None
 
-    def reserve(self, count: int) -> int:
-        """Make sure that the first samples can be read again; returns of how many that is true, at most ``count``."""
-        with self._lock:
-            if not self._once:
-                return count
-            if self._past:
-                return min(count, sum(self._sizes))
-            self._keep = max(self._keep, count)
-            return count
-
-    def read(
-        self, size: Callable[[_Item], int], limit: int | None, *, skip: int, window: int
-    ) -> Iterator[tuple[int, _Item]]:
+    def read(self, size: Callable[[_Item], int], limit: int | None) -> Iterator[tuple[int, _Item]]:
         """Every item from the first on, with the number of its first sample.
 
         Args:
-            size: Tells how many samples are in an item.
-            limit: Samples that the reader wants, all by default.
-            skip: Samples that the reader does not need; what is gone for good may be left out.
-            window: Samples before the last one read that a later reader with ``skip`` may ask for.
+            size: Returns how many samples are in an item.
+            limit: Samples that the reader needs; None for all.
         """
         with self._lock:
             self.measure = size
             enough = limit is not None and limit <= sum(self._sizes)
         position = first = 0
-        # What can be iterated anew may come in another order, which the kept samples are no part of.
-        if enough or self._once or not self._past:
+        # A source that can be iterated anew may give another order, which the kept samples are no part of.
+        if enough or not self._past:
             while self._is_cached(position):
                 yield first, self._cache[position]
                 first += self._sizes[position]
                 position += 1
         if self.total is not None and position == len(self._cache) and self.total == first:
             return
-        iterator = self._continue(position, skip)
-        for first, item in tuple(self._tail):
-            yield first, item
-        if self._tail:
-            first = self._tail[-1][0] + size(self._tail[-1][1])
-        for item in self._pull(iterator, first):
-            if self._once:
-                self._tail.append((first, item))
+        for item in self._pull(self._continue(position), first):
             yield first, item
             first += size(item)
             self.samples_read = max(self.samples_read, first)
-            while len(self._tail) > 1 and first - self._tail[1][0] >= window:
-                self._tail.popleft()
         self.total = first
 
-    def _continue(self, position: int, skip: int) -> Iterator[Any]:
-        """What gives the items after the kept ones, of which this reader had ``position``."""
+    def _continue(self, position: int) -> Iterator[Any]:
+        """An iterator over the items after the first ``position`` ones."""
         with self._lock:
-            if self._past and self._once:
-                if self._failure or self._iterator is None or not self._tail or self._tail[0][0] > skip:
-                    raise self._failure or CalibrationError(
-                        f"Cannot read {self.name} on after sample {sum(self._sizes)}: it can be read once, and only "
-                        "its first samples were kept. Give a list, a DataLoader, or a function that returns a new "
-                        "generator."
-                    )
-                return self._iterator
             iterator = self._iterator or self._open()
             if self._past:
                 next(itertools.islice(iterator, position, position), None)
-            # A generator stays here, for it may be read on.
-            self._iterator = iterator if self._once else None
-            self._past = True
+            self._iterator, self._past = None, True
             return iterator
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What is kept travels to another process, and no more.
         while self._is_cached(len(self._cache)):
             pass
-        state = {name: getattr(self, name) for name in ("synthetic", "_cache", "_sizes", "total")}
-        return _restore, (self.name, state)
+        return _restore, (self.name, self._cache, self._sizes)
 
     def _is_cached(self, position: int) -> bool:
         """Whether the item at this position is kept, after reading it if it is to be."""
@@ -282,9 +240,10 @@ class Feed:
         )
 
 
-def _restore(name: str, state: Mapping[str, Any]) -> Feed:
-    feed = Feed(iter(()), name)
-    vars(feed).update(state, _past=True, samples_read=sum(state["_sizes"]))
+def _restore(name: str, cache: list[_Item], sizes: list[int]) -> Feed:
+    feed = Feed(None, name)
+    feed._cache, feed._sizes = cache, sizes  # noqa: SLF001 - of its own pickle
+    feed.samples_read = feed.total = sum(sizes)
     return feed
 
 
@@ -300,7 +259,7 @@ def _copy_arrays(item: Any) -> _Item:
 
 
 def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_last: bool) -> Iterator[Batch]:
-    """Join and cut neighbours of one shape to ``size``; ``drop_last`` leaves out what does not fill a batch."""
+    """Join and cut neighbours of one shape to ``size``; ``drop_last`` leaves out an incomplete last batch."""
     if size is None:
         yield from items
         return
@@ -309,26 +268,27 @@ def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_l
     count = done = 0
     try:
         for item in items:
-            now = [a.shape[1:] for a in item.values()]
-            if count and now != shape:
+            item_shape = [a.shape[1:] for a in item.values()]
+            if count and item_shape != shape:
                 if drop_last:
-                    _raise_uneven_batch(size, source, done + count)
+                    raise CalibrationError(  # noqa: TRY301 - passes the handler below
+                        f"Cannot fill a batch of {size} from {source}: sample {done + count} has another shape than "
+                        "the samples before it. Yield whole batches of one shape each."
+                    )
                 yield _concatenate(pending)
                 done, count, pending = done + count, 0, []
-            shape = now
+            shape = item_shape
             pending.append(item)
             count += len(next(iter(item.values())))
             if count >= size:
                 full = _concatenate(pending)
                 for start in range(0, count - size + 1, size):
                     yield {name: array[start : start + size] for name, array in full.items()}
-                remainder = count % size
-                pending = (
-                    [{name: array[count - remainder :] for name, array in full.items()}] if remainder else []
-                )
-                done, count = done + count - remainder, remainder
+                done, count = done + count // size * size, count % size
+                rest = {name: array[len(array) - count :] for name, array in full.items()}
+                pending = [rest] if count else []
     except CalibrationError:
-        # What came before a sample that cannot be read is whole, and counts.
+        # Samples before one that cannot be read count.
         if count and not drop_last:
             yield _concatenate(pending)
         raise
@@ -336,39 +296,10 @@ def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_l
         yield _concatenate(pending)
 
 
-def _raise_uneven_batch(size: int, source: str, sample: int) -> NoReturn:
-    raise CalibrationError(
-        f"Cannot fill a batch of {size} from {source}: sample {sample} has another shape than the samples before it. "
-        "Yield whole batches of one shape each."
-    )
-
-
 def _concatenate(items: list[Batch]) -> Batch:
     if len(items) == 1:
         return items[0]
     return {name: np.concatenate([i[name] for i in items]) for name in items[0]}
-
-
-def with_metadata(source: Any, model: Model | None) -> Any:
-    """A Polygraphy data loader makes random feeds from metadata, which its runners set; here the model does."""
-    if model is None or getattr(source, "input_metadata", model) is not None:
-        return source
-    from polygraphy.common import TensorMetadata
-
-    metadata = TensorMetadata()
-    for name in model.inputs:
-        dtype = np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
-        metadata.add(name, dtype=dtype, shape=model.input_shape(name))
-    source = copy.copy(source)
-    source.input_metadata = metadata
-    return source
-
-
-def is_random_loader(source: Any) -> bool:
-    """Whether it is a Polygraphy data loader, which draws its samples."""
-    return any(
-        c.__module__.startswith("polygraphy.") and c.__name__ == "DataLoader" for c in type(source).__mro__
-    )
 
 
 def describe_source(source: Any) -> str:

@@ -1,4 +1,4 @@
-"""A model without the numbers of its large weights, for whoever edits its nodes alone."""
+"""Models without the numbers of their large weights."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-#: Elements beyond which a constant is a weight, whose numbers no rule about nodes asks for.
+#: Elements beyond which a constant is a weight, whose numbers no rule about nodes needs.
 LARGE = 1024
 
 
 def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.TensorProtocol]]:
-    """A proto in which large initializers of the main graph have a type and a shape alone, and these by name.
+    """A proto in which large initializers of the main graph have a type and a shape alone, and their tensors by name.
 
-    The tensors are the model's own, not copies. Those that are inputs or outputs as well keep their numbers.
+    Those that are inputs or outputs as well keep their numbers.
     """
     graph = model.graph
     listed = {v.name for v in (*graph.inputs, *graph.outputs)}
@@ -25,7 +25,9 @@ def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.Ten
         if value.const_value is not None and name not in listed and _is_large(value.const_value)
     }
     light = {
-        name: _AttributeProxy(value, const_value=make_stub(weights[name], name)) if name in weights else value
+        name: _AttributeProxy(value, const_value=_make_stub(weights[name], name))
+        if name in weights
+        else value
         for name, value in graph.initializers.items()
     }
     outline: Any = _AttributeProxy(model, graph=_AttributeProxy(graph, initializers=light))
@@ -36,7 +38,7 @@ def _is_large(tensor: ir.TensorProtocol) -> bool:
     return tensor.size > LARGE and tensor.dtype != ir.DataType.STRING
 
 
-def make_stub(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtoTensor:
+def _make_stub(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtoTensor:
     """A tensor of the same type and shape, and without numbers."""
     return ir.TensorProtoTensor(
         onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())

@@ -1,8 +1,7 @@
-"""What a compiler's layers follow from in a model: its graph, and not the numbers that it computes with.
+"""The structure of a model, which decides a compiler's layers: its graph without the numbers of its weights.
 
-Two machines prepare one model alike but for the last bits of its scales, so that a build is known again by the
-structure of what was built. Layers were the same for other weights and other scales in every precision that was tried
-(``tests/backends/test_recorded_builds.py``); where numbers do change an engine, they count here as facts.
+Two machines prepare one model alike but for the last bits of its scales, so that recorded builds are found by it.
+Layers are the same for other weights and scales in every precision (``tests/backends/test_recorded_builds.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from rtlab.core.node import walk
 from rtlab.core.value import Value
 
 _PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
-#: Digits of a single number; those behind may differ from processor to processor.
+#: Digits of a single number that are the same on all processors.
 _DIGITS = 5
 
 
@@ -29,8 +28,8 @@ def hash_structure(
 
     ``shapes`` are the sizes that a user named.
 
-    Of the numbers of a weight counts whether all are one, of a scale nothing, of what a pair reads from a weight
-    nothing; integers, and single numbers to five digits, count as they are.
+    Of a weight's numbers only a common value counts, of scales and quantized weights nothing; integers and single
+    numbers count, to five digits.
     """
     work = hashlib.sha256()
     edges = [f"{v.name} {v.dtype} {v.shape}" for v in inputs] + [f"{v.name} {v.dtype} " for v in outputs]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,55 +11,49 @@ import numpy as np
 from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import Metric, Tally, count_nan_samples, find_metric, make_worst_slice_metric
 from rtlab.core.model import Model
-from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Draws of the samples on which a metric that tells one number is asked again, and seconds that this may take: where
-#: they do not suffice for the fewest draws, it has no interval.
-_DRAWS, _FEWEST, _SECONDS = 400, 100, 2.0
 #: The labels where none were given.
 _NONE: NDArray[Any] = np.empty(0)
 
 
 class Predictions:
-    """Outputs of a task's samples, gathered batch by batch until its metric counts them.
-
-    ``samples`` is how many there are, ``nbytes`` what they take in memory.
-    """
+    """Outputs of a task's samples, gathered batch by batch."""
 
     def __init__(self) -> None:
-        self.samples = 0
-        self.nbytes = 0
+        self._counts: list[int] = []
         self._parts: dict[str, list[Any]] = {}
-        self._aligned: dict[str, bool] = {}
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return sum(self._counts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return sum(getattr(part, "nbytes", 0) for parts in self._parts.values() for part in parts)
 
     def add(self, outputs: Mapping[str, Any], samples: int) -> None:
         """Append the outputs of one batch of so many samples."""
-        self.samples += samples
+        self._counts.append(samples)
         for name, value in outputs.items():
             self._parts.setdefault(name, []).append(value)
-            self.nbytes += getattr(value, "nbytes", 0)
-            rows = value.shape[:1] if isinstance(value, np.ndarray) else ()
-            self._aligned[name] = self._aligned.get(name, True) and rows == (samples,)
 
     def extend(self, others: Predictions) -> None:
         """Append the outputs of the samples that come next."""
+        self._counts += others._counts
         for name, parts in others._parts.items():
             self._parts.setdefault(name, []).extend(parts)
-            self._aligned[name] = self._aligned.get(name, True) and others._aligned[name]
-        self.samples += others.samples
-        self.nbytes += others.nbytes
 
     def copy(self) -> Predictions:
-        """The same outputs, to which others can be added."""
+        """An independent copy."""
         duplicate = Predictions()
-        duplicate.samples, duplicate.nbytes = self.samples, self.nbytes
-        duplicate._parts = {name: list(parts) for name, parts in self._parts.items()}
-        duplicate._aligned = dict(self._aligned)
+        duplicate.extend(self)
         return duplicate
 
     def parts(self) -> dict[str, list[NDArray[Any]]]:
@@ -78,9 +70,12 @@ class Predictions:
 
     def concatenate(self) -> dict[str, Any]:
         """By output, one array with a row per sample; a list with an entry per batch where rows differ."""
+        rows = [(count,) for count in self._counts]
         return {
             name: np.concatenate(parts)
-            if self._aligned[name] and len({(p.shape[1:], p.dtype) for p in parts}) == 1
+            if all(isinstance(p, np.ndarray) for p in parts)
+            and [p.shape[:1] for p in parts] == rows
+            and len({(p.shape[1:], p.dtype) for p in parts}) == 1
             else parts
             for name, parts in self._parts.items()
         }
@@ -91,20 +86,19 @@ class Task:
     """What the model is for, so that accuracy can be counted: data, labels and a metric.
 
     ``metric`` is a function of the outputs of all samples and the labels that returns one number; the name of a
-    built-in one, such as "top-5", "psnr" or "wer" (``rtlab.core.metrics.named`` has them all); or a ``Metric``, which
-    has a value for each sample. A function is given the output of a model that has one, of shape ``(N, ...)``, and of
-    one that has several a mapping of all by name, as ``Predictions.concatenate`` makes it; the others count the first
-    output. The default counts top-1 hits in percent.
+    built-in one, such as "top-5" or "psnr" (see ``rtlab.core.metrics.find_metric``); or a ``Metric``, which has a value
+    for each sample and so an interval. A function takes the output of a model that has one, of shape ``(N, ...)``, and
+    of one that has several a mapping of all by name, as ``Predictions.concatenate`` makes it; the others score the
+    first output. The default is top-1 in percent.
 
-    Without ``labels`` the model's own answers in fp32 are the labels, which a study asks for before it scores: the
-    score says then how far a variant agrees with fp32, and not how often it is right. The default is top-1 where the
-    first output has a row of several numbers for each sample, else the "nmse" of the part of all outputs that fares
-    worst: boxes and scores in one output are two kinds of numbers. ``reference`` says that labels are such.
+    Without ``labels`` the model's own answers in fp32 are the labels, which a study computes before it scores: the
+    score is then how far a variant agrees with fp32, and not how often it is right. The default is top-1 where the
+    first output has a row of several numbers for each sample, else the "nmse" of the worst slice of all outputs: boxes
+    and scores in one output are two kinds of numbers. ``reference`` is True for such labels.
 
     ``name`` and ``unit`` are shown beside the number, ``higher`` says that more of it is better: those of the metric
-    by default, and of a function its name, no unit, and that more is better. ``vocabulary`` are texts by id, of tokens
-    or of classes. ``picked`` says that the samples were picked by hand or for what they show: nothing is concluded from
-    them about others, and there are no intervals.
+    by default, and of a function its name, no unit, and that more is better. ``vocabulary`` are the names of classes by
+    number. ``picked`` says that the samples were picked by hand or for what they show: there are no intervals.
     """
 
     data: CalibrationData
@@ -133,12 +127,12 @@ class Task:
     def counted(self) -> Metric | None:
         """The metric with a value for each sample, None of a function; ``CalibrationError`` for an unknown name."""
         if self.metric is None or isinstance(self.metric, str):
-            return find_metric(self.metric or "top-1", self.vocabulary)
+            return find_metric(self.metric or "top-1")
         return self.metric if isinstance(self.metric, Metric) else None
 
     @property
     def unanswered(self) -> bool:
-        """Whether nobody has asked the model for its own answers yet, which are the labels."""
+        """Whether the labels are the model's own answers, which are not computed yet."""
         return self.reference and not self.labels.size
 
     def answered(self, outputs: Mapping[str, Any]) -> Task:
@@ -165,16 +159,17 @@ class Task:
             if name in rows and not several:
                 metric = make_worst_slice_metric({n: v.shape[1:] for n, v in rows.items()})
             task = dataclasses.replace(usual, metric=metric, name="", unit=None, higher=None)
-        counted, title = task.counted, self.name
+        scored, title, labels = task.counted, self.name, first
         if title == usual.name:
             title = f"{task.name.removesuffix(' accuracy')} against fp32"
-        labels = first if counted is None else counted.answers(first)
-        if counted is not None and counted.joint:
+        if scored is not None and scored.says:
+            labels = first.reshape(len(first), -1).argmax(axis=1)
+        elif scored is not None and scored.joint:
             labels = np.concatenate([v.reshape(len(v), -1) for v in rows.values()], axis=1)
         return dataclasses.replace(task, labels=labels, name=title, picked=self.picked, reference=True)
 
     def wanted(self, model: Model) -> tuple[str, ...]:
-        """The outputs that the metric is given, or that its labels come from."""
+        """The outputs that the metric or its labels need."""
         several = self.counted is None or self.counted.joint or (self.unanswered and self.metric is None)
         return model.outputs if several else model.outputs[:1]
 
@@ -183,7 +178,7 @@ class Task:
         return self._tally(*self._check_outputs(outputs, samples)).value
 
     def tally(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> Tally:
-        """What the metric counts of the first samples, so that its uncertainty follows.
+        """The amounts of the first samples and their score, from which its uncertainty follows.
 
         Args:
             outputs: An array with a row per sample; or the outputs by name, as ``Predictions.concatenate`` makes them.
@@ -194,10 +189,7 @@ class Task:
                 raised, or returned no number.
         """
         named, labels = self._check_outputs(outputs, samples)
-        tally = dataclasses.replace(self._tally(named, labels), picked=self.picked)
-        if self.picked:
-            return dataclasses.replace(tally, why="the samples were picked")
-        return tally if self.counted is not None else self._resample(tally, named, labels)
+        return dataclasses.replace(self._tally(named, labels), picked=self.picked)
 
     def _check_outputs(
         self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None
@@ -225,13 +217,14 @@ class Task:
 
     def _tally(self, named: Mapping[str, Any], labels: NDArray[Any]) -> Tally:
         metric, first = self.counted, next(iter(named.values()))
-        if metric is not None:
-            self._check_rows(next(iter(named)), first, len(labels))
         try:
             if metric is not None:
-                counted = named if metric.joint else first
-                return dataclasses.replace(metric, name=self.name).tally(counted, labels)
-            value = self._call_metric(named, labels)
+                self._check_rows(next(iter(named)), first, len(labels))
+                return dataclasses.replace(metric, name=self.name).tally(
+                    named if metric.joint else first, labels
+                )
+            function: Any = self.metric
+            value = function(first if len(named) == 1 else named, labels)
         except CalibrationError:
             raise
         except Exception as error:
@@ -244,7 +237,14 @@ class Task:
                 f"{outputs} and the labels to see where.",
                 details=repr(error),
             ) from error
-        return Tally(self._check_number(value, first), broken=_count_nans(first))
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+            what = f"an array of shape {shape_text(array.shape)}" if array.ndim else repr(value)
+            raise CalibrationError(
+                f'Cannot score "{self.name}": its metric returned {what}, not one finite number. Return its mean; or '
+                "give Metric(name, each=...), which takes a value for each sample."
+            )
+        return Tally(float(array.item()), broken=_count_nans(first))
 
     def _check_rows(self, name: str, first: Any, count: int) -> None:
         parts = first if isinstance(first, list) else [first]
@@ -254,79 +254,9 @@ class Task:
                 "Task(..., metric=...) with a function, which takes all outputs."
             )
 
-    def _check_number(self, value: Any, first: Any) -> float:
-        """What a function returned, as a number; raises ``CalibrationError`` where it is not one."""
-        error_prefix = f'Cannot score "{self.name}": its metric returned'
-        array = np.asarray(value)
-        if array.size != 1 or array.dtype.kind not in "biuf":
-            what = f"an array of shape {shape_text(array.shape)}" if array.ndim else type(value).__name__
-            raise CalibrationError(
-                f"{error_prefix} {what}, not one number. Return its mean; or give Metric(name, each=...), which takes "
-                "a value for each sample."
-            )
-        number = float(array.item())
-        if not np.isfinite(number):
-            nans = _count_nans(first)
-            why = (
-                f"{nans} samples of the first output have NaN: look at the errors of values for the first node that is "
-                "not finite"
-                if nans
-                else "Call it with the outputs and the labels to see why"
-            )
-            raise CalibrationError(f"{error_prefix} {number}, which is no score. {why}.")
-        return number
-
-    def _resample(self, tally: Tally, named: Mapping[str, Any], labels: NDArray[Any]) -> Tally:
-        """The same with what the metric says of samples drawn anew, where that is soon known."""
-        if any(not isinstance(v, np.ndarray) or v.shape[:1] != (len(labels),) for v in named.values()):
-            return dataclasses.replace(tally, why="the outputs have no row per sample to draw from")
-        draws, values, began = np.random.default_rng(0), [], time.monotonic()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for done in range(_DRAWS):
-                taken = draws.integers(len(labels), size=len(labels))
-                try:
-                    value = float(self._call_metric({k: v[taken] for k, v in named.items()}, labels[taken]))
-                except Exception as error:  # noqa: BLE001 - whatever the metric has against it
-                    why = f"the metric refuses samples drawn anew: {type(error).__name__}: {error}"
-                    return dataclasses.replace(tally, why=why)
-                values.append(value)
-                elapsed = time.monotonic() - began
-                if elapsed * _FEWEST > _SECONDS * (done + 1) or (done >= _FEWEST and elapsed > _SECONDS):
-                    break
-        if len(values) < _FEWEST or not np.isfinite(values).all():
-            slow = len(values) < _FEWEST
-            why = "the metric takes too long to ask it again" if slow else "it is no number for some draws"
-            return dataclasses.replace(tally, why=why)
-        return dataclasses.replace(tally, resampled=np.array(values))
-
-    def _call_metric(self, named: Mapping[str, Any], labels: NDArray[Any]) -> Any:
-        metric: Any = self.metric
-        first = next(iter(named.values()))
-        if len(named) == 1:
-            return metric(first, labels)
-        try:
-            return metric(named, labels)
-        except Exception:
-            # Until 0.2.0 a metric was given the first output, whatever else there was.
-            try:
-                value = metric(first, labels)
-            except Exception:  # noqa: BLE001 - the first reason is the one to tell
-                value = None
-            if value is None:
-                raise
-        names = quote_names(named)
-        warnings.warn(
-            f'The metric of "{self.name}" takes one array, and the model has the outputs {names}: it was given the '
-            f'first. Let it take a mapping, outputs["{next(iter(named))}"].',
-            FutureWarning,
-            stacklevel=2,
-        )
-        return value
-
 
 def _get_metric_name(metric: Any) -> str:
-    """What a function is called, where it has a name."""
+    """The name of a function, where it has one."""
     name = getattr(metric, "__name__", "")
     return name if name.isidentifier() else "metric"
 

@@ -1,4 +1,4 @@
-"""What a runner observed: times and tensors."""
+"""Times and tensors that a runner measured."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 #: One batch of named tensors.
 Outputs = Mapping[str, "NDArray[np.generic]"]
 
-#: Batches in order, produced one at a time so that memory does not grow with the number of samples.
+#: Batches in order, produced one at a time.
 OutputStream = Iterator[Outputs]
 
 
-#: What kind of processor a time belongs to; every picture of a time says it. Some machines have one for networks alone.
+#: The kind of processor of a time.
 Processor = Literal["CPU", "GPU", "NPU"]
 
 
@@ -37,8 +37,8 @@ class Profile(Memoizable):
     ``samples`` maps a layer id to a float64 array of milliseconds, shape ``(runs,)``; ``total`` holds the
     time of each whole inference in milliseconds, shape ``(runs,)``, measured without timing its layers.
 
-    A profile from elsewhere may hold one median or mean instead of samples; then ``runs`` tells over how many
-    inferences. Its ``total`` is empty and ``taken`` None where the files do not tell.
+    A profile from elsewhere may have one median or mean over ``runs`` inferences instead of samples, an empty ``total``
+    and None for ``taken``.
     """
 
     source: str
@@ -54,29 +54,21 @@ class Profile(Memoizable):
     def merged(self, other: Profile) -> Profile:
         """This profile and a later one of the same engine as one: its samples after these, its date, both notes.
 
-        A sentence of both notes that differs in numbers only stands with the later ones.
+        A sentence of both notes that differs in numbers alone is kept with the later ones.
 
         Raises:
-            RunError: they are of other engines, devices or settings, or one of them holds no samples.
+            RunError: they are of other engines, devices or settings.
         """
-        error_prefix = "Cannot merge two profiles"
         for what in ("source", "device", "processor"):
             if (mine := getattr(self, what)) != (its := getattr(other, what)):
                 raise RunError(
-                    f'{error_prefix}: one has {what} "{mine}", the other "{its}". Merge those of one engine, device '
-                    "and number of threads."
+                    f'Cannot merge two profiles: one has {what} "{mine}", the other "{its}". Merge those of one '
+                    "engine, device and number of threads."
                 )
         if strange := sorted(self.samples.keys() ^ other.samples.keys()):
             raise RunError(
-                f'{error_prefix}: only one of them times layer "{strange[0]}". Merge those of one engine.'
+                f'Cannot merge two profiles: only one of them times layer "{strange[0]}". Merge those of one engine.'
             )
-        for one in (self, other):
-            averaged = (one.runs or 0) > 1 and any(len(s) == 1 for s in one.samples.values())
-            if not len(one.total) or one.runs is None or averaged:
-                raise RunError(
-                    f"{error_prefix}: one of them holds no times of single inferences. Merge those that were measured "
-                    "here."
-                )
         return dataclasses.replace(
             other,
             samples={name: np.concatenate([s, other.samples[name]]) for name, s in self.samples.items()},
@@ -91,14 +83,9 @@ class Profile(Memoizable):
 
 
 def _merge_notes(first: str, then: str) -> str:
-    """Sentences of two notes, each once."""
-
-    def bare(sentence: str) -> str:
-        return re.sub(r"[\d.]+(e[+-]?\d+)?", "#", sentence)
-
-    new_sentences = [s for s in then.split(". ") if s]
-    bare_sentences = {bare(s) for s in new_sentences}
-    return ". ".join([*(s for s in first.split(". ") if s and bare(s) not in bare_sentences), *new_sentences])
+    """Sentences of two notes, each once, of those that differ in numbers the later one."""
+    sentences = [s for note in (first, then) for s in note.split(". ") if s]
+    return ". ".join({re.sub(r"[\d.]+(e[+-]?\d+)?", "#", s): s for s in sentences}.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,12 +117,11 @@ class Throughput:
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """What files of another machine tell of one engine.
+    """The content of another machine's files about one engine.
 
     ``outputs`` are tensors of one inference, such as ``trtexec --exportOutput`` writes, and ``reference`` those of a
-    second runner on the same inputs, where the file has them; both None where there are none. ``source`` is the model
-    that was built, without its weights, where the files hold it, and ``structure`` what ``Model.structure`` was of it;
-    ``graph`` is what the compiler was given in its place, None where that was ``source`` itself.
+    second runner on the same inputs. ``source`` is the model that was built, without its weights, and ``structure`` its
+    ``Model.structure``; ``graph`` is the compiler's input where that was not ``source`` itself.
     """
 
     engine: Engine

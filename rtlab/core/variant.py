@@ -8,38 +8,27 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, cast, get_args
 
-from rtlab.core.calibrators import METHODS, Parameter
+from rtlab.core.calibrators import METHODS
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.precision import Precision, parse_member
 from rtlab.core.ptq_transform import PtqTransform, PtqTransformKind
 from rtlab.errors import VariantError
 
-__all__ = [
-    "CALIBRATORS",
-    "FIXED",
-    "SUPPORTED_TARGETS",
-    "Calibrator",
-    "Granularity",
-    "Precision",
-    "Rewrite",
-    "RewriteKind",
-    "Target",
-    "Variant",
-    "has_effect",
-]
+#: Imported from here by others, with what this module defines.
+__all__ = ["Calibrator", "Precision", "Rewrite", "Target", "Variant"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Calibrator:
-    """How observed activations become scales: a method and those of its parameters that are not the default.
+    """The method that turns observed activations into scales, one of ``rtlab.core.calibrators.METHODS``.
 
-    Written as text: ``percentile(99.9)``, ``entropy2(bins=4096)``. The methods and their parameters are those of
-    ``rtlab.core.calibrators.METHODS``; each has a constant here in capitals.
+    ``p`` is the percentage of magnitudes that ``percentile`` keeps, written ``percentile(99.9)``. Each method has a
+    constant here in capitals.
     """
 
     method: str
-    settings: tuple[tuple[str, float], ...] = ()
+    p: float = 99.99
 
     AUTO: ClassVar[Calibrator]
     MINMAX: ClassVar[Calibrator]
@@ -49,84 +38,39 @@ class Calibrator:
     MSE: ClassVar[Calibrator]
 
     def __str__(self) -> str:
-        if not self.settings:
+        if self == Calibrator(self.method):
             return self.method
-        first = next(iter(METHODS[self.method].parameters))
-        inside = (_format_number(v) if k == first else f"{k}={_format_number(v)}" for k, v in self.settings)
-        return f"{self.method}({', '.join(inside)})"
-
-    def __getitem__(self, name: str) -> float:
-        """A parameter, given or default."""
-        return dict(self.settings).get(name, METHODS[self.method].parameters[name].default)
-
-    def get_parameters(self) -> dict[str, float]:
-        """All parameters, given or default, as the method takes them."""
-        parameters = METHODS[self.method].parameters
-        return {n: int(self[n]) if p.integral else self[n] for n, p in parameters.items()}
+        return f"{self.method}({int(self.p) if self.p.is_integer() else self.p})"
 
     @classmethod
     def of(cls, spec: str | Calibrator) -> Calibrator:
-        """Parse a calibrator's text; ``VariantError`` for an unknown method, parameter or number."""
+        """Parse a calibrator's text; ``VariantError`` for an unknown method or number."""
         if isinstance(spec, Calibrator):
             return spec
-        spec = str(spec)
-        match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?\s*", spec)
-        if match is None and spec.count("(") != spec.count(")"):
+        match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(?:p\s*=\s*)?([^()]*?)\s*\))?\s*", str(spec))
+        if match is None or match[1] not in METHODS:
             raise VariantError(
-                f'Cannot choose calibrator "{spec}": a bracket is missing. Write it as in "percentile(99.9)".'
+                f'Cannot choose calibrator "{spec}": no such calibrator exists. Choose one of {quote_names(METHODS)}, '
+                'or a percentile such as "percentile(99.9)".'
             )
-        method = match[1] if match else spec
-        if method not in METHODS:
-            names = ", ".join(f'"{name}"' for name in METHODS)
+        if not match[2]:
+            return cls(match[1])
+        try:
+            p = float(match[2])
+        except ValueError:
+            p = math.nan
+        if match[1] != "percentile" or not 50 <= p <= 100:
             raise VariantError(
-                f'Cannot choose calibrator "{method}": no such calibrator exists. Choose one of {names}.'
+                f'Cannot choose calibrator "{spec}": only "percentile" has a parameter, a number from 50 to 100.'
             )
-        parameters = METHODS[method].parameters
-        settings: dict[str, float] = {}
-        for i, item in enumerate(filter(None, (match[2] or "").split(",")) if match else ()):
-            name, _, text = item.rpartition("=")
-            name = name.strip() or (next(iter(parameters), "") if i == 0 else "")
-            if name not in parameters:
-                names = quote_names(parameters) or "none"
-                raise VariantError(
-                    f'Cannot choose calibrator "{spec}": "{item.strip()}" is no parameter of {method}. '
-                    f"Its parameters: {names}."
-                )
-            settings[name] = _parse_number(text, name, parameters[name], spec)
-        if settings.get("levels", 0) > settings.get("bins", math.inf):
-            raise VariantError(
-                f'Cannot choose calibrator "{spec}": it has more levels than bins. Give more bins, or fewer levels.'
-            )
-        return cls(
-            method,
-            tuple((n, settings[n]) for n, p in parameters.items() if settings.get(n, p.default) != p.default),
-        )
+        return cls(match[1], p)
 
 
-#: Every method with its default parameters, and those of them that ``auto`` takes its thresholds from.
+#: Every method with its default parameters, and those that ``auto`` chooses from.
 CALIBRATORS = tuple(Calibrator(name) for name in METHODS)
 FIXED = tuple(c for c in CALIBRATORS if METHODS[c.method].in_auto)
 for _calibrator in CALIBRATORS:
     setattr(Calibrator, _calibrator.method.upper(), _calibrator)
-
-
-def _parse_number(text: str, name: str, parameter: Parameter, spec: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    integral = parameter.integral
-    if not parameter.least <= number <= parameter.most or (integral and not number.is_integer()):
-        kind = "a whole number" if integral else "a number"
-        raise VariantError(
-            f'Cannot choose calibrator "{spec}": "{text.strip()}" is no value for "{name}". '
-            f"Give {kind} from {_format_number(parameter.least)} to {_format_number(parameter.most)}."
-        )
-    return number
-
-
-def _format_number(number: float) -> str:
-    return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
 #: Compute capabilities that current builders accept, and where one meets them.
@@ -143,8 +87,8 @@ SUPPORTED_TARGETS = {
 class Target:
     """The processor an engine is built for: ``cpu`` or a compute capability such as ``sm89``.
 
-    ``gpu`` and ``npu`` are what an execution provider of ONNX Runtime runs on, whichever this machine has.
-    ``unknown`` stands for the GPU of an engine from elsewhere whose files do not tell; nothing is built for it.
+    ``gpu`` and ``npu`` are those of execution providers of ONNX Runtime; ``unknown`` is the GPU of a recorded engine
+    whose files do not name it.
     """
 
     name: str
@@ -181,17 +125,16 @@ class Target:
         )
 
 
-#: What a node can be written as so that the model computes the same: ``fold`` a normalization into the convolution
-#: before it, ``pool`` a global average as an average over windows of the whole size; ``drop`` leaves out one without
-#: effect; ``merge`` writes a convolution and its siblings as one wider one and a Split. Two are for what a model itself
-#: has quantized: ``mend`` does what is to be done about a QuantizeLinear in the wrong place, and ``release``
-#: lets a node read what enters its pairs, which rounds less than before.
+#: Equivalent forms of a node: ``fold`` a normalization into the convolution before it, ``pool`` a global average as an
+#: average over windows of the whole size, ``drop`` one without effect, ``merge`` a convolution and its siblings into a
+#: wider one and a Split. Two are for models with Q/DQ pairs: ``mend`` repairs a QuantizeLinear in the wrong place, and
+#: ``release`` lets a node read the input of its pairs, which rounds less than before.
 RewriteKind = Literal["fold", "pool", "drop", "merge", "lift", "mend", "release"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Rewrite:
-    """A node of the source in another form, which computes the same but for what it rounds."""
+    """A node of the source in another form, which computes the same but for rounding."""
 
     kind: RewriteKind
     node: str
@@ -222,15 +165,13 @@ Granularity = Literal["channel", "tensor"]
 class Variant:
     """One choice of precision, calibrator, target and backend.
 
-    ``calibrator`` is None where no precision in use needs one; ``backend`` None means the best builder here.
-    ``pins`` give nodes another precision than ``precision``, a pattern each: a node's id or name with ``*`` and
-    ``?``, or ``op:Conv`` for an operator; of several that fit, the last counts. ``weights`` is the granularity of
-    their scales. ``sparsity`` holds patterns of the nodes whose weights are pruned to 2:4. ``scales`` names where
-    given scales come from, such as a calibration cache; the calibrator is None then. ``options`` is what a TensorRT
-    builder is told beyond the model; None leaves everything to it. ``rewrites`` are nodes in another form, which the
-    compiler may treat in another way. ``calibrators`` give single values another one than ``calibrator``, a pattern
-    each, of which the last that fits counts: it means a value by its name, or what the nodes that it fits read.
-    ``treatments`` are what is done to the model so that rounding costs it less accuracy.
+    ``calibrator`` is None where no precision in use needs one; ``backend`` None is the best builder here. ``pins`` set
+    other precisions by pattern: a node's id or name with ``*`` and ``?``, or ``op:Conv`` for an operator; the last
+    match counts. ``weights`` is the granularity of their scales. ``sparsity`` has patterns of the nodes whose weights
+    are pruned to 2:4. ``scales`` names the source of given scales, such as a calibration cache; the calibrator is None
+    then. ``options`` are settings of a TensorRT builder. ``rewrites`` are nodes in another form. ``calibrators`` set
+    other ones by pattern, of a value's name or of the nodes that read it; the last match counts. ``treatments`` are
+    transforms of the model against rounding errors.
     """
 
     precision: Precision = Precision.FP32
@@ -262,14 +203,13 @@ class Variant:
         calibrators: Mapping[str, str | Calibrator] | None = None,
         treatments: Iterable[str | PtqTransform] = (),
     ) -> Variant:
-        """Resolve strings once, at the edge.
+        """A variant from strings.
 
-        A precision that needs scales gets a calibrator unless told otherwise: ``auto`` where int8 is in use,
-        ``minmax`` for fp8 alone, whose range is wide, ``entropy2`` where TensorRT's own calibrator is asked for. One
-        that needs none drops it, so that equal work has equal names. ``target`` None means ``cpu``. A mapping from
-        patterns to precisions mixes them: ``{"*": "int8", "/head/*": "fp16"}``; without ``*`` the other nodes are
-        fp32. ``sparsity`` True prunes every weight that can be. Treatments and calibrators that would do nothing for
-        these precisions are dropped.
+        The default calibrator of a precision with scales is ``auto`` where int8 is in use, ``minmax`` for fp8 alone,
+        whose range is wide, ``entropy2`` for TensorRT's own calibrator; without scales it is dropped, so that equal
+        work has equal names, and so are treatments without effect. ``target`` None is ``cpu``. A mapping from patterns
+        to precisions mixes them: ``{"*": "int8", "/head/*": "fp16"}``; without ``*`` the other nodes are fp32.
+        ``sparsity`` True prunes every weight that can be.
 
         Raises:
             VariantError: a name is unknown, or the target cannot do a precision.
@@ -279,12 +219,12 @@ class Variant:
         chosen = resolved.pop("*", Precision.FP32)
         pins = tuple((pattern, p) for pattern, p in resolved.items())
         used = {chosen, *(p for _, p in pins)}
-        how = Calibrator.of(calibrator) if calibrator is not None else None
         usual = Calibrator.AUTO if Precision.INT8 in used else Calibrator.MINMAX
         if isinstance(options, BuildOptions) and options.implicit:
             usual = Calibrator.ENTROPY2
         scaled = any(p.needs_calibrator for p in used)
-        how = (how or usual) if scaled and not scales else None
+        chosen_calibrator = usual if calibrator is None else Calibrator.of(calibrator)
+        how = chosen_calibrator if scaled and not scales else None
         where = target if isinstance(target, Target) else Target(str(target or "cpu"))
         if where.name == "unknown":
             raise VariantError(

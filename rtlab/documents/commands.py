@@ -1,7 +1,4 @@
-"""What the page asks of the kernel: one declaration per command, its fields, and what it tries in words.
-
-A command crosses as an object whose ``type`` says which it is; ``widgets/src/core/contract.ts`` has their union.
-"""
+"""Commands of the page to the kernel: objects with a ``type``; ``widgets/src/core/contract.ts`` has their union."""
 
 from __future__ import annotations
 
@@ -56,11 +53,7 @@ class Pin(TypedDict):
 
 
 class Choice(TypedDict):
-    """What the top row has chosen; ``calibrator`` is empty where the precision needs none.
-
-    ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4; ``treatments`` are
-    written as ``Study.add`` takes them.
-    """
+    """Choices of the top row as ``Study.add`` takes them; ``calibrator`` is empty where the precision needs none."""
 
     model: str
     precision: str

@@ -1,7 +1,4 @@
-"""What crosses to the page, as far as it is no result: panels, controls, and the kernel's messages.
-
-``rtlab.web.page.contract`` names all that crosses, and writes its types for the page.
-"""
+"""Types that the kernel sends to the page, besides results; ``rtlab.web.page.contract`` writes them for TypeScript."""
 
 from __future__ import annotations
 
@@ -113,9 +110,8 @@ class Script(TypedDict):
 class Panel(TypedDict):
     """One analysis of one variant: the kernel's answer to the command ``panel``.
 
-    ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what
-    is missing and what to do, where there is nothing to show; settings that would help stand beside it.
-    ``scripts`` are shown in the place of figures.
+    ``lead`` is a sentence or two on the content. ``problem`` is what is missing and what to do, where there is nothing
+    to show. ``scripts`` are shown in the place of figures.
     """
 
     name: PanelName
@@ -135,10 +131,7 @@ class Panel(TypedDict):
 
 
 class Dimension(TypedDict):
-    """One dimension of an input: its size, or the one to begin with where it is ``open`` and nobody named one.
-
-    Dimensions of one ``symbol`` have one size; it is empty where the model gives none.
-    """
+    """One dimension of an input: its size, or a default where it is ``open``; those of one ``symbol`` have one size."""
 
     size: int
     open: bool
@@ -174,10 +167,7 @@ class Failure(TypedDict):
 
 
 class BuildState(TypedDict):
-    """Work in progress. ``fraction`` is None while unknown; ``elapsed`` is in seconds when this was told.
-
-    The page counts on from there by itself: clocks of two machines differ, and either may be put right meanwhile.
-    """
+    """Work in progress. ``fraction`` is None while unknown; the page counts on from ``elapsed`` seconds."""
 
     running: bool
     phase: str
@@ -186,10 +176,7 @@ class BuildState(TypedDict):
 
 
 class DataState(TypedDict):
-    """What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each.
-
-    ``chosen`` is how many samples errors and scores are of, where some were picked; 0 where they are of all.
-    """
+    """The study's data: ``source`` in words, whether it is ``random``, a line for each input, and picked samples."""
 
     source: str
     random: bool

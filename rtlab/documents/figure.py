@@ -1,7 +1,4 @@
-"""What all figures have in common. A figure is plain JSON that Plotly in the page draws.
-
-Plotly's Python classes take a second to check thousands of layers; the tests check figures with them.
-"""
+"""Common parts of figures, which are plain JSON for Plotly in the page: its Python classes are slow."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 from rtlab.documents.contract import Figure
 
 FONT = {"family": "system-ui, sans-serif", "size": 11}
-#: The bars of what is shown, of what it is compared with, and of what only stands around.
+#: Colours of a variant, of the compared one, and of the background.
 MAIN, OTHER, FAINT = "#31688e", "#d95f02", "rgba(128,128,128,0.25)"
 #: Better and worse, told apart by sign and place as well.
 BETTER, WORSE = "#2a8a57", "#c0392b"
@@ -53,16 +50,8 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 
 def legend(**more: Any) -> dict[str, Any]:
     """A legend in a row above the plot, without a ground of its own; for a figure that has no title."""
-    ground = "rgba(0,0,0,0)"
-    return {
-        "orientation": "h",
-        "x": 0,
-        "y": 1.02,
-        "yanchor": "bottom",
-        "bgcolor": ground,
-        "itemsizing": "constant",
-        **more,
-    }
+    place = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+    return {**place, "bgcolor": "rgba(0,0,0,0)", "itemsizing": "constant", **more}
 
 
 def make_horizontal_line(at: float, **line: Any) -> dict[str, Any]:

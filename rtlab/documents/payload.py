@@ -8,18 +8,17 @@ from typing import Any
 
 import msgspec
 
-from rtlab.documents.serialization import get_converter, to_builtins
+from rtlab.documents.serialization import to_builtins
 
 
-def encode(payload: Any, kind: Any) -> bytes:
-    """A value of a type of the contract as gzipped JSON: NaN is null, a lone surrogate a question mark."""
-    convert = get_converter(kind)
-    plain = convert(payload) if convert else payload
+def encode(payload: Any) -> bytes:
+    """A value of the contract as gzipped JSON: NaN is null, a lone surrogate a question mark."""
+    plain = to_builtins(payload)
     try:
-        text = msgspec.json.encode(plain, enc_hook=to_builtins)
+        text = msgspec.json.encode(plain)
     except (UnicodeEncodeError, OverflowError):
         # A lone surrogate, or an integer of more than 64 bits.
-        text = json.dumps(to_builtins(plain), ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
     return gzip.compress(text, compresslevel=6, mtime=0)
 
 

@@ -1,4 +1,4 @@
-"""A result as people read it: facts, a table, a frame, text and HTML, from what the fields of its dataclass declare."""
+"""A result as facts, a table, a frame, text and HTML, from the declarations of its dataclass's fields."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _LONG, _FIRST = 25, 15
 class ResultTable:
     """Dataclasses of one type, a row each: fields with a title are the columns, a field ``note`` is the hover.
 
-    ``titles`` are the titles of ids that link, ``nodes`` gives those of a layer; ``placeholder`` stands for an empty
-    text. Times, bytes and shares stand in the unit that reads best; ``units`` are others, by that of the declaration:
-    their name, and by what values are multiplied. ``of`` is the result that the rows are of, which headings may name.
+    ``titles`` are the titles of linked ids, ``nodes`` returns the nodes of a layer; ``placeholder`` replaces an empty
+    text. Times, bytes and shares have a fitting unit, or that of ``units``: by the declared one, name and factor.
+    ``of`` is the result with the rows, for headings.
     """
 
     kind: type
@@ -79,13 +79,13 @@ class ResultTable:
         ]
 
     def keys(self) -> list[str]:
-        """What rows are known by: the layer, node or variant of each where they differ by it, else their number."""
+        """Keys of rows: the layer, node or variant of each where these differ, else their number."""
         one = next((f.name for f in fields(self.kind) if f.meaning.links and f.type is str), "")
         named = [str(getattr(row, one)) for row in self.items] if one else []
         return named if len({*named}) == len(self.items) else [f"row {i}" for i in range(len(self.items))]
 
     def links(self) -> dict[str, Link]:
-        """What the rows stand for, by key, of those that stand for something."""
+        """Links of the rows that have some, by key."""
         pairs = zip(self.keys(), map(self._link, self.items), strict=True)
         return {key: row_link for key, row_link in pairs if any(row_link.values())}
 
@@ -224,11 +224,10 @@ def list_facts(result: Any, *, predicted: bool = False) -> list[Fact]:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ResultView:
-    """The result of an analysis to read; ``titles``, ``nodes`` and ``predicted`` are those of ``ResultTable``.
+    """The view of an analysis's result; ``titles``, ``nodes`` and ``predicted`` are those of ``ResultTable``.
 
-    Fields of the result are facts, and fields of several rows are tables: the first one is that of a panel, and others
-    that have a title follow it in text; below stand the sentences of its field ``notes``. In a notebook it shows
-    itself; ``frame()`` is the first table for pandas, ``plain()`` all of it as JSON.
+    Fields of the result are facts, fields of several rows tables: the first one, and others with a title; then the
+    sentences of its field ``notes``. ``frame()`` is the first table for pandas, ``plain()`` all of it as JSON.
     """
 
     title: str

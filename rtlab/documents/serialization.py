@@ -1,19 +1,18 @@
-"""What of a value crosses to the page and to JSON: the fields of its dataclass, as plain values.
+"""Values and types of the contract with the page as plain ones.
 
-A dataclass is the declaration (``rtlab.core.schema``); a ``TypedDict`` declares what has none.
+Fields are declared by a dataclass (``rtlab.core.schema``) or a ``TypedDict``.
 """
 
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
 import datetime
 import enum
 import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from rtlab.core import schema
@@ -24,46 +23,32 @@ _LISTS = (list, tuple, set, frozenset, collections.abc.Sequence)
 _MAPS = (dict, collections.abc.Mapping)
 
 
-@dataclasses.dataclass(frozen=True)
-class FieldEncoding:
-    """How a field crosses: as which plain type, and what makes it of the value, None where it is that already."""
-
-    type: Any
-    convert: Callable[[Any], Any] | None = None
-
-
-def get_converter(kind: Any) -> Callable[[Any], Any] | None:
-    """What makes values of a type plain; None where they are."""
-    return _encode_type(kind).convert
-
-
 def is_object(kind: Any) -> bool:
-    """Whether values of a type cross as an object with fields."""
-    return typing.is_typeddict(kind) or schema.is_noun(kind) or _is_message(kind)
-
-
-def _is_message(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Message)
+    """Whether values of a type are objects with fields."""
+    is_message = isinstance(kind, type) and issubclass(kind, Message)
+    return typing.is_typeddict(kind) or schema.is_noun(kind) or is_message
 
 
 @functools.cache
-def members(kind: Any) -> Mapping[str, FieldEncoding]:
-    """The fields of a dataclass, a ``TypedDict`` or a message that cross, by name.
+def members(kind: Any) -> Mapping[str, Any]:
+    """The plain types of the serialized fields of a dataclass, a ``TypedDict`` or a message, by name.
 
     Raises:
-        TypeError: a field is of a type that nothing plain stands for.
+        TypeError: a field is of a type without a plain equivalent.
     """
     if typing.is_typeddict(kind):
-        return {name: _encode_type(hint) for name, hint in typing.get_type_hints(kind).items()}
-    if _is_message(kind):
+        return {name: get_plain_type(hint) for name, hint in typing.get_type_hints(kind).items()}
+    if issubclass(kind, Message):
         hints = typing.get_type_hints(kind)
-        tag = FieldEncoding(Literal.__getitem__(kind.__struct_config__.tag))
-        return {"type": tag, **{name: _encode_type(hints[name]) for name in kind.__struct_fields__}}
-    return {f.name: _encode_type(f.type, infinite=f.meaning.infinite) for f in schema.fields(kind)}
+        tag = Literal.__getitem__(kind.__struct_config__.tag)
+        return {"type": tag, **{name: get_plain_type(hints[name]) for name in kind.__struct_fields__}}
+    return {
+        f.name: float | None if f.meaning.infinite else get_plain_type(f.type) for f in schema.fields(kind)
+    }
 
 
 def to_builtins(value: Any) -> Any:
-    """A dataclass as builtins: what crosses of it; NaN and infinity are None, words of a type are text."""
+    """A value as builtins: the serialized fields of dataclasses, None for NaN and infinity, text for other objects."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, enum.Enum):
@@ -80,62 +65,23 @@ def to_builtins(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
-def _encode_type(hint: Any, *, infinite: bool = False) -> FieldEncoding:
+def get_plain_type(hint: Any) -> Any:
+    """The type of ``to_builtins`` of values of a type; raises ``TypeError`` where there is none."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if infinite:
-        return FieldEncoding(float | None, _finite)
     if origin in {types.UnionType, typing.Union}:
-        inner = [_encode_type(a) for a in arguments if a is not type(None)]
-        kind = functools.reduce(lambda a, b: a | b, [c.type for c in inner])
-        converts = next((c.convert for c in inner if c.convert), None)
-        return FieldEncoding(
-            kind | None if type(None) in arguments else kind,
-            converts and functools.partial(_convert_optional, converts),
-        )
+        return functools.reduce(lambda a, b: a | b, map(get_plain_type, arguments))
     if origin in _LISTS:
-        inner_type = _encode_type(arguments[0])
-        each = inner_type.convert
-        return FieldEncoding(list[inner_type.type], each and functools.partial(_each, each))  # type: ignore[name-defined]
+        return list.__class_getitem__(get_plain_type(arguments[0]))
     if origin in _MAPS:
-        key, inner_type = _encode_type(arguments[0]), _encode_type(arguments[1])
-        if key.convert or inner_type.convert:
-            return FieldEncoding(dict[str, inner_type.type], to_builtins)  # type: ignore[name-defined]
-        return FieldEncoding(dict[str, inner_type.type])  # type: ignore[name-defined]
-    if is_object(hint):
-        return FieldEncoding(hint, _get_object_converter(hint))
-    if hint in _PLAIN or hint is Any or origin is typing.Literal or isinstance(hint, typing.NewType):
-        return FieldEncoding(hint)
+        return dict.__class_getitem__((str, get_plain_type(arguments[1])))
+    is_plain = hint in _PLAIN or hint is Any or origin is typing.Literal or isinstance(hint, typing.NewType)
+    if is_plain or is_object(hint):
+        return hint
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return FieldEncoding(Literal[tuple(m.value for m in hint)], str)
+        return Literal[tuple(m.value for m in hint)]
     if isinstance(hint, type) and schema.is_text(hint):
-        # Such as a precision or a calibrator, which is known by its text.
-        return FieldEncoding(str, str)
+        # Such as a precision or a calibrator.
+        return str
     raise TypeError(
         f"Cannot send {hint!r}: nothing plain stands for it. Declare a dataclass, or keep the field."
     )
-
-
-@functools.cache
-def _get_object_converter(kind: Any) -> Callable[[Any], Any] | None:
-    encodings = members(kind)
-    if not typing.is_typeddict(kind):
-        return lambda value: {
-            name: e.convert(getattr(value, name)) if e.convert else getattr(value, name)
-            for name, e in encodings.items()
-        }
-    converts = {name: e.convert for name, e in encodings.items() if e.convert}
-    if not converts:
-        return None
-    return lambda value: {**value, **{name: convert(value[name]) for name, convert in converts.items()}}
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _convert_optional(convert: Callable[[Any], Any], value: Any) -> Any:
-    return None if value is None else convert(value)
-
-
-def _each(convert: Callable[[Any], Any], values: typing.Iterable[Any]) -> list[Any]:
-    return [convert(v) for v in values]

@@ -38,7 +38,7 @@ def render_typescript(
     for kind in written.values():
         doc = " ".join((kind.__doc__ or "").split())
         out += ["", f"/** {doc} */", f"export interface {kind.__name__} {{"]
-        out += [f"  {name}: {_text(member.type, names)};" for name, member in members(kind).items()]
+        out += [f"  {name}: {_text(member, names)};" for name, member in members(kind).items()]
         out.append("}")
     for name, union in unions.items():
         out += ["", f"export type {name} = {' | '.join(kind.__name__ for kind in typing.get_args(union))};"]
@@ -55,7 +55,7 @@ def _collect_types(kind: Any, written: dict[str, Any]) -> None:
         raise TypeError(f'Cannot write two types of the name "{kind.__name__}": rename one of them.')
     if kind.__name__ not in written:
         for member in members(kind).values():
-            _collect_types(member.type, written)
+            _collect_types(member, written)
         written[kind.__name__] = kind
 
 

@@ -72,9 +72,10 @@ def fixed_batch(model: Model) -> int:
 def sizes_of(model: Model, data: CalibrationData | None = None, runner: Evaluator | None = None) -> Sizes:
     """Shapes of all values for one sample; those that only a run can tell are read from one run."""
     try:
-        sizes = model.sizes(batch=1, shapes=data.sample_shapes(model) if data is not None else None)
-        if data is not None and runner is not None and not sizes.learned and sizes.unknown:
-            _learn(model, sizes, next(data.batches(model, 1)), runner)
+        first = next(data.batches(model, 1)) if data is not None else None
+        sizes = model.sizes(batch=1, shapes={n: a.shape for n, a in first.items()} if first else None)
+        if first is not None and runner is not None and not sizes.learned and sizes.unknown:
+            _learn(model, sizes, first, runner)
     except RtlabError:
         # What is wrong with the samples is told where they are used.
         return model.sizes(batch=1)

@@ -57,18 +57,17 @@ class TimingCache:
             ReadError: it is no timing cache of this device any more.
             RtlabError: it cannot be written there.
         """
-        with files.lock_folder(self.path):
-            others = read_timing_cache(self.path, self.device, self.source).entries
-            content = {
-                "schema": _SCHEMA,
-                "device": self.device,
-                "source": self.source,
-                "entries": {
-                    k: {**others.get(k, {}), **self.entries.get(k, {})}
-                    for k in dict.fromkeys((*others, *self.entries))
-                },
-            }
-            files.write(self.path, json.dumps(content, indent=1).encode(), what="the timing cache")
+        others = read_timing_cache(self.path, self.device, self.source).entries
+        content = {
+            "schema": _SCHEMA,
+            "device": self.device,
+            "source": self.source,
+            "entries": {
+                k: {**others.get(k, {}), **self.entries.get(k, {})}
+                for k in dict.fromkeys((*others, *self.entries))
+            },
+        }
+        files.write(self.path, json.dumps(content, indent=1).encode(), what="the timing cache")
 
 
 def _entry_name(trial: Trial) -> str:

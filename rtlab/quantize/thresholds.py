@@ -158,9 +158,9 @@ class ThresholdSearch:
         """The threshold of a method of its own, which ``auto`` is not."""
         search = METHODS[calibrator.method].search
         if calibrator not in self._thresholds and search is not None:
-            parameters: dict[str, Any] = {**calibrator.get_parameters()}
-            if "stored" in inspect.signature(search).parameters:
-                parameters["stored"] = self._stored
+            options = {"p": calibrator.p, "stored": self._stored}
+            accepted = inspect.signature(search).parameters
+            parameters: dict[str, Any] = {name: v for name, v in options.items() if name in accepted}
             # A threshold can only be zero where nearly everything was; the largest magnitude then is the only fact
             # left.
             self._thresholds[calibrator] = search(self.value_range, **parameters) or self.value_range.amax

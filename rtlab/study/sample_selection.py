@@ -10,7 +10,7 @@ import numpy as np
 
 from rtlab.analyses.study_state import SampleSelection
 from rtlab.core.data import CalibrationData
-from rtlab.core.lazy import LazyArray
+from rtlab.core.images import Pictures
 from rtlab.core.phrases import pluralize
 from rtlab.core.task import Task
 from rtlab.errors import CalibrationError
@@ -52,7 +52,7 @@ def _part(data: CalibrationData, samples: tuple[int, ...]) -> CalibrationData:
         )
     rows = list(samples)
     arrays = {
-        k: np.stack([np.asarray(a[i]) for i in rows]) if isinstance(a, LazyArray) else a[rows]
+        k: np.stack([np.asarray(a[i]) for i in rows]) if isinstance(a, Pictures) else a[rows]
         for k, a in data.arrays.items()
     }
     return dataclasses.replace(

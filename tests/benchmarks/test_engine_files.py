@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import engines
-from rtlab.analyses.cards.picture import Graph
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.timing import compute_timing
@@ -27,7 +26,6 @@ from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
 from rtlab.documents.payload import encode
-from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import engine_view, source_graph
 
 LAYERS, SMALL = 5_000, 1_000
@@ -78,9 +76,9 @@ def pieces(
     timed("times", lambda: compute_timing(result))
     timed("findings", lambda: list_findings(result))
     view = timed("view", lambda: engine_view(result, model))
-    timed("encode", lambda: encode(view, EngineView))
+    timed("encode", lambda: encode(view))
     source = timed("source", lambda: source_graph(model))
-    timed("encode source", lambda: encode(source, Graph))
+    timed("encode source", lambda: encode(source))
     return times, result
 
 

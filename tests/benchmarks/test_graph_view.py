@@ -23,10 +23,8 @@ from playwright.sync_api import Browser, Page, Route
 from playwright.sync_api import TimeoutError as Expired
 
 import rtlab
-from rtlab.analyses.cards.picture import Graph
 from rtlab.core.model import Model
 from rtlab.documents.payload import encode
-from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import engine_view, source_graph
 
 WIDGETS = Path(__file__).parents[2] / "widgets"
@@ -81,7 +79,7 @@ def model_of(architecture: str, nodes: int) -> Model:
 @functools.cache
 def payload_of(architecture: str, nodes: int) -> str:
     """A graph as the kernel sends it, in base64."""
-    return base64.b64encode(encode(source_graph(model_of(architecture, nodes)), Graph)).decode()
+    return base64.b64encode(encode(source_graph(model_of(architecture, nodes)))).decode()
 
 
 def engine_of(architecture: str, nodes: int) -> str:
@@ -90,7 +88,7 @@ def engine_of(architecture: str, nodes: int) -> str:
     study = rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=1))
     study.add("fp32", backend="onnxruntime")
     study.run(compare=False)
-    return base64.b64encode(encode(engine_view(study["fp32"].facts, model), EngineView)).decode()
+    return base64.b64encode(encode(engine_view(study["fp32"].facts, model))).decode()
 
 
 class Bench:

@@ -77,7 +77,7 @@ def page(chromium, script, window, failed):
 
 
 def packed(graph: Graph) -> str:
-    return base64.b64encode(encode(graph, Graph)).decode()
+    return base64.b64encode(encode(graph)).decode()
 
 
 def draw(page, *graphs: Graph, **wish: object) -> None:

@@ -16,7 +16,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "int8": {"precision": "int8", "calibrator": "minmax"},
     "int8-auto": {"precision": "int8"},
     "int8-entropy": {"precision": "int8", "calibrator": "entropy"},
-    "int8-entropy2": {"precision": "int8", "calibrator": "entropy2(bins=1024)"},
+    "int8-entropy2": {"precision": "int8", "calibrator": "entropy2"},
     "int8-percentile": {"precision": "int8", "calibrator": "percentile(99)"},
     "int8-mse": {"precision": "int8", "calibrator": "mse"},
     "int8-tensor": {"precision": "int8", "calibrator": "minmax", "weights": "tensor"},

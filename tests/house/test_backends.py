@@ -15,7 +15,10 @@ NAMES = {"tensorrt", "tensorrt-rtx", "onnxruntime", "trtexec", "classic"}
 #: Where such a word is something else, by file and by the line it stands in.
 OTHER_WORDS = {
     ("rtlab/core/compiler_info.py", 'TENSORRT = "tensorrt"'): "the family of compilers, which engines tell",
-    ("rtlab/core/optional.py", 'Optional("tensorrt", "tensorrt", "10.3", \'"rtlab[tensorrt]"\'),'): "a package",
+    (
+        "rtlab/core/optional.py",
+        '"tensorrt": Optional("tensorrt", "tensorrt", "10.3", \'"rtlab[tensorrt]"\'),',
+    ): "a package",
     ("rtlab/experiments/doctor.py", "_PACKAGES"): "packages whose versions are listed",
     ("rtlab/analyses/recipe/__init__.py", "_PACKAGES"): "the same, of what had a part in a report",
     ("rtlab/web/page/layers.py", 'DOMAIN = "tensorrt"'): "the domain of operators in an ONNX file",

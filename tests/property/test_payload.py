@@ -67,12 +67,12 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 @given(st.lists(values(Everything), max_size=12))
 def test_what_is_decoded_is_what_was_encoded(payload):
-    assert payload == decode(encode(payload, list[Everything]))
+    assert payload == decode(encode(payload))
 
 
 @given(st.lists(values(Everything), max_size=6), st.data())
 def test_cut_bytes_are_an_error_and_never_half_a_view(payload, data):
-    whole = gzip.decompress(encode(payload, list[Everything]))
+    whole = gzip.decompress(encode(payload))
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(Exception):  # noqa: B017, PT011 - which one depends on where the cut is
         decode(gzip.compress(cut))
@@ -80,8 +80,8 @@ def test_cut_bytes_are_an_error_and_never_half_a_view(payload, data):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_numbers_that_json_does_not_have_are_none(bad):
-    assert [1.0, None] == decode(encode([1.0, bad], list[float]))
+    assert [1.0, None] == decode(encode([1.0, bad]))
 
 
 def test_a_lone_surrogate_becomes_a_question_mark():
-    assert ["a?"] == decode(encode(["a\udc80"], list[str]))
+    assert ["a?"] == decode(encode(["a\udc80"]))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from build_logs import INCEPTION, REGIONS, SPARSE
 from rtlab.analyses.build.replay import replay_decisions
-from rtlab.analyses.build.story import BuildStory, build_story
+from rtlab.analyses.build.story import build_story
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.readers.log import lines
@@ -87,7 +87,7 @@ def read(data: bytes) -> ParsedLog | None:
         assert len({n for g in groups for n in g}) == sum(len(g) for g in groups)
         found.count_layers(k)
     assert all(c.candidates for c in find_contests(log))
-    encode(build_story(log, model, engine), BuildStory)
+    encode(build_story(log, model, engine))
     return parsed
 
 

@@ -48,7 +48,6 @@ from rtlab.relation.mapping import Mapping
 from rtlab.relation.names import operator, words
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
-from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import engine_view
 from snapshots import Golden
 
@@ -98,7 +97,7 @@ def test_every_layer_and_time_is_read_and_drawn(folder: Path) -> None:
         assert pytest.approx(float(summary.total[0]), rel=0.02) == result.timing.total
         # Timed one by one, layers take longer than together: by 2 to 78 %.
         assert 1 < result.timing.ratio < 2
-    boxes = decode(encode(engine_view(result.facts, tiny_model()), EngineView))["graph"]["boxes"]
+    boxes = decode(encode(engine_view(result.facts, tiny_model())))["graph"]["boxes"]
     assert [y.id for y in engine.layers] == [b["id"] for b in boxes if b["kind"] == "layer"]
 
 

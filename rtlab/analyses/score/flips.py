@@ -10,7 +10,6 @@ import numpy as np
 
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.memo import memoized
-from rtlab.core.metrics import decode_ids, spell_ids
 from rtlab.core.schema import FieldMeta
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ _FEW = 6
 class FlippedSample:
     """A sample that one of two variants has right and the other one wrong; or, of other metrics, whose value changed.
 
-    ``before`` and ``after`` are the answers of the baseline and of the variant: the class with the largest output, the
-    sequence, or else the value of the metric. The margins are those of that class over the next one, in the unit of the
+    ``before`` and ``after`` are the answers of the baseline and of the variant: the class with the largest output, or
+    else the value of the metric. The margins are those of that class over the next one, in the unit of the
     output; ``input`` is the sample in words where it is no picture; ``change`` is how much the metric's value rose,
     None of hits and misses.
     """
@@ -101,8 +100,6 @@ def _format_answer(key: str, says: str, row: Any, value: float, task: Task) -> d
             if flat.size > 1:
                 second, first = np.partition(flat, -2)[-2:]
                 margin = float(first - second)
-    elif says == "sequence":
-        answer = _cut(spell_ids(decode_ids(np.asarray(row)), task.vocabulary))
     elif says == "hit":
         answer = "right" if value else "wrong"
     else:
@@ -117,8 +114,6 @@ def _label(task: Task, index: int) -> str | None:
         return _class(int(label), task.vocabulary)
     if task.labels.dtype.kind in "US":
         return _cut(str(label))
-    if says == "sequence":
-        return _cut(spell_ids(decode_ids(label), task.vocabulary))
     return f"{label}" if task.labels.ndim == 1 else None
 
 
@@ -140,8 +135,7 @@ def _input(task: Task, index: int) -> str | None:
         return None
     row = row.reshape(-1)
     if row.dtype.kind in "iu":
-        says = task.counted.says if task.counted is not None else ""
-        return _cut(spell_ids([int(i) for i in row], task.vocabulary if says == "sequence" else ()))
+        return _cut(" ".join(map(str, row)))
     if row.size < _FEW:
         return ", ".join(f"{x:.3g}" for x in row).replace("-", "−")
     return f"{row.size} numbers, {row.min():.3g} to {row.max():.3g}".replace("-", "−")

@@ -165,14 +165,14 @@ def _notes(
             "others, so that there are no intervals."
         )
     elif score.interval is None and tally is not None:
-        why = tally.why or ("one sample has no spread" if score.samples == 1 else "the metric gives none")
+        why = "one sample has no spread" if score.samples == 1 else "the metric gives none"
         yield f"There is no interval: {why}."
     if tally is not None and tally.amounts is None:
         yield (
             "The metric gives one number for all samples, so that it is unknown which of them changed. Give "
             "rtlab.Metric(name, each=...) with a value for each sample."
         )
-    if comparison is None:
+    elif comparison is None:
         yield (
             "Compared with nothing: others are compared with this variant, or none in fp32 has a score of this metric. "
             "Show another variant, or add one in fp32."

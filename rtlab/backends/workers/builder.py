@@ -279,11 +279,6 @@ def _check_implicit(request: BuildRequest, error_prefix: str, product: str) -> N
             f'{error_prefix}: TensorRT has no calibrator of its own like "{chosen_calibrator}". Choose calibrator='
             f"{', '.join(chr(34) + str(m) + chr(34) for m in ALGORITHMS)}, or leave out implicit=True."
         )
-    if chosen_calibrator.settings and chosen_calibrator.method != "percentile":
-        raise VariantError(
-            f'{error_prefix}: TensorRT\'s own calibrator takes no settings, and "{chosen_calibrator}" has some. '
-            f'Choose calibrator="{chosen_calibrator.method}", or leave out implicit=True.'
-        )
 
 
 def _prepare_calibration(
@@ -331,7 +326,7 @@ def _prepare_calibration(
         calibrator.batch_path(folder, count).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
         progress.advance(request.data.samples_in(model, batch))
         count += 1
-    quantile = chosen_calibrator["p"] / 100 if chosen_calibrator.method == "percentile" else 1.0
+    quantile = chosen_calibrator.p / 100 if chosen_calibrator.method == "percentile" else 1.0
     return CalibratorInput(ALGORITHMS[chosen_calibrator.method], folder, quantile, count, shapes)
 
 

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 import traitlets
 
-from rtlab.analyses.cards.picture import Graph
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.documents.payload import encode
 from rtlab.relation.mapping import map_to_places
 from rtlab.web.explorer.transport import DeliveredWidget
-from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.state import ViewState
 
@@ -47,9 +45,9 @@ class LinkedGraphs(DeliveredWidget):
             view = view.compare(self._other.name, None)
         super().__init__(
             "graph.js",
-            source=encode(source_graph(self._model), Graph),
-            engine=encode(engine_view(self._result, self._model), EngineView),
-            other=encode(engine_view(self._other, self._model), EngineView) if self._other else b"",
+            source=encode(source_graph(self._model)),
+            engine=encode(engine_view(self._result, self._model)),
+            other=encode(engine_view(self._other, self._model)) if self._other else b"",
             view=dict(view.payload()),
             height=height,
             titles=dict(get_variant_titles(study)),

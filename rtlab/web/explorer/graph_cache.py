@@ -11,7 +11,7 @@ from rtlab.analyses.panel_context import PanelContext
 from rtlab.documents.payload import encode
 from rtlab.relation.mapping import map_to_places
 from rtlab.web.page import charts
-from rtlab.web.page.contract import EngineView, Later
+from rtlab.web.page.contract import EngineView
 from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import add_details, describe_engine_boxes
 
@@ -49,7 +49,7 @@ class EnginePicture:
         """What the boxes tell and their numbers, whether or not the picture came with older ones."""
         details = describe_engine_boxes(self.result, self._study.model, self.sensitivity)
         add_details(self.view, details)
-        return encode(details, Later)
+        return encode(details)
 
     @functools.cached_property
     def answers(self) -> dict[str, bytes]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.analyses import panels
-from rtlab.analyses.cards.picture import Graph
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.backends.readers import build, recognise
 from rtlab.core import model as _model
@@ -31,7 +30,6 @@ from rtlab.study.session import Session
 from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.graph_cache import is_large
 from rtlab.web.page import controls as offer
-from rtlab.web.page.contract import Later
 from rtlab.web.page.graph import describe_source_boxes, source_graph
 from rtlab.web.page.state import ViewState
 
@@ -267,7 +265,7 @@ class OpenCommands:
         built_variant = next((n for n in study.variants if n in study.results), "")
         is_deferred = bool(built_variant) and not self.tasks.busy and is_large(study.results[built_variant])
         if not is_deferred:
-            self.widget.source = encode(source_graph(study.model), Graph)
+            self.widget.source = encode(source_graph(study.model))
         self.widget.terms = glossary.glossary_terms()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
         tab = self.view.state.tab
@@ -298,7 +296,7 @@ class OpenCommands:
         model = self.study.model
         try:
             progress.phase("Preparing the model's view")
-            self.widget.source = encode(source_graph(model, defer_details=True), Graph)
+            self.widget.source = encode(source_graph(model, defer_details=True))
             progress.phase("Preparing the engine's view")
             picture = self.view.show_picture(self.study[name].facts)
             progress.phase("Preparing the numbers")
@@ -310,7 +308,7 @@ class OpenCommands:
             self.view.put(dataclasses.replace(self.view.state, variant=""))
             raise
         finally:
-            self.widget.source_later = encode(describe_source_boxes(model), Later)
+            self.widget.source_later = encode(describe_source_boxes(model))
 
 
 def _title(files: collections.abc.Mapping[str, Path]) -> str:

@@ -24,7 +24,6 @@ from rtlab.web.explorer.task_runner import TaskRunner
 from rtlab.web.explorer.widget import ExplorerWidget
 from rtlab.web.page import chrome
 from rtlab.web.page import controls as offer
-from rtlab.web.page.contract import EngineView
 from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import engine_view
 from rtlab.web.page.state import ViewState
@@ -219,7 +218,7 @@ class ViewSync:
                 study = self.study.state
                 sensitivity = pick_ranking(study, result.name)
                 view = engine_view(result, study.model, sensitivity, defer_details=is_large(result))
-                picture = EnginePicture(result, study, view, encode(view, EngineView))
+                picture = EnginePicture(result, study, view, encode(view))
                 self.pictures[result.name] = picture
             return picture
 

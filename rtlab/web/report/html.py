@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses import panels
-from rtlab.analyses.cards.picture import Graph
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.core import files
 from rtlab.core.phrases import quote_names
@@ -29,7 +28,7 @@ from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.web.page import charts, chrome
 from rtlab.web.page.bundle import figures, inline_script
-from rtlab.web.page.contract import Chip, EngineView, Saved, SavedPanel, SavedVariant
+from rtlab.web.page.contract import Chip, Saved, SavedPanel, SavedVariant
 from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.state import ViewState
@@ -116,7 +115,7 @@ def collect_payloads(study: StudyState, steps: Sequence[Step] = (), baseline: st
     chips = chrome.build_chips(study, baseline=first)
     return Saved(
         model=study.model.name,
-        source=_base64(encode(source_graph(study.model), Graph)),
+        source=_base64(encode(source_graph(study.model))),
         answers=_answers(PanelContext(study), shared=True),
         variants=[_variant(study, name, first) for name in built],
         chips=chips,
@@ -219,7 +218,7 @@ def _variant(study: StudyState, name: str, baseline: str) -> SavedVariant:
     view = engine_view(result, model, pick_ranking(study, name))
     return SavedVariant(
         id=name,
-        engine=_base64(encode(view, EngineView)),
+        engine=_base64(encode(view)),
         answers=_answers(context, shared=False),
         status=list(chrome.list_status(study, name)),
         panels=[_simplify_panel(panels.render_panel(p, context)) for p in panels.list_panels(model)],

@@ -15,7 +15,6 @@ import pytest
 import rtlab
 from rtlab.cli import opening
 from rtlab.core import files, inputs
-from rtlab.core.ranges import Ranges
 from rtlab.errors import CalibrationError, RtlabError
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.study import checking
@@ -53,7 +52,7 @@ def test_devices_are_written_into() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
-def test_a_pipe_is_written_into_and_one_without_a_reader_is_refused(tmp_path, monkeypatch) -> None:
+def test_a_pipe_is_written_into(tmp_path) -> None:
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
@@ -62,9 +61,6 @@ def test_a_pipe_is_written_into_and_one_without_a_reader_is_refused(tmp_path, mo
     files.write(pipe, content, what="it")
     reader.join()
     assert read == [content]
-    monkeypatch.setattr(files, "_WAIT", 0.1)
-    with pytest.raises(RtlabError, match="without a reader"):
-        files.write(pipe, b"x", what="it")
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
@@ -92,7 +88,6 @@ DOORS = {
     "archive": lambda path: rtlab.read(archive=path),
     "data": lambda path: rtlab.Study(tiny_model(), data=path),
     "npz": rtlab.CalibrationData.read,
-    "ranges": Ranges.read,
     "cache": CalibrationCache.read,
     "labels": opening.labels,
     "steps": opening.steps,

@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 def test_pictures_come_in_the_order_of_their_names(folder):
     found = open_pictures(folder, Preprocessing(size=(8, 6)))
-    assert ["a.PNG", "b/z.bmp", "c.png"] == [f.relative_to(folder).as_posix() for f in found.source.files]
+    assert ["a.PNG", "b/z.bmp", "c.png"] == [f.relative_to(folder).as_posix() for f in found.files]
 
 
 def test_a_folder_is_data_for_a_model(folder):

@@ -105,7 +105,7 @@ def test_another_product_is_not_taken_for_one_of_the_table(text: str) -> None:
 )  # fmt: skip
 def test_a_peak_that_is_no_positive_number_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(VariantError, match="positive number"):
-        resolve_peaks({"name": "x", "bandwidth": 1e11, "cores": {"fp32": 1e12}} | wrong)
+        Peaks(**{"name": "x", "bandwidth": 1e11, "cores": {"fp32": 1e12}} | wrong)
 
 
 def test_a_type_without_a_unit_runs_as_a_wider_one() -> None:

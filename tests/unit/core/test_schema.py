@@ -78,4 +78,4 @@ def test_a_noun_as_builtins_is_what_its_bytes_tell(ratio, sent, twice) -> None:
         "ends": [{"first": "x"}], "precisions": {"w": "int8"}, "twice": twice,
     }  # fmt: skip
     assert expected == to_builtins(thing(ratio))
-    assert expected == decode(encode(thing(ratio), Everything))
+    assert expected == decode(encode(thing(ratio)))

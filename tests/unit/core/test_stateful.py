@@ -10,7 +10,7 @@ import rtlab
 from nets import graph_proto
 from rtlab.core.bootstrap import compare_paired
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import find_metric
+from rtlab.core.metrics import Metric
 from rtlab.core.model import Model, load
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
@@ -95,10 +95,11 @@ def test_such_a_model_goes_the_whole_way_without_labels() -> None:
 
 def test_a_mistake_in_a_long_label_is_no_miss() -> None:
     """One of six characters is wrong in one of two samples: one twelfth, and the difference is as much."""
+    rate = Metric("mistakes", lambda y, t: (y != t).mean(axis=1), "%", higher=False, link="share")
     labels = np.arange(12).reshape(2, 6)
     wrong = labels.copy()
     wrong[1, 0] = 99
-    right, worse = (find_metric("cer").tally(y, labels) for y in (labels, wrong))
+    right, worse = (rate.tally(y, labels) for y in (labels, wrong))
     assert 100 / 12 == pytest.approx(worse.value)
     assert not worse.hits
     assert not right.hits

@@ -22,7 +22,6 @@ from rtlab.study.recorded import adopt
 from rtlab.testing import tiny_model
 from rtlab.web.explorer.explorer import Explorer
 from rtlab.web.explorer.view_sync import ViewSync
-from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import add_details, engine_view, source_graph
 from visitor import loaded
 
@@ -439,7 +438,7 @@ def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
     assert not explorer.build["running"]
     picture, later = decode(explorer.engine), decode(explorer.engine_later)
     add_details(picture, later)
-    assert picture == decode(encode(engine_view(study["engine"].facts, model), EngineView))
+    assert picture == decode(encode(engine_view(study["engine"].facts, model)))
     # 21 copies of 59 layers, of which three bear one name in all copies: the first of each shows the time of all.
     assert 21 * 56 + 3 == len(explorer.charts["timing"]["data"][0]["ids"])
     picture, later = decode(explorer.source), decode(explorer.source_later)

@@ -12,8 +12,7 @@ from onnx import helper, numpy_helper
 
 from nets import graph
 from rtlab.core import (
-    default_shapes,
-    noise,
+    data,
     partial_shapes,
     progress,
     slices,
@@ -171,25 +170,25 @@ def test_a_terminal_shows_steps_and_seconds_and_clears_the_line(monkeypatch) -> 
 @pytest.mark.parametrize(
     ("dims", "named", "sizes"),
     [
-        (("N", 3, None, None), {}, (1, 3, 20, 30)), ((None, None, None, 3), {}, (1, 20, 30, 3)),
-        ((None, 1, None, 3), {}, (1, 1, 20, 3)), ((None, None, None, 5), {}, (1, 3, 20, 5)),
-        ((2, None, 8), {}, (2, 1, 8)), ((1, None, 8), {}, (1, 7, 8)), ((None, None, None), {}, (1, 7, 7)),
-        (("a", "a"), {}, (1, 1)), (("a", "b"), {"b": 5}, (1, 5)), (("?", "?"), {}, (1, 7)),
-        ((None, "batch_size", 8), {}, (1, 1, 8)), ((None, "N"), {}, (1, 1)), ((None, "bn"), {}, (1, 7)), ((), {}, ()),
+        (("N", 3, None, None), {}, (1, 3, 224, 224)), ((None, None, None, 3), {}, (1, 224, 224, 3)),
+        ((None, 1, None, 3), {}, (1, 1, 224, 3)), ((None, None, None, 5), {}, (1, 3, 224, 5)),
+        ((2, None, 8), {}, (2, 1, 8)), ((1, None, 8), {}, (1, 128, 8)), ((None, None, None), {}, (1, 128, 128)),
+        (("a", "a"), {}, (1, 1)), (("a", "b"), {"b": 5}, (1, 5)), (("?", "?"), {}, (1, 128)),
+        ((None, "batch_size", 8), {}, (1, 1, 8)), ((None, "N"), {}, (1, 1)), ((None, "bn"), {}, (1, 128)), ((), {}, ()),
         ((None, None), {"x": (4, 9)}, (4, 9)), ((6,), {}, (6,)),
     ],
 )  # fmt: skip
 def test_sizes_to_try_follow_from_where_a_dimension_stands(dims, named, sizes) -> None:
-    suggested = partial_shapes.suggest_shapes({"x": dims}, named, picture=(20, 30), length=7)
+    suggested = partial_shapes.suggest_shapes({"x": dims}, named)
     assert suggested == {"x": sizes}
 
 
 def test_a_symbol_has_one_size_in_all_inputs() -> None:
     declared = {"x": (None, "T"), "y": ("N", "T", "K"), "z": None, "w": ("K", 2)}
     suggest = partial_shapes.suggest_shapes
-    assert suggest(declared, {}, picture=(2, 3), length=7) == {"x": (1, 7), "y": (1, 7, 1), "w": (1, 2)}
+    assert suggest(declared, {}) == {"x": (1, 128), "y": (1, 128, 1), "w": (1, 2)}
     named = {"x": (4, 9), "K": 6}
-    assert suggest(declared, named, picture=(2, 3), length=7) == {"x": (4, 9), "y": (1, 9, 6), "w": (6, 2)}
+    assert suggest(declared, named) == {"x": (4, 9), "y": (1, 9, 6), "w": (6, 2)}
     partial = partial_shapes.resolve_partial_shapes
     assert partial(declared, {}, None, {}) == {
         "x": (1, None), "y": (1, None, 1), "z": None, "w": (1, 2)
@@ -318,18 +317,13 @@ def test_a_scale_is_never_zero_and_in_float32() -> None:
 
 @pytest.mark.parametrize("total", [1, 4])
 def test_noise_is_what_the_generator_draws_input_after_input(total) -> None:
-    specs = {
-        "x": ((total, 3), np.dtype("f4")),
-        "i": ((total, 2), np.dtype("i8")),
-        "y": ((total, 300_000), np.dtype("f8")),
-    }
-    arrays = noise.make_noise(specs, 7)
-    last = np.asarray(arrays["y"])
+    ends = [("x", 1, ("N", 3)), ("i", 7, ("N", 2)), ("y", 11, ("N", 300_000))]
+    model = graph([node("Relu", ["x"], ["z"])], ends, [("z", 1, ("N", 3))], {})
+    arrays = data.make_samples(model, total, 7)
     rng = np.random.default_rng(7)
-    np.testing.assert_array_equal(np.asarray(arrays["x"]), rng.standard_normal((total, 3)).astype("f4"))
-    np.testing.assert_array_equal(np.asarray(arrays["i"]), rng.integers(0, 2, (total, 2)))
-    np.testing.assert_array_equal(last, rng.standard_normal((total, 300_000)))
-    assert [a.source.drawn for a in arrays.values()] == [total] * 3
+    np.testing.assert_array_equal(arrays["x"], rng.standard_normal((total, 3)).astype("f4"))
+    np.testing.assert_array_equal(arrays["i"], rng.integers(0, 2, (total, 2)))
+    np.testing.assert_array_equal(arrays["y"], rng.standard_normal((total, 300_000)))
 
 
 @pytest.mark.parametrize(
@@ -338,61 +332,13 @@ def test_noise_is_what_the_generator_draws_input_after_input(total) -> None:
 )  # fmt: skip
 def test_random_samples_come_in_whole_batches(shape, asked, counts) -> None:
     model = graph([node("Relu", ["x"], ["y"])], [("x", 1, shape)], [("y", 1, shape)], {})
-    assert noise.make_samples(model, asked, 0)["x"].shape == counts
-
-
-def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_tried(monkeypatch) -> None:
-    now, tried = [0.0], []
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    for seconds, misfits, best, asked in (
-        (0, [5, 4, 4, 0, 3], (32, 320), 4), (0, [0, 1], (224, 224), 1), (1, [5, 4, 3, 2], (320, 320), 2),
-        (0, [2] * 10, (224, 224), 10),
-    ):  # fmt: skip
-
-        def count(_model, _scopes, shapes, seconds=seconds, misfits=misfits):
-            now[0] += seconds
-            tried.append(shapes)
-            return types.SimpleNamespace(misfits=misfits[len(tried) - 1])
-
-        monkeypatch.setattr(default_shapes, "Sizes", count)
-        tried.clear()
-        now[0] = 0.0
-        assert default_shapes.propose_shapes(None, (), {"x": (None, 3, None, None)}, {}) == {
-            "x": (1, 3, *best)
-        }
-        assert len(tried) == asked
-
-
-@pytest.mark.parametrize(
-    ("dims", "axis", "tried"),
-    [
-        ((None, None), 1, [128, 512, 16000, 1024, 64, 256, 32, 4096]),
-        ((None, 3, None, 8), 2, [224, 320, 48, 32, 640, 256, 512, 64, 28]),
-        ((None, 3, 8, None), 3, [224, 320, 640, 256, 512, 64, 32, 28]),
-    ],
-)
-def test_usual_lengths_and_pictures_are_tried_in_order(monkeypatch, dims, axis, tried) -> None:
-    sizes: dict[int, None] = {}
-
-    def count(_model, _scopes, shapes):
-        sizes[shapes["x"][axis]] = None
-        return types.SimpleNamespace(misfits=1)
-
-    monkeypatch.setattr(default_shapes, "Sizes", count)
-    default_shapes.propose_shapes(None, (), {"x": dims}, {})
-    assert [*sizes] == tried
+    assert data.make_samples(model, asked, 0)["x"].shape == counts
 
 
 def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> None:
-    """2^31 numbers of FP32 are 8 GiB; 2^30 are drawn."""
-    for size, gib in ((1 << 31, "8 GiB"), (1 << 30, None)):
-        shapes = {"x": (1, size), "y": (1, 1)}
-        model = types.SimpleNamespace(
-            name="m", inputs=tuple(shapes), input_shape=shapes.get,
-            values=dict.fromkeys(shapes, types.SimpleNamespace(dtype="int8" if gib is None else "fp32")),
-        )  # fmt: skip
-        if gib:
-            with pytest.raises(CalibrationError, match=f'{gib}, .*"x".* at most 4 GiB'):
-                noise.make_samples(model, 1, 0)
-        else:
-            assert noise.make_samples(model, 3, 0)["x"].shape == (3, size)
+    """2^31 numbers of FP32 are 8 GiB."""
+    shapes = {"x": (1, 1 << 31), "y": (1, 1)}
+    values = dict.fromkeys(shapes, types.SimpleNamespace(dtype="fp32"))
+    model = types.SimpleNamespace(name="m", inputs=tuple(shapes), input_shape=shapes.get, values=values)
+    with pytest.raises(CalibrationError, match=r'8 GiB, .*"x".* at most 4 GiB'):
+        data.make_samples(model, 1, 0)

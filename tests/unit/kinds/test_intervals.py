@@ -72,21 +72,6 @@ def tally(
     return Tally(0.0, given, w, link, **more)
 
 
-def test_a_tally_without_single_samples_takes_percentiles_of_its_draws() -> None:
-    one, two = RNG.normal(size=300), RNG.normal(3, 2, size=400)
-    first, second = Tally(1.0, resampled=one), Tally(4.0, resampled=two)
-    found = interval(first)
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(one, (0.025, 0.975))))
-    both = compare_paired(first, second)
-    assert both is not None
-    assert (both.difference, both.samples) == (3.0, 300)
-    assert both.interval is not None
-    ends = np.quantile(two[:300] - one, (0.025, 0.975))
-    assert (both.interval.low, both.interval.high) == pytest.approx(tuple(ends))
-    assert compare_paired(first, tally([1, 2])) is None
-
-
 @pytest.mark.parametrize(
     ("link", "score"),
     [

@@ -22,7 +22,6 @@ from rtlab.documents.payload import decode, encode
 from rtlab.documents.serialization import to_builtins
 from rtlab.testing import tiny_model
 from rtlab.web.page import chrome
-from rtlab.web.page.contract import EngineView, Later
 from rtlab.web.page.graph import add_details, describe_engine_boxes, engine_view, source_graph
 
 
@@ -62,7 +61,7 @@ def test_a_picture_and_what_follows_it_are_the_whole(study, view) -> None:
     assert not any(b["inputs"] or b["outputs"] or b["details"] for b in picture["graph"]["boxes"])
     assert all(b["lines"] for b in picture["graph"]["boxes"] if b["kind"] in {"input", "output"})
     found = describe_engine_boxes(study["fp32"].facts, study.model)
-    assert to_builtins(found) == decode(encode(found, Later))
+    assert to_builtins(found) == decode(encode(found))
     add_details(picture, found)
     assert view == picture
     assert view["overlays"]
@@ -116,7 +115,7 @@ def test_a_whole_view_needs_no_model() -> None:
         ("block_relu/Relu", "CaskConvolution", "y", "z"),
         inputs="x", outputs="z",
     )  # fmt: skip
-    view = decode(encode(engine_view(result, NOTHING), EngineView))
+    view = decode(encode(engine_view(result, NOTHING)))
     boxes = {b["id"]: b for b in view["graph"]["boxes"] if b["kind"] == "layer"}
     expected = [
         [], ["Conv", "ReLU"], ["Scale", "ReLU"], ["Mul·Sum"], ["Conv2D", "ReLU"], ["CaskConvolution", "ReLU"],

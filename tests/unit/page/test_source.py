@@ -32,7 +32,7 @@ def graph_of(model: Model) -> Graph:
     for box in boxes:
         if box["kind"] == "node":
             assert model.node(box["id"])
-    assert graph == decode(encode(graph, Graph))
+    assert graph == decode(encode(graph))
     # A large model is drawn first, and told of afterwards.
     picture, told = source_graph(model, defer_details=True), describe_source_boxes(model)
     assert all(not b["inputs"] and not b["outputs"] and not b["details"] for b in picture["boxes"])

@@ -25,7 +25,7 @@ HOSTILE = 'it\'s "x"\n`$(rm)` \\ é'
 CHOICES = {
     "fp32": {},
     "int8": {"calibrator": "percentile(99.9)", "weights": "tensor"},
-    "mixed": {"precision": {"*": "int8", "op:Conv": "fp16"}, "calibrators": {"stem/*": "entropy2(bins=4096)"}},
+    "mixed": {"precision": {"*": "int8", "op:Conv": "fp16"}, "calibrators": {"stem/*": "percentile(99.5)"}},
     "sparse": {"precision": "fp16", "sparsity": True},
     "part": {"precision": "int8", "sparsity": ["*Conv*"], "treatments": ["equalize", "smooth(0.7)"]},
     "gpu": {"precision": "fp16", "target": "sm89", "backend": "tensorrt-rtx"},

@@ -140,11 +140,6 @@ def test_answers_are_texts_where_a_vocabulary_is_given(built) -> None:
     named = task([0] * 8, vocabulary=("ant", "bee", "cat", "dog"))
     found = analyze_score(context(built, named, answers(*[0] * 8), answers(1, *[0] * 7)))
     assert ("ant", "ant", "bee") == (found.flipped[0].label, found.flipped[0].before, found.flipped[0].after)
-    spoken = task(np.array(["antbee"] * 8), "cer", vocabulary=("ant", "bee", "cat", "dog"))
-    after = np.array([[0, 2]] + [[0, 1]] * 7)
-    found = analyze_score(context(built, spoken, np.array([[0, 1]] * 8), after))
-    first = found.flipped[0]
-    assert ("antbee", "antcat", "antbee") == (first.before, first.after, first.label)
 
 
 def test_hits_of_a_metric_of_ones_own_are_right_or_wrong(built) -> None:
@@ -170,13 +165,12 @@ def test_a_baseline_that_is_broken_itself_is_told(built) -> None:
     assert "NaN" == found.flipped[0].before
 
 
-def test_a_metric_of_all_samples_has_an_interval_and_no_flips(built) -> None:
+def test_a_metric_of_all_samples_has_a_difference_without_interval_and_no_flips(built) -> None:
     labels = np.zeros(60, int)
     own = task(labels, lambda y, t: float((y.argmax(axis=1) == t).mean()), unit="share")
     found = analyze_score(context(built, own, answers(*[0] * 60), answers(*[1] * 30, *[0] * 30)))
     assert -0.5 == found.difference
-    assert found.difference_interval.low < -0.5 < found.difference_interval.high
-    assert ("worse", ()) == (found.verdict, found.flipped)
+    assert (None, ()) == (found.difference_interval, found.flipped)
 
 
 @pytest.mark.slow
