@@ -89,7 +89,7 @@ def _apply_rule(
 def _collect_differentiable(tape: Tape, forward: Iterable[ir.Node]) -> set[ir.Value | None]:
     """Values that follow from an input and are floating-point, or written by a QuantizeLinear."""
     follows: set[ir.Value | None] = {v for v in tape.graph.inputs if tape.constant_value(v) is None}
-    differentiable = {v for v in follows if v is not None and _is_floating_point(v)}
+    differentiable: set[ir.Value | None] = {v for v in follows if v is not None and _is_floating_point(v)}
     for node in forward:
         if any(v in follows for v in (*node.inputs, *_iter_captured_values(node))):
             computed = [v for v in node.outputs if tape.constant_value(v) is None]

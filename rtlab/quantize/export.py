@@ -10,17 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
 from rtlab.core.calibrators import METHODS, TENSORRT_CALIBRATORS
 from rtlab.core.files import check_path, is_stream, write
-from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.trtexec import format_command, format_flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
 from rtlab.quantize import rewrites
 from rtlab.quantize.cache import CalibrationCache
-from rtlab.quantize.compose import find_fp8_relus
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -34,7 +30,7 @@ VERSION = "101601"
 class Exported:
     """Files that were written, and the commands that build an engine of them elsewhere.
 
-    ``patch`` is a script of its own that writes nodes of the original file in the forms that the variant gives them.
+    ``patch`` is a script that rewrites nodes of the original file as the variant does.
     """
 
     model: Path
@@ -54,14 +50,6 @@ def make_file_stem(model: Model, variant: Variant) -> str:
     # Many patterns make no name.
     text = plain.id if len(plain.pins) + len(plain.sparsity) <= 1 else f"{plain.name}-{plain.target}"
     return re.sub(r"[^\w.+-]+", "-", f"{model.name}-{text}").strip("-")
-
-
-#: Types of what a Relu gives in a prepared model.
-_TYPES = {
-    "fp32": onnx.TensorProto.FLOAT,
-    "fp16": onnx.TensorProto.FLOAT16,
-    "bf16": onnx.TensorProto.BFLOAT16,
-}
 
 
 def format_scales(model: Model, variant: Variant, prepared: Prepared) -> str:
@@ -99,10 +87,9 @@ def build_calibration_cache(variant: Variant, prepared: Prepared, version: str =
 
 
 def build_commands(model: Model, variant: Variant, onnx: str, cache: str | None = None) -> tuple[str, ...]:
-    """Command lines that build the prepared model on another machine.
+    """Command lines that build the prepared model on another machine, from a file of the name ``onnx``.
 
-    ``onnx`` is the file's name there. ``cache`` adds the line with which TensorRT 10 calibrates the *original* model
-    implicitly, as it did before precision moved into the graph.
+    ``cache`` adds the line with which TensorRT 10 quantizes the *original* model implicitly.
     """
     name, stem = shlex.quote(onnx), onnx.removesuffix(".onnx")
     plan = shlex.quote(f"{stem}.engine")
@@ -130,11 +117,8 @@ def build_commands(model: Model, variant: Variant, onnx: str, cache: str | None 
     lines = [format_command(*trtexec), " ".join(polygraphy)]
     if cache is not None:
         original = format_flag("onnx", model.path.name if model.path else f"{model.name}.onnx")
-        lines.append(
-            format_command(
-                original, format_flag("int8"), format_flag("fp16"), format_flag("calib", cache), engine_flag
-            )
-        )
+        flags = (format_flag("int8"), format_flag("fp16"), format_flag("calib", cache), engine_flag)
+        lines.append(format_command(original, *flags))
     return tuple(lines)
 
 
@@ -149,10 +133,8 @@ def export(
 ) -> Exported:
     """Write the prepared model, its scales beside it, and on demand a calibration cache.
 
-    Where the variant has nodes in another form, a script beside it does that to the original file; their precision is
-    no part of it.
-
-    A file that the model was read from is never written to. ``version`` is what the head of the cache names.
+    Where the variant has nodes in another form, a script beside it writes these into the original file, without
+    precision. A file that the model was read from is never written to. ``version`` is that of the cache's header.
 
     Raises:
         RtlabError: a file cannot be written there, or is the one that the model was read from.
@@ -160,7 +142,7 @@ def export(
     """
     path = check_path(path, "the prepared model")
     table = check_path(cache, "the calibration cache") if cache is not None else None
-    files: list[tuple[Path, bytes, str]] = [(path, _serialize_model(prepared.model), "the prepared model")]
+    files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
     # Beside a device or a pipe nothing is written.
     is_streaming = is_stream(path)
     scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales and not is_streaming else None
@@ -169,12 +151,9 @@ def export(
     if table is not None:
         calibration_cache = build_calibration_cache(variant, prepared, version)
         files.append((table, calibration_cache.encode(), "the calibration cache"))
-    patch = (
-        path.with_name(f"{path.stem}.patch.py")
-        if rewrites.is_scriptable(variant.rewrites) and not is_streaming
-        else None
-    )
-    if patch is not None:
+    patch = None
+    if rewrites.is_scriptable(variant.rewrites) and not is_streaming:
+        patch = path.with_name(f"{path.stem}.patch.py")
         files.append((patch, rewrites.patch(model, variant.rewrites).encode("utf-8"), "the patch script"))
     if len({p.resolve() for p, *_ in files}) < len(files):
         raise RtlabError(
@@ -184,29 +163,6 @@ def export(
         write(target, content, what=what, model=model)
     lines = build_commands(model, variant, path.name, table.name if table else None)
     return Exported(path, scales, table, lines, patch)
-
-
-def _serialize_model(model: Model) -> bytes:
-    """The bytes of a prepared model, in a form that ONNX Runtime computes as it is written, at every level.
-
-    From level EXTENDED on it drops a Relu whose result becomes FP8, behind a pool too (seen in 1.32). It leaves a Max
-    with 0 as it is, of which TensorRT-RTX 1.7.1 made the same layers in both samples that were tried.
-    """
-    if not find_fp8_relus(model):
-        return model.bytes()
-    proto = model.proto()
-    zeros: dict[int, str] = {}
-    for node in proto.graph.node:
-        if node.op_type == "Relu" and node.domain in ONNX_DOMAINS:
-            kind = _TYPES.get(model.values[node.output[0]].dtype or "")
-            if kind is None:
-                continue
-            if kind not in zeros:
-                zeros[kind] = f"rtlab.zero/{kind}"
-                proto.graph.initializer.append(onnx.helper.make_tensor(zeros[kind], kind, [], [0.0]))
-            node.op_type = "Max"
-            node.input.append(zeros[kind])
-    return bytes(proto.SerializeToString())
 
 
 def _iter_dynamic_shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:

@@ -132,7 +132,7 @@ def differentiated(source: Model, asked: list[str]) -> tuple[Model, list[str | N
     slopes = [found.values.get(edit.values[n]) for n in asked]
     edit.graph.outputs.extend(s for s in slopes if s is not None)
     edit.sort_and_reindex()
-    return edit.finish(), [None if s is None else s.name for s in slopes], dict(found.unsupported_nodes)
+    return edit.model, [None if s is None else s.name for s in slopes], dict(found.unsupported_nodes)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -228,7 +228,7 @@ class _GraphBuilder:
         _prune(graph)
         self.edit.sort_and_reindex()
         return EstimatorGraph(
-            self.edit.finish(),
+            self.edit.model,
             tuple(seeds),
             self.outputs,
             tuple(v.name or "" for v in products),
