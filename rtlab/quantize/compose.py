@@ -294,7 +294,7 @@ class _Preparation:
             self.notes += describe_skipped_nodes({"it stands in a body or a function": inner}, "as exported")
 
     def _apply_narrow_types(self) -> None:
-        """Weights in four bits, then values in sixteen."""
+        """Weights in four bits, then values in sixteen, in the typed graph and in its emulation."""
         plans = {}
         for precision in weights.WEIGHT_PRECISIONS:
             nodes = self._get_nodes(precision)
@@ -302,68 +302,59 @@ class _Preparation:
             self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
             if plan.weights:
                 plans[precision] = plan
-        stored = {
-            p: self._corrector.quantize_four_bit(self._typed_model, plan, p) for p, plan in plans.items()
-        }
+        stored = {p: self._corrector.quantize_four_bit(self._typed_model, q, p) for p, q in plans.items()}
         correction = self._corrector.build_correction(self._typed_model, stored, plans)
         if correction is not None:
             self._apply(correction)
         self.notes += self._corrector.notes
         types = {n: p for n, p in self._get_half_nodes().items() if n not in self.assigned_precisions}
         constants = HalfConstants(self._typed_model.known, self._check)
-        narrow_plan = fp16_plan.plan(self._typed_model, types, constants=constants)
+        half_plan = fp16_plan.plan(self._typed_model, types, constants=constants)
         notes = (
-            *fp16_plan.describe_saturation(self._typed_model, narrow_plan, constants),
-            *describe_skipped_nodes(narrow_plan.skipped_nodes),
+            *fp16_plan.describe_saturation(self._typed_model, half_plan, constants),
+            *describe_skipped_nodes(half_plan.skipped_nodes),
         )
-        self._apply_per_model(plans, stored, narrow_plan, constants, notes)
-        self.assigned_precisions.update(narrow_plan.nodes)
+        self.assigned_precisions.update(half_plan.nodes)
         self.assigned_precisions.update({n: p for p, plan in plans.items() for n in plan.nodes})
-
-    def _apply_per_model(
-        self,
-        plans: Mapping[Precision, weights.FourBitPlan],
-        four_bit_weights: Mapping[Precision, weights.FourBitWeights],
-        narrow_plan: fp16_plan.HalfPlan,
-        constants: HalfConstants,
-        notes: tuple[str, ...],
-    ) -> None:
-        """Apply what the typed graph and its emulation express in different ways."""
-        # Both are the model that was planned for unless weights of four bits are written to each.
-        emulation_model, emulation_plan, emulation_constants = self._typed_model, narrow_plan, constants
+        emulation_model = self._finish_edit() if plans or half_plan.nodes else self._typed_model
         if plans:
-            fp32_model = self._finish_edit()
             dequantize_passes = [
-                weights.dequantize_weights(plan, p, narrow_plan.nodes, four_bit_weights[p])
-                for p, plan in plans.items()
+                weights.dequantize_weights(plan, p, half_plan.nodes, stored[p]) for p, plan in plans.items()
             ]
-            keep_origins = fp32_model is not self.source
+            keep_origins = emulation_model is not self.source
             self.emulation = emulation_model = passes.run(
-                fp32_model, dequantize_passes, keep_origins=keep_origins
+                emulation_model, dequantize_passes, keep_origins=keep_origins
             )
             for precision, plan in plans.items():
-                self._apply(weights.store_weights(plan, precision, four_bit_weights[precision]))
+                self._apply(weights.store_weights(plan, precision, stored[precision]))
         self.notes += notes
-        if not narrow_plan.nodes:
-            return
+        if half_plan.nodes:
+            self._apply_halves(emulation_model, half_plan, constants, plans)
+
+    def _apply_halves(
+        self,
+        emulation_model: Model,
+        half_plan: fp16_plan.HalfPlan,
+        constants: HalfConstants,
+        plans: Mapping[Precision, weights.FourBitPlan],
+    ) -> None:
+        """Values of 16 bits in the typed graph, and rounding in the emulation."""
         if plans:
-            emulation_constants = HalfConstants(emulation_model.known, self._check)
-            emulation_plan = fp16_plan.plan(emulation_model, narrow_plan.nodes, constants=emulation_constants)
-            narrow = self._plan_half_with_four_bits(plans, narrow_plan)
+            # Weights of four bits are written to each of the two.
+            narrow = self._plan_half_with_four_bits(plans, half_plan)
+            constants = HalfConstants(emulation_model.known, self._check)
+            half_plan = fp16_plan.plan(emulation_model, half_plan.nodes, constants=constants)
         else:
-            emulation_model = self._finish_edit()
-            narrow = fp16_passes.narrow(narrow_plan, constants)
-        underflow_count, total = fp16_plan.count_constant_underflows(
-            emulation_model, emulation_plan, emulation_constants
-        )
+            narrow = fp16_passes.narrow(half_plan, constants)
+        underflow_count, total = fp16_plan.count_constant_underflows(emulation_model, half_plan, constants)
         if underflow_count:
             self.notes.append(
                 f"{underflow_count:,} of {total:,} constants are too small for their 16 bits and become zero"
             )
         self._apply(narrow)
-        rounding = functools.partial(_round_to_halves, emulation_model, emulation_plan)
+        rounding = functools.partial(_round_to_halves, emulation_model, half_plan)
         self.emulation = self._defer(emulation_model, rounding)
-        if Precision.FP16 in narrow_plan.nodes.values():
+        if Precision.FP16 in half_plan.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
 
     def _plan_half_with_four_bits(

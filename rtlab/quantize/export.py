@@ -15,7 +15,6 @@ from rtlab.core.files import check_path, is_stream, write
 from rtlab.core.trtexec import format_command, format_flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
-from rtlab.quantize import rewrites
 from rtlab.quantize.cache import CalibrationCache
 
 if TYPE_CHECKING:
@@ -28,19 +27,15 @@ VERSION = "101601"
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """Files that were written, and the commands that build an engine of them elsewhere.
-
-    ``patch`` is a script that rewrites nodes of the original file as the variant does.
-    """
+    """Files that were written, and the commands that build an engine of them elsewhere."""
 
     model: Path
     scales: Path | None
     cache: Path | None
     commands: tuple[str, ...]
-    patch: Path | None = None
 
     def __repr__(self) -> str:
-        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache, self.patch) if p)
+        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache) if p)
         return f"<Exported {files}>\n" + "\n".join(self.commands)
 
 
@@ -133,8 +128,7 @@ def export(
 ) -> Exported:
     """Write the prepared model, its scales beside it, and on demand a calibration cache.
 
-    Where the variant has nodes in another form, a script beside it writes these into the original file, without
-    precision. A file that the model was read from is never written to. ``version`` is that of the cache's header.
+    A file that the model was read from is never written to. ``version`` is that of the cache's header.
 
     Raises:
         RtlabError: a file cannot be written there, or is the one that the model was read from.
@@ -144,17 +138,13 @@ def export(
     table = check_path(cache, "the calibration cache") if cache is not None else None
     files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
     # Beside a device or a pipe nothing is written.
-    is_streaming = is_stream(path)
-    scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales and not is_streaming else None
+    has_table = prepared.scales and not is_stream(path)
+    scales = path.with_name(f"{path.stem}.scales.json") if has_table else None
     if scales is not None:
         files.append((scales, format_scales(model, variant, prepared).encode("utf-8"), "the scales"))
     if table is not None:
         calibration_cache = build_calibration_cache(variant, prepared, version)
         files.append((table, calibration_cache.encode(), "the calibration cache"))
-    patch = None
-    if rewrites.is_scriptable(variant.rewrites) and not is_streaming:
-        patch = path.with_name(f"{path.stem}.patch.py")
-        files.append((patch, rewrites.patch(model, variant.rewrites).encode("utf-8"), "the patch script"))
     if len({p.resolve() for p, *_ in files}) < len(files):
         raise RtlabError(
             f'Cannot write two files to "{path}". Give the model and the cache names of their own.'
@@ -162,7 +152,7 @@ def export(
     for target, content, what in files:
         write(target, content, what=what, model=model)
     lines = build_commands(model, variant, path.name, table.name if table else None)
-    return Exported(path, scales, table, lines, patch)
+    return Exported(path, scales, table, lines)
 
 
 def _iter_dynamic_shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:

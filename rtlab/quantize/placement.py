@@ -91,6 +91,15 @@ def explain_nonconstant(model: Model, weight: str) -> str:
     )
 
 
+def get_weight_axes(node: Node, rank: int, position: int = 1) -> tuple[int, int]:
+    """The axes of a product's weight that hold the output channels and what is summed over."""
+    if node.op in {"Conv", "ConvTranspose"}:
+        return (0, 1) if node.op == "Conv" else (1, 0)
+    is_transposed = node.op == "Gemm" and bool(node.attributes.get("transB" if position else "transA", 0))
+    axes = (rank - 1, max(rank - 2, 0)) if position else (max(rank - 2, 0), rank - 1)
+    return axes[::-1] if is_transposed else axes
+
+
 class _Planner:
     def __init__(
         self, model: Model, precision: Precision, nodes: Collection[str], values: Collection[str] | None
@@ -149,15 +158,14 @@ class _Planner:
         rank = len(sizes)
         if node.op == "ConvTranspose" and self.precision is Precision.FP8:
             return "TensorRT-RTX has no FP8 kernel for ConvTranspose"
-        if node.op in {"Conv", "ConvTranspose"}:
-            return int(node.op == "ConvTranspose")
-        if node.op == "Gemm":
-            return 0 if node.attributes.get("transB", 0) else 1
+        axis, _ = get_weight_axes(node, rank)
+        if node.op != "MatMul":
+            return axis
         # A product with a vector moves weights and computes little: a narrow type gains nothing there.
         shape = self.model.values[node.inputs[0]].shape if node.inputs[0] in self.model.values else None
         rows = shape[-2] if shape is not None and len(shape) > 1 else (None if shape is None else 1)
         columns = sizes[-1] if rank > 1 else 1
-        return "a product with a vector" if rows == 1 or columns == 1 else rank - 1
+        return "a product with a vector" if rows == 1 or columns == 1 else axis
 
     def _add_residual(self, node: Node) -> None:
         """Quantize the branch of a residual Add that is not the convolution; that one stays in the kernel."""

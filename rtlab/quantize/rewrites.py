@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -87,39 +86,6 @@ def apply_rewrites(model: Model, rewrites: Sequence[Rewrite]) -> Model:
     promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
     rewriting = passes.Pass("rewrites", lambda edit: rewrite_nodes(edit, rewrites), promises)
     return passes.run(model, [rewriting], source=True)
-
-
-#: The forms that the script of ``patch`` knows.
-_SCRIPTED = frozenset({"fold", "pool", "drop", "merge"})
-
-
-def is_scriptable(rewrites: Iterable[Rewrite]) -> bool:
-    """Whether there are rewrites, and ``patch`` can write all of them down; a transposition that moves it cannot."""
-    kinds = {r.kind for r in rewrites}
-    return bool(kinds) and kinds <= _SCRIPTED
-
-
-def patch(model: Model, rewrites: Sequence[Rewrite]) -> str:
-    """A Python script that does the same to the file of a model, without rtlab, and compares what both compute.
-
-    Raises:
-        VariantError: there is no such node, or it has no such form.
-    """
-    check(model, rewrites)
-    edits = []
-    for rewrite in rewrites:
-        node = model.by_id[rewrite.node]
-        area: list[int] | list[str] = list(_get_pool_area(model, node)) if rewrite.kind == "pool" else []
-        if rewrite.kind == "merge":
-            area = [model.by_id[n].outputs[0] for n in _find_siblings(model, node)]
-        edits.append((rewrite.kind, node.outputs[0], area))
-    shapes = {n: list(model.input_shape(n)) for n in model.inputs}
-    text = (resources.files(__package__) / "patcher.txt").read_text("utf-8")
-    for name, value in (("EDITS", edits), ("SHAPES", shapes)):
-        head, tail = text.split(f"\n{name}: ", 1)
-        kind, tail = tail.split(" = ", 1)
-        text = f"{head}\n{name}: {kind} = {value!r}{tail[tail.index(chr(10)) :]}"
-    return text
 
 
 def check(model: Model, rewrites: Iterable[Rewrite]) -> None:

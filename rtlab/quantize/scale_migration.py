@@ -17,7 +17,7 @@ import onnx_ir as ir
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.precision import compute_amax
 from rtlab.quantize import passes
-from rtlab.quantize.placement import POOLS, WEIGHTED, find_captured_values
+from rtlab.quantize.placement import POOLS, WEIGHTED, find_captured_values, get_weight_axes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -266,7 +266,7 @@ def compute_write_peaks(constants: Constants, link: ChannelLink) -> tuple[Array,
     """
     node = constants.model.by_id[link.first]
     weight = constants[link.first, 1]
-    rows = np.moveaxis(weight, _get_output_axis(node), 0).reshape(link.channels, -1)
+    rows = np.moveaxis(weight, get_weight_axes(node, weight.ndim)[0], 0).reshape(link.channels, -1)
     peak = compute_amax(rows, axis=1)
     start = np.zeros(link.channels)
     if len(node.inputs) > _MATRIX and node.inputs[2]:
@@ -303,8 +303,9 @@ def move_scale(constants: Constants, link: ChannelLink, scale: Array) -> None:
         constants[link.first, at] = constants[link.first, at] / scale
     else:
         for i in (i for i, v in enumerate(node.inputs) if i and v):
-            axis = _get_output_axis(node) if i == 1 and node.op in WEIGHTED else -1
-            constants[link.first, i] = _multiply_along(constants[link.first, i], 1 / scale, axis)
+            array = constants[link.first, i]
+            axis = get_weight_axes(node, array.ndim)[0] if i == 1 and node.op in WEIGHTED else -1
+            constants[link.first, i] = _multiply_along(array, 1 / scale, axis)
     for id_, position, axis, rank in link.offsets:
         offset = constants[id_, position]
         spread = offset.reshape((1,) * (rank - offset.ndim) + offset.shape)
@@ -319,7 +320,9 @@ def move_scale(constants: Constants, link: ChannelLink, scale: Array) -> None:
             column_scale = columns.reshape(parts.shape[0], 1, parts.shape[2], *[1] * (weight.ndim - 2))
             constants[reader.node, 1] = (parts * column_scale).reshape(weight.shape)
         else:
-            constants[reader.node, 1] = _multiply_along(weight, columns, _get_input_axis(node))
+            constants[reader.node, 1] = _multiply_along(
+                weight, columns, get_weight_axes(node, weight.ndim)[1]
+            )
 
 
 def _extract_columns(constants: Constants, reader: ChannelReader, channels: int) -> Array:
@@ -330,7 +333,7 @@ def _extract_columns(constants: Constants, reader: ChannelReader, channels: int)
         parts = weight.reshape(int(group), -1, *weight.shape[1:])  # type: ignore[call-overload]
         first = np.moveaxis(parts, 1, -1)
     else:
-        first = np.moveaxis(weight, _get_input_axis(node), 0)
+        first = np.moveaxis(weight, get_weight_axes(node, weight.ndim)[1], 0)
     return np.asarray(first.reshape(channels, -1).T)
 
 
@@ -340,17 +343,3 @@ def _multiply_along(array: Array, scale: Array, axis: int) -> Array:
     shape = [1] * array.ndim
     shape[axis] = -1
     return array * scale.reshape(shape)
-
-
-def _get_output_axis(node: Node) -> int:
-    """The axis of a weight that holds what is written."""
-    if node.op == "Gemm":
-        return 0 if node.attributes.get("transB", 0) else 1
-    return {"Conv": 0, "ConvTranspose": 1, "MatMul": 1}[node.op]
-
-
-def _get_input_axis(node: Node) -> int:
-    """The axis of a weight that holds what is read."""
-    if node.op == "Gemm":
-        return 1 if node.attributes.get("transB", 0) else 0
-    return {"Conv": 1, "ConvTranspose": 0, "MatMul": 0}[node.op]

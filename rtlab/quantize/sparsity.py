@@ -19,7 +19,7 @@ from rtlab.core.value import dtype_text, shape_text
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import passes
 from rtlab.quantize.assign import match_nodes
-from rtlab.quantize.placement import WEIGHTED, find_captured_values
+from rtlab.quantize.placement import WEIGHTED, find_captured_values, get_weight_axes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,24 +173,12 @@ def _inspect_weight(model: Model, node: Node) -> SparseWeight | None:
         return None
     tensor = model.known[node.inputs[position]]
     shape = tuple(tensor.shape.numpy())
-    axis = _get_reduction_axis(node, position, len(shape))
+    _, axis = get_weight_axes(node, len(shape), position)
     if not 0 <= axis < len(shape):
         return None
     reason = _explain_ineligible(node, tensor, shape, axis)
     share = _compute_sparse_share(tensor.numpy(), axis) if not reason else 0.0
     return SparseWeight(node.id, node.inputs[position], shape, axis, share, reason)
-
-
-def _get_reduction_axis(node: Node, position: int, rank: int) -> int:
-    """The axis that the operator sums over."""
-    if node.op == "Conv":
-        return 1
-    if node.op == "ConvTranspose":
-        return 0
-    if node.op == "Gemm":
-        transposed = bool(node.attributes.get("transB" if position else "transA", 0))
-        return int(transposed) if position else int(not transposed)
-    return max(rank - 2, 0) if position else rank - 1
 
 
 def _explain_ineligible(node: Node, tensor: ir.TensorProtocol, shape: tuple[int, ...], axis: int) -> str:

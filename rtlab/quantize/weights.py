@@ -19,7 +19,7 @@ from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
-from rtlab.quantize.placement import WEIGHTED, explain_nonconstant
+from rtlab.quantize.placement import WEIGHTED, explain_nonconstant, get_weight_axes
 from rtlab.quantize.rewrite import require_finite
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def _choose_layout(model: Model, node: Node, precision: Precision) -> ScaleLayou
     if node.op not in {"MatMul", "Gemm"}:
         others = " and for Conv" if precision is Precision.INT4 else ""
         return f"{precision.upper()} weights are for products of matrices{others}"
-    is_transposed = node.op == "Gemm" and node.attributes.get("transB", 0)
-    axis = 1 if is_transposed else len(sizes) - 2
+    _, axis = get_weight_axes(node, len(sizes))
     if precision is Precision.FP4:
         if sizes[axis] % _FP4_BLOCK:
             return f"its weight does not divide into blocks of {_FP4_BLOCK}"
