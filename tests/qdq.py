@@ -237,12 +237,6 @@ def weight_with_scale_of_one() -> Model:
     return n.model(n.op("Conv", [n.pair("x", "p0"), w], "c0", pads=[1] * 4))
 
 
-def scales_on_the_input_channels() -> Model:
-    n = Net()
-    w = n.weight("c0", (16, 16, 3, 3), axis=1)
-    return n.model(n.op("Conv", [n.pair("x", "p0"), w], "c0", pads=[1] * 4))
-
-
 def scale_at_run_time() -> Model:
     n = Net()
     s = n.op("Div", [n.op("ReduceMax", ["x"], "max", keepdims=0), n.constant("k", 127.0)], "div")
@@ -324,7 +318,6 @@ FAULTS: dict[str, tuple[Callable[[], Model], tuple[str, ...]]] = {
     "scale of shape (1,)": (lambda: scale_of((1,)), ("scale-shape:p0_q",)),
     "weight scale of shape (1,)": (weight_with_scale_of_one, ("scale-shape:wdq",)),
     "scale per channel": (lambda: scale_of((16,)), ("channel-scale:p0_q",)),
-    "scales on input channels": (scales_on_the_input_channels, ("channel-axis:c0_wdq",)),
     "scale 0": (lambda: scale_of((), 0.0), ("scale-value:p0_q",)),
     "scale NaN": (lambda: scale_of((), np.nan), ("scale-value:p0_q",)),
     "scale below 0": (lambda: scale_of((), -0.05), ("scale-value:p0_q",)),

@@ -32,11 +32,6 @@ class Window:
         """What is padded, as ONNX writes it."""
         return [*self.pads_begin, *self.pads_end]
 
-    @property
-    def has_unit_strides(self) -> bool:
-        """Whether it leaves out no step."""
-        return all(s == 1 for s in self.strides)
-
 
 def read_window(s: VjpContext, kernel: tuple[int, ...]) -> Window:
     """That of a convolution or of a pool."""
@@ -97,17 +92,13 @@ def _transpose_conv(s: VjpContext, gradient: ir.Value, weight: ir.Value, w: Wind
 
 def _flip_kernel(s: VjpContext, group: int, rank: int) -> ir.Value:
     """A kernel turned around, with inputs and outputs exchanged."""
-    weight, sizes = s.constant_value(1), s.sizes(1)
-    outs, ins = sizes[:2]
+    outs, ins = s.sizes(1)[:2]
     if outs is None or ins is None:
         raise NotDifferentiable("how many channels it has is not known")
     split_shape, merged_shape = (
         [group, outs // group, ins, *_kernel_shape(s)],
         [group * ins, outs // group, *_kernel_shape(s)],
     )
-    if weight is not None:
-        parts = weight.reshape(split_shape).swapaxes(1, 2)
-        return s.c(np.ascontiguousarray(np.flip(parts, axis=tuple(range(3, 3 + rank))).reshape(merged_shape)))
     swapped_weight = s.tape.transpose(
         s.op("Reshape", s.at(1), s.c(split_shape)), [0, 2, 1, *range(3, 3 + rank)]
     )
@@ -121,7 +112,7 @@ def _compute_input_gradient(s: VjpContext, w: Window, group: int) -> ir.Value:
     """By a convolution with the kernel turned around, where no step is left out; else by one transposed."""
     rank = len(w.kernel)
     transposed_pads = [e - p for e, p in zip([*w.extents, *w.extents], w.pads, strict=True)]
-    if not w.has_unit_strides or min(transposed_pads, default=0) < 0:
+    if max(w.strides, default=1) > 1 or min(transposed_pads, default=0) < 0:
         return _transpose_conv(s, s.g, s.at(1), w, group)
     return s.op(
         "Conv", s.g, _flip_kernel(s, group, rank), group=group, dilations=list(w.dilations), pads=transposed_pads,
@@ -160,10 +151,6 @@ def _compute_weight_gradient(
     return s.op("Slice", weight_gradient, s.c([0] * rank), s.c(list(w.kernel)), s.c(axes))
 
 
-def _compute_bias_gradient(s: VjpContext) -> ir.Value:
-    return s.tape.reduce_sum(s.g, [0, *range(2, s.rank)], keep=False)
-
-
 def _conv(s: VjpContext) -> InputGradients:
     group, w = int(s.get_attribute("group", 1)), read_window(s, _kernel_shape(s))
     gradients: InputGradients = [None] * len(s.node.inputs)
@@ -172,7 +159,7 @@ def _conv(s: VjpContext) -> InputGradients:
     if s.needs_gradient(1):
         gradients[1] = _compute_weight_gradient(s, w, group, s.x, s.g)
     if s.needs_gradient(2):
-        gradients[2] = _compute_bias_gradient(s)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
 
 
@@ -200,7 +187,7 @@ def _conv_transpose(s: VjpContext) -> InputGradients:
             raise NotDifferentiable("its weight is no constant")
         gradients[1] = _compute_weight_gradient(s, w, 1, s.g, s.x)
     if s.needs_gradient(2):
-        gradients[2] = _compute_bias_gradient(s)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
 
 

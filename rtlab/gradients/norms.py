@@ -18,11 +18,6 @@ def _reshape_per_channel(s: VjpContext, value: ir.Value, rank: int) -> ir.Value:
     return s.op("Reshape", value, s.c([1, -1, *[1] * (rank - 2)]))
 
 
-def _sum_per_channel(s: VjpContext, value: ir.Value) -> ir.Value:
-    """Summed over all dimensions but the channels."""
-    return s.tape.reduce_sum(value, [0, *range(2, s.rank)], keep=False)
-
-
 def _batch_norm(s: VjpContext) -> InputGradients:
     """Each channel times a factor."""
     if s.get_attribute("training_mode", 0) or any(s.needs_input_gradient[3:]):
@@ -32,9 +27,9 @@ def _batch_norm(s: VjpContext) -> InputGradients:
     gradients: InputGradients = [s.mul(s.g, factor), *[None] * (len(s.node.inputs) - 1)]
     if s.needs_gradient(1):
         centered_input = s.op("Sub", s.x, _reshape_per_channel(s, s.at(3), s.rank))
-        gradients[1] = s.op("Div", _sum_per_channel(s, s.mul(s.g, centered_input)), deviation)
+        gradients[1] = s.op("Div", s.sum_per_channel(s.mul(s.g, centered_input)), deviation)
     if s.needs_gradient(2):
-        gradients[2] = _sum_per_channel(s, s.g)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
 
 
@@ -79,9 +74,9 @@ def _instance_norm(s: VjpContext) -> InputGradients:
     scaled_gradient = s.mul(s.g, _reshape_per_channel(s, s.at(1), s.rank))
     gradients: InputGradients = [_backward_normalize(s, scaled_gradient, normal, axes), None, None]
     if s.needs_gradient(1):
-        gradients[1] = _sum_per_channel(s, s.mul(s.g, normal[0]))
+        gradients[1] = s.sum_per_channel(s.mul(s.g, normal[0]))
     if s.needs_gradient(2):
-        gradients[2] = _sum_per_channel(s, s.g)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
 
 

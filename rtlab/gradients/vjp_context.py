@@ -82,6 +82,10 @@ class VjpContext:
         """The gradient of an input that was broadcast to the shape of the output."""
         return self.tape.unbroadcast(gradient, self.raw(i), self.node.outputs[0])
 
+    def sum_per_channel(self, value: ir.Value) -> ir.Value:
+        """A sum over all dimensions but the channels, the second."""
+        return self.tape.reduce_sum(value, [0, *range(2, self.rank)], keep=False)
+
     def op(self, kind: str, *reads: ir.Value | None, **attributes: Any) -> ir.Value:
         """The output of a node."""
         return self.tape.op(kind, *reads, **attributes)

@@ -26,13 +26,18 @@ def assign(model: Model, variant: Variant) -> Mapping[str, Precision]:
     an operator. Of several pins that fit a node, the last counts; where none fits, ``variant.precision`` does.
 
     Raises:
-        VariantError: a pattern fits no node, or only nodes of a body or a function.
+        VariantError: a pattern fits no node of the main graph.
     """
     precisions = {n.id: variant.precision for n in model.top}
     for pattern, precision in variant.pins:
         nodes = match_nodes(model, pattern)
         if not nodes:
-            raise VariantError(_describe_mismatch(model, pattern, precision))
+            hint = _suggest(pattern, [*dict.fromkeys(_iter_names(model.top))])
+            hint = hint or "See model.nodes for ids, or write op:Conv for an operator."
+            raise VariantError(
+                f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}": no node of the main graph has an '
+                f"id, a name or an operator like this. {hint}"
+            )
         precisions.update(dict.fromkeys(nodes, precision))
     return precisions
 
@@ -91,21 +96,6 @@ def _matches(pattern: str, node: Node) -> bool:
         return fnmatch.fnmatchcase(node.op, pattern.removeprefix(_OPERATOR))
     # Equality first: names may have brackets, which are special in patterns.
     return any(pattern == n or fnmatch.fnmatchcase(n, pattern) for n in (node.id, node.name))
-
-
-def _describe_mismatch(model: Model, pattern: str, precision: Precision) -> str:
-    message_prefix = f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}":'
-    inner = [n for n in model.nodes if n.scope and _matches(pattern, n)]
-    if inner:
-        owner = inner[0].scope[0]
-        remedy = f'Pin node "{owner}"' if owner in model.by_id else "Pin the node that calls it"
-        return (
-            f'{message_prefix} node "{inner[0].id}" stands in a body or a function, which stays as it was exported. '
-            f"{remedy}, or nodes of the main graph."
-        )
-    hint = _suggest(pattern, [*dict.fromkeys(_iter_names(model.top))])
-    hint = hint or "See model.nodes for ids, or write op:Conv for an operator."
-    return f"{message_prefix} no node has an id, a name or an operator like this. {hint}"
 
 
 def _suggest(pattern: str, names: Sequence[str]) -> str:

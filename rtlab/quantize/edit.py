@@ -137,23 +137,6 @@ class Edit:
         """A unique name for a new value."""
         return make_unique_name(name, self._names)
 
-    def is_constant(self, name: str) -> bool:
-        """Whether a value is an initializer, or what a Constant node holds as a tensor."""
-        value = self.values[name]
-        maker = value.producer()
-        return value.const_value is not None if maker is None else "value" in maker.attributes
-
-    def replace(self, name: str, values: NDArray[Any]) -> None:
-        """Give a constant other numbers of its type and shape: an initializer, or what a Constant node holds."""
-        value = self.values[name]
-        tensor = ir.Tensor(np.asarray(values, order="C"), name=name)
-        maker = value.producer()
-        if maker is None:
-            value.const_value = tensor
-        else:
-            maker.attributes["value"] = ir.AttrTensor("value", tensor)
-        self._view = None
-
     def set_input(self, node: str, position: int, value: ir.Value) -> None:
         """Let an input of a node read this value; one that the node left out is added."""
         if position >= len(self.nodes[node].inputs):

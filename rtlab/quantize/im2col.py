@@ -131,7 +131,7 @@ def make_product_form(model: Model, node: Node) -> ProductForm | str:
         return ProductForm(
             node.id, value, name, shape, int(str(node.attributes.get("group", 1))), is_transposed=False, kernel=kernel,
             strides=get_ints("strides", [1] * n), dilations=get_ints("dilations", [1] * n),
-            pads=get_ints("pads", [0] * 2 * n), padding=_decode_text(node.attributes.get("auto_pad", "NOTSET")),
+            pads=get_ints("pads", [0] * 2 * n), padding=str(node.attributes.get("auto_pad", "NOTSET")),
         )  # fmt: skip
     if node.op not in {"Gemm", "MatMul"} or len(shape) != _MATRIX:
         return f"{node.op} of {len(shape)} dimensions has no such form"
@@ -140,7 +140,3 @@ def make_product_form(model: Model, node: Node) -> ProductForm | str:
     return ProductForm(
         node.id, value, name, shape, is_transposed=node.op == "MatMul" or not node.attributes.get("transB", 0)
     )
-
-
-def _decode_text(attribute: object) -> str:
-    return attribute.decode() if isinstance(attribute, bytes) else str(attribute)

@@ -125,12 +125,10 @@ class InputCollector:
 
     def build_layer_inputs(self, skipped: Mapping[str, tuple[str, ...]]) -> LayerInputs:
         """What was seen so far."""
-        nodes = {
-            node: LayerInput(
-                mean / places, rounded / places, None if second is None else second / max(rows, 1), rows
-            )
-            for node, (mean, rounded, places, second, rows) in self._sums.items()
-        }
+        nodes: dict[str, LayerInput] = {}
+        for node, (mean, rounded, places, second, rows) in self._sums.items():
+            moment = None if second is None else second / max(rows, 1)
+            nodes[node] = LayerInput(mean / places, rounded / places, moment, rows)
         return LayerInputs(nodes, self.samples, skipped)
 
 
@@ -148,10 +146,8 @@ def _sum_batch(request: InputStatsRequest, tensors: Outputs) -> list[Any]:
     if not request.second:
         return [mean, near, places, None, 0]
     rows = request.product.sample_rows(rounded_inputs, _MAX_ROWS)
-    second = rows.transpose(0, 2, 1) @ rows
-    # Sums of many batches in double precision where that is cheap.
-    wide = second.astype(np.float64) if _count_moments_bytes(request) <= _MAX_MOMENTS_BYTES // 64 else second
-    return [mean, near, places, wide, rows.shape[1]]
+    second = (rows.transpose(0, 2, 1) @ rows).astype(np.float64)
+    return [mean, near, places, second, rows.shape[1]]
 
 
 def _accumulate(total: Any, addend: Any) -> Any:

@@ -52,11 +52,6 @@ class IsolatedErrorModel:
     model: Model = dataclasses.field(repr=False)
     error_sums: Mapping[str, IsolatedErrorSums]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All scalars."""
-        return tuple(n for s in self.error_sums.values() for n in s.scalars)
-
 
 def build_isolated_error_model(source: Model, emulation: Model) -> IsolatedErrorModel | None:
     """The source with the shadows of its nodes; None where its emulation, ``Prepared.emulation``, needs none."""

@@ -70,7 +70,6 @@ class QdqRules:
         yield from self._check_weight_zero_point()
         yield from self._check_scale_shape()
         yield from self._check_channel_scale()
-        yield from self._check_channel_axis()
         yield from self._check_vector()
         yield from self._check_chain()
         yield from self._check_duplicate()
@@ -250,31 +249,6 @@ class QdqRules:
                 apply=partial(QdqEditor.rescale, pair=pair, scale=scale),
             )
 
-    def _check_channel_axis(self) -> Iterator[Diagnosis]:
-        for node, slot in self.reading.weighted_nodes:
-            pairs = self.reading.get_pairs(node.inputs[slot]) if slot is not None else ()
-            if slot is None or len(pairs) != 1:
-                continue
-            pair, axis = pairs[0], qdq.find_channel_axis(node, slot)
-            if not pair.is_constant or not pair.is_usable or pair.opaque:
-                continue
-            if pair.axis is None or axis is None or pair.axis == axis:
-                continue
-            possible = self.opset >= MIN_OPSET and pair.is_stored
-            yield _diagnose(
-                "channel-axis",
-                pair,
-                f'Weight "{pair.source.name}" of "{node.name}" has its scales on axis {pair.axis}; its output '
-                f"channels are axis {axis}.",
-                cost="TensorRT-RTX 1.7 multiplies in FP32.",
-                fix=f"Quantize the weight anew, per channel of axis {axis}.",
-                evidence="A scale leaves the sum of a product only where it belongs to an output channel.",
-                apply=partial(QdqEditor.store, pair=pair, weight=quantize_symmetric(pair, axis)[0], axis=axis)
-                if possible
-                else None,
-                more_nodes=(node.name,),
-            )
-
     # --- which values are read in INT8 ----------------------------------------------------------------------
 
     def _propagate_backward(self, node: ir.Node) -> None:
@@ -427,19 +401,15 @@ class QdqRules:
                     more_nodes=(maker.name, *names),
                 )
             elif any(n.op_type in qdq.NORMS | qdq.SIZES for n in readers):
-                sizes = all(n.op_type in qdq.SIZES for n in readers)
                 yield _diagnose(
                     "no-int8-kernel",
                     pair,
                     f'"{pair.id}" quantizes for "{reader.name}" ({reader.op_type}), which runs in FP32.',
-                    cost="Documented for TensorRT; TensorRT-RTX 1.7 showed no difference, for it knows the sizes."
-                    if sizes
-                    else "A quantization and its reversal for nothing; in TensorRT-RTX 1.7 they run in a layer that is "
+                    cost="A quantization and its reversal for nothing; in TensorRT-RTX 1.7 they run in a layer that is "
                     "there anyway.",
                     fix="Remove the pair.",
                     evidence=f"TensorRT has no INT8 form of {reader.op_type} that pays.",
                     apply=partial(QdqEditor.remove, pair=pair),
-                    exact=sizes,
                     more_nodes=names,
                 )
             else:

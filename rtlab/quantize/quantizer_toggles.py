@@ -110,7 +110,6 @@ class _SwitchFinder:
         self._source, self._constants = source, (source.known, emulation.known)
         self._was = {n.name or "": n for n in source.ir.graph}
         self._now = {n.name or "": n for n in emulation.ir.graph}
-        self._equal: dict[tuple[int, int], bool] = {}
         self.switches = tuple(
             s for n in source.top if n.op != "Constant" for s in self._iter_node_switches(n)
         )
@@ -132,9 +131,7 @@ class _SwitchFinder:
         root, before = self._find_unrounded(input_value), self._constants[0].get(place.value)
         if before is not None:
             emulated = self._constants[1].get(input_value.name or "")
-            if root is not input_value or (
-                emulated is not None and not self._is_same_tensor(before, emulated)
-            ):
+            if root is not input_value or (emulated is not None and not _is_same_tensor(before, emulated)):
                 yield Switch(dataclasses.replace(place, part="weight"), before)
         elif root is not input_value and root.name == place.value:
             yield Switch(place)
@@ -158,15 +155,6 @@ class _SwitchFinder:
             first = maker.inputs[2] if pair == ("Less", "Where") and maker.name not in self._was else None
         return value if first is None else self._find_unrounded(first)
 
-    def _is_same_tensor(self, before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
-        key = (id(before), id(after))
-        if before is not after and key not in self._equal:
-            one, two = np.asarray(before.numpy()), np.asarray(after.numpy())
-            # What a converter made of a constant has another form.
-            is_comparable = (one.shape, one.dtype) == (two.shape, two.dtype)
-            self._equal[key] = not is_comparable or one.tobytes() == two.tobytes()
-        return before is after or self._equal[key]
-
     def _get_changed_attributes(self, emulation_node: ir.Node, source_node: ir.Node) -> Mapping[str, ir.Attr]:
         """The attributes of the source's ConstantOfShape where its number is another in the emulation."""
         fills = [n.attributes.get("value") for n in (source_node, emulation_node)]
@@ -174,6 +162,14 @@ class _SwitchFinder:
             return {}
         one, two = (f.as_tensor().tobytes() for f in fills if f is not None)
         return source_node.attributes if one != two else {}
+
+
+def _is_same_tensor(before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
+    one, two = np.asarray(before.numpy()), np.asarray(after.numpy())
+    # A constant that the opset converter wrote has another form.
+    return (
+        before is after or (one.shape, one.dtype) != (two.shape, two.dtype) or one.tobytes() == two.tobytes()
+    )
 
 
 def insert_switches(switches: tuple[Switch, ...]) -> passes.Pass:

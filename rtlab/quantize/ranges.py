@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rtlab.core.progress import check
-from rtlab.core.ranges import (
-    BINS,
-    LOWEST_TOP,
-    MANTISSA_BITS,
-    OCTAVES,
-    Range,
-    Ranges,
-    add_shifted,
-)
+from rtlab.core.ranges import BINS, LOWEST_TOP, MANTISSA_BITS, OCTAVES, Range, Ranges, add_shifted
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -95,14 +87,13 @@ class Collector:
 
         Args:
             batches: The data, one batch at a time. Shapes may differ from batch to batch.
-            fetch: Runs one batch and returns the values; those that are model inputs are read from the batch.
+            fetch: Runs one batch and returns the values that are no model inputs.
             progress: Advanced by the samples of each batch; a request to stop is checked before each. The caller
                 opens the phase.
             samples_in: How many samples a batch holds; by default the length of its first array.
 
         Raises:
-            CalibrationError: there is no batch, a value is missing from what ``fetch`` returned, or a value
-                holds NaN or infinity. The batch where this is found is not counted at all.
+            CalibrationError: there is no batch, or a value holds NaN or infinity, whose batch is not counted.
             Cancelled: the user stopped.
         """
         # One batch is counted while the next one runs: NumPy and a runner both release the interpreter.
@@ -116,7 +107,7 @@ class Collector:
                         last, counting = counting, None
                         last.result()
                     count = samples_in(batch) if samples_in is not None else _count_samples(batch)
-                    counting = worker.submit(self._add, self._select_observed(tensors), count)
+                    counting = worker.submit(self._add, {n: tensors[n] for n in self._observers}, count)
                     # Arrays are freed one by one as they are counted.
                     del tensors
                     progress.advance(count)
@@ -128,32 +119,19 @@ class Collector:
                 f"Cannot calibrate {len(self._observers)} values: the data holds no batch. Give at least one sample."
             )
 
-    def _select_observed(self, tensors: Outputs) -> dict[str, NDArray[np.generic]]:
-        for name in self._observers:
-            if name not in tensors:
-                raise CalibrationError(
-                    f'Cannot calibrate value "{name}": the runner returned {len(tensors)} values without it. '
-                    "Ask the runner for each of rtlab.quantize.quantizable(model)."
-                )
-        return {name: tensors[name] for name in self._observers}
-
     def _add(self, tensors: dict[str, NDArray[np.generic]], samples: int) -> None:
         """Count one batch, all of it or nothing."""
-        sampled_arrays = {name: self._sample_tensor(name, tensors, samples) for name in self._observers}
+        sampled: dict[str, _SampledBits] = {}
+        for name in self._observers:
+            array = np.ascontiguousarray(tensors.pop(name), dtype=np.float32)
+            sampled[name] = _sample_bits(array, self._stride)
+            if array.size and not np.isfinite([sampled[name].low, sampled[name].high]).all():
+                raise _make_nonfinite_error(name, array, self._samples, samples)
         with self._lock:
             for name, observer in self._observers.items():
-                observer.add(sampled_arrays.pop(name))
+                observer.add(sampled.pop(name))
             self._samples += samples
             self._batches += 1
-
-    def _sample_tensor(
-        self, name: str, tensors: dict[str, NDArray[np.generic]], samples: int
-    ) -> _SampledBits:
-        array = np.ascontiguousarray(tensors.pop(name), dtype=np.float32)
-        sampled_bits = _sample_bits(array, self._stride)
-        if array.size and not (np.isfinite(sampled_bits.low) and np.isfinite(sampled_bits.high)):
-            raise _make_nonfinite_error(name, array, self._samples, samples)
-        return sampled_bits
 
 
 def _count_samples(batch: Batch) -> int:
@@ -213,8 +191,8 @@ class _Observer:
         self._min, self._max = np.inf, -np.inf
         self._count = self._zeros = self._small = 0
         self._top = LOWEST_TOP
-        #: Counts, and bits that wait to be counted, by how many elements each stands for.
-        self._counts: dict[int, NDArray[np.int64]] = {}
+        self._counts = np.zeros(BINS, np.int64)
+        #: Bits that wait to be counted, by how many elements each stands for.
         self._pending_bits: dict[int, list[NDArray[np.int32]]] = {}
 
     def add(self, sampled_bits: _SampledBits) -> None:
@@ -230,7 +208,6 @@ class _Observer:
         if top > self._top:
             self._raise_top(top)
         for stride, parts in self._pending_bits.items():
-            self._counts.setdefault(stride, np.zeros(BINS, np.int64))
             bits = parts[0] if len(parts) == 1 else np.concatenate(parts)
             for start in range(0, bits.size, _CHUNK):
                 self._count_chunk(bits[start : start + _CHUNK], stride)
@@ -240,9 +217,6 @@ class _Observer:
         """The range, zero where nothing was seen."""
         self._count_pending()
         empty = self._max < self._min
-        counts = np.zeros(BINS, np.int64)
-        for stride, part in self._counts.items():
-            counts += stride * part
         return Range(
             # Adding zero turns -0.0, which depends on the order, into 0.0.
             min=0.0 if empty else self._min + 0.0,
@@ -251,7 +225,7 @@ class _Observer:
             zeros=self._zeros,
             small=self._small,
             top=self._top,
-            counts=counts,
+            counts=self._counts.copy(),
         )
 
     def _count_chunk(self, bits: NDArray[np.int32], stride: int) -> None:
@@ -264,16 +238,14 @@ class _Observer:
         index -= _get_first_bin(self._top) - _LANES
         np.maximum(index, _LANE[:size], out=index)
         histogram = np.bincount(index, minlength=BINS + _LANES)
-        self._counts[stride] += histogram[_LANES:]
+        self._counts += stride * histogram[_LANES:]
         self._count += size * stride
         self._zeros += zeros * stride
         self._small += (int(histogram[:_LANES].sum()) - zeros) * stride
 
     def _raise_top(self, top: int) -> None:
-        for stride, counts in self._counts.items():
-            self._counts[stride] = np.zeros(BINS, np.int64)
-            below = add_shifted(self._counts[stride], counts, (top - self._top) << MANTISSA_BITS)
-            self._small += below * stride
+        counts, self._counts = self._counts, np.zeros(BINS, np.int64)
+        self._small += add_shifted(self._counts, counts, (top - self._top) << MANTISSA_BITS)
         self._top = top
 
 

@@ -61,7 +61,7 @@ def insert_pairs(
 
     Activations are symmetric per tensor with zero point 0 and a scalar scale. Weights are symmetric with one
     scale per output channel or per tensor, and have no zero point; biases stay FP32. Applied, it raises
-    CalibrationError where a scale is missing, zero or not finite, and ModelError where a weight holds NaN or infinity.
+    CalibrationError where a scale is zero or not finite, and ModelError where a weight holds NaN or infinity.
 
     Args:
         plan: What to quantize, by ``rtlab.quantize.placement.plan``.
@@ -149,12 +149,6 @@ def require_finite(weight: NDArray[np.float32], value: str, node: str) -> NDArra
 
 
 def _validate_scales(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> None:
-    missing_values = [v for v in plan.activations if v not in scales]
-    if missing_values:
-        raise CalibrationError(
-            f'Cannot quantize value "{missing_values[0]}": it has no scale, and {len(missing_values) - 1} more have '
-            "none. Collect ranges of every value in rtlab.quantize.quantizable(model)."
-        )
     for value in plan.activations:
         amax = scales[value].amax
         if not 0 < amax <= _LARGEST:

@@ -19,7 +19,7 @@ from rtlab.core.value import dtype_text, shape_text
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import passes
 from rtlab.quantize.assign import match_nodes
-from rtlab.quantize.placement import WEIGHTED, find_captured_values, get_weight_axes
+from rtlab.quantize.placement import WEIGHTED, get_weight_axes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,8 +38,7 @@ _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 class SparseWeight:
     """The weight of one node, and how far it follows the pattern.
 
-    ``axis`` is the one that is summed over, along which fours are counted: input channels of a convolution, K of
-    a product. ``share`` of the fours have two zeros or more, a number from 0 to 1. ``why`` says why the weight
+    ``share`` of the fours along the summed ``axis`` have two zeros or more, from 0 to 1. ``why`` says why the weight
     cannot follow the pattern; it is empty where it can.
     """
 
@@ -62,18 +61,12 @@ class SparseWeight:
 
 
 def find(model: Model) -> tuple[SparseWeight, ...]:
-    """The constant weights of convolutions and products in the main graph, in its order.
-
-    ``share`` is 0 for a weight whose fours are not whole.
-    """
+    """The constant weights of convolutions and products in the main graph, in its order."""
     return tuple(w for node in model.top if (w := _inspect_weight(model, node)) is not None)
 
 
 def select_prunable_weights(model: Model, patterns: Iterable[str]) -> tuple[SparseWeight, ...]:
-    """The weights that can be pruned, of the nodes that a pattern means, in graph order.
-
-    A pattern is a node's id or name, in which ``*`` and ``?`` stand for any characters, or ``op:Conv`` for an
-    operator.
+    """The weights that can be pruned, of the nodes that patterns mean as those of pins do, in graph order.
 
     Raises:
         VariantError: a pattern means no node, or none that can be pruned, except ``*``.
@@ -96,7 +89,7 @@ def prune(model: Model, weights: Iterable[SparseWeight]) -> Model:
     """The model, or a new one with the two smallest magnitudes of every four of these weights zero.
 
     Of equal magnitudes the last becomes zero, and a four that has two zeros is not touched. Nodes and values keep their
-    names. Where other nodes read the same weight, the pruned nodes get a copy of their own.
+    names, but for the pruned weights.
 
     Raises:
         ModelError: a weight holds NaN or infinity.
@@ -117,19 +110,13 @@ def prune_weights(weights: Mapping[tuple[str, int], tuple[str, ...]]) -> passes.
 
     def edit_graph(edit: Edit) -> None:
         model = edit.model
-        outside = find_captured_values(model) | set(model.outputs)
         for (value, axis), nodes in weights.items():
             array = _prune_weight(np.asarray(model.known[value].numpy()), axis, value=value, node=nodes[0])
-            # Read now: nodes that sum over another axis may have a copy of their own already.
-            readers = {use.node.name for use in edit.values[value].uses()}
-            if readers <= {*nodes} and value not in outside and edit.is_constant(value):
-                edit.replace(value, array)
-                continue
-            pruned_constant = edit.add_constant(f"{value}/2:4", array)
+            pruned = edit.add_constant(f"{value}/2:4", array)
             for node in nodes:
-                for i, input_name in enumerate(model.by_id[node].inputs):
-                    if input_name == value:
-                        edit.set_input(node, i, pruned_constant)
+                for i, name in enumerate(model.by_id[node].inputs):
+                    if name == value:
+                        edit.set_input(node, i, pruned)
 
     return passes.Pass("2:4 sparsity", edit_graph, passes.INSERTION_PROMISES)
 

@@ -201,15 +201,6 @@ def test_a_scale_and_a_zero_point_of_one_element_both_become_scalars() -> None:
     assert () == check(mended)
 
 
-@pytest.mark.parametrize("first", [{"axis": 0}, {"axis": None}, {"quantized": False}], ids=str)
-def test_scales_on_the_wrong_axis_are_found_behind_a_weight_of_another_kind(first) -> None:
-    n = Net()
-    pads = {"pads": [1] * 4}
-    v = n.op("Conv", [n.pair("x", "p0"), n.weight("c0", (16, 16, 3, 3), **first)], "c0", **pads)
-    v = n.op("Conv", [n.pair(v, "p1"), n.weight("c1", (16, 16, 3, 3), axis=1)], "c1", **pads)
-    assert ["channel-axis:c1_wdq"] == [f.id for f in check(n.model(v)) if f.rule == "channel-axis"]
-
-
 def test_odd_quantization_is_reported_or_left_and_never_raises() -> None:
     n = Net(opset=10)
     v = n.op("Conv", [n.pair("x", "p0"), n.weight("c0", (16, 16, 3, 3), axis=None)], "c0", pads=[1] * 4)
