@@ -56,14 +56,12 @@ def prepare(
 
     Args:
         model: The source.
-        variant: Its precision and its pins decide, for INT8 and FP8 also its calibrator and its granularity of
-            weights. What a node has no form for stays FP32, or FP16 or BF16 where that is the variant's own.
+        variant: Its precision, pins, calibrator and granularity of weights decide. Nodes without a form in a precision
+            stay FP32, or FP16 or BF16 where that is the variant's own.
         ranges: Observed ranges of ``quantizable(model)``, which INT8 and FP8 need.
-        scales: Thresholds by value instead of ranges, from a calibration cache for example. The readers of a value
-            without one stay as they are, with a note.
-        inputs: Statistics of what products read, which reconstruction and bias correction need; without, they are left
-            out with a note.
-        progress: Checked between the passes for a request to stop: those over large weights take seconds.
+        scales: Thresholds by value instead of ranges; readers of a value without one stay as they are, with a note.
+        inputs: Statistics of what products read, which GPTQ and bias correction need; without, they are left out.
+        progress: Checked between the passes for a request to stop.
 
     Raises:
         Cancelled: the user asked to stop.

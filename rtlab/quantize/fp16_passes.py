@@ -55,10 +55,8 @@ class _TypedModelWriter:
         self._plan, self._edit, self._constants = plan, edit, constants
         # Outputs, and values that a body reads, stay FP32.
         self._outside = find_captured_values(model) | set(model.outputs)
-        #: Values in another type than their own.
-        self._forms: dict[tuple[str, Precision], ir.Value] = {}
-        #: The same of constants, with whether they mask.
-        self._constant_forms: dict[tuple[str, Precision, bool], ir.Value] = {}
+        #: Values in another type than their own, with whether they mask.
+        self._forms: dict[tuple[str, Precision, bool], ir.Value] = {}
         self._model = model
 
     def write(self) -> None:
@@ -80,17 +78,14 @@ class _TypedModelWriter:
             return
         if target is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
             return
-        tensor = self._constants.tensors.get(value)
-        if tensor is not None and target.is_half:
-            mask = is_mask(node, tensor, self._constants, target)
-            if (value, target, mask) not in self._constant_forms:
-                constant = self._constants.to_half(tensor, target, as_mask=mask)
-                self._constant_forms[value, target, mask] = edit.add_constant(f"{name}/{target}", constant)
-            edit.set_input(node.id, i, self._constant_forms[value, target, mask])
-            return
-        form = (value, target)
-        if form not in self._forms:
-            source = self._forms.get((value, home), edit.values[value])
+        tensor = self._constants.tensors.get(value) if target.is_half else None
+        mask = tensor is not None and is_mask(node, tensor, self._constants, target)
+        form = (value, target, mask)
+        if form not in self._forms and tensor is not None:
+            numbers = self._constants.to_half(tensor, target, as_mask=mask)
+            self._forms[form] = edit.add_constant(f"{name}/{target}", numbers)
+        elif form not in self._forms:
+            source = self._forms.get((value, home, False), edit.values[value])
             self._forms[form] = _cast(edit, source, target, name, edit.get_origin(node.id), before=node.id)
         edit.set_input(node.id, i, self._forms[form])
 
@@ -104,7 +99,7 @@ class _TypedModelWriter:
         name = f"{node.id}/output{i or ''}"
         inner, outer = edit.split(value, f"{name}/{precision}")
         edit.retype(inner.name or "", get_onnx_type(precision))
-        self._forms[value, precision] = inner
+        self._forms[value, precision, False] = inner
         _cast(edit, inner, Precision.FP32, name, edit.get_origin(node.id), after=node.id, output=outer)
 
 

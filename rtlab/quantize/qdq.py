@@ -153,15 +153,17 @@ def get_constant(value: ir.Value | None) -> NDArray[Any] | None:
     return None if tensor is None else tensor.numpy()
 
 
-def get_constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The same as a tensor that is not read yet."""
+def get_constant_tensor(
+    value: ir.Value | None, through: AbstractSet[str] = frozenset({"Identity"})
+) -> ir.TensorProtocol | None:
+    """The same as a tensor that is not read yet, behind the operators ``through``."""
     while value is not None:
         maker = value.producer()
         if maker is None:
             return None if value.is_graph_input() else value.const_value
         if maker.op_type == "Constant" and (attribute := maker.attributes.get("value")) is not None:
             return attribute.as_tensor()
-        if maker.op_type != "Identity" or not maker.inputs:
+        if maker.op_type not in through or not maker.inputs:
             return None
         value = maker.inputs[0]
     return None
@@ -176,18 +178,6 @@ def is_nonnegative(value: ir.Value | None) -> bool:
             return False
         value = maker.inputs[0]
     return False
-
-
-def find_weight_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The stored numbers of a weight behind views."""
-    while value is not None:
-        if (tensor := get_constant_tensor(value)) is not None:
-            return tensor
-        maker = value.producer()
-        if maker is None or maker.op_type not in VIEWS:
-            return None
-        value = maker.inputs[0]
-    return None
 
 
 class QuantizedGraph:

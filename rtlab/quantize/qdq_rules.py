@@ -482,7 +482,7 @@ class QdqRules:
             value, pairs = node.inputs[slot], self.reading.get_pairs(node.inputs[1 - slot])
             if value in self.cover or not pairs or value is None or value.dtype != ir.DataType.FLOAT:
                 continue
-            axis, tensor = qdq.find_channel_axis(node, slot), qdq.find_weight_tensor(value)
+            axis, tensor = qdq.find_channel_axis(node, slot), qdq.get_constant_tensor(value, qdq.VIEWS)
             is_finite = tensor is not None and bool(np.isfinite(tensor.numpy()).all())
             possible = is_finite and {p.dtype for p in pairs} <= INT8 and self.opset >= MIN_OPSET
             fix = "Quantize the weight per output channel and export at opset 13 or later."

@@ -68,11 +68,8 @@ def build_switched_model(source: Model, emulation: Model) -> SwitchedModel:
     """Both models in one graph.
 
     With all switches off it computes what the source does, and with all of them on what the emulation does, bit for
-    bit in the emulation's opset, except for what ONNX Runtime fuses in one of the graphs alone.
-
-    Args:
-        source: What was prepared: floating-point operators; it is not changed.
-        emulation: ``Prepared.emulation`` of it.
+    bit in the emulation's opset, except for what ONNX Runtime fuses in one of the graphs alone. ``emulation`` is the
+    source's ``Prepared.emulation``.
 
     Raises:
         VariantError: nothing of the source is rounded in the emulation.

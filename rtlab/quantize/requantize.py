@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from rtlab.core.node import ORIGIN
 from rtlab.core.precision import quantize_linear
-from rtlab.quantize.qdq import QdqPair, find_weight_tensor, get_constant, is_nonnegative
+from rtlab.quantize.qdq import VIEWS, QdqPair, get_constant, get_constant_tensor, is_nonnegative
 from rtlab.quantize.rewrite import quantize_weight, require_finite
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ class QdqEditor:
 def _is_quantization_node(node: ir.Node) -> bool:
     """Whether a node is there for quantization: a part of a pair, or a constant on its way there."""
     pairs = {"QuantizeLinear", "DequantizeLinear", "Constant"}
-    return node.op_type in pairs or find_weight_tensor(node.outputs[0]) is not None
+    return node.op_type in pairs or get_constant_tensor(node.outputs[0], VIEWS) is not None
 
 
 def _get_source(pair: QdqPair) -> ir.Value:

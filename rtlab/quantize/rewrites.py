@@ -33,13 +33,7 @@ _POINTWISE = frozenset({
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """A form that nodes can be written in.
-
-    Attributes:
-        refuse: Why a node has no such form; empty where it has.
-        describe: What is done, as an order.
-        write: Does it, given the model before.
-    """
+    """Why a node has no such form (empty where it has), what is done as an order, and what does it."""
 
     refuse: Callable[[Model, Node], str]
     describe: Callable[[Model, Node], str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from rtlab.quantize import passes, weights
 from rtlab.quantize.apply_transforms import match_treated_nodes
 from rtlab.quantize.dequantized_weights import compute_dequantized
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
-from rtlab.quantize.gptq import fit_scales, reconstruct
+from rtlab.quantize.gptq import Array, fit_scales, reconstruct
 from rtlab.quantize.im2col import ProductForm, make_product_form
 
 if TYPE_CHECKING:
@@ -32,20 +32,19 @@ if TYPE_CHECKING:
     from rtlab.quantize.edit import Edit
 
 
+Weight: TypeAlias = "NDArray[np.float32]"
 #: The position of a bias among the inputs of Conv and Gemm.
 _BIAS = 2
 
 
-def compute_bias_shift(
-    form: ProductForm, layer_input: LayerInput, weight: NDArray[np.float32], rounded: NDArray[np.float32]
-) -> NDArray[np.float64]:
+def compute_bias_shift(form: ProductForm, layer_input: LayerInput, weight: Weight, rounded: Weight) -> Array:
     """The mean error of each output channel."""
     pairs = ((rounded, layer_input.rounded_mean), (weight, layer_input.mean))
     products = [np.einsum("gok,gk->go", form.to_rows(np.asarray(w, np.float64)), mean) for w, mean in pairs]
     return np.asarray(products[0] - products[1], np.float64).reshape(-1)
 
 
-def correct_biases(shifts: Mapping[str, NDArray[np.float64]], notes: tuple[str, ...] = ()) -> passes.Pass:
+def correct_biases(shifts: Mapping[str, Array], notes: tuple[str, ...] = ()) -> passes.Pass:
     """The mean errors of each node's output channels taken off its bias."""
 
     def edit_graph(edit: Edit) -> None:
@@ -102,12 +101,8 @@ class WeightCorrector:
         self.reconstructed_nodes: list[str] = []
 
     def reconstruct_weight(
-        self,
-        nodes: Sequence[str],
-        weight: NDArray[np.float32],
-        scale: NDArray[np.float32],
-        precision: Precision,
-    ) -> NDArray[np.float64] | None:
+        self, nodes: Sequence[str], weight: Weight, scale: Weight, precision: Precision
+    ) -> Array | None:
         """A weight as multiples of its scales, in its shape; None where its readers were not observed."""
         moments = self._pool_second_moments(nodes)
         if moments is None:
@@ -117,62 +112,24 @@ class WeightCorrector:
         self._check()
         quantized_rows = reconstruct(rows, sizes, second, precision.stored.round, self._damping[nodes[0]])
         self.reconstructed_nodes += nodes
-        steps: NDArray[np.float64] = form.from_rows(quantized_rows)
-        return steps
+        return np.asarray(form.from_rows(quantized_rows))
 
     def quantize_four_bit(
         self, model: Model, plan: weights.FourBitPlan, precision: Precision
     ) -> weights.FourBitWeights:
         """The weights of a plan in four bits whose readers were observed; raises ModelError for NaN or infinity."""
-        quantized_weights: dict[tuple[str, weights.ScaleLayout], weights.FourBitWeight] = {}
+        quantized: dict[tuple[str, weights.ScaleLayout], weights.FourBitWeight] = {}
         for (value, layout), nodes in plan.weights.items():
-            moments = self._pool_second_moments(nodes)
-            if moments is not None:
-                weight = weights.read_weight(model, value, nodes[0])
-                quantized_weights[value, layout] = self._quantize_four_bit_weight(
-                    moments, weight, layout, precision, self._damping[nodes[0]]
+            if (moments := self._pool_second_moments(nodes)) is not None:
+                weight, damping = weights.read_weight(model, value, nodes[0]), self._damping[nodes[0]]
+                self._check()
+                quantized[value, layout] = _quantize_four_bit_weight(
+                    moments, weight, layout, precision, damping
                 )
                 self.reconstructed_nodes += nodes
-        return quantized_weights
+        return quantized
 
-    def _quantize_four_bit_weight(
-        self,
-        form_and_moments: tuple[ProductForm, NDArray[np.float64]],
-        weight: NDArray[np.float32],
-        layout: weights.ScaleLayout,
-        precision: Precision,
-        damping: float,
-    ) -> weights.FourBitWeight:
-        """Scales and steps with a small error of the output; blocks are of neighbours in a row."""
-        form, second = form_and_moments
-        stored, is_integer = precision.stored, precision is Precision.INT4
-        tiny = float(np.finfo(np.float32).tiny)
-        rows = form.to_rows(weight.astype(np.float64))
-        blocks = rows.reshape(form.groups, form.outputs, -1, layout.block or form.size)
-        amax = compute_amax(blocks, axis=3)
-        tensor_scale = weights.compute_tensor_scale(float(amax.max()))
-
-        def to_relative(scale: NDArray[np.float64]) -> NDArray[Any]:
-            return Precision.FP8.stored.quantize(scale / float(tensor_scale))
-
-        def round_scale(scale: NDArray[np.float64]) -> NDArray[np.float64]:
-            """What is stored of a scale."""
-            relative = to_relative(scale).astype(np.float32) * tensor_scale
-            return np.asarray(
-                (np.maximum(scale, tiny) if is_integer else relative).astype(np.float32), np.float64
-            )
-
-        largest = np.where(amax > 0, amax, 1.0 if is_integer else 0.0) / stored.largest
-        self._check()
-        scale, steps = fit_scales(rows, largest, second, stored.round, store=round_scale, damping=damping)
-        flat = scale.reshape(form.groups * form.outputs, -1)
-        scale_table = flat[:, 0] if not layout.block else flat.T if form.is_transposed else flat
-        values = stored.quantize(form.from_rows(steps))
-        if is_integer:
-            return weights.FourBitWeight(layout, values, np.ascontiguousarray(scale_table, np.float32))
-        return weights.FourBitWeight(layout, values, to_relative(scale_table), np.asarray(tensor_scale))
-
-    def _pool_second_moments(self, nodes: Sequence[str]) -> tuple[ProductForm, NDArray[np.float64]] | None:
+    def _pool_second_moments(self, nodes: Sequence[str]) -> tuple[ProductForm, Array] | None:
         """The second moments of the inputs of all readers of a weight; None unless all were observed for GPTQ."""
         layer_inputs = {} if self.inputs is None else self.inputs.nodes
         observations = [layer_inputs[n] for n in nodes if n in layer_inputs and n in self._damping]
@@ -200,7 +157,7 @@ class WeightCorrector:
         ``typed`` is the graph with INT8 and FP8 in it and not yet four bits, ``four_bit_weights`` are rounded already,
         and ``plans`` name all weights that are to be in four bits.
         """
-        shifts: dict[str, NDArray[np.float64]] = {}
+        shifts: dict[str, Array] = {}
         uncorrectable_nodes: list[str] = []
         rounded_weights = {
             **_collect_eight_bit_weights(typed, self._nodes_to_correct),
@@ -238,9 +195,43 @@ class WeightCorrector:
         return (*notes, *describe_skipped_nodes(dict(self.inputs.skipped), "to nearest"))
 
 
-def _collect_eight_bit_weights(typed: Model, nodes: Collection[str]) -> dict[str, NDArray[np.float32]]:
+def _quantize_four_bit_weight(
+    form_and_second: tuple[ProductForm, Array],
+    weight: Weight,
+    layout: weights.ScaleLayout,
+    precision: Precision,
+    damping: float,
+) -> weights.FourBitWeight:
+    """Scales and steps with a small error of the output; blocks are of neighbours in a row."""
+    (form, second), stored, is_integer = form_and_second, precision.stored, precision is Precision.INT4
+    tiny = float(np.finfo(np.float32).tiny)
+    rows = form.to_rows(weight.astype(np.float64))
+    blocks = rows.reshape(form.groups, form.outputs, -1, layout.block or form.size)
+    amax = compute_amax(blocks, axis=3)
+    tensor_scale = weights.compute_tensor_scale(float(amax.max()))
+
+    def to_relative(scale: Array) -> NDArray[Any]:
+        return Precision.FP8.stored.quantize(scale / float(tensor_scale))
+
+    def round_scale(scale: Array) -> Array:
+        """What is stored of a scale."""
+        if is_integer:
+            return np.asarray(np.maximum(scale, tiny).astype(np.float32), np.float64)
+        return np.asarray(to_relative(scale).astype(np.float32) * tensor_scale, np.float64)
+
+    largest = np.where(amax > 0, amax, 1.0 if is_integer else 0.0) / stored.largest
+    scale, steps = fit_scales(rows, largest, second, stored.round, store=round_scale, damping=damping)
+    flat = scale.reshape(form.groups * form.outputs, -1)
+    scale_table = flat[:, 0] if not layout.block else flat.T if form.is_transposed else flat
+    values = stored.quantize(form.from_rows(steps))
+    if is_integer:
+        return weights.FourBitWeight(layout, values, np.ascontiguousarray(scale_table, np.float32))
+    return weights.FourBitWeight(layout, values, to_relative(scale_table), np.asarray(tensor_scale))
+
+
+def _collect_eight_bit_weights(typed: Model, nodes: Collection[str]) -> dict[str, Weight]:
     """The numbers of weights in INT8 and FP8, by the node that reads them."""
-    numbers: dict[str, NDArray[np.float32]] = {}
+    numbers: dict[str, Weight] = {}
     ir_nodes = {n.name: n for n in typed.ir.graph}
     for id_ in nodes:
         node = typed.by_id[id_]
@@ -258,9 +249,9 @@ def _collect_four_bit_weights(
     four_bit_weights: Mapping[Precision, weights.FourBitWeights],
     plans: Mapping[Precision, weights.FourBitPlan],
     nodes: Collection[str],
-) -> dict[str, NDArray[np.float32]]:
+) -> dict[str, Weight]:
     """The numbers of weights in four bits, by the node that reads them."""
-    numbers: dict[str, NDArray[np.float32]] = {}
+    numbers: dict[str, Weight] = {}
     for precision, plan in plans.items():
         selected = {k: r for k, r in plan.weights.items() if any(n in nodes for n in r)}
         part, stored = weights.FourBitPlan(selected, {}), four_bit_weights.get(precision, {})
