@@ -16,15 +16,14 @@ from rtlab.core.moments import Moments
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
-from rtlab.core.variant import Precision, Variant
-from rtlab.quantize import equalize, gptq
+from rtlab.core.variant import Precision
+from rtlab.quantize import equalize, gptq, weight_correction
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.im2col import make_product_form
 from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.scale_migration import Constants, compute_write_peaks, find_links, move_scale
 from rtlab.quantize.weight_correction import (
-    WeightCorrector,
     compute_bias_shift,
     correct_biases,
     find_bias_input,
@@ -218,8 +217,7 @@ def test_four_bits_have_a_scale_for_each_channel_or_block_and_one_for_zeros(bloc
         make_product_form(model, model.by_id["n"]), shape=rows.T.shape if turned else rows.shape
     )
     layout = ScaleLayout(int(turned) if not block else 1 - int(turned), block)
-    mending = WeightCorrector(model, Variant.of("int4"), None, lambda: None)
-    made = mending._quantize_four_bit_weight(
+    made = weight_correction._quantize_four_bit_weight(
         (one, np.eye(4)[None]), rows.T if turned else rows, layout, Precision.INT4, 0.01
     )
     found = made.dequantize().T if turned else made.dequantize()
