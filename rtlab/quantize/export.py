@@ -132,7 +132,7 @@ def export(
 
     Raises:
         RtlabError: a file cannot be written there, or is the one that the model was read from.
-        VariantError: a cache was asked for and the variant has no INT8 activations.
+        VariantError: a cache is requested and the variant has no INT8 activations.
     """
     path = check_path(path, "the prepared model")
     table = check_path(cache, "the calibration cache") if cache is not None else None

@@ -44,7 +44,7 @@ def reconstruct(weight: Array, scale: Array, second: Array, nearest: Grid, dampi
 
     Args:
         weight: ``(..., outputs, K)``.
-        scale: The scale of each weight; a scale of zero stands for zeros.
+        scale: The scale of each weight; with a scale of zero it is zero.
         second: ``(..., K, K)``, mean of ``x xᵀ``.
         nearest: What rounds multiples of a scale to those that there are.
         damping: Share of the mean diagonal that is added to the diagonal before the inverse, so that there is one.

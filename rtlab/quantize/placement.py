@@ -277,7 +277,7 @@ class _Planner:
         )
 
     def _get_readers(self, value: str) -> list[Node | None]:
-        """Nodes that read a value; None stands for the world outside: a graph output or a body."""
+        """Nodes that read a value; None is a graph output or a body."""
         outside = value in self.captured_values or value in self.model.outputs
         return [*self.model.consumers.get(value, ()), *([None] if outside else [])]
 

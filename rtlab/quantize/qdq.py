@@ -1,4 +1,4 @@
-"""Reading the quantize and dequantize pairs of a model, whoever wrote them: main graph, ONNX's own operators."""
+"""Reading the quantize and dequantize pairs of a model's main graph."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ class QuantizedGraph:
         return [p for p in self.pairs.values() if p.q is q and q is not None]
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node | None, int]]:
-        """Inputs that read a value; None stands for the world outside: a model's output or a body."""
+        """Inputs that read a value; None is a model's output or a body."""
         uses = [(use.node if use.node.graph is self.graph else None, use.idx) for use in value.uses()]
         return [*uses, *([(None, -1)] if value.is_graph_output() else [])]
 

@@ -1,4 +1,4 @@
-"""Rules on quantize and dequantize pairs: how tensors are quantized, and where pairs stand, are missing or differ."""
+"""Rules on quantize and dequantize pairs: how tensors are quantized, and pairs that are misplaced or missing."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class SwitchedModel:
         return {node: tuple(q for q in self.quantizers if q.node == node) for node in nodes}
 
     def make_vector(self, enabled: Iterable[Quantizer | str]) -> NDArray[np.bool_]:
-        """The switches with some quantizers on, and all others off; a node's id stands for all of its own."""
+        """The switches with some quantizers on, and all others off; a node's id means all of its own."""
         names = {e.id if isinstance(e, Quantizer) else e for e in enabled}
         return np.array([q.id in names or q.node in names for q in self.quantizers])
 

@@ -57,7 +57,7 @@ class Collector:
 
         Args:
             values: Names of the values to observe, as ``rtlab.quantize.quantizable`` gives them.
-            stride: How many elements of a large map one counted element stands for, at least; 1 counts all.
+            stride: One of so many elements of a large map is counted, or fewer; 1 counts all.
         """
         self._observers = {name: _Observer() for name in values}
         self._stride = stride
@@ -155,7 +155,7 @@ def _make_nonfinite_error(
 
 
 class _SampledBits(NamedTuple):
-    """The extremes of one array, and its elements that are counted, as bits; each stands for ``stride`` elements."""
+    """The extremes of one array, and its elements that are counted, as bits; each represents ``stride`` elements."""
 
     low: float
     high: float
@@ -173,7 +173,7 @@ def _sample_bits(array: NDArray[np.float32], min_stride: int) -> _SampledBits:
 
 
 def choose_stride(shape: tuple[int, ...], min_stride: int) -> int:
-    """How many elements of a map of this shape one counted element stands for."""
+    """How many elements of a map of this shape one counted element represents."""
     if min_stride == 1 or len(shape) < _MAP_AXES:
         return 1
     size, one = math.prod(shape[-_MAP_AXES + 1 :]), math.prod(shape[-2:])
@@ -192,7 +192,7 @@ class _Observer:
         self._count = self._zeros = self._small = 0
         self._top = LOWEST_TOP
         self._counts = np.zeros(BINS, np.int64)
-        #: Bits that wait to be counted, by how many elements each stands for.
+        #: Bits that wait to be counted, by how many elements each represents.
         self._pending_bits: dict[int, list[NDArray[np.int32]]] = {}
 
     def add(self, sampled_bits: _SampledBits) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rtlab.quantize.edit import Edit
 
-#: Integers of a stored weight and its FP32 scales: what stands for it in the graph.
+#: Integers of a stored weight and its FP32 scales.
 Stored = tuple["NDArray[np.int8]", "NDArray[np.float32]"]
 
 

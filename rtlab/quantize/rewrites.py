@@ -58,7 +58,7 @@ def describe_rewrite(model: Model, rewrite: Rewrite) -> str:
 
 
 def find_replacement(model: Model, rewrite: Rewrite) -> str:
-    """The node that stands for one that is gone; empty where none is."""
+    """The node that replaces one that is gone; empty where none does."""
     return model.producers[model.by_id[rewrite.node].inputs[0]].id if rewrite.kind == "fold" else ""
 
 
@@ -82,17 +82,17 @@ def apply_rewrites(model: Model, rewrites: Sequence[Rewrite]) -> Model:
     return passes.run(model, [rewriting], source=True)
 
 
-def check(model: Model, rewrites: Iterable[Rewrite]) -> None:
+def check(model: Model, rewrites: Sequence[Rewrite]) -> None:
     """Raise VariantError where there is no such node, or it has no such form."""
-    requested_rewrites = tuple(rewrites)
-    repairs = _find_repairs(model, requested_rewrites)
-    for rewrite in requested_rewrites:
+    repairs, releases = _find_repairs(model, rewrites), any(r.kind == "release" for r in rewrites)
+    releasable_nodes = existing_qdq.find_quantized_nodes(model) if releases else ()
+    for rewrite in rewrites:
         node, reason = model.by_id.get(rewrite.node), ""
         if node is None:
             reason = "there is no node of this id"
         elif rewrite.kind == "mend" and node.id not in repairs:
             reason = "there is no finding about a pair that begins there, or rtlab cannot know the fix"
-        elif rewrite.kind == "release" and node.id not in existing_qdq.find_quantized_nodes(model):
+        elif rewrite.kind == "release" and node.id not in releasable_nodes:
             reason = "it reads nothing that the model itself has quantized"
         elif rewrite.kind in _FORMS:
             reason = _FORMS[rewrite.kind].refuse(model, node)
@@ -224,7 +224,7 @@ def _drop(edit: Edit, node: str) -> None:
 
 
 def _find_siblings(model: Model, node: Node) -> tuple[str, ...]:
-    """The convolutions that one wider one could stand for, of which a node is the first; empty where there is none.
+    """The convolutions that one wider one can replace, of which a node is the first; empty where there is none.
 
     They read one value through equal windows, in one group, with weights that are constant.
     """
@@ -257,7 +257,7 @@ def _compute_merge_key(model: Model, node: Node) -> tuple[Any, ...] | None:
 def _merge(edit: Edit, first: str, group: tuple[str, ...]) -> None:
     """Put one convolution with the weights of all in the place of siblings.
 
-    Weights and biases stand one after the other along the output channels, so that each output is computed from the
+    Weights and biases follow one another along the output channels, so that each output is computed from the
     same numbers as before.
     """
     model, tensors, original = edit.model, edit.model.known, edit.nodes[first]
@@ -303,7 +303,7 @@ def _copy_attributes(node: ir.Node, value: ir.Value) -> None:
 
 
 def _find_permutation(model: Model, node: Node) -> tuple[int, ...]:
-    """How the transposition before a pointwise node permutes; empty where there is none that it could stand before."""
+    """How the transposition before a pointwise node permutes; empty where it cannot be moved before one."""
     if node.op not in _POINTWISE or node.scope or any(node.outputs[1:]):
         return ()
     permutation = next((p for v in node.inputs if (p := _get_permutation(model, v))), ())

@@ -32,7 +32,7 @@ MAX_CLIPPED, MAX_SQNR_LOSS = 3e-4, 4.0
 HEALTHY_CLIPPED, HEALTHY_SQNR_LOSS, _MIN_SQNR_LOSS = 3e-3, 8.0, 1.0
 #: An SQNR of more decibels says no more, see ``rtlab.core.moments``; and a difference of fewer is not worth a word.
 MAX_SQNR, _MIN_REPORTED_LOSS = 65.0, 0.05
-#: Shares from here on are told to three digits.
+#: Shares from here on have three digits.
 _TENTH = 0.1
 
 
@@ -121,8 +121,9 @@ class ThresholdSearch:
         """The scale of the value, which messages call ``name``; errors are those of ``scales``."""
         largest = self._stored.largest
         if self.value_range.count == 0:
+            what = f'value "{name}"' if name else "a value"
             raise CalibrationError(
-                f'Cannot calibrate value "{name}": it had no elements in any batch. '
+                f"Cannot calibrate {what}: it had no elements in any batch. "
                 "Give data that reaches this part of the model."
             )
         if self.value_range.amax == 0:
