@@ -164,11 +164,17 @@ def _find_delayed_dequantizations(graph: ir.Graph) -> list[tuple[ir.Node, ir.Nod
     delayed_pairs = []
     for dq in graph:
         value = dq.inputs[0] if dq.op_type == "DequantizeLinear" else None
-        maker, scale = None if value is None else value.producer(), get_constant(_get_input(dq, 1))
-        if maker is None or maker.op_type not in PASSES - {"Concat", "Split"} or scale is None:
+        maker = None if value is None else value.producer()
+        if (
+            maker is None
+            or maker.op_type not in PASSES - {"Concat", "Split"}
+            or "block_size" in dq.attributes
+        ):
             continue
-        is_single = scale.size == 1 and _find_only_reader(maker.outputs[0], dq.op_type) is not None
-        if is_single and get_constant(maker.inputs[0]) is not None and "block_size" not in dq.attributes:
+        scale = get_constant(_get_input(dq, 1))
+        if scale is None or scale.size != 1 or _find_only_reader(maker.outputs[0], dq.op_type) is None:
+            continue
+        if get_constant(maker.inputs[0]) is not None:
             delayed_pairs.append((dq, maker))
     return delayed_pairs
 
