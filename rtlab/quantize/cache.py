@@ -26,6 +26,31 @@ _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
 
 
 @dataclasses.dataclass(frozen=True)
+class CacheDifference:
+    """One tensor of two caches.
+
+    ``one`` and ``two`` are its amax in the value's unit, 0 where it has no range and None where a cache does not
+    have the tensor. ``ratio`` is ``two / one``, None where one of them is 0 or None.
+    """
+
+    tensor: str
+    one: float | None
+    two: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as wide the second range is."""
+        return self.two / self.one if self.one and self.two else None
+
+    @property
+    def distance(self) -> float:
+        """Octaves between the two, 0 where they agree; infinite where only one cache has a range."""
+        if self.ratio is not None:
+            return abs(math.log2(self.ratio))
+        return 0.0 if self.one == self.two else math.inf
+
+
+@dataclasses.dataclass(frozen=True)
 class CalibrationCache:
     """The scales that TensorRT takes for implicit INT8, tensor by tensor, in the order of the file.
 
@@ -139,6 +164,13 @@ class CalibrationCache:
     def scales(self) -> Mapping[str, Scale]:
         """Scales for Q/DQ pairs, of the tensors that have a range."""
         return {tensor: Scale(amax) for tensor, amax in self.amax.items()}
+
+    def compare(self, other: CalibrationCache) -> tuple[CacheDifference, ...]:
+        """Every tensor of either cache, the furthest apart first."""
+        ours = {t: s * _STEPS for t, s in self.values.items()}
+        theirs = {t: s * _STEPS for t, s in other.values.items()}
+        pairs = (CacheDifference(t, ours.get(t), theirs.get(t)) for t in dict.fromkeys((*ours, *theirs)))
+        return tuple(sorted(pairs, key=lambda d: -d.distance))
 
 
 def _iter_lines(content: bytes, name: str) -> Iterator[tuple[int, str]]:

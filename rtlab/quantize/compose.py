@@ -36,8 +36,8 @@ _TF32_OPSET = 9
 _MOVES = placement.POOLS | placement.VIEWS | {"Concat"}
 #: What ONNX Runtime 1.32 does by default.
 _FP8_RELU_NOTE = (
-    "ONNX Runtime drops Relus in a graph that quantizes to FP8 from level EXTENDED on: run what is exported at level "
-    "BASIC there"
+    "{relus} in a graph that quantizes to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported "
+    "has Max with 0 in the place of Relu"
 )
 #: Precisions by the types of what is stored.
 _STORED = {kind: p for p in Precision if p.stored.scaled for kind in (str(p), f"u{p}")}
@@ -76,6 +76,12 @@ def prepare(
     return _Preparation(model, variant, requested_precisions, inputs, progress or Silent()).run(
         ranges, scales
     )
+
+
+def find_fp8_relus(model: Model) -> tuple[str, ...]:
+    """Ids of the Relus of a graph that quantizes to FP8: a pool between the two keeps none of them."""
+    quantizes = any(n.op == "QuantizeLinear" and model.values[n.outputs[0]].dtype == "fp8" for n in model.top)
+    return tuple(n.id for n in model.top if n.op == "Relu") if quantizes else ()
 
 
 class _Preparation:
@@ -127,11 +133,9 @@ class _Preparation:
             node = "further node" if self.source_precisions else "node"
             end = ": the model is unchanged" if typed is self.source and self.emulation is None else ""
             self.notes.insert(0, f"no {node} has {article} {names} form here{end}")
-        quantizes_to_fp8 = any(
-            n.op == "QuantizeLinear" and typed.values[n.outputs[0]].dtype == "fp8" for n in typed.top
-        )
-        if quantizes_to_fp8 and any(n.op == "Relu" for n in typed.top):
-            self.notes.append(_FP8_RELU_NOTE)
+        if relu_count := len(find_fp8_relus(typed)):
+            relus = pluralize(relu_count, "Relu stands", "Relus stand")
+            self.notes.append(_FP8_RELU_NOTE.format(relus=relus))
         precisions = _collect_precisions(self.source, typed, self.assigned_precisions)
         return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
 

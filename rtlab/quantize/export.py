@@ -10,12 +10,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from rtlab.core.calibrators import METHODS, TENSORRT_CALIBRATORS
 from rtlab.core.files import check_path, is_stream, write
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.trtexec import format_command, format_flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
 from rtlab.quantize.cache import CalibrationCache
+from rtlab.quantize.compose import find_fp8_relus
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -45,6 +49,14 @@ def make_file_stem(model: Model, variant: Variant) -> str:
     # Many patterns make no name.
     text = plain.id if len(plain.pins) + len(plain.sparsity) <= 1 else f"{plain.name}-{plain.target}"
     return re.sub(r"[^\w.+-]+", "-", f"{model.name}-{text}").strip("-")
+
+
+#: Types of what a Relu gives in a prepared model.
+_TYPES = {
+    "fp32": onnx.TensorProto.FLOAT,
+    "fp16": onnx.TensorProto.FLOAT16,
+    "bf16": onnx.TensorProto.BFLOAT16,
+}
 
 
 def format_scales(model: Model, variant: Variant, prepared: Prepared) -> str:
@@ -136,7 +148,7 @@ def export(
     """
     path = check_path(path, "the prepared model")
     table = check_path(cache, "the calibration cache") if cache is not None else None
-    files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
+    files: list[tuple[Path, bytes, str]] = [(path, _serialize_model(prepared.model), "the prepared model")]
     # Beside a device or a pipe nothing is written.
     has_table = prepared.scales and not is_stream(path)
     scales = path.with_name(f"{path.stem}.scales.json") if has_table else None
@@ -153,6 +165,29 @@ def export(
         write(target, content, what=what, model=model)
     lines = build_commands(model, variant, path.name, table.name if table else None)
     return Exported(path, scales, table, lines)
+
+
+def _serialize_model(model: Model) -> bytes:
+    """The bytes of a prepared model, in a form that ONNX Runtime computes as it is written, at every level.
+
+    From level EXTENDED on it drops a Relu whose result becomes FP8, behind a pool too (seen in 1.32). It leaves a Max
+    with 0 as it is, of which TensorRT-RTX 1.7.1 made the same layers in both samples that were tried.
+    """
+    if not find_fp8_relus(model):
+        return model.bytes()
+    proto = model.proto()
+    zeros: dict[int, str] = {}
+    for node in proto.graph.node:
+        if node.op_type == "Relu" and node.domain in ONNX_DOMAINS:
+            kind = _TYPES.get(model.values[node.output[0]].dtype or "")
+            if kind is None:
+                continue
+            if kind not in zeros:
+                zeros[kind] = f"rtlab.zero/{kind}"
+                proto.graph.initializer.append(onnx.helper.make_tensor(zeros[kind], kind, [], [0.0]))
+            node.op_type = "Max"
+            node.input.append(zeros[kind])
+    return bytes(proto.SerializeToString())
 
 
 def _iter_dynamic_shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:

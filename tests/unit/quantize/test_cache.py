@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rtlab.core.calibrators import TENSORRT_CALIBRATORS
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, ReadError, RtlabError
-from rtlab.quantize.cache import CalibrationCache
+from rtlab.quantize.cache import CacheDifference, CalibrationCache
 
 HEAD = b"TRT-8600-EntropyCalibration2\n"
 POSITIVE = st.floats(min_value=float(np.finfo(np.float32).tiny), max_value=2.0**100, width=32)
@@ -134,3 +134,26 @@ def test_what_no_tensorrt_reads_is_refused(wrong, words):
 def test_versions_are_written_as_tensorrt_does(version, number):
     """NV_TENSORRT_VERSION: a thousand per major up to 8, ten thousand from 10 on."""
     assert f"TRT-{number}-EntropyCalibration2\n".encode() == CalibrationCache.of({}, version=version).encode()
+
+
+def test_two_caches_are_compared_tensor_by_tensor():
+    one = CalibrationCache("8600", "EntropyCalibration2", {"a": 1.0, "b": 1.0, "c": 3.0, "d": 1.0, "z": 0.0})
+    two = CalibrationCache("8600", "MinMaxCalibration", {"a": 1.0, "b": 2.0, "c": 0.75, "e": 1.0, "z": 0.0})
+    found = one.compare(two)
+
+    expected = [("d", 127.0, None), ("e", None, 127.0), ("c", 381.0, 95.25), ("b", 127.0, 254.0)]
+    expected += [("a", 127.0, 127.0), ("z", 0.0, 0.0)]
+    assert [CacheDifference(*e) for e in expected] == list(found)
+    assert [None, None, 0.25, 2.0, 1.0, None] == [d.ratio for d in found]
+
+
+@given(st.dictionaries(NAMES, POSITIVE | st.just(0.0)), st.dictionaries(NAMES, POSITIVE | st.just(0.0)))
+def test_a_comparison_has_every_tensor_once_and_is_symmetric(ours, theirs):
+    one, two = (CalibrationCache("8600", "EntropyCalibration2", v) for v in (ours, theirs))
+    found = {d.tensor: d for d in one.compare(two)}
+
+    assert set(ours) | set(theirs) == set(found)
+    for back in two.compare(one):
+        assert (back.two, back.one) == (found[back.tensor].one, found[back.tensor].two)
+        assert back.distance == pytest.approx(found[back.tensor].distance)
+    assert all(d.distance == 0 for d in one.compare(one))
