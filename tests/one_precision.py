@@ -9,7 +9,7 @@ from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Granularity, Precision
 from rtlab.quantize import fp16_passes, fp16_plan, passes
-from rtlab.quantize.narrow import HalfConstants
+from rtlab.quantize.fp16_plan import HalfConstants
 from rtlab.quantize.placement import QuantizationPlan, plan
 from rtlab.quantize.rewrite import insert_pairs
 

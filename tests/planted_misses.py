@@ -285,7 +285,7 @@ def planted(model: Model, edge: Edge, kinds: Sequence[str], rng: np.random.Gener
         nodes |= {found} if found else set()
     edit.sort_and_reindex()
     edit.infer()
-    made = rtlab.load(edit.finish().proto(), name=f"{model.name}_planted")
+    made = rtlab.load(edit.model.proto(), name=f"{model.name}_planted")
     return Miss(made, edge, frozenset(kinds), frozenset(nodes))
 
 

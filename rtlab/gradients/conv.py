@@ -1,4 +1,4 @@
-"""Rules of convolutions."""
+"""Rules of convolutions and pools."""
 
 from __future__ import annotations
 
@@ -9,22 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.gradients.tape import NotDifferentiable
-from rtlab.gradients.vjp_context import Rules, VjpContext
-
-_InputGradients = list["ir.Value | None"]
+from rtlab.gradients.vjp_context import InputGradients, Rules, VjpContext
 
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """How a kernel moves.
-
-    Attributes:
-        kernel: Its size in each dimension.
-        strides: How far it moves.
-        dilations: The distance between two of its elements.
-        pads_begin: What is padded in front.
-        pads_end: What is padded behind.
-    """
+    """How a kernel moves, each a number for each dimension; ``pads_begin`` and ``pads_end`` are the padding."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -41,11 +31,6 @@ class Window:
     def pads(self) -> list[int]:
         """What is padded, as ONNX writes it."""
         return [*self.pads_begin, *self.pads_end]
-
-    @property
-    def has_unit_strides(self) -> bool:
-        """Whether it leaves out no step."""
-        return all(s == 1 for s in self.strides)
 
 
 def read_window(s: VjpContext, kernel: tuple[int, ...]) -> Window:
@@ -78,7 +63,7 @@ def _kernel_shape(s: VjpContext) -> tuple[int, ...]:
     return tuple(k for k in sizes if k is not None)
 
 
-def transpose_conv(s: VjpContext, gradient: ir.Value, weight: ir.Value, w: Window, group: int) -> ir.Value:
+def _transpose_conv(s: VjpContext, gradient: ir.Value, weight: ir.Value, w: Window, group: int) -> ir.Value:
     """The transpose of a convolution with steps, in the shape of the first input."""
     rank = len(w.kernel)
     names = {
@@ -99,28 +84,21 @@ def transpose_conv(s: VjpContext, gradient: ir.Value, weight: ir.Value, w: Windo
         n < max(t, d) for n, t, d in zip(output_padding, w.strides, w.dilations, strict=True)
     ):
         return s.op("ConvTranspose", gradient, weight, pads=w.pads, output_padding=output_padding, **names)
-    # What its last step leaves, or where it reaches beyond the input, shows when it runs.
+    # What its last step leaves, or where it reaches beyond the input, is known at run time only.
     full_gradient = s.op("ConvTranspose", gradient, weight, pads=[*w.pads_begin, *[0] * rank], **names)
-    inner = [
-        s.op("Slice", s.op("Shape", v), s.c([2]), s.c([2 + rank]), s.c([0])) for v in (s.x, full_gradient)
-    ]
-    end_padding = s.op("Sub", *inner)
+    end_padding = s.op("Sub", *(s.tape.spatial_sizes(v, rank) for v in (s.x, full_gradient)))
     return s.op("Pad", full_gradient, s.tape.concat(s.c([0] * (4 + rank)), end_padding))
 
 
 def _flip_kernel(s: VjpContext, group: int, rank: int) -> ir.Value:
     """A kernel turned around, with inputs and outputs exchanged."""
-    weight, sizes = s.constant_value(1), s.sizes(1)
-    outs, ins = sizes[:2]
+    outs, ins = s.sizes(1)[:2]
     if outs is None or ins is None:
         raise NotDifferentiable("how many channels it has is not known")
     split_shape, merged_shape = (
         [group, outs // group, ins, *_kernel_shape(s)],
         [group * ins, outs // group, *_kernel_shape(s)],
     )
-    if weight is not None:
-        parts = weight.reshape(split_shape).swapaxes(1, 2)
-        return s.c(np.ascontiguousarray(np.flip(parts, axis=tuple(range(3, 3 + rank))).reshape(merged_shape)))
     swapped_weight = s.tape.transpose(
         s.op("Reshape", s.at(1), s.c(split_shape)), [0, 2, 1, *range(3, 3 + rank)]
     )
@@ -134,8 +112,8 @@ def _compute_input_gradient(s: VjpContext, w: Window, group: int) -> ir.Value:
     """By a convolution with the kernel turned around, where no step is left out; else by one transposed."""
     rank = len(w.kernel)
     transposed_pads = [e - p for e, p in zip([*w.extents, *w.extents], w.pads, strict=True)]
-    if not w.has_unit_strides or min(transposed_pads, default=0) < 0:
-        return transpose_conv(s, s.g, s.at(1), w, group)
+    if max(w.strides, default=1) > 1 or min(transposed_pads, default=0) < 0:
+        return _transpose_conv(s, s.g, s.at(1), w, group)
     return s.op(
         "Conv", s.g, _flip_kernel(s, group, rank), group=group, dilations=list(w.dilations), pads=transposed_pads,
         kernel_shape=list(w.kernel), strides=[1] * rank,
@@ -151,7 +129,7 @@ def _compute_weight_gradient(
 
     def swap_batch_and_channels(value: ir.Value, *, is_grouped: bool) -> ir.Value:
         """Channels in front, samples behind: of the image, each group's samples beside each other."""
-        value = s.op("Reshape", value, s.tape.concat(s.c([0, group, -1]), _spatial_sizes(s, value, rank)))
+        value = s.op("Reshape", value, s.tape.concat(s.c([0, group, -1]), s.tape.spatial_sizes(value, rank)))
         order = [2, 1, 0] if is_grouped else [1, 2, 0]
         value = s.tape.transpose(value, [*order, *(3 + i for i in sides)])
         heads = s.op("Slice", s.op("Shape", value), s.c([0]), s.c([3]), s.c([0]))
@@ -161,7 +139,7 @@ def _compute_weight_gradient(
             if is_grouped
             else (s.op("Mul", parts[0], parts[1]), parts[2])
         )
-        return s.op("Reshape", value, s.tape.concat(*front, _spatial_sizes(s, value, rank)))
+        return s.op("Reshape", value, s.tape.concat(*front, s.tape.spatial_sizes(value, rank)))
 
     weight_gradient = s.op(
         "Conv", swap_batch_and_channels(image, is_grouped=True), swap_batch_and_channels(kernel, is_grouped=False),
@@ -173,89 +151,109 @@ def _compute_weight_gradient(
     return s.op("Slice", weight_gradient, s.c([0] * rank), s.c(list(w.kernel)), s.c(axes))
 
 
-def _spatial_sizes(s: VjpContext, value: ir.Value, rank: int) -> ir.Value:
-    return s.op("Slice", s.op("Shape", value), s.c([-rank]), s.c([2**31]), s.c([0]))
-
-
-def _compute_bias_gradient(s: VjpContext) -> ir.Value:
-    rank = len(s.sizes())
-    return s.tape.reduce_sum(s.g, [0, *range(2, rank)], keep=False)
-
-
-def _conv(s: VjpContext) -> _InputGradients:
+def _conv(s: VjpContext) -> InputGradients:
     group, w = int(s.get_attribute("group", 1)), read_window(s, _kernel_shape(s))
-    gradients: _InputGradients = [None] * len(s.node.inputs)
+    gradients: InputGradients = [None] * len(s.node.inputs)
     if s.needs_gradient(0):
         gradients[0] = _compute_input_gradient(s, w, group)
     if s.needs_gradient(1):
         gradients[1] = _compute_weight_gradient(s, w, group, s.x, s.g)
     if s.needs_gradient(2):
-        gradients[2] = _compute_bias_gradient(s)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
 
 
-def _conv_transpose(s: VjpContext) -> _InputGradients:
+def _conv_transpose(s: VjpContext) -> InputGradients:
     """By the convolution that it is the transpose of."""
-    kernel, group = _kernel_shape(s), int(s.get_attribute("group", 1))
-    rank = len(kernel)
-    strides, dilations = (
-        tuple(int(v) for v in s.get_attribute(n, [1] * rank)) for n in ("strides", "dilations")
-    )
-    output_padding = list(s.get_attribute("output_padding", [0] * rank))
-    pads = list(s.get_attribute("pads", [0] * 2 * rank))
-    auto = s.get_attribute("auto_pad", "NOTSET") or "NOTSET"
-    if auto != "NOTSET" or s.get_attribute("output_shape", None):
-        pads = _compute_pads(
-            s, kernel, strides, dilations, output_padding, upper=auto == "SAME_UPPER", valid=auto == "VALID"
-        )
-    gradients: _InputGradients = [None] * len(s.node.inputs)
-    w = Window(kernel, strides, dilations, tuple(pads[:rank]), tuple(pads[rank:]))
+    if s.get_attribute("auto_pad", "NOTSET") not in {"NOTSET", "VALID"} or s.get_attribute(
+        "output_shape", None
+    ):
+        raise NotDifferentiable("its padding follows from its sizes")
+    w, group = read_window(s, _kernel_shape(s)), int(s.get_attribute("group", 1))
+    rank, output_padding = len(w.kernel), list(s.get_attribute("output_padding", [0] * len(w.kernel)))
+    gradients: InputGradients = [None] * len(s.node.inputs)
     if s.needs_gradient(0):
         # Padding may be negative where the output is larger than what is written into it.
         pads_end = [p - m for p, m in zip(w.pads_end, output_padding, strict=True)]
         padded_gradient = s.g
-        if min(*w.pads_begin, *pads_end) < 0:
-            crops = [min(0, p) for p in (*w.pads_begin, *pads_end)]
-            ends = [0, 0, *crops[:rank], 0, 0, *crops[rank:]]
-            padded_gradient = s.op("Pad", s.g, s.c(ends))
+        if min(pads_end) < 0:
+            padded_gradient = s.op("Pad", s.g, s.c([0] * (4 + rank) + [min(0, p) for p in pads_end]))
         gradients[0] = s.op(
-            "Conv", padded_gradient, s.at(1), group=group, kernel_shape=list(kernel), strides=list(strides),
-            dilations=list(dilations), pads=[max(0, p) for p in (*w.pads_begin, *pads_end)],
+            "Conv", padded_gradient, s.at(1), group=group, kernel_shape=list(w.kernel), strides=list(w.strides),
+            dilations=list(w.dilations), pads=[max(0, p) for p in (*w.pads_begin, *pads_end)],
         )  # fmt: skip
     if s.needs_gradient(1):
         if group != 1 or any(output_padding):
             raise NotDifferentiable("its weight is no constant")
         gradients[1] = _compute_weight_gradient(s, w, 1, s.g, s.x)
     if s.needs_gradient(2):
-        gradients[2] = _compute_bias_gradient(s)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
 
 
-def _compute_pads(
-    s: VjpContext, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
-    output_padding: list[int], *, upper: bool, valid: bool,
-) -> list[int]:  # fmt: skip
-    """The padding that follows from the sizes of input and output."""
-    rank = len(kernel)
-    if valid:
-        return [0] * 2 * rank
-    pads_begin, pads_end = [], []
-    output_shape = s.get_attribute("output_shape", None)
-    output_sizes = (
-        list(output_shape)[-rank:]
-        if output_shape
-        else [None if n is None else n * t for n, t in zip(s.sizes()[2:], strides, strict=True)]
-    )
-    for size, out, k, t, d, m in zip(
-        s.sizes()[2:], output_sizes, kernel, strides, dilations, output_padding, strict=True
-    ):
-        if size is None or out is None:
-            raise NotDifferentiable("its padding follows from a size that is not known")
-        total = t * (size - 1) + m + d * (k - 1) + 1 - out
-        less, other = total // 2, total - total // 2
-        pads_begin.append(less if upper else other)
-        pads_end.append(other if upper else less)
-    return pads_begin + pads_end
+def _average_pool(s: VjpContext) -> ir.Value:
+    """Each window's gradient spread over it."""
+    w = read_window(s, tuple(int(k) for k in s.get_attribute("kernel_shape", [])))
+    has_padding = any(w.pads) or bool(int(s.get_attribute("ceil_mode", 0)))
+    share = s.op("Div", s.g, _count_window_elements(s, w) if has_padding else s.c(float(np.prod(w.kernel))))
+    # Each channel by itself, as a sample of one channel.
+    sizes = s.tape.spatial_sizes(share, len(w.kernel))
+    per_channel_share = s.op("Reshape", share, s.tape.concat(s.c([-1, 1]), sizes))
+    ones = s.c(np.ones((1, 1, *w.kernel), np.float32))
+    return s.tape.reshape_like(_transpose_conv(s, per_channel_share, ones, w, 1), s.raw(0))
 
 
-RULES: Rules = {"Conv": _conv, "ConvTranspose": _conv_transpose}
+def _count_window_elements(s: VjpContext, w: Window) -> ir.Value:
+    """How many elements each window holds; the sum over each window of ones."""
+    rank, includes_pad = len(w.kernel), int(s.get_attribute("count_include_pad", 0))
+    sides = s.tape.spatial_sizes(s.x, rank)
+    ones = s.op("Expand", s.c(1.0), s.tape.concat(s.c([1, 1]), sides))
+    pads = s.c([0, 0, *w.pads_begin, 0, 0, *w.pads_end])
+    ones = s.op("Pad", ones, pads, *([s.c(1.0)] if includes_pad else []))
+    reaches_beyond = int(s.get_attribute("ceil_mode", 0))
+    if reaches_beyond:
+        # A last window may reach beyond what is padded; nothing is there.
+        ones = s.op("Pad", ones, s.c([0] * (4 + rank) + list(w.strides)))
+    element_counts = s.op(
+        "Conv", ones, s.c(np.ones((1, 1, *w.kernel), np.float32)), kernel_shape=list(w.kernel),
+        strides=list(w.strides), dilations=list(w.dilations),
+    )  # fmt: skip
+    if not reaches_beyond:
+        return element_counts
+    output_sizes = s.tape.spatial_sizes(s.node.outputs[0], rank)
+    return s.op("Slice", element_counts, s.c([0] * rank), output_sizes, s.c(list(range(2, 2 + rank))))
+
+
+def _max_pool(s: VjpContext) -> ir.Value:
+    """Each window's gradient where its largest element is, by the second output of the pool."""
+    names = {n: a.value for n, a in s.node.attributes.items() if n != "storage_order"}
+    _, indices = s.tape.ops("MaxPool", s.x, count=2, **names)
+    return scatter_add(s, s.g, indices)
+
+
+def scatter_add(s: VjpContext, gradient: ir.Value, indices: ir.Value) -> ir.Value:
+    """Gradients added at elements of the first input, by their numbers in it."""
+    flat = s.c([-1])
+    index, updates = (s.op("Reshape", v, flat) for v in (indices, gradient))
+    zeros = s.op("Expand", s.c(0.0), s.op("Reshape", s.op("Size", s.x), s.c([1])))
+    scattered = s.op("ScatterElements", zeros, index, updates, axis=0, reduction="add")
+    return s.tape.reshape_like(scattered, s.raw(0))
+
+
+def _global_average(s: VjpContext) -> ir.Value:
+    share = s.op("Div", s.g, s.tape.count(s.raw(0), list(range(2, s.rank))))
+    return s.tape.expand_like(share, s.raw(0))
+
+
+def _global_max(s: VjpContext) -> ir.Value:
+    """Shared between equals."""
+    mine = s.tape.cast_mask(s.op("Equal", s.x, s.y))
+    several = s.tape.reduce_sum(mine, list(range(2, s.rank)), keep=True)
+    return s.mul(mine, s.op("Div", s.g, several))
+
+
+RULES: Rules = {
+    "Conv": _conv, "ConvTranspose": _conv_transpose,
+    "AveragePool": _average_pool, "MaxPool": _max_pool, "GlobalAveragePool": _global_average,
+    "GlobalMaxPool": _global_max,
+}  # fmt: skip

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from rtlab.gradients.tape import NotDifferentiable
-from rtlab.gradients.vjp_context import Rule, Rules, VjpContext
+from rtlab.gradients.vjp_context import InputGradients, Rule, Rules, VjpContext
 
-_InputGradients = list["ir.Value | None"]
-#: First opset whose softmax has one axis, and whose GroupNormalization scales channels.
-_ONE_AXIS, _BY_CHANNEL = 13, 21
+#: First opset whose GroupNormalization scales channels.
+_BY_CHANNEL = 21
 
 
 def _reshape_per_channel(s: VjpContext, value: ir.Value, rank: int) -> ir.Value:
@@ -19,30 +18,19 @@ def _reshape_per_channel(s: VjpContext, value: ir.Value, rank: int) -> ir.Value:
     return s.op("Reshape", value, s.c([1, -1, *[1] * (rank - 2)]))
 
 
-def _sum_per_channel(s: VjpContext, value: ir.Value) -> ir.Value:
-    """Summed over all dimensions but the channels."""
-    return s.tape.reduce_sum(value, [0, *range(2, s.rank)], keep=False)
-
-
-def _batch_norm(s: VjpContext) -> _InputGradients:
+def _batch_norm(s: VjpContext) -> InputGradients:
     """Each channel times a factor."""
     if s.get_attribute("training_mode", 0) or any(s.needs_input_gradient[3:]):
         raise NotDifferentiable("its statistics are no constants")
     deviation = s.op("Sqrt", s.add(s.at(4), float(s.get_attribute("epsilon", 1e-5))))
     factor = _reshape_per_channel(s, s.op("Div", s.at(1), deviation), s.rank)
-    gradients: _InputGradients = [s.mul(s.g, factor), *[None] * (len(s.node.inputs) - 1)]
+    gradients: InputGradients = [s.mul(s.g, factor), *[None] * (len(s.node.inputs) - 1)]
     if s.needs_gradient(1):
         centered_input = s.op("Sub", s.x, _reshape_per_channel(s, s.at(3), s.rank))
-        gradients[1] = s.op("Div", _sum_per_channel(s, s.mul(s.g, centered_input)), deviation)
+        gradients[1] = s.op("Div", s.sum_per_channel(s.mul(s.g, centered_input)), deviation)
     if s.needs_gradient(2):
-        gradients[2] = _sum_per_channel(s, s.g)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
-
-
-def _compute_deviation(
-    s: VjpContext, centered_input: ir.Value, axes: Sequence[int], epsilon: float
-) -> ir.Value:
-    return s.op("Sqrt", s.add(s.tape.mean(s.mul(centered_input, centered_input), axes), epsilon))
 
 
 def _normalize(
@@ -50,19 +38,14 @@ def _normalize(
 ) -> tuple[ir.Value, ir.Value]:
     """What a normalization makes before it scales, and what it divides by."""
     centered_input = s.op("Sub", x, s.tape.mean(x, axes)) if centre else x
-    deviation = _compute_deviation(s, centered_input, axes, epsilon)
+    deviation = s.op("Sqrt", s.add(s.tape.mean(s.mul(centered_input, centered_input), axes), epsilon))
     return s.op("Div", centered_input, deviation), deviation
 
 
 def _backward_normalize(
-    s: VjpContext,
-    gradient: ir.Value,
-    normal: tuple[ir.Value, ir.Value],
-    axes: Sequence[int],
-    *,
-    centre: bool = True,
-) -> ir.Value:
-    """What is left of a gradient without its mean and without its part along what is normalized."""
+    s: VjpContext, gradient: ir.Value, normal: tuple[ir.Value, ir.Value], axes: Sequence[int], *, centre: bool = True
+) -> ir.Value:  # fmt: skip
+    """A gradient without its mean and without its part along the normalized value."""
     shape, deviation = normal
     along = s.mul(shape, s.tape.mean(s.mul(gradient, shape), axes))
     level = s.op("Sub", gradient, s.tape.mean(gradient, axes)) if centre else gradient
@@ -70,11 +53,11 @@ def _backward_normalize(
 
 
 def _make_layer_norm_rule(*, centre: bool) -> Rule:
-    def rule(s: VjpContext) -> _InputGradients:
+    def rule(s: VjpContext) -> InputGradients:
         axes = list(range(int(s.get_attribute("axis", -1)) % s.rank, s.rank))
         normal = _normalize(s, s.x, axes, float(s.get_attribute("epsilon", 1e-5)), centre=centre)
         scaled_gradient = s.mul(s.g, s.at(1))
-        gradients: _InputGradients = [_backward_normalize(s, scaled_gradient, normal, axes, centre=centre)]
+        gradients: InputGradients = [_backward_normalize(s, scaled_gradient, normal, axes, centre=centre)]
         gradients += [None] * (len(s.node.inputs) - 1)
         if s.needs_gradient(1):
             gradients[1] = s.unbroadcast(s.mul(s.g, normal[0]), 1)
@@ -85,22 +68,19 @@ def _make_layer_norm_rule(*, centre: bool) -> Rule:
     return rule
 
 
-def _instance_norm(s: VjpContext) -> _InputGradients:
+def _instance_norm(s: VjpContext) -> InputGradients:
     axes = list(range(2, s.rank))
     normal = _normalize(s, s.x, axes, float(s.get_attribute("epsilon", 1e-5)))
-    gradients: _InputGradients = [
-        _backward_normalize(s, s.mul(s.g, _reshape_per_channel(s, s.at(1), s.rank)), normal, axes),
-        None,
-        None,
-    ]
+    scaled_gradient = s.mul(s.g, _reshape_per_channel(s, s.at(1), s.rank))
+    gradients: InputGradients = [_backward_normalize(s, scaled_gradient, normal, axes), None, None]
     if s.needs_gradient(1):
-        gradients[1] = _sum_per_channel(s, s.mul(s.g, normal[0]))
+        gradients[1] = s.sum_per_channel(s.mul(s.g, normal[0]))
     if s.needs_gradient(2):
-        gradients[2] = _sum_per_channel(s, s.g)
+        gradients[2] = s.sum_per_channel(s.g)
     return gradients
 
 
-def _group_norm(s: VjpContext) -> _InputGradients:
+def _group_norm(s: VjpContext) -> InputGradients:
     """As instances of one channel, after the channels of a group are put behind each other."""
     if any(s.needs_input_gradient[1:]):
         raise NotDifferentiable("its scale is no constant")
@@ -110,31 +90,11 @@ def _group_norm(s: VjpContext) -> _InputGradients:
         split = s.op("Reshape", s.g, s.c([0, groups, -1]))
         scaled_gradient = s.mul(split, s.op("Reshape", scale, s.c([1, -1, 1])))
     else:
-        scaled_gradient = s.op(
-            "Reshape", s.mul(s.g, _reshape_per_channel(s, scale, s.rank)), s.c([0, groups, -1])
-        )
-    normal = _normalize(
-        s, s.op("Reshape", s.x, s.c([0, groups, -1])), [2], float(s.get_attribute("epsilon", 1e-5))
-    )
+        scaled_gradient = s.mul(s.g, _reshape_per_channel(s, scale, s.rank))
+        scaled_gradient = s.op("Reshape", scaled_gradient, s.c([0, groups, -1]))
+    grouped = s.op("Reshape", s.x, s.c([0, groups, -1]))
+    normal = _normalize(s, grouped, [2], float(s.get_attribute("epsilon", 1e-5)))
     return [s.tape.reshape_like(_backward_normalize(s, scaled_gradient, normal, [2]), s.raw(0))]
-
-
-def _mean_variance(s: VjpContext) -> ir.Value:
-    axes = [int(a) % s.rank for a in s.get_attribute("axes", [0, 2, 3])]
-    return _backward_normalize(s, s.g, _normalize(s, s.x, axes, 1e-9), axes)
-
-
-def _lp_norm(s: VjpContext) -> ir.Value:
-    """Divided by the sum of amounts, or by its root's like, along an axis."""
-    axis, power = int(s.get_attribute("axis", -1)) % s.rank, int(s.get_attribute("p", 2))
-    if power == 2:
-        length = s.op("Sqrt", s.tape.reduce_sum(s.mul(s.x, s.x), [axis], keep=True))
-        rising = s.y
-    else:
-        length = s.tape.reduce_sum(s.op("Abs", s.x), [axis], keep=True)
-        rising = s.op("Sign", s.x)
-    along = s.tape.reduce_sum(s.mul(s.g, s.y), [axis], keep=True)
-    return s.op("Div", s.op("Sub", s.g, s.mul(rising, along)), length)
 
 
 def _local_response_norm(s: VjpContext) -> ir.Value:
@@ -160,27 +120,14 @@ def _sum_neighbours(s: VjpContext, value: ir.Value, before: int, after: int) -> 
     return s.tape.reshape_like(s.mul(mean, float(size)), s.raw(0))
 
 
-def _flatten_softmax(s: VjpContext) -> tuple[ir.Value, ir.Value, int]:
-    """The gradient, what is written, and the axis of a softmax; before opset 13 all from an axis on are one."""
-    old = s.tape.opset < _ONE_AXIS
-    axis = int(s.get_attribute("axis", 1 if old else -1)) % s.rank
-    if not old or axis == s.rank - 1:
-        return s.g, s.y, axis
-    flat = [s.op("Flatten", v, axis=axis) for v in (s.g, s.y)]
-    return flat[0], flat[1], 1
-
-
 def _softmax(s: VjpContext) -> ir.Value:
-    g, y, axis = _flatten_softmax(s)
-    inner = s.tape.reduce_sum(s.mul(g, y), [axis], keep=True)
-    gradient = s.mul(s.op("Sub", g, inner), y)
-    return gradient if g is s.g else s.tape.reshape_like(gradient, s.raw(0))
+    inner = s.tape.reduce_sum(s.mul(s.g, s.y), [int(s.get_attribute("axis", -1)) % s.rank], keep=True)
+    return s.mul(s.op("Sub", s.g, inner), s.y)
 
 
 def _log_softmax(s: VjpContext) -> ir.Value:
-    g, y, axis = _flatten_softmax(s)
-    gradient = s.op("Sub", g, s.mul(s.op("Exp", y), s.tape.reduce_sum(g, [axis], keep=True)))
-    return gradient if g is s.g else s.tape.reshape_like(gradient, s.raw(0))
+    total = s.tape.reduce_sum(s.g, [int(s.get_attribute("axis", -1)) % s.rank], keep=True)
+    return s.op("Sub", s.g, s.mul(s.op("Exp", s.y), total))
 
 
 RULES: Rules = {
@@ -188,6 +135,5 @@ RULES: Rules = {
     "RMSNormalization": _make_layer_norm_rule(centre=False),
     "SimplifiedLayerNormalization": _make_layer_norm_rule(centre=False),
     "InstanceNormalization": _instance_norm, "GroupNormalization": _group_norm,
-    "MeanVarianceNormalization": _mean_variance, "LpNormalization": _lp_norm, "LRN": _local_response_norm,
-    "Softmax": _softmax, "LogSoftmax": _log_softmax,
+    "LRN": _local_response_norm, "Softmax": _softmax, "LogSoftmax": _log_softmax,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rules of functions of one value, element by element."""
+"""Rules of operators that compute element by element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.gradients.tape import REAL
-from rtlab.gradients.vjp_context import Rules, VjpContext
+from rtlab.gradients.vjp_context import InputGradients, Rules, VjpContext
 
 #: What whole numbers of a type may be.
 _INTEGER_RANGES = {
@@ -37,29 +37,16 @@ def _subtract_from(s: VjpContext, number: float, value: ir.Value) -> ir.Value:
     return s.op("Sub", s.c(number), value)
 
 
-def _piecewise_slope(s: VjpContext, low: ir.Value, high: float = 1.0) -> ir.Value:
-    """One slope above zero, another below."""
-    return s.op("Where", s.op("Greater", s.x, s.c(0.0)), s.c(high), low)
+def _piecewise_slope(s: VjpContext, low: ir.Value) -> ir.Value:
+    """One above zero, another slope below."""
+    return s.op("Where", s.op("Greater", s.x, s.c(0.0)), s.c(1.0), low)
 
 
-def _prelu(s: VjpContext) -> list[ir.Value | None]:
-    gradients: list[ir.Value | None] = [s.mul(s.g, _piecewise_slope(s, s.at(1))), None]
+def _prelu(s: VjpContext) -> InputGradients:
+    gradients: InputGradients = [s.mul(s.g, _piecewise_slope(s, s.at(1))), None]
     if s.needs_gradient(1):
         gradients[1] = s.unbroadcast(s.mul(s.g, s.op("Min", s.x, s.c(0.0))), 1)
     return gradients
-
-
-def _selu(s: VjpContext) -> ir.Value:
-    alpha, gamma = (
-        float(s.get_attribute("alpha", 1.67326319217681884765625)),
-        float(s.get_attribute("gamma", 1.05070102214813232421875)),
-    )
-    return _piecewise_slope(s, s.add(s.y, alpha * gamma), gamma)
-
-
-def _celu(s: VjpContext) -> ir.Value:
-    alpha = float(s.get_attribute("alpha", 1.0))
-    return _piecewise_slope(s, s.add(s.mul(s.y, 1 / alpha), 1.0))
 
 
 def _hard_sigmoid(s: VjpContext) -> ir.Value:
@@ -98,39 +85,17 @@ def _gelu(s: VjpContext) -> ir.Value:
     return s.add(half, s.mul(s.mul(x, bell), 1 / math.sqrt(2 * math.pi)))
 
 
-def _softsign(s: VjpContext) -> ir.Value:
-    around = s.add(s.op("Abs", s.x), 1.0)
-    return s.op("Reciprocal", s.mul(around, around))
-
-
-def _reciprocal_sqrt(s: VjpContext, inner: ir.Value) -> ir.Value:
-    return s.op("Reciprocal", s.op("Sqrt", inner))
-
-
-def _square(s: VjpContext) -> ir.Value:
-    return s.mul(s.x, s.x)
-
-
-def _clip_mask(s: VjpContext) -> ir.Value:
-    """1 between the bounds, which are attributes or inputs."""
-    masks: list[ir.Value] = []
-    for i, (name, kind) in enumerate((("min", "Greater"), ("max", "Less")), 1):
-        number = s.get_attribute(name, None)
-        if s.has(i):
-            masks.append(s.tape.cast_mask(s.op(kind, s.x, s.at(i))))
-        elif number is not None:
-            masks.append(s.tape.cast_mask(s.op(kind, s.x, s.c(float(number)))))
-    return functools.reduce(s.mul, masks) if masks else s.c(1.0)
-
-
-def _clip_rule(s: VjpContext) -> list[ir.Value | None]:
-    """Bounds that are computed get the gradient of what they cut off."""
-    gradients: list[ir.Value | None] = [s.mul(s.g, _clip_mask(s)), None, None]
-    for i, kind in ((1, "Less"), (2, "Greater")):
+def _clip(s: VjpContext) -> InputGradients:
+    """Between the bounds; bounds that are computed get the gradient of what they cut off."""
+    bounds = [i for i in (1, 2) if s.has(i)]
+    inside, outside = {1: "Greater", 2: "Less"}, {1: "Less", 2: "Greater"}
+    masks = [s.tape.cast_mask(s.op(inside[i], s.x, s.at(i))) for i in bounds]
+    gradients: InputGradients = [s.mul(s.g, functools.reduce(s.mul, masks)) if masks else s.g, None, None]
+    for i in bounds:
         if s.needs_gradient(i):
-            cut = s.mul(s.g, s.tape.cast_mask(s.op(kind, s.x, s.at(i))))
+            cut = s.mul(s.g, s.tape.cast_mask(s.op(outside[i], s.x, s.at(i))))
             gradients[i] = s.tape.reduce_sum(cut, list(range(s.rank)), keep=False)
-    return gradients[: len(s.node.inputs)]
+    return gradients
 
 
 def _cast(s: VjpContext) -> ir.Value | None:
@@ -142,31 +107,87 @@ def _cast(s: VjpContext) -> ir.Value | None:
 
 
 def _quantize(s: VjpContext) -> ir.Value:
-    """As it is where it is rounded, and nothing where it is clipped."""
+    """As it is where it is rounded, and zero where it is clipped."""
     kind, scale, point = s.node.outputs[0].dtype, s.constant_value(1), s.constant_value(2)
-    if (
-        scale is None
-        or (kind not in _INTEGER_RANGES and kind not in _LARGEST)
-        or s.get_attribute("block_size", 0)
-    ):
+    has_range = kind in _INTEGER_RANGES or kind in _LARGEST
+    if scale is None or kind is None or not has_range or s.get_attribute("block_size", 0):
         return s.g
     if kind in _INTEGER_RANGES:
         zero = np.zeros(()) if point is None else np.asarray(point, np.float64)
-        low, high = (
-            bound + edge - zero for bound, edge in zip(_INTEGER_RANGES[kind], (-0.5, 0.5), strict=True)
-        )
+        limits = [_INTEGER_RANGES[kind][0] - 0.5 - zero, _INTEGER_RANGES[kind][1] + 0.5 - zero]
     else:
-        low, high = np.asarray(-_LARGEST[kind]), np.asarray(_LARGEST[kind])
-    numbers = np.asarray(scale, np.float64)
+        limits = [np.asarray(-_LARGEST[kind]), np.asarray(_LARGEST[kind])]
     bounds = []
-    for bound in (low * numbers, high * numbers):
-        one = bound.reshape(())[()] if bound.size == 1 else bound
-        if np.ndim(one):
-            axis = int(s.get_attribute("axis", 1)) % s.rank
-            one = one.reshape([-1 if i == axis else 1 for i in range(s.rank)])
-        bounds.append(s.c(np.asarray(one, np.float32)))
+    for limit in limits:
+        bound = limit * np.asarray(scale, np.float64)
+        shape = [] if bound.size == 1 else [1] * s.rank
+        if shape:
+            shape[int(s.get_attribute("axis", 1))] = -1
+        bounds.append(s.c(bound.reshape(shape)))
     above, below = s.op("Greater", s.x, bounds[0]), s.op("Less", s.x, bounds[1])
     return s.mul(s.g, s.tape.cast_mask(s.op("And", above, below)))
+
+
+def _add(s: VjpContext) -> InputGradients:
+    return [s.unbroadcast(s.g, i) if w else None for i, w in enumerate(s.needs_input_gradient)]
+
+
+def _mean(s: VjpContext) -> InputGradients:
+    share = s.mul(s.g, 1.0 / len(s.node.inputs))
+    return [s.unbroadcast(share, i) if w else None for i, w in enumerate(s.needs_input_gradient)]
+
+
+def _sub(s: VjpContext) -> InputGradients:
+    one, other = _add(s)
+    return [one, None if other is None else s.op("Neg", other)]
+
+
+def _mul(s: VjpContext) -> InputGradients:
+    return [
+        s.unbroadcast(s.mul(s.g, s.at(1 - i)), i) if w else None for i, w in enumerate(s.needs_input_gradient)
+    ]
+
+
+def _div(s: VjpContext) -> InputGradients:
+    over = s.op("Div", s.g, s.at(1))
+    one = s.unbroadcast(over, 0) if s.needs_gradient(0) else None
+    return [one, s.unbroadcast(s.op("Neg", s.mul(over, s.y)), 1) if s.needs_gradient(1) else None]
+
+
+def _pow(s: VjpContext) -> InputGradients:
+    x, power = s.x, s.constant_value(1)
+    gradients: InputGradients = [None, None]
+    if s.needs_gradient(0):
+        if power is not None and power.size == 1:
+            number = float(power.reshape(())[()])
+            less = {1.0: s.c(1.0), 2.0: x}.get(number) or s.op("Pow", x, s.c(number - 1))
+            slope = s.mul(less, number)
+        else:
+            slope = s.mul(s.op("Pow", x, s.add(s.at(1), -1.0)), s.at(1))
+        gradients[0] = s.unbroadcast(s.mul(s.g, slope), 0)
+    if s.needs_gradient(1):
+        gradients[1] = s.unbroadcast(s.mul(s.g, s.mul(s.y, s.op("Log", x))), 1)
+    return gradients
+
+
+def _where(s: VjpContext) -> InputGradients:
+    condition, zero = s.raw(0), s.c(0.0)
+    pairs = ((s.g, zero), (zero, s.g))
+    gradients = (s.unbroadcast(s.op("Where", condition, *pair), i) for i, pair in enumerate(pairs, 1))
+    return [None, *gradients]
+
+
+def _max_or_min(s: VjpContext) -> InputGradients:
+    """Of Max and Min: to the first that equals what is written."""
+    gradients: InputGradients = []
+    remaining: ir.Value | None = None
+    for i, w in enumerate(s.needs_input_gradient):
+        mine = s.op("Equal", s.at(i), s.y)
+        if remaining is not None:
+            mine = s.op("And", mine, remaining)
+        remaining = s.op("Not", mine) if remaining is None else s.op("And", remaining, s.op("Not", mine))
+        gradients.append(s.unbroadcast(s.mul(s.g, s.tape.cast_mask(mine)), i) if w else None)
+    return gradients
 
 
 _SLOPES: dict[str, Callable[[VjpContext], ir.Value]] = {
@@ -174,9 +195,7 @@ _SLOPES: dict[str, Callable[[VjpContext], ir.Value]] = {
     "Relu": lambda s: s.op("Sign", s.y),
     "LeakyRelu": lambda s: _piecewise_slope(s, s.c(float(s.get_attribute("alpha", 0.01)))),
     "Elu": lambda s: _piecewise_slope(s, s.add(s.y, float(s.get_attribute("alpha", 1.0)))),
-    "Selu": _selu, "Celu": _celu, "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Swish": _swish,
-    "Mish": _mish, "Gelu": _gelu, "Softsign": _softsign,
-    "ThresholdedRelu": lambda s: _above(s, s.x, float(s.get_attribute("alpha", 1.0))),
+    "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Swish": _swish, "Mish": _mish, "Gelu": _gelu,
     "Sigmoid": lambda s: s.mul(s.y, _subtract_from(s, 1.0, s.y)),
     "Tanh": lambda s: _subtract_from(s, 1.0, s.mul(s.y, s.y)),
     "Erf": lambda s: s.mul(s.op("Exp", s.op("Neg", s.mul(s.x, s.x))), 2 / math.sqrt(math.pi)),
@@ -187,23 +206,16 @@ _SLOPES: dict[str, Callable[[VjpContext], ir.Value]] = {
     "Reciprocal": lambda s: s.op("Neg", s.mul(s.y, s.y)),
     "Sin": lambda s: s.op("Cos", s.x),
     "Cos": lambda s: s.op("Neg", s.op("Sin", s.x)),
-    "Tan": lambda s: s.add(s.mul(s.y, s.y), 1.0),
-    "Sinh": lambda s: s.op("Cosh", s.x),
-    "Cosh": lambda s: s.op("Sinh", s.x),
-    "Asin": lambda s: _reciprocal_sqrt(s, _subtract_from(s, 1.0, _square(s))),
-    "Acos": lambda s: s.op("Neg", _reciprocal_sqrt(s, _subtract_from(s, 1.0, _square(s)))),
-    "Atan": lambda s: s.op("Reciprocal", s.add(_square(s), 1.0)),
-    "Asinh": lambda s: _reciprocal_sqrt(s, s.add(_square(s), 1.0)),
-    "Acosh": lambda s: _reciprocal_sqrt(s, s.add(_square(s), -1.0)),
-    "Atanh": lambda s: s.op("Reciprocal", _subtract_from(s, 1.0, _square(s))),
 }  # fmt: skip
 
 RULES: Rules = {
     # The gradient times the slope.
     **{kind: functools.partial(lambda slope, s: s.mul(s.g, slope(s)), slope) for kind, slope in _SLOPES.items()},
-    "Log": lambda s: s.op("Div", s.g, s.x), "Neg": lambda s: s.op("Neg", s.g), "PRelu": _prelu, "Clip": _clip_rule,
+    "Log": lambda s: s.op("Div", s.g, s.x), "Neg": lambda s: s.op("Neg", s.g), "PRelu": _prelu, "Clip": _clip,
     "Cast": _cast, "QuantizeLinear": _quantize,
-    # What is handed on as it is, and steps, which have no slope.
+    # What passes numbers on, and steps, which have no slope.
     **dict.fromkeys(("Identity", "Dropout", "DequantizeLinear", "CastLike"), lambda s: s.g),
     **dict.fromkeys(("Floor", "Ceil", "Sign", "Hardmax"), lambda _: None),
+    "Add": _add, "Sum": _add, "Mean": _mean, "Sub": _sub, "Mul": _mul, "Div": _div, "Pow": _pow, "Where": _where,
+    "Max": _max_or_min, "Min": _max_or_min,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rules of sums, means and others over axes."""
+"""Rules of products of matrices, and of sums, means and other reductions over axes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,103 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from rtlab.gradients.tape import NotDifferentiable
-from rtlab.gradients.vjp_context import Rule, Rules, VjpContext
+from rtlab.gradients.vjp_context import InputGradients, Rule, Rules, VjpContext
+
+
+def _transpose_matrices(s: VjpContext, value: ir.Value, rank: int) -> ir.Value:
+    """A matrix, or each of several, transposed."""
+    return s.tape.transpose(value, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def _matmul(s: VjpContext) -> InputGradients:
+    """``g b^T`` and ``a^T g``; a vector is a matrix of one row, or of one column."""
+    tape, a, b, g = s.tape, s.at(0), s.at(1), s.g
+    ranks = [len(s.sizes(0)), len(s.sizes(1))]
+    if ranks[0] == 1:
+        a = tape.unsqueeze(a, [0])
+        g = tape.unsqueeze(g, [-1] if ranks[1] == 1 else [-2])
+    if ranks[1] == 1:
+        b = tape.unsqueeze(b, [1])
+        g = tape.unsqueeze(g, [-1])
+    matrix_ranks = [max(r, 2) for r in ranks]
+    gradients: InputGradients = [None, None]
+    if s.needs_gradient(0):
+        product = s.op("MatMul", g, _transpose_matrices(s, b, matrix_ranks[1]))
+        gradients[0] = _sum_batch_axes(s, product, 0, ranks)
+    if s.needs_gradient(1):
+        if matrix_ranks[1] == 2 and matrix_ranks[0] > 2:
+            # One product of all rows in place of one for each matrix, and their sum.
+            product = s.op("Gemm", _flatten_rows(s, a), _flatten_rows(s, g), transA=1)
+            gradients[1] = tape.reshape_like(product, s.raw(1))
+        else:
+            product = s.op("MatMul", _transpose_matrices(s, a, matrix_ranks[0]), g)
+            gradients[1] = _sum_batch_axes(s, product, 1, ranks)
+    return gradients
+
+
+def _flatten_rows(s: VjpContext, value: ir.Value) -> ir.Value:
+    """All rows of several matrices in one."""
+    return s.op("Reshape", value, s.tape.concat(s.c([-1]), s.tape.spatial_sizes(value, 1)))
+
+
+def _sum_batch_axes(s: VjpContext, gradient: ir.Value, i: int, ranks: Sequence[int]) -> ir.Value:
+    """Summed over the dimensions in which one factor was broadcast to the matrices of the other."""
+    if ranks[i] == 1:
+        if ranks[1 - i] > 2:
+            gradient = s.tape.reduce_sum(gradient, list(range(ranks[1 - i] - 2)), keep=False)
+        return s.tape.reshape_like(gradient, s.raw(i))
+    if ranks[1 - i] == 1:
+        return gradient
+    return s.tape.unbroadcast(gradient, s.raw(i), s.node.outputs[0], trailing_axes=2)
+
+
+def _gemm(s: VjpContext) -> InputGradients:
+    """The same with factors and transposed operands."""
+    a, b, g = s.at(0), s.at(1), s.g
+    alpha, beta = (float(s.get_attribute(n, 1.0)) for n in ("alpha", "beta"))
+    trans_a, trans_b = (int(s.get_attribute(n, 0)) for n in ("transA", "transB"))
+    gradients: InputGradients = [None] * len(s.node.inputs)
+    if s.needs_gradient(0):
+        pair = (b, g) if trans_a else (g, b)
+        turns = (trans_b, 1) if trans_a else (0, 1 - trans_b)
+        gradients[0] = s.op("Gemm", *pair, alpha=alpha, transA=turns[0], transB=turns[1])
+    if s.needs_gradient(1):
+        pair = (g, a) if trans_b else (a, g)
+        turns = (1, trans_a) if trans_b else (1 - trans_a, 0)
+        gradients[1] = s.op("Gemm", *pair, alpha=alpha, transA=turns[0], transB=turns[1])
+    if s.needs_gradient(2):
+        gradients[2] = s.unbroadcast(g if beta == 1 else s.mul(g, beta), 2)
+    return gradients
+
+
+def _einsum(s: VjpContext) -> InputGradients:
+    """Of each operand, the sum over the gradient and all the others; what only it had is repeated."""
+    text = str(s.get_attribute("equation", "")).replace(" ", "")
+    lhs, arrow, rhs = text.partition("->")
+    terms = lhs.split(",")
+    if not arrow:
+        rhs = "".join(sorted(c for c in set(lhs) - {","} if lhs.count(c) == 1))
+    if "." in text or any(len(set(t)) < len(t) for t in (*terms, rhs)):
+        raise NotDifferentiable("its equation has dots, or a diagonal")
+    sizes = [dict(zip(t, s.sizes(i), strict=True)) for i, t in enumerate(terms)]
+    gradients: InputGradients = []
+    for i, term in enumerate(terms):
+        if not s.needs_gradient(i):
+            gradients.append(None)
+            continue
+        for letter in term:
+            letter_sizes = {one[letter] for one in sizes if letter in one}
+            if 1 in letter_sizes and len(letter_sizes) > 1:
+                raise NotDifferentiable(f'its dimension "{letter}" is repeated')
+        others = [k for k in range(len(terms)) if k != i]
+        present_letters = "".join(c for c in term if c in rhs or any(c in terms[k] for k in others))
+        equation = ",".join([rhs, *(terms[k] for k in others)]) + "->" + present_letters
+        gradient = s.op("Einsum", s.g, *(s.at(k) for k in others), equation=equation)
+        missing_axes = [k for k, c in enumerate(term) if c not in present_letters]
+        if missing_axes:
+            gradient = s.tape.expand_like(s.tape.unsqueeze(gradient, missing_axes), s.raw(i))
+        gradients.append(gradient)
+    return gradients
 
 
 def _read_axes(s: VjpContext) -> list[int]:
@@ -32,9 +128,8 @@ def _make_reduction_rule(slope: Callable[[VjpContext, ir.Value, ir.Value, list[i
 
     def rule(s: VjpContext) -> ir.Value:
         axes = _read_axes(s)
-        return s.tape.expand_like(
-            slope(s, _restore_reduced_axes(s, s.g, axes), _restore_reduced_axes(s, s.y, axes), axes), s.raw(0)
-        )
+        g, y = (_restore_reduced_axes(s, v, axes) for v in (s.g, s.y))
+        return s.tape.expand_like(slope(s, g, y, axes), s.raw(0))
 
     return rule
 
@@ -50,48 +145,22 @@ def _max_or_min(s: VjpContext, g: ir.Value, y: ir.Value, axes: list[int]) -> ir.
     return s.mul(mine, s.op("Div", g, several))
 
 
-def _product(s: VjpContext, g: ir.Value, _: ir.Value, axes: list[int]) -> ir.Value:
-    """The product of the others: of those before and of those behind, so that a zero is none to divide by."""
-    if len(axes) != 1:
-        raise NotDifferentiable("it multiplies along several axes")
-    size = s.sizes()[axes[0]]
-    if size is None or size > 64:
-        raise NotDifferentiable("it multiplies many, or how many is not known")
-    parts = s.tape.ops("Split", s.x, s.c([1] * size), count=size, axis=axes[0]) if size > 1 else [s.x]
-    one = s.op("Expand", s.c(1.0), s.op("Shape", parts[0]))
-    prefix_products, suffix_products = [one], [one]
-    for k in range(size - 1):
-        prefix_products.append(s.mul(prefix_products[-1], parts[k]))
-        suffix_products.append(s.mul(suffix_products[-1], parts[size - 1 - k]))
-    others = [s.mul(a, b) for a, b in zip(prefix_products, suffix_products[::-1], strict=True)]
-    return s.mul(g, s.op("Concat", *others, axis=axes[0]))
-
-
-def _cumsum(s: VjpContext) -> list[ir.Value | None]:
-    """The same from the other end."""
-    other = 1 - int(s.get_attribute("reverse", 0))
-    return [s.op("CumSum", s.g, s.raw(1), exclusive=int(s.get_attribute("exclusive", 0)), reverse=other)]
-
-
-def _top_k(s: VjpContext) -> list[ir.Value | None]:
+def _top_k(s: VjpContext) -> ir.Value:
     """Each of the largest, where it was."""
     axis, indices = int(s.get_attribute("axis", -1)) % s.rank, s.node.outputs[1]
-    if s.output_gradients[0] is None:
-        return []
-    scattered_gradient = s.op("ScatterElements", s.tape.zeros_like(s.x), indices, s.g, axis=axis)
-    return [scattered_gradient]
+    return s.op("ScatterElements", s.tape.zeros_like(s.x), indices, s.g, axis=axis)
 
 
 RULES: Rules = {
+    "MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum,
     "ReduceSum": _make_reduction_rule(lambda _, g, __, ___: g),
     "ReduceMean": _make_reduction_rule(_mean),
     "ReduceMax": _make_reduction_rule(_max_or_min),
     "ReduceMin": _make_reduction_rule(_max_or_min),
-    "ReduceProd": _make_reduction_rule(_product),
     "ReduceL1": _make_reduction_rule(lambda s, g, _, __: s.mul(g, s.op("Sign", s.x))),
     "ReduceL2": _make_reduction_rule(lambda s, g, y, _: s.mul(s.op("Div", g, s.op("Max", y, s.c(1e-30))), s.x)),
     "ReduceSumSquare": _make_reduction_rule(lambda s, g, _, __: s.mul(s.mul(g, s.x), 2.0)),
     "ReduceLogSum": _make_reduction_rule(lambda s, g, y, _: s.op("Div", g, s.op("Exp", y))),
     "ReduceLogSumExp": _make_reduction_rule(lambda s, g, y, _: s.mul(g, s.op("Exp", s.op("Sub", s.x, y)))),
-    "CumSum": _cumsum, "TopK": _top_k,
+    "TopK": _top_k,
 }  # fmt: skip

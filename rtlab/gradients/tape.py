@@ -1,4 +1,4 @@
-"""What rules write the backward part of a graph with."""
+"""Writing the backward part of a graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import onnx_ir as ir
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: First opset in which axes to sum over, to squeeze and to unsqueeze are inputs, and in which those of others are.
-_SUM_AXES, _OTHER_AXES = 13, 18
-#: Types of outputs that are not that of what is read first; those of MaxPool and TopK are of their second output.
+#: First opset in which the axes of every reduction are an input.
+_AXES_ARE_INPUTS = 18
+#: Types of outputs where it is not the first input's; of MaxPool and TopK that of the second output.
 _TYPES = {
     **dict.fromkeys(("Shape", "Size", "NonZero", "ArgMax", "ArgMin"), ir.DataType.INT64),
     **dict.fromkeys(
@@ -25,19 +25,14 @@ _SECOND = {"MaxPool": ir.DataType.INT64, "TopK": ir.DataType.INT64}
 REAL = ir.DataType.FLOAT
 
 
-class NotDifferentiable(Exception):  # noqa: N818 - it is no fault of anybody's
-    """A rule does not cover a node: a size that it needs is not known, or a form of the operator is not ruled."""
+class NotDifferentiable(Exception):  # noqa: N818 - a result, not a fault
+    """A rule does not cover a node: a size that it needs is not known, or it does not cover the attributes."""
 
 
 class Tape:
-    """Appends nodes to a graph.
+    """Appends nodes to a graph of an opset from 16 on; the same node on the same inputs is written once.
 
-    The same node on the same reads is written once, so that what several probes need of the forward part is computed
-    for all of them together.
-
-    Attributes:
-        opset: The default operator set of the graph.
-        constant_values: Values known before the first inference, by name.
+    ``constant_values`` are the values known before the first inference, by name.
     """
 
     def __init__(self, graph: ir.Graph, opset: int, constant_values: Mapping[str, ir.TensorProtocol]) -> None:
@@ -57,12 +52,10 @@ class Tape:
             self._count += 1
             name = f"rtlab.gradients/{self._count}/{kind}"
             node_attributes = ir.convenience.convert_attributes(attributes)
-            of = reads[1 if kind == "Where" else 0]
-            output_type = (
-                ir.DataType(attributes["to"])
-                if kind == "Cast"
-                else _TYPES.get(kind, None if of is None else of.dtype)
-            )
+            like = reads[1 if kind == "Where" else 0]
+            output_type = _TYPES.get(kind, None if like is None else like.dtype)
+            if kind == "Cast":
+                output_type = ir.DataType(attributes["to"])
             types = [output_type, *[_SECOND.get(kind, output_type)] * (count - 1)]
             outputs = [
                 ir.Value(name=f"{name}/{i}", type=None if one is None else ir.TensorType(one))
@@ -77,16 +70,12 @@ class Tape:
         numbers = np.asarray(array)
         numbers = numbers.astype(np.int64 if numbers.dtype.kind in "iu" else np.float32)
         key = (numbers.tobytes(), numbers.shape, numbers.dtype.str)
-        if numbers.size > 64 or key not in self._constants:
+        if key not in self._constants:
             self._count += 1
-            name = f"rtlab.gradients/{self._count}/constant"
-            tensor = ir.Tensor(numbers, name=name)
-            value = ir.Value(
-                name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(numbers.shape), const_value=tensor
-            )
+            tensor = ir.Tensor(numbers, name=f"rtlab.gradients/{self._count}/constant")
+            kind, shape = ir.TensorType(tensor.dtype), ir.Shape(numbers.shape)
+            value = ir.Value(name=tensor.name, type=kind, shape=shape, const_value=tensor)
             self.graph.register_initializer(value)
-            if numbers.size > 64:
-                return value
             self._constants[key] = value
         return self._constants[key]
 
@@ -99,7 +88,7 @@ class Tape:
         """The sizes of a value, None for one that is not known.
 
         Raises:
-            NotDifferentiable: not even their number is known.
+            NotDifferentiable: the rank is not known.
         """
         if value.shape is None:
             raise NotDifferentiable(f'the number of dimensions of "{value.name}" is not known')
@@ -114,7 +103,7 @@ class Tape:
         return self.op("Cast", value, to=int(kind))
 
     def cast_mask(self, condition: ir.Value) -> ir.Value:
-        """1.0 where something holds, else 0.0."""
+        """A condition as 1.0 and 0.0."""
         return self.cast(condition, REAL)
 
     def shape(self, value: ir.Value) -> ir.Value:
@@ -129,6 +118,11 @@ class Tape:
         if size is not None:
             return self.constant([size])
         return self.op("Gather", self.op("Shape", value), self.constant([axis]), axis=0)
+
+    def spatial_sizes(self, value: ir.Value, rank: int) -> ir.Value:
+        """The last ``rank`` sizes of a value as a vector."""
+        bounds = (self.constant([n]) for n in (-rank, 2**31, 0))
+        return self.op("Slice", self.op("Shape", value), *bounds)
 
     def count(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """How many elements there are along axes together, as FP32."""
@@ -147,25 +141,17 @@ class Tape:
 
     def reduce_sum(self, value: ir.Value, axes: Sequence[int], *, keep: bool) -> ir.Value:
         """A sum over axes."""
-        if self.opset >= _SUM_AXES:
-            return self.op("ReduceSum", value, self.constant(list(axes)), keepdims=int(keep))
-        return self.op("ReduceSum", value, axes=list(axes), keepdims=int(keep))
-
-    def reduce(self, kind: str, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """Another reduction over axes, which stay as ones."""
-        if self.opset >= _OTHER_AXES:
-            return self.op(kind, value, self.constant(list(axes)), keepdims=1)
-        return self.op(kind, value, axes=list(axes), keepdims=1)
+        return self.op("ReduceSum", value, self.constant(list(axes)), keepdims=int(keep))
 
     def mean(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """A mean over axes, which stay as ones."""
-        return self.reduce("ReduceMean", value, axes)
+        if self.opset >= _AXES_ARE_INPUTS:
+            return self.op("ReduceMean", value, self.constant(list(axes)), keepdims=1)
+        return self.op("ReduceMean", value, axes=list(axes), keepdims=1)
 
     def unsqueeze(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
         """A value with axes of one element put in."""
-        if self.opset >= _SUM_AXES:
-            return self.op("Unsqueeze", value, self.constant(list(axes)))
-        return self.op("Unsqueeze", value, axes=list(axes))
+        return self.op("Unsqueeze", value, self.constant(list(axes)))
 
     def transpose(self, value: ir.Value, order: Sequence[int]) -> ir.Value:
         """A value with its axes in another order."""
@@ -183,15 +169,15 @@ class Tape:
         return self.op("Expand", gradient, self.shape(value))
 
     def zeros_like(self, value: ir.Value) -> ir.Value:
-        """Zeros in the shape of a value; no product with zero, which would keep what is infinite."""
+        """Zeros in the shape of a value; a product with zero would keep infinity."""
         return self.op("Expand", self.constant(0.0), self.shape(value))
 
     def unbroadcast(
         self, gradient: ir.Value, value: ir.Value, output: ir.Value, *, trailing_axes: int = 0
     ) -> ir.Value:
-        """The gradient of a value that was repeated to the shape of what was written: summed over where it was.
+        """A gradient summed over the axes along which a value was broadcast to the shape of an output.
 
-        The last ``trailing_axes`` dimensions are none of those that may be repeated.
+        The last ``trailing_axes`` dimensions are not broadcast.
         """
         sizes, output_sizes = self.sizes(value), self.sizes(output)
         lead, end = len(output_sizes) - len(sizes), len(sizes) - trailing_axes
@@ -199,13 +185,13 @@ class Tape:
             gradient = self.reduce_sum(gradient, list(range(lead)), keep=False)
         pairs = list(zip((value.shape or ())[:end], (output.shape or ())[lead : lead + end], strict=True))
         if any(mine != 1 and not _is_same_size(mine, its) for mine, its in pairs):
-            # Which are repeated shows when it runs.
+            # Which axes are broadcast is known at run time only.
             parts = [
                 self.op("Slice", self.op("Shape", v), *(self.constant([n]) for n in (a, a + end, 0)))
                 for v, a in ((value, 0), (output, lead))
             ]
-            repeated_axes = self.op("NonZero", self.op("Not", self.op("Equal", *parts)))
-            flat = self.op("Reshape", repeated_axes, self.constant([-1]))
+            broadcast_axes = self.op("NonZero", self.op("Not", self.op("Equal", *parts)))
+            flat = self.op("Reshape", broadcast_axes, self.constant([-1]))
             return self.op("ReduceSum", gradient, flat, keepdims=1, noop_with_empty_axes=1)
         axes = [i for i, (mine, its) in enumerate(pairs) if mine == 1 and its != 1]
         return self.reduce_sum(gradient, axes, keep=True) if axes else gradient

@@ -1,4 +1,4 @@
-"""A node of the forward part, as the rule sees it that writes its gradients."""
+"""A node of the forward part, as a rule reads it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class VjpContext:
-    """What a rule is given.
-
-    Attributes:
-        tape: Writes to the graph.
-        node: The node itself.
-        output_gradients: The gradient of each output, None where nobody wants one.
-        needs_input_gradient: Whether that of each input is asked for.
-    """
+    """A node, the gradient of each output or None, and whether each input needs one; a tape to write it with."""
 
     tape: Tape
     node: ir.Node
@@ -64,7 +57,7 @@ class VjpContext:
         return i < len(self.node.inputs) and self.node.inputs[i] is not None
 
     def needs_gradient(self, i: int) -> bool:
-        """Whether the gradient of an input is there to be written."""
+        """Whether the gradient of an input is to be written."""
         return i < len(self.needs_input_gradient) and self.needs_input_gradient[i]
 
     def get_attribute(self, name: str, default: Any) -> Any:
@@ -73,7 +66,7 @@ class VjpContext:
         return default if attribute is None else attribute.value
 
     def constant_value(self, i: int) -> NDArray[np.generic] | None:
-        """What an input is before the first inference; None where that is not known, or where it is missing."""
+        """An input known before the first inference, else None."""
         return self.tape.constant_value(self.node.inputs[i]) if self.has(i) else None
 
     def sizes(self, i: int = 0) -> tuple[int | None, ...]:
@@ -86,8 +79,12 @@ class VjpContext:
         return len(self.sizes())
 
     def unbroadcast(self, gradient: ir.Value, i: int) -> ir.Value:
-        """The gradient of an input that was repeated to the shape of the output."""
+        """The gradient of an input that was broadcast to the shape of the output."""
         return self.tape.unbroadcast(gradient, self.raw(i), self.node.outputs[0])
+
+    def sum_per_channel(self, value: ir.Value) -> ir.Value:
+        """A sum over all dimensions but the channels, the second."""
+        return self.tape.reduce_sum(value, [0, *range(2, self.rank)], keep=False)
 
     def op(self, kind: str, *reads: ir.Value | None, **attributes: Any) -> ir.Value:
         """The output of a node."""
@@ -106,7 +103,8 @@ class VjpContext:
         return self.tape.constant(numbers)
 
 
-#: Gives the gradients of a node's inputs, None for one that is zero; those after the last are zero, too, and a single
-#: one is that of the first input.
+#: Gradients of a node's inputs, None for zero; those after the last are zero.
+InputGradients: TypeAlias = "list[ir.Value | None]"
+#: Writes the gradients of a node's inputs; a single one is that of the first input.
 Rule: TypeAlias = Callable[[VjpContext], "Sequence[ir.Value | None] | ir.Value | None"]
 Rules: TypeAlias = Mapping[str, Rule]

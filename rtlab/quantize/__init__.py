@@ -8,13 +8,4 @@ from rtlab.quantize.placement import quantizable
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.thresholds import Threshold, display, scales, thresholds
 
-__all__ = [
-    "Collector",
-    "Threshold",
-    "assign",
-    "display",
-    "prepare",
-    "quantizable",
-    "scales",
-    "thresholds",
-]
+__all__ = ["Collector", "Threshold", "assign", "display", "prepare", "quantizable", "scales", "thresholds"]

@@ -1,4 +1,4 @@
-"""The model that a variant rounds: its source in other forms, pruned, with scale moved between neighbours."""
+"""The model that a variant rounds: its source rewritten, pruned, equalized and smoothed."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ MOVES = frozenset({"equalize", "smooth"})
 def apply_transforms(
     model: Model, variant: Variant, peaks: Mapping[str, NDArray[np.float64]] | None = None
 ) -> tuple[Model, tuple[str, ...]]:
-    """The source that a variant's precisions are expressed in, and what was done, in words.
+    """The model that a variant's precisions are expressed in, and what was done, in words.
 
-    What is pruned is so by the source's own magnitudes, before scale moves.
+    Weights are pruned by the source's magnitudes, before scale moves.
 
     Args:
         model: The source.
         variant: Its rewrites, its pruning and its treatments.
-        peaks: The largest magnitude of each channel of the values that ``plan_smoothing_observation`` names, which
-            smoothing needs; without, it is left out with a note.
+        peaks: The largest magnitude of each channel of the values of ``plan_smoothing_observation``, which smoothing
+            needs; without, it is left out with a note.
 
     Raises:
         VariantError: a node lacks a form, or a pattern fits none.
@@ -56,36 +56,27 @@ def apply_transforms(
     if treatments and peaks is None:
         notes.append("not smoothed: channels of activations were not observed")
     elif treatments and peaks is not None:
-        smoothing_links = _plan_smoothing(transformed_model, treatments)
-        notes += smoothquant.describe_smoothing(
-            [link for links, _ in smoothing_links for link in links], treatments
-        )
-        transformed_model = passes.run(
-            transformed_model,
-            [smoothquant.smooth(links, peaks, alpha) for links, alpha in smoothing_links],
-            source=True,
-        )
+        plans = _plan_smoothing(transformed_model, treatments)
+        notes += smoothquant.describe_smoothing([link for links, _ in plans for link in links], treatments)
+        smoothing = [smoothquant.smooth(links, peaks, alpha) for links, alpha in plans]
+        transformed_model = passes.run(transformed_model, smoothing, source=True)
     return transformed_model, tuple(notes)
 
 
 def plan_smoothing_observation(model: Model, variant: Variant) -> tuple[Model, Mapping[str, int]]:
-    """What is to be observed before a variant's activations are smoothed: a model, and its values with their axes.
-
-    Raises:
-        VariantError: as ``apply_transforms``.
-    """
+    """What is to be observed before smoothing: a model, and its values with their axes."""
     others = tuple(t for t in variant.treatments if t.kind != "smooth")
     transformed_model, _ = apply_transforms(model, dataclasses.replace(variant, treatments=others))
     treatments = [t for t in variant.treatments if t.kind == "smooth"]
-    return transformed_model, smoothquant.map_observed_values(
-        [link for links, _ in _plan_smoothing(transformed_model, treatments) for link in links]
-    )
+    plans = _plan_smoothing(transformed_model, treatments)
+    readers = (r for links, _ in plans for link in links for r in link.readers)
+    return transformed_model, {r.value: r.axis for r in readers}
 
 
 def _plan_smoothing(
     model: Model, treatments: Iterable[PtqTransform]
 ) -> list[tuple[tuple[ChannelLink, ...], float]]:
-    """Links by the treatment that is for them; of several the last."""
+    """Links with the setting of the last treatment that means them."""
     links_by_node: dict[str, tuple[ChannelLink, float]] = {}
     for treatment in treatments:
         links_by_node.update(
@@ -97,16 +88,12 @@ def _plan_smoothing(
 
 
 def match_treated_nodes(model: Model, treatments: Iterable[PtqTransform]) -> frozenset[str]:
-    """Ids of the nodes that treatments are for."""
+    """Ids of the nodes that treatments mean."""
     return frozenset(n for t in treatments for n in match_nodes(model, t.pattern))
 
 
 def check(model: Model, variant: Variant) -> None:
-    """See that each treatment's pattern means a node.
-
-    Raises:
-        VariantError: one means none.
-    """
+    """Raise VariantError where a treatment's pattern means no node."""
     for treatment in variant.treatments:
         if not match_nodes(model, treatment.pattern):
             raise VariantError(
@@ -116,7 +103,7 @@ def check(model: Model, variant: Variant) -> None:
 
 
 def make_activation_key(variant: Variant) -> tuple[object, ...]:
-    """What of a variant decides the activations of the model that it rounds; equal ones are observed once."""
+    """What of a variant decides the activations of the model that it rounds."""
     moves = tuple(t for t in variant.treatments if t.kind in MOVES)
     return (
         variant.sparsity,
@@ -126,5 +113,5 @@ def make_activation_key(variant: Variant) -> tuple[object, ...]:
 
 
 def changes_existing_pairs(variant: Variant) -> bool:
-    """Whether pairs of the model itself are changed, so that thresholds rest on what it computes without any."""
+    """Whether pairs of the model itself are changed, so that thresholds are those of the model without any."""
     return any(r.kind in rewrites.QDQ_REWRITES for r in variant.rewrites)

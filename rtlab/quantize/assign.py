@@ -1,10 +1,10 @@
-"""Which node is asked to compute in which precision, and which value has which calibrator, by a variant's patterns."""
+"""Precisions of nodes and calibrators of values, by a variant's patterns."""
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab.core.phrases import quote_names
@@ -20,19 +20,24 @@ _OPERATOR = "op:"
 
 
 def assign(model: Model, variant: Variant) -> Mapping[str, Precision]:
-    """The precision that is asked for, by id of each node of the main graph.
+    """The requested precision of each node of the main graph, by id.
 
     A pin's pattern is a node's id or name, in which ``*`` and ``?`` stand for any characters, or ``op:Conv`` for
     an operator. Of several pins that fit a node, the last counts; where none fits, ``variant.precision`` does.
 
     Raises:
-        VariantError: a pattern fits no node, or only nodes of a body or a function.
+        VariantError: a pattern fits no node of the main graph.
     """
     precisions = {n.id: variant.precision for n in model.top}
     for pattern, precision in variant.pins:
         nodes = match_nodes(model, pattern)
         if not nodes:
-            raise VariantError(_describe_mismatch(model, pattern, precision))
+            hint = _suggest(pattern, [*dict.fromkeys(_iter_names(model.top))])
+            hint = hint or "See model.nodes for ids, or write op:Conv for an operator."
+            raise VariantError(
+                f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}": no node of the main graph has an '
+                f"id, a name or an operator like this. {hint}"
+            )
         precisions.update(dict.fromkeys(nodes, precision))
     return precisions
 
@@ -51,13 +56,9 @@ def resolve_calibrators(
 ) -> Mapping[str, Calibrator]:
     """The calibrator of each quantized value that has one of its own, from a variant's patterns.
 
-    A pattern means a value by its name, in which ``*`` and ``?`` stand for any characters, or what the nodes read that
-    it means as a pin's pattern does; of several that fit, the last counts.
-
-    Args:
-        model: The model.
-        variant: Its patterns.
-        activations: The quantized values, each with the inputs (node and position) that read it.
+    A pattern means a value by its name, in which ``*`` and ``?`` stand for any characters, or the inputs of the nodes
+    that it means as a pin's pattern does; of several that fit, the last counts. ``activations`` are the quantized
+    values, each with the inputs (node and position) that read it.
     """
     overrides: dict[str, Calibrator] = {}
     for pattern, calibrator in variant.calibrators:
@@ -68,21 +69,11 @@ def resolve_calibrators(
 def check_calibrators(
     model: Model, variant: Variant, activations: Mapping[str, Iterable[tuple[str, int]]]
 ) -> None:
-    """See that each pattern of a calibrator means a value; ``activations`` are all that can be quantized.
-
-    Raises:
-        VariantError: one means none.
-    """
+    """Raise VariantError where a pattern of a calibrator means none of the ``activations`` that can be quantized."""
     for pattern, calibrator in variant.calibrators:
         if not any(True for _ in _match_values(model, pattern, activations)):
-            close_matches = difflib.get_close_matches(
-                pattern, [*activations, *_iter_names(model.top)], n=3, cutoff=0.5
-            )
-            hint = (
-                f"Did you mean {quote_names(close_matches)}?"
-                if close_matches
-                else "See rtlab.quantize.quantizable(model) for values."
-            )
+            hint = _suggest(pattern, [*activations, *_iter_names(model.top)])
+            hint = hint or "See rtlab.quantize.quantizable(model) for values."
             raise VariantError(
                 f'Cannot calibrate "{pattern}" by "{calibrator}" in model "{model.name}": no value that is quantized, '
                 f"and no node that reads one, is called like this. {hint}"
@@ -100,32 +91,16 @@ def _match_values(
 
 
 def _matches(pattern: str, node: Node) -> bool:
-    """Whether a pattern is this node's: its id or name with wildcards, or ``op:`` and its operator."""
+    """Whether a pattern means a node: its id or name with wildcards, or ``op:`` and its operator."""
     if pattern.startswith(_OPERATOR):
         return fnmatch.fnmatchcase(node.op, pattern.removeprefix(_OPERATOR))
-    # Equality first, because names may hold the brackets that are a pattern's too.
+    # Equality first: names may have brackets, which are special in patterns.
     return any(pattern == n or fnmatch.fnmatchcase(n, pattern) for n in (node.id, node.name))
 
 
-def _describe_mismatch(model: Model, pattern: str, precision: Precision) -> str:
-    message_prefix = f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}":'
-    inner = [n for n in model.nodes if n.scope and _matches(pattern, n)]
-    if inner:
-        owner = inner[0].scope[0]
-        remedy = f'Pin node "{owner}"' if owner in model.by_id else "Pin the node that calls it"
-        return (
-            f'{message_prefix} node "{inner[0].id}" stands in a body or a function, which stays as it was exported. '
-            f"{remedy}, or nodes of the main graph."
-        )
-    names = [*dict.fromkeys(_iter_names(model.top))]
+def _suggest(pattern: str, names: Sequence[str]) -> str:
     close_matches = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
-    suggestions = quote_names(close_matches)
-    hint = (
-        f"Did you mean {suggestions}?"
-        if close_matches
-        else "See model.nodes for ids, or write op:Conv for an operator."
-    )
-    return f"{message_prefix} no node has an id, a name or an operator like this. {hint}"
+    return f"Did you mean {quote_names(close_matches)}?" if close_matches else ""
 
 
 def _iter_names(nodes: Iterable[Node]) -> Iterator[str]:

@@ -30,7 +30,7 @@ class CacheDifference:
     """One tensor of two caches.
 
     ``one`` and ``two`` are its amax in the value's unit, 0 where it has no range and None where a cache does not
-    have the tensor. ``ratio`` is ``two / one``, None where that says nothing.
+    have the tensor. ``ratio`` is ``two / one``, None where one of them is 0 or None.
     """
 
     tensor: str
@@ -86,19 +86,15 @@ class CalibrationCache:
     def of(
         cls, scales: Mapping[str, Scale], *, algorithm: str = "EntropyCalibration2", version: str
     ) -> CalibrationCache:
-        """A cache of these scales.
+        """A cache of scales by tensor, of which an amax of 0 is no range.
 
-        Args:
-            scales: By tensor, as ``rtlab.quantize.thresholds.scales`` gives them; an amax of 0 is no range.
-            algorithm: One of ``TENSORRT_CALIBRATORS``; TensorRT reads a cache only with a calibrator of this class.
-            version: Of the TensorRT that will read it: ``10.3.0`` or ``100300``.
+        TensorRT reads a cache only in the same ``version``, ``10.3.0`` or ``100300``, and with a calibrator of the
+        class ``algorithm``, one of ``TENSORRT_CALIBRATORS``.
 
         Raises:
             CalibrationError: a scale is not finite, or the version or algorithm is none.
         """
-        return cls(
-            version, algorithm, {tensor: _compute_scale(scale.amax) for tensor, scale in scales.items()}
-        )
+        return cls(version, algorithm, {tensor: _compute_scale(s.amax) for tensor, s in scales.items()})
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationCache:
@@ -129,9 +125,8 @@ class CalibrationCache:
         number, header = next(lines, (1, ""))
         match = _HEADER.fullmatch(header)
         if match is None or match[2] not in TENSORRT_CALIBRATORS:
-            raise _make_read_error(
-                name, number, header, f"TRT-<version>-<one of {', '.join(TENSORRT_CALIBRATORS)}>"
-            )
+            expected = f"TRT-<version>-<one of {', '.join(TENSORRT_CALIBRATORS)}>"
+            raise _make_read_error(name, number, header, expected)
         values: dict[str, float] = {}
         for number, line in lines:
             # Names hold colons and spaces as well.
@@ -140,9 +135,8 @@ class CalibrationCache:
                 raise _make_read_error(name, number, line, '"tensor: " and at most eight hexadecimal digits')
             scale = float(np.uint32(int(bits, 16)).view(np.float32))
             if _describe_scale_error(scale) or math.copysign(1.0, scale) < 0:
-                raise _make_read_error(
-                    name, number, line, f"the bits of a finite scale of zero or more; these are {scale}"
-                )
+                expected = f"the bits of a finite scale of zero or more; these are {scale}"
+                raise _make_read_error(name, number, line, expected)
             if tensor in values:
                 raise _make_read_error(name, number, line, "each tensor once; this one stands above already")
             values[tensor] = scale
@@ -167,11 +161,6 @@ class CalibrationCache:
         """The largest magnitude that INT8 represents of each tensor that has a range, in the value's unit."""
         return {tensor: scale * _STEPS for tensor, scale in self.values.items() if scale}
 
-    @property
-    def unranged(self) -> tuple[str, ...]:
-        """Tensors that the cache names without a range."""
-        return tuple(tensor for tensor, scale in self.values.items() if not scale)
-
     def scales(self) -> Mapping[str, Scale]:
         """Scales for Q/DQ pairs, of the tensors that have a range."""
         return {tensor: Scale(amax) for tensor, amax in self.amax.items()}
@@ -182,17 +171,6 @@ class CalibrationCache:
         theirs = {t: s * _STEPS for t, s in other.values.items()}
         pairs = (CacheDifference(t, ours.get(t), theirs.get(t)) for t in dict.fromkeys((*ours, *theirs)))
         return tuple(sorted(pairs, key=lambda d: -d.distance))
-
-    def check(self, version: str) -> str:
-        """What a TensorRT of this version does with the cache, in words."""
-        version_number = _encode_version(version)
-        if version_number == self.version:
-            return f"TensorRT {version} reads this cache where the calibrator's class is that of {self.algorithm}."
-        return (
-            f"TensorRT {version} ignores this cache, which TRT-{self.version} wrote, and calibrates anew, or fails "
-            "where it has no data. The scales themselves do not depend on the version: write them again with "
-            f'dataclasses.replace(cache, version="{version_number}").write(path).'
-        )
 
 
 def _iter_lines(content: bytes, name: str) -> Iterator[tuple[int, str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from rtlab.core.model import Model
 from rtlab.core.phrases import list_first, pluralize
@@ -19,8 +19,7 @@ from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, tf32, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.fp16_plan import describe_skipped_nodes
-from rtlab.quantize.narrow import HalfConstants
+from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
 from rtlab.quantize.rewrite import QUANTIZED, insert_pairs, share_scales
 from rtlab.quantize.thresholds import compute_scale
 from rtlab.quantize.weight_correction import WeightCorrector
@@ -35,9 +34,11 @@ if TYPE_CHECKING:
 _TF32_OPSET = 9
 #: Operators that move or choose numbers and so work on quantized ones.
 _MOVES = placement.POOLS | placement.VIEWS | {"Concat"}
-_FLOATS = {"fp16", "bf16", "fp32", "fp64"}
-#: Weights that are in four bits before the passes that store them run.
-_FourBitWeights: TypeAlias = Mapping[Precision, weights.FourBitWeights]
+#: What ONNX Runtime 1.32 does by default.
+_FP8_RELU_NOTE = (
+    "{relus} in a graph that quantizes to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported "
+    "has Max with 0 in the place of Relu"
+)
 #: Precisions by the types of what is stored.
 _STORED = {kind: p for p in Precision if p.stored.scaled for kind in (str(p), f"u{p}")}
 
@@ -51,18 +52,16 @@ def prepare(
     inputs: LayerInputs | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Express a variant's precisions in the graph. The given model is never changed.
+    """Express a variant's precisions in the graph.
 
     Args:
         model: The source.
-        variant: Its precision and its pins decide, for INT8 and FP8 also its calibrator and its granularity of
-            weights. What a node has no form for stays FP32, or FP16 or BF16 where that is the variant's own.
+        variant: Its precision, pins, calibrator and granularity of weights decide. Nodes without a form in a precision
+            stay FP32, or FP16 or BF16 where that is the variant's own.
         ranges: Observed ranges of ``quantizable(model)``, which INT8 and FP8 need.
-        scales: Given thresholds by value instead of ranges, from a calibration cache for example. The readers of
-            a value without one stay as they are, with a note.
-        inputs: What products read, which reconstruction and bias correction need; without, they are left out with a
-            note. Treatments before them are of ``rtlab.quantize.apply_transforms``.
-        progress: Asked between the passes whether to stop: those over large weights take seconds.
+        scales: Thresholds by value instead of ranges; readers of a value without one stay as they are, with a note.
+        inputs: Statistics of what products read, which GPTQ and bias correction need; without, they are left out.
+        progress: Checked between the passes for a request to stop.
 
     Raises:
         Cancelled: the user asked to stop.
@@ -79,13 +78,6 @@ def prepare(
     )
 
 
-#: What ONNX Runtime does to such a graph by default (seen in 1.32), and what is written in its place.
-_FP8_RELU_NOTE = (
-    "{relus} in a graph that quantizes to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported "
-    "has Max with 0 in the place of Relu"
-)
-
-
 def find_fp8_relus(model: Model) -> tuple[str, ...]:
     """Ids of the Relus of a graph that quantizes to FP8: a pool between the two keeps none of them."""
     quantizes = any(n.op == "QuantizeLinear" and model.values[n.outputs[0]].dtype == "fp8" for n in model.top)
@@ -93,7 +85,7 @@ def find_fp8_relus(model: Model) -> tuple[str, ...]:
 
 
 class _Preparation:
-    """Holds both graphs while the passes go over them."""
+    """A typed graph and its emulation while the passes of a variant are applied."""
 
     def __init__(
         self,
@@ -106,23 +98,20 @@ class _Preparation:
         self.source, self.variant, self.requested_precisions = model, variant, requested_precisions
         self._progress = progress
         self._corrector = WeightCorrector(model, variant, inputs, self._check)
-        # What a node falls back to for which there is no quantized form.
+        # The precision of a node that has no quantized form.
         self.fallback_precision = variant.precision if variant.precision.is_half else Precision.FP32
-        #: What the passes so far were applied to, and what they make the graph.
-        self._edit: Edit | None = None
+        #: What the passes so far were applied to, and the graph under edit.
         self._model = model
+        self._edit: Edit | None = None
         #: None while it is the typed graph itself.
         self.emulation: Model | Emulation | None = None
         self.scales: dict[str, Scale] = {}
         self.notes: list[str] = []
-        #: What the source has quantized itself; that stays as it is.
+        #: Precisions of nodes that the source has quantized; they stay.
         self.source_precisions = {
             n.id: p for n in model.top if (p := _get_quantized_precision(n, model)) is not None
         }
-        #: Whether given scales lack a value that nodes would be quantized with.
-        self.has_missing_scales = False
-        self._source_plans: dict[Precision, placement.QuantizationPlan] = {}
-        #: What each node got; the last pass sees from it what is left to do.
+        #: The precision that each node has got so far.
         self.assigned_precisions: dict[str, Precision] = {}
 
     def run(self, ranges: Ranges | None, scales: Mapping[str, Scale] | None) -> Prepared:
@@ -134,40 +123,30 @@ class _Preparation:
         self._apply_narrow_types()
         self._emulate_tf32()
         typed = self._finish_edit()
-        changed = typed is not self.source or self.emulation is not None
-        if self.source_precisions and any(
-            p is not Precision.FP32
-            for n, p in self.requested_precisions.items()
-            if n in self.source_precisions
-        ):
+        requested = {n: p for n, p in self.requested_precisions.items() if p is not Precision.FP32}
+        if not requested.keys().isdisjoint(self.source_precisions):
             count = pluralize(len(self.source_precisions), "node is", "nodes are")
             self.notes.insert(0, f"{count} quantized in the source already and stay so")
         if not self.assigned_precisions:
-            names = sorted({p.upper() for p in self.requested_precisions.values() if p is not Precision.FP32})
-            article = "a" if names[0].startswith(("BF", "TF")) else "an"
-            nothing = (
-                f"no {'further ' if self.source_precisions else ''}node "
-                f"has {article} {' or '.join(names)} form here"
-            )
-            if self.has_missing_scales:
-                nothing = "no node is quantized, for want of scales"
-            self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))
+            names = " or ".join(sorted({p.upper() for p in requested.values()}))
+            article = "a" if names.startswith(("BF", "TF")) else "an"
+            node = "further node" if self.source_precisions else "node"
+            end = ": the model is unchanged" if typed is self.source and self.emulation is None else ""
+            self.notes.insert(0, f"no {node} has {article} {names} form here{end}")
         if relu_count := len(find_fp8_relus(typed)):
-            self.notes.append(
-                _FP8_RELU_NOTE.format(relus=pluralize(relu_count, "Relu stands", "Relus stand"))
-            )
+            relus = pluralize(relu_count, "Relu stands", "Relus stand")
+            self.notes.append(_FP8_RELU_NOTE.format(relus=relus))
         precisions = _collect_precisions(self.source, typed, self.assigned_precisions)
         return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
 
     @property
     def _typed_model(self) -> Model:
-        """The graph as it stands now, to plan by."""
+        """The graph as it is now."""
         return self._model if self._edit is None else self._edit.model
 
     def _finish_edit(self) -> Model:
-        """The graph as a model of its own, which later passes leave as it is."""
-        if self._edit is not None:
-            self._model, self._edit = self._edit.finish(), None
+        """The graph as a model of its own, which later passes do not change."""
+        self._model, self._edit = self._typed_model, None
         return self._model
 
     def _apply(self, graph_pass: Pass) -> None:
@@ -181,20 +160,19 @@ class _Preparation:
 
     def _raise_opset(self) -> None:
         """Convert once, to the highest opset that a precision in use needs, before anything is inserted."""
-        needs = {Precision.FP32: 0}
+        needs = {Precision.FP32: self.source.opset}
         if self._get_nodes(Precision.TF32):
             needs[Precision.TF32] = _TF32_OPSET
         for precision in QUANTIZED:
-            if self._plan_quantization(self._get_nodes(precision), precision).activations:
+            if placement.plan(self.source, self._get_nodes(precision), precision).activations:
                 needs[precision] = precision.stored.opset
         for precision in weights.WEIGHT_PRECISIONS:
             if weights.plan(self.source, self._get_nodes(precision), precision).weights:
                 needs[precision] = precision.stored.opset
-        bf16_opset = fp16_plan.find_bf16_opset(
-            self.source, [n for n, p in self._get_half_nodes().items() if p is Precision.BF16]
-        )
         highest = max(needs, key=lambda p: needs[p])
-        if bf16_opset > max(needs[highest], self.source.opset):
+        bf16_nodes = [n for n, p in self._get_half_nodes().items() if p is Precision.BF16]
+        bf16_opset = fp16_plan.find_bf16_opset(self.source, bf16_nodes)
+        if bf16_opset > needs[highest]:
             try:
                 self._apply(passes.raise_opset(bf16_opset, 'in "bf16"'))
             except VariantError:
@@ -202,66 +180,52 @@ class _Preparation:
                 self.notes.append(
                     f"the ONNX converter cannot raise opset {self.source.opset} to {bf16_opset}, which has more BF16"
                 )
-            else:
-                return
-        if needs[highest] > self.source.opset:
+        if needs[highest] > self._typed_model.opset:
             self._apply(passes.raise_opset(needs[highest], f'in "{highest}"'))
-
-    def _plan_quantization(self, nodes: frozenset[str], precision: Precision) -> placement.QuantizationPlan:
-        """What of the graph as it stands is quantized; the source is asked once."""
-        if self._typed_model is not self.source:
-            return placement.plan(self._typed_model, nodes, precision)
-        if precision not in self._source_plans:
-            self._source_plans[precision] = placement.plan(self.source, nodes, precision)
-        return self._source_plans[precision]
 
     def _quantize(
         self, precision: Precision, ranges: Ranges | None, scales: Mapping[str, Scale] | None
     ) -> None:
         nodes = self._get_nodes(precision)
-        plan = self._plan_quantization(nodes, precision)
+        plan = placement.plan(self._typed_model, nodes, precision)
         if scales is not None:
             plan = self._drop_unscaled_nodes(plan, nodes, precision, scales)
-            chosen_scales = {v: scales[v] for v in plan.activations}
+            chosen_scales: Mapping[str, Scale] = {v: scales[v] for v in plan.activations}
         elif plan.activations:
-            chosen_scales = dict(self._calibrate(plan, precision, ranges))
+            chosen_scales = self._calibrate(plan, precision, ranges)
         self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
         if not plan.activations:
             return
         shared_scales = share_scales(plan, chosen_scales)
         for value, scale in shared_scales.items():
-            # Where a value is quantized both ways, its INT8 scale is the one that decides accuracy.
+            # Where a value is quantized both ways, its INT8 scale decides accuracy.
             self.scales.setdefault(value, dataclasses.replace(scale, largest=precision.stored.largest))
-        scale_notes = tuple(scale.note for scale in shared_scales.values() if scale.note)
-        rebuild = self._corrector.reconstruct_weight
-        pairs = insert_pairs(
-            plan, chosen_scales, precision, self.variant.weights, self._check, rebuild=rebuild
-        )
-        self._apply(dataclasses.replace(pairs, notes=scale_notes))
+        notes = tuple(scale.note for scale in shared_scales.values() if scale.note)
+        granularity, rebuild = self.variant.weights, self._corrector.reconstruct_weight
+        pairs = insert_pairs(plan, chosen_scales, precision, granularity, self._check, rebuild=rebuild)
+        self._apply(dataclasses.replace(pairs, notes=notes))
         self.assigned_precisions.update(dict.fromkeys(plan.nodes, precision))
 
     def _drop_unscaled_nodes(
         self,
         plan: placement.QuantizationPlan,
-        nodes: Collection[str],
+        nodes: frozenset[str],
         precision: Precision,
         scales: Mapping[str, Scale],
     ) -> placement.QuantizationPlan:
         """The plan without the nodes that read a value which has no scale."""
         unscaled_values: dict[str, None] = {}
-        remaining = frozenset(nodes)
         while missing_values := [v for v in plan.activations if v not in scales]:
             unscaled_values.update(dict.fromkeys(missing_values))
-            remaining -= {node for v in missing_values for node, _ in plan.activations[v]}
-            plan = placement.plan(self._typed_model, remaining, precision)
+            nodes -= {node for v in missing_values for node, _ in plan.activations[v]}
+            plan = placement.plan(self._typed_model, nodes, precision)
         if unscaled_values:
-            self.has_missing_scales = True
             count = pluralize(len(unscaled_values), "value has", "values have")
             whose = self.variant.scales or "the given scales"
-            stay = (
-                f"what reads {'it' if len(unscaled_values) == 1 else 'them'} stays {self.fallback_precision}"
+            listed = list_first([*unscaled_values])
+            self.notes.append(
+                f"{count} no scale in {whose}: their readers stay {self.fallback_precision} ({listed})"
             )
-            self.notes.append(f"{count} no scale in {whose}: {stay} ({list_first([*unscaled_values])})")
         return plan
 
     def _calibrate(
@@ -283,11 +247,10 @@ class _Preparation:
         default_calibrator = self.variant.calibrator
         overrides = resolve_calibrators(self._typed_model, self.variant, activations)
         if overrides:
-            phrases = (
-                f"{c} for {pluralize(n, 'value')}" for c, n in Counter(map(str, overrides.values())).items()
-            )
+            counts = Counter(map(str, overrides.values())).items()
+            phrases = ", ".join(f"{c} for {pluralize(n, 'value')}" for c, n in counts)
             self.notes.append(
-                f"calibrated apart: {', '.join(phrases)} of {len(activations)}; {default_calibrator} for the others"
+                f"calibrated apart: {phrases} of {len(activations)}; {default_calibrator} for the others"
             )
         return {
             v: compute_scale(v, ranges.values[v], overrides.get(v, default_calibrator), precision)
@@ -315,31 +278,25 @@ class _Preparation:
             remaining[f"no {precision.upper()} form"] = [
                 n for n in self.requested_precisions if n in without and n not in explained_nodes
             ]
-        # What the source computes in FP16, say, stays in that.
-        wide, other = dict[str, list[str]](), dict[str, list[str]]()
+        # What the source computes in 16 bits stays so.
+        wide, half = dict[str, list[str]](), dict[str, list[str]]()
         for why, nodes in remaining.items():
             for node in nodes:
                 if node not in self.source_precisions:
-                    table = wide if self._get_output_dtype(node) == "fp32" else other
-                    table.setdefault(why, []).append(node)
+                    is_wide = _get_half_precision(self.source.by_id[node], self.source) is None
+                    (wide if is_wide else half).setdefault(why, []).append(node)
         self.notes += describe_skipped_nodes(wide, str(self.fallback_precision))
-        self.notes += describe_skipped_nodes(other, "as exported")
-
-    def _get_output_dtype(self, node: str) -> str:
-        """The type of what a node of the main graph writes; FP32 where that is unknown."""
-        values = self.source.values
-        dtypes = (values[o].dtype for o in self.source.by_id[node].outputs if o in values)
-        return next((dtype for dtype in dtypes if dtype in _FLOATS), "fp32")
+        self.notes += describe_skipped_nodes(half, "as exported")
 
     def _note_subgraph_products(self) -> None:
-        """Note the products that no quantization reaches."""
+        """Note the products in bodies and functions, which are not quantized."""
         precision = self.variant.precision
         inner = [n.id for n in self.source.nodes if n.scope and n.op in placement.WEIGHTED]
         if inner and (precision in QUANTIZED or precision in weights.WEIGHT_PRECISIONS):
             self.notes += describe_skipped_nodes({"it stands in a body or a function": inner}, "as exported")
 
     def _apply_narrow_types(self) -> None:
-        """Weights in four bits, then everything in sixteen; the second pass makes both meet."""
+        """Weights in four bits, then values in sixteen, in the typed graph and in its emulation."""
         plans = {}
         for precision in weights.WEIGHT_PRECISIONS:
             nodes = self._get_nodes(precision)
@@ -347,91 +304,72 @@ class _Preparation:
             self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
             if plan.weights:
                 plans[precision] = plan
-        four_bit_weights = {
-            p: self._corrector.quantize_four_bit(self._typed_model, plan, p) for p, plan in plans.items()
-        }
-        if (
-            correction := self._corrector.build_correction(self._typed_model, four_bit_weights, plans)
-        ) is not None:
+        stored = {p: self._corrector.quantize_four_bit(self._typed_model, q, p) for p, q in plans.items()}
+        correction = self._corrector.build_correction(self._typed_model, stored, plans)
+        if correction is not None:
             self._apply(correction)
         self.notes += self._corrector.notes
         types = {n: p for n, p in self._get_half_nodes().items() if n not in self.assigned_precisions}
-        self._check()
         constants = HalfConstants(self._typed_model.known, self._check)
-        narrow_plan = fp16_plan.plan(self._typed_model, types, constants=constants)
+        half_plan = fp16_plan.plan(self._typed_model, types, constants=constants)
         notes = (
-            *fp16_plan.describe_saturation(self._typed_model, narrow_plan, constants),
-            *describe_skipped_nodes(narrow_plan.skipped_nodes),
+            *fp16_plan.describe_saturation(self._typed_model, half_plan, constants),
+            *describe_skipped_nodes(half_plan.skipped_nodes),
         )
-        if plans or narrow_plan.nodes:
-            self._apply_per_model(plans, four_bit_weights, narrow_plan, constants, notes)
-        else:
-            self.notes += notes
-        self.assigned_precisions.update(narrow_plan.nodes)
+        self.assigned_precisions.update(half_plan.nodes)
         self.assigned_precisions.update({n: p for p, plan in plans.items() for n in plan.nodes})
-
-    def _apply_per_model(
-        self,
-        plans: Mapping[Precision, weights.FourBitPlan],
-        four_bit_weights: _FourBitWeights,
-        narrow_plan: fp16_plan.HalfPlan,
-        constants: HalfConstants,
-        notes: tuple[str, ...],
-    ) -> None:
-        """Apply what the typed graph and its emulation express in different ways."""
-        fp32_model = self._finish_edit()
+        emulation_model = self._finish_edit() if plans or half_plan.nodes else self._typed_model
         if plans:
             dequantize_passes = [
-                weights.dequantize_weights(plan, p, narrow_plan.nodes, four_bit_weights[p])
-                for p, plan in plans.items()
+                weights.dequantize_weights(plan, p, half_plan.nodes, stored[p]) for p, plan in plans.items()
             ]
+            keep_origins = emulation_model is not self.source
             self.emulation = emulation_model = passes.run(
-                fp32_model, dequantize_passes, keep_origins=fp32_model is not self.source
+                emulation_model, dequantize_passes, keep_origins=keep_origins
             )
             for precision, plan in plans.items():
-                self._apply(weights.store_weights(plan, precision, four_bit_weights[precision]))
+                self._apply(weights.store_weights(plan, precision, stored[precision]))
         self.notes += notes
-        if not narrow_plan.nodes:
-            return
-        narrow = fp16_passes.narrow(narrow_plan, constants)
-        # Both models are the one that was planned for unless weights of four bits were written to each.
-        emulation_plan, emulation_constants = narrow_plan, constants
+        if half_plan.nodes:
+            self._apply_halves(emulation_model, half_plan, constants, plans)
+
+    def _apply_halves(
+        self,
+        emulation_model: Model,
+        half_plan: fp16_plan.HalfPlan,
+        constants: HalfConstants,
+        plans: Mapping[Precision, weights.FourBitPlan],
+    ) -> None:
+        """Values of 16 bits in the typed graph, and rounding in the emulation."""
         if plans:
-            emulation_constants = HalfConstants(emulation_model.known, self._check)
-            emulation_plan = fp16_plan.plan(emulation_model, narrow_plan.nodes, constants=emulation_constants)
-            narrow = self._plan_half_with_four_bits(plans, narrow_plan)
+            # Weights of four bits are written to each of the two.
+            narrow = self._plan_half_with_four_bits(plans, half_plan)
+            constants = HalfConstants(emulation_model.known, self._check)
+            half_plan = fp16_plan.plan(emulation_model, half_plan.nodes, constants=constants)
         else:
-            emulation_model = fp32_model
-        underflow_count, total = fp16_plan.count_constant_underflows(
-            emulation_model, emulation_plan, emulation_constants
-        )
+            narrow = fp16_passes.narrow(half_plan, constants)
+        underflow_count, total = fp16_plan.count_constant_underflows(emulation_model, half_plan, constants)
         if underflow_count:
             self.notes.append(
                 f"{underflow_count:,} of {total:,} constants are too small for their 16 bits and become zero"
             )
         self._apply(narrow)
-        self._check()
-        rounding = functools.partial(_round_to_halves, emulation_model, emulation_plan)
+        rounding = functools.partial(_round_to_halves, emulation_model, half_plan)
         self.emulation = self._defer(emulation_model, rounding)
-        if Precision.FP16 in narrow_plan.nodes.values():
+        if Precision.FP16 in half_plan.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
 
     def _plan_half_with_four_bits(
         self, plans: Mapping[Precision, weights.FourBitPlan], narrow_plan: fp16_plan.HalfPlan
     ) -> passes.Pass:
-        """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
+        """What is narrowed where weights are stored in four bits: INT4 is dequantized to 16 bits."""
         typed, halves, dequantizers = self._typed_model, dict(narrow_plan.nodes), list[str]()
         for precision, plan in plans.items():
-            dequantizer_ids = dict.fromkeys(typed.producers[typed.by_id[n].inputs[1]].id for n in plan.nodes)
-            dequantizers += dequantizer_ids
+            ids = dict.fromkeys(typed.producers[typed.by_id[n].inputs[1]].id for n in plan.nodes)
+            dequantizers += ids
             if precision is Precision.INT4:
-                halves.update(
-                    {
-                        n: self.fallback_precision
-                        for n in dequantizer_ids
-                        if typed.by_id[n].origin in narrow_plan.nodes
-                    }
-                )
+                in_halves = [n for n in ids if typed.by_id[n].origin in narrow_plan.nodes]
+                halves.update(dict.fromkeys(in_halves, self.fallback_precision))
         constants = HalfConstants(typed.known, self._check)
         return fp16_passes.narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
 
@@ -454,27 +392,23 @@ class _Preparation:
     def _emulate_tf32(self) -> None:
         if self.variant.precision is not Precision.TF32:
             return
-        pinned_nodes = [
-            n for n in tf32.find_tf32_products(self.source) if self.requested_precisions[n] is Precision.FP32
-        ]
+        products = tf32.find_tf32_products(self.source)
+        pinned_nodes = [n for n in products if self.requested_precisions[n] is Precision.FP32]
         if pinned_nodes:
-            self.notes += describe_skipped_nodes(
-                {"one switch sets it for the whole engine": pinned_nodes}, "tf32"
-            )
+            skipped = {"one switch sets it for the whole engine": pinned_nodes}
+            self.notes += describe_skipped_nodes(skipped, "tf32")
         model = self.emulation or self._finish_edit()
         model = model.model(self._progress) if isinstance(model, Emulation) else model
+        # Weights alone are in four bits; such products multiply in TF32.
+        others = {**self.source_precisions, **self.assigned_precisions}
         nodes = [
             n
             for n in tf32.find_tf32_products(model)
-            if n in self.requested_precisions
-            and self.assigned_precisions.get(n, self.source_precisions.get(n))
-            in {None, *weights.WEIGHT_PRECISIONS}
+            if n in self.requested_precisions and others.get(n) in {None, *weights.WEIGHT_PRECISIONS}
         ]
         if nodes:
             self.emulation = self._defer(model, functools.partial(tf32.truncate, nodes))
-            self.assigned_precisions.update(
-                (n, Precision.TF32) for n in nodes if n not in self.assigned_precisions
-            )
+            self.assigned_precisions = dict.fromkeys(nodes, Precision.TF32) | self.assigned_precisions
 
 
 def _emulate(
@@ -497,13 +431,10 @@ def _collect_precisions(
     """What each node computes in: what is quantized as the typed graph says, 16 bits and TF32 as planned."""
     table: dict[str, Precision] = {}
     for node in source.top:
-        quantized_precision = _get_quantized_precision(typed.by_id[node.id], typed)
-        assigned_precision = assigned_precisions.get(node.id)
-        precision = (
-            quantized_precision
-            or (assigned_precision if assigned_precision not in QUANTIZED else None)
-            or _get_half_precision(node, source)
-        )
+        precision = _get_quantized_precision(typed.by_id[node.id], typed)
+        if precision is None and assigned_precisions.get(node.id) not in QUANTIZED:
+            precision = assigned_precisions.get(node.id)
+        precision = precision or _get_half_precision(node, source)
         if precision is not None:
             table[node.id] = precision
     return table
@@ -511,7 +442,11 @@ def _collect_precisions(
 
 def _get_quantized_precision(node: Node, typed: Model) -> Precision | None:
     """The quantized type that a node computes in, by what is stored in front of its dequantizations."""
-    kinds = [_STORED.get(k) for k in _iter_stored_dtypes(node, typed)]
+    makers = [typed.producers.get(v) for v in node.inputs]
+    kinds = [
+        _STORED.get(typed.values[m.inputs[0]].dtype) if m is not None and m.op == "DequantizeLinear" else None
+        for m in makers
+    ]
     if node.op in placement.WEIGHTED:
         first, second = kinds[:2]
         if first is None:
@@ -521,14 +456,7 @@ def _get_quantized_precision(node: Node, typed: Model) -> Precision | None:
 
 
 def _get_half_precision(node: Node, source: Model) -> Precision | None:
-    """The 16-bit type that the source itself gives a node's first output."""
+    """The 16-bit type of a node's first output in the source."""
     kinds = {str(p): p for p in Precision if p.is_half}
-    # An output that nobody wants has no name.
+    # An output that is left out has no name.
     return next((kinds[k] for v in node.outputs if v and (k := source.values[v].dtype) in kinds), None)
-
-
-def _iter_stored_dtypes(node: Node, typed: Model) -> Iterator[str]:
-    for value in node.inputs:
-        maker = typed.producers.get(value)
-        quantized = maker is not None and maker.op == "DequantizeLinear"
-        yield typed.values[maker.inputs[0]].dtype if maker is not None and quantized else ""

@@ -1,8 +1,4 @@
-"""Stored weights as the numbers that they stand for.
-
-ONNX Runtime dequantizes them anew in each inference, since its own fusions look for the pairs: on one sample of a
-network with many weights that is as long as half of all else.
-"""
+"""Stored weights as FP32 constants: ONNX Runtime would dequantize them in each inference, up to half as long again."""
 
 from __future__ import annotations
 
@@ -19,35 +15,28 @@ if TYPE_CHECKING:
 
     from rtlab.core.model import Model
 
-#: Bytes of numbers that a model may take more for this.
+#: Bytes that the dequantized constants of a model may take.
 _MOST = 1 << 30
 
 
 def replace_stored_weights(model: Model, keep: Container[str] = ()) -> Model:
-    """The model with numbers in the place of its stored weights; the very model where there are none, or too many.
+    """The model with its stored weights dequantized; itself where there are none, or too many.
 
-    Args:
-        model: It is not changed.
-        keep: Names of nodes that stay, such as those of the source.
+    ``keep`` are names of nodes that stay, such as those of the source.
     """
     edit = Edit(model, keep_origins=True)
     if not dequantize_in_place(edit, keep):
         return model
     edit.sort_and_reindex()
-    return edit.finish()
+    return edit.model
 
 
 def dequantize_in_place(edit: Edit, keep: Container[str] = ()) -> int:
-    """Put numbers in the place of stored weights; gives how many. Nothing is done where they are beyond a gigabyte."""
-    dequantize_nodes = [
-        n
-        for n in edit.graph
-        if n.op_type == "DequantizeLinear" and (n.name or "") not in keep and _has_constant_inputs(n)
-    ]
-    sizes = [
-        n.inputs[0].const_value.size for n in dequantize_nodes if n.inputs[0] and n.inputs[0].const_value
-    ]
-    if 4 * sum(sizes) > _MOST:
+    """Dequantize stored weights, and return how many; nothing is done where they would take more than a gigabyte."""
+    candidates = [n for n in edit.graph if n.op_type == "DequantizeLinear" and (n.name or "") not in keep]
+    dequantize_nodes = [n for n in candidates if _has_constant_inputs(n)]
+    tensors = [n.inputs[0].const_value for n in dequantize_nodes if n.inputs[0] is not None]
+    if 4 * sum(t.size for t in tensors if t is not None) > _MOST:
         return 0
     ends = {id(v) for v in edit.graph.outputs}
     replaced_count = 0

@@ -1,8 +1,4 @@
-"""Editing a copy of a model's graph while every node keeps its way back to its source.
-
-The graph is edited in the form in which a model holds it, onnx-ir's: nothing is converted, neither on the way in nor on
-the way out, and tensors are shared.
-"""
+"""Editing a copy of a model's graph in onnx-ir's form; tensors are shared, and every node keeps its origin."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from rtlab.core.model import Model, of
 from rtlab.core.node import ORIGIN, bodies, walk
 from rtlab.core.shape_inference import infer_types
 from rtlab.core.strip_weights import strip_weights
-from rtlab.quantize.names import make_unique_name
-from rtlab.quantize.opset import convert_opset
+from rtlab.quantize.opset import convert_opset, make_unique_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,21 +26,16 @@ _MIN_IR = 8
 class Edit:
     """A copy of a model under edit.
 
-    ``nodes`` and ``values`` are those of the main graph by name, onnx-ir's own. New nodes name the source node that
-    they serve and are placed before or after an existing one, so the order stays topological without sorting.
-    Weights are the model's, not copies. With ``keep_origins`` an earlier edit made the model, whose nodes keep their
-    origin; without, the model is a source, even if it is a prepared model that was loaded again. With ``source`` the
-    result is a source again: inputs with defaults stay, and old nodes get no origin.
+    ``nodes`` and ``values`` are those of the main graph by name. New nodes name the source node that they serve, their
+    origin. With ``keep_origins`` an earlier edit made the model, whose nodes keep their origin; without, each node is
+    its own. With ``source`` the result is a source again: inputs with defaults stay, and old nodes get no origin.
     """
 
     def __init__(self, model: Model, *, keep_origins: bool = False, source: bool = False) -> None:
         self._model, self._source = model, source
-        # What lies in files is read now: the copy is nowhere beside them.
-        self._load_graph(
-            ir.from_proto(model.proto())
-            if any(True for _ in iter_external_weights(model.ir))
-            else copy_model(model.ir)
-        )
+        # Weights in files are read now: the copy is not beside them.
+        has_files = any(True for _ in iter_external_weights(model.ir))
+        self._load_graph(ir.from_proto(model.proto()) if has_files else copy_model(model.ir))
         self._view: Model | None = model
         if source:
             return
@@ -63,8 +53,7 @@ class Edit:
         input_names = {v.name for v in graph.inputs}
         self._dropped = bool(input_names & graph.initializers.keys()) and not self._source
         if self._dropped:
-            remaining_inputs = [v for v in graph.inputs if v.name not in graph.initializers]
-            graph.inputs[:] = remaining_inputs
+            graph.inputs[:] = [v for v in graph.inputs if v.name not in graph.initializers]
         self.nodes: dict[str, ir.Node] = {n.name or "": n for n in graph}
         self.values: dict[str, ir.Value] = {v.name or "": v for v in graph.inputs}
         self.values.update(graph.initializers)
@@ -84,7 +73,7 @@ class Edit:
         return self._work.graph
 
     def sort_and_reindex(self) -> None:
-        """Put the nodes into an order in which each comes behind what it reads, and know what there is now."""
+        """Sort the nodes where one comes before what it reads, and index nodes and values anew."""
         visited: set[ir.Node] = set()
         for node in self._work.graph:
             makers = (v.producer() for v in node.inputs if v is not None)
@@ -97,20 +86,20 @@ class Edit:
 
     @property
     def model(self) -> Model:
-        """The graph as it stands now, to plan by; it is another one after the next change."""
+        """The graph as it is now; after the next change it is another model."""
         if self._view is None:
-            self._remove_unused_initializers()
+            graph = self._work.graph
+            ends = {id(v) for g in (graph, *self._bodies) for v in g.outputs}
+            for name, value in list(graph.initializers.items()):
+                if not value.uses() and id(value) not in ends:
+                    del graph.initializers[name]
             self._view = of(self._work, name=self._model.name, shapes=self._model.shapes)
             # Read now: once the graph has changed, these would be the constants of the changed one.
             _ = self._view.known
         return self._view
 
     def raise_opset(self, opset: int, why: str) -> None:
-        """Convert the graph to an opset if its own is lower; ``why`` says what for.
-
-        Raises:
-            VariantError: ONNX's converter refuses it, or loses a node.
-        """
+        """Convert the graph to an opset if its own is lower; arguments and errors are those of ``convert_opset``."""
         if self.model.opset < opset:
             self._load_graph(convert_opset(of(self._work, name=self._model.name), opset, why).ir)
             for node in self.nodes.values():
@@ -118,9 +107,8 @@ class Edit:
             self._view = None
 
     def infer(self) -> None:
-        """Let ONNX infer types and shapes; it reads a proto of the graph, in which large weights have no numbers."""
+        """Let ONNX infer types and shapes where it can, from a proto without large weights."""
         light, _ = strip_weights(self._work)
-        # Shapes are a help, not a condition.
         with contextlib.suppress(Exception):
             infer_types(self._work, light)
         self._view = None
@@ -142,29 +130,12 @@ class Edit:
         return value
 
     def make_node_name(self, name: str) -> str:
-        """A name for a new node, made unique."""
+        """A unique name for a new node."""
         return make_unique_name(name, self._used)
 
     def make_value_name(self, name: str) -> str:
-        """A name for a new value, made unique."""
+        """A unique name for a new value."""
         return make_unique_name(name, self._names)
-
-    def is_constant(self, name: str) -> bool:
-        """Whether a value is an initializer, or what a Constant node holds as a tensor."""
-        value = self.values[name]
-        maker = value.producer()
-        return value.const_value is not None if maker is None else "value" in maker.attributes
-
-    def replace(self, name: str, values: NDArray[Any]) -> None:
-        """Give a constant other numbers of its type and shape: an initializer, or what a Constant node holds."""
-        value = self.values[name]
-        tensor = ir.Tensor(np.asarray(values, order="C"), name=name)
-        maker = value.producer()
-        if maker is None:
-            value.const_value = tensor
-        else:
-            maker.attributes["value"] = ir.AttrTensor("value", tensor)
-        self._view = None
 
     def set_input(self, node: str, position: int, value: ir.Value) -> None:
         """Let an input of a node read this value; one that the node left out is added."""
@@ -184,10 +155,9 @@ class Edit:
         self._view = None
 
     def split(self, value: str, name: str) -> tuple[ir.Value, ir.Value]:
-        """Part what a node writes from what is read: the first value gets a new name, the second is to be written.
+        """A value under a new name, and another one with its old name, readers and place among the outputs.
 
-        The second has the old name, the readers, and the place among the model's outputs; whoever splits inserts what
-        makes it of the first.
+        The caller inserts the node that writes the second.
         """
         inner = self.values[value]
         outer = self._make_value(value, inner.type, inner.shape)
@@ -215,33 +185,19 @@ class Edit:
         output: ir.Value | None = None,
         attrs: Mapping[str, Any] | None = None,
     ) -> ir.Value:
-        """Add a node with one output and return that output.
+        """Add a node with one output, before or after the node of an id, and return that output.
 
-        Args:
-            op: Operator.
-            name: Readable name; made unique.
-            inputs: What it reads.
-            origin: Id of the source node that this one serves.
-            like: What has the shape of its output, and its type unless ``kind`` says another; by default its first
-                input.
-            kind: The element type of its output.
-            before: Place it before the node of this id.
-            after: Place it after the node of this id; one of the two is given.
-            output: The value it writes; a new one by default.
-            attrs: Attributes.
+        Its name is made unique. The output has the shape of ``like``, by default the first input, and its type unless
+        ``kind`` is another; or it is ``output``. ``origin`` is the id of the source node that it serves.
         """
         unique = self.make_node_name(name)
         like = inputs[0] if like is None else like
         output_type = like.type if kind is None else ir.TensorType(kind)
-        out = (
-            output
-            if output is not None
-            else self._make_value(self.make_value_name(f"{unique}/output"), output_type, like.shape)
-        )
+        if output is None:
+            output = self._make_value(self.make_value_name(f"{unique}/output"), output_type, like.shape)
         attributes = ir.convenience.convert_attributes(dict(attrs or {}))
-        node = ir.Node(
-            "", op, inputs, attributes, outputs=[out], name=unique, metadata_props={ORIGIN: origin}
-        )
+        node = ir.Node("", op, inputs, attributes, outputs=[output], name=unique)
+        node.metadata_props[ORIGIN] = origin
         anchor = self.nodes[after or before]
         if after:
             self._work.graph.insert_after(self._last_inserted_after.get(anchor, anchor), node)
@@ -250,10 +206,10 @@ class Edit:
             self._work.graph.insert_before(anchor, node)
         self.nodes[unique] = node
         self._view = None
-        return out
+        return output
 
     def substitute(self, value: ir.Value, node: ir.Node) -> None:
-        """Let a value stand for the first that a node writes, under its name, and take the node away."""
+        """Let a value replace a node's first output, under its name, and remove the node."""
         graph, old = self.graph, node.outputs[0]
         name = old.name
         for i, end in enumerate(graph.outputs):
@@ -263,18 +219,6 @@ class Edit:
         graph.remove(node, safe=True)
         value.type, value.shape, old.name, value.name = old.type, old.shape, None, name
         self.sort_and_reindex()
-
-    def finish(self) -> Model:
-        """The edited graph as a model of its own; nothing is edited afterwards."""
-        return self.model
-
-    def _remove_unused_initializers(self) -> None:
-        """Let go of the constants that nobody reads any more."""
-        graph = self._work.graph
-        ends = {id(v) for g in (graph, *self._bodies) for v in g.outputs}
-        for name, value in list(graph.initializers.items()):
-            if not value.uses() and id(value) not in ends:
-                del graph.initializers[name]
 
     def _make_value(self, name: str, kind: ir.TypeProtocol | None, shape: ir.Shape | None) -> ir.Value:
         value = ir.Value(name=name, type=kind, shape=None if shape is None else shape.copy())
@@ -287,9 +231,7 @@ def copy_model(model: ir.Model) -> ir.Model:
     clone = model.clone()
     for (old, _), (new, _) in zip(walk(model), walk(clone), strict=True):
         for old_value, new_value in zip(old.outputs, new.outputs, strict=True):
-            # onnx-ir 0.1.14 leaves these behind.
-            new_value.type, new_value.shape = (
-                old_value.type,
-                None if old_value.shape is None else old_value.shape.copy(),
-            )
+            # onnx-ir 0.1.14 does not copy these.
+            new_value.type = old_value.type
+            new_value.shape = None if old_value.shape is None else old_value.shape.copy()
     return clone

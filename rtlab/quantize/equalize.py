@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.quantize.edit import Edit
 
-#: Chains are gone over until no channel changes by more than this share, and no more often than so many times.
+#: Chains are repeated until no channel changes by more than this share, at most so many times.
 _STILL, _ROUNDS = 1e-3, 20
 
 
 def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLink, ...]:
-    """The links whose first node is among the given ones; all by default."""
+    """The links whose first node is among ``nodes``; all by default."""
     return tuple(link for link in find_links(model) if nodes is None or link.first in nodes)
 
 
@@ -56,20 +56,17 @@ def equalize(links: tuple[ChannelLink, ...]) -> passes.Pass:
                 break
         constants.write(edit)
 
-    changes = "the same but for rounding; channels between have another scale"
-    return passes.Pass("equalization", edit_graph, MIGRATION_PROMISES, changes=changes)
+    return passes.Pass("equalization", edit_graph, MIGRATION_PROMISES)
 
 
 def compute_scale_factors(constants: Constants, link: ChannelLink) -> NDArray[np.float64]:
-    """``sqrt(r1 / r2)`` for each channel; 1 where a channel is not used, or nothing is written.
+    """``sqrt(r1 / r2)`` for each channel; 1 where a channel is not used.
 
-    A channel of small weights and a large bias would get a bias that takes the whole range of the value. So none gets a
-    larger offset than the largest offset or weight that there was; the paper moves such biases into the next layer.
+    A channel of small weights and a large bias would get a bias that takes the whole range of the value, so no offset
+    becomes larger than the largest offset or weight; the paper moves such biases into the next layer.
     """
-    (write_peaks, start), read_peaks = (
-        compute_write_peaks(constants, link),
-        compute_read_peaks(constants, link),
-    )
+    write_peaks, start = compute_write_peaks(constants, link)
+    read_peaks = compute_read_peaks(constants, link)
     used = (write_peaks > 0) & (read_peaks > 0) & np.isfinite(write_peaks) & np.isfinite(read_peaks)
     scale = np.sqrt(np.divide(write_peaks, read_peaks, out=np.ones_like(write_peaks), where=used))
     largest_offset = max(float(compute_amax(start)), float(write_peaks.max(initial=0)))

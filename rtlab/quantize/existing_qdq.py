@@ -1,4 +1,4 @@
-"""The quantization that a model brings along, taken out: what it rounds is then found as that of any variant is."""
+"""A model's own quantization, and the model without it."""
 
 from __future__ import annotations
 
@@ -25,20 +25,16 @@ _PRECISIONS = {
     ir.DataType.FLOAT4E2M1: Precision.FP4,
 }
 
+_PAIR_OPS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 #: Rules of ``findings`` about pairs that round for nothing.
 SURPLUS = frozenset({"chain", "before-activation", "no-int8-kernel", "between", "output", "vector"})
 
 
 def separate_existing_qdq(source: Model, emulation: Model) -> tuple[Model, Model]:
-    """A model without its own pairs of QuantizeLinear and DequantizeLinear, and an emulation to compare with it.
+    """A prepared model without its own quantize and dequantize pairs, and an emulation to compare with it.
 
-    The emulation computes what it did. Where a model has no such pairs, both come back as they are. What was stored
-    as integers stays so: nobody knows the numbers before; so does a pair whose ends have other parameters, which does
-    more than round.
-
-    Args:
-        source: What was prepared.
-        emulation: ``Prepared.emulation`` of it.
+    The emulation computes the same as before. Weights stored as integers stay, since their former numbers are not
+    known, and so does a pair whose ends have different parameters.
     """
     if not has_rounding_pairs(source):
         return source, emulation
@@ -53,8 +49,7 @@ class ExistingPair:
     Attributes:
         pair: The QuantizeLinear of the pair.
         precision: What it rounds to.
-        amax: The magnitude that it cuts off at, None where it has a scale for each channel, or another type than INT8
-            and FP8.
+        amax: The threshold, None where there is a scale for each channel, or another type than INT8 and FP8.
         channels: Whether there is a scale for each channel.
     """
 
@@ -66,26 +61,19 @@ class ExistingPair:
 
 def has_rounding_pairs(model: Model) -> bool:
     """Whether a model has pairs that ``separate_existing_qdq`` takes out."""
-    some = any(n.op == "QuantizeLinear" for n in model.top)
-    return some and any(_only_rounds(p) for p in QuantizedGraph(model.ir.graph).pairs.values())
+    return any(_only_rounds(p) for p in QuantizedGraph(model.ir.graph).pairs.values())
 
 
 def release(edit: Edit, nodes: Iterable[str]) -> None:
-    """Let nodes read what enters their pairs, and the numbers that their stored weights stand for.
+    """Let nodes read the unquantized values, dequantized weights included, and write unquantized outputs of the model.
 
-    Where one writes an output of the model that is rounded at the last, that is no longer so either. Relus that were
-    left to pairs are written first, everywhere, so that values have the same names whatever is released.
+    Relus that are left to pairs are inserted first, everywhere, so that values have the same names whatever is
+    released.
     """
     _insert_relus(edit)
-    editor, reading, released_nodes = (
-        QdqEditor(edit),
-        QuantizedGraph(edit.graph),
-        [edit.nodes[n] for n in nodes],
-    )
-    ends = {
-        maker: pair for pair in reading.pairs.values() if (maker := _find_output_producer(pair)) is not None
-    }
-    for node in released_nodes:
+    editor, reading = QdqEditor(edit), QuantizedGraph(edit.graph)
+    ends = {_find_output_producer(pair): pair for pair in reading.pairs.values()}
+    for node in [edit.nodes[n] for n in nodes]:
         for position, value in enumerate(node.inputs):
             pair = reading.pairs.get(value) if value is not None else None
             if pair is None or pair.opaque:
@@ -100,38 +88,28 @@ def release(edit: Edit, nodes: Iterable[str]) -> None:
 
 
 def _find_output_producer(pair: QdqPair) -> ir.Node | None:
-    """What makes an output of the model that a pair rounds."""
+    """The node that writes an output of the model that a pair rounds."""
     return pair.source.producer() if _only_rounds(pair) and pair.out.is_graph_output() else None
 
 
 def release_all_nodes(model: Model) -> Model:
-    """A model of which every node is released: the numbers that a calibration observes."""
+    """A model with every node released, which a calibration observes."""
     nodes = find_quantized_nodes(model)
     promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
-    changes = "what was rounded is not"
-    released = passes.Pass("released nodes", lambda edit: release(edit, nodes), promises, changes=changes)
+    released = passes.Pass("released nodes", lambda edit: release(edit, nodes), promises)
     return passes.run(model, [released], source=True)
 
 
 def find_quantized_nodes(model: Model) -> tuple[str, ...]:
-    """The nodes that pairs of the model itself serve, which ``release`` lets go, in graph order."""
-    if all(n.op != "DequantizeLinear" for n in model.top):
-        return ()
+    """The nodes that read pairs of the model itself, in graph order."""
     pairs = QuantizedGraph(model.ir.graph).pairs.values()
     readers = {u.node.name for p in pairs if not p.opaque for u in p.out.uses()}
-    return tuple(
-        n.id for n in model.top if n.id in readers and n.op not in {"QuantizeLinear", "DequantizeLinear"}
-    )
+    return tuple(n.id for n in model.top if n.id in readers and n.op not in _PAIR_OPS)
 
 
 @dataclasses.dataclass(frozen=True)
 class ExistingQuantization:
-    """The quantization of a model itself: its pairs, and what is wrong with where they stand.
-
-    Attributes:
-        pairs: What a pair does to a value, by the quantizer that this is in the model without pairs.
-        findings: Pairs that round where nothing is won by it.
-    """
+    """A model's own quantization: its pairs by the quantizer that each is, and findings on pairs that gain nothing."""
 
     pairs: Mapping[str, ExistingPair] = dataclasses.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -143,12 +121,8 @@ class ExistingQuantization:
         for pair in QuantizedGraph(model.ir.graph).pairs.values():
             if not _only_rounds(pair):
                 continue
-            one = ExistingPair(
-                pair.id,
-                _PRECISIONS.get(pair.dtype, Precision.INT8),
-                _compute_amax(pair),
-                pair.axis is not None,
-            )
+            precision = _PRECISIONS.get(pair.dtype, Precision.INT8)
+            one = ExistingPair(pair.id, precision, _compute_amax(pair), pair.axis is not None)
             part = "weight" if pair.is_constant else "input"
             pairs.update({f"{u.node.name}/{part}{u.idx}": one for u in pair.out.uses()})
             if (maker := _find_output_producer(pair)) is not None:
@@ -156,7 +130,7 @@ class ExistingQuantization:
         return cls(pairs, tuple(f for f in findings.check(model) if f.rule in SURPLUS) if pairs else ())
 
     def iter_issues(self, quantizer: str) -> Iterator[Finding]:
-        """What is wrong with the pair that this quantizer is."""
+        """The findings on the pair of a quantizer."""
         one = self.pairs.get(quantizer)
         if one is not None:
             yield from (f for f in self.findings if f.nodes[0] == one.pair)
@@ -181,10 +155,7 @@ def _compute_amax(pair: QdqPair) -> float | None:
 
 
 def _insert_relus(edit: Edit) -> None:
-    """A Relu in front of each pair that cuts off what is below zero, which changes nothing.
-
-    ONNX Runtime's quantizer leaves the Relu to such a pair: without it the model would be another one.
-    """
+    """Insert a Relu in front of each pair that clips at zero, where ONNX Runtime's quantizer has removed it."""
     editor = QdqEditor(edit)
     for pair in list(QuantizedGraph(edit.graph).activations):
         if pair.q is not None and pair.rectifies and not is_nonnegative(pair.q.inputs[0]):
@@ -200,7 +171,5 @@ def _remove_pairs(edit: Edit) -> None:
     edit.sort_and_reindex()
 
 
-_RELUS = passes.Pass("rectifying pairs", _insert_relus, (passes.INTERFACE,), changes="nothing")
-_NO_PAIRS = passes.Pass(
-    "without own pairs", _remove_pairs, (passes.INTERFACE,), changes="what was rounded is not"
-)
+_RELUS = passes.Pass("rectifying pairs", _insert_relus, (passes.INTERFACE,))
+_NO_PAIRS = passes.Pass("without own pairs", _remove_pairs, (passes.INTERFACE,))

@@ -18,7 +18,6 @@ from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.trtexec import format_command, format_flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
-from rtlab.quantize import rewrites
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.quantize.compose import find_fp8_relus
 
@@ -32,19 +31,15 @@ VERSION = "101601"
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """Files that were written, and the commands that build an engine of them elsewhere.
-
-    ``patch`` is a script of its own that writes nodes of the original file in the forms that the variant gives them.
-    """
+    """Files that were written, and the commands that build an engine of them elsewhere."""
 
     model: Path
     scales: Path | None
     cache: Path | None
     commands: tuple[str, ...]
-    patch: Path | None = None
 
     def __repr__(self) -> str:
-        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache, self.patch) if p)
+        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache) if p)
         return f"<Exported {files}>\n" + "\n".join(self.commands)
 
 
@@ -99,10 +94,9 @@ def build_calibration_cache(variant: Variant, prepared: Prepared, version: str =
 
 
 def build_commands(model: Model, variant: Variant, onnx: str, cache: str | None = None) -> tuple[str, ...]:
-    """Command lines that build the prepared model on another machine.
+    """Command lines that build the prepared model on another machine, from a file of the name ``onnx``.
 
-    ``onnx`` is the file's name there. ``cache`` adds the line with which TensorRT 10 calibrates the *original* model
-    implicitly, as it did before precision moved into the graph.
+    ``cache`` adds the line with which TensorRT 10 quantizes the *original* model implicitly.
     """
     name, stem = shlex.quote(onnx), onnx.removesuffix(".onnx")
     plan = shlex.quote(f"{stem}.engine")
@@ -130,11 +124,8 @@ def build_commands(model: Model, variant: Variant, onnx: str, cache: str | None 
     lines = [format_command(*trtexec), " ".join(polygraphy)]
     if cache is not None:
         original = format_flag("onnx", model.path.name if model.path else f"{model.name}.onnx")
-        lines.append(
-            format_command(
-                original, format_flag("int8"), format_flag("fp16"), format_flag("calib", cache), engine_flag
-            )
-        )
+        flags = (format_flag("int8"), format_flag("fp16"), format_flag("calib", cache), engine_flag)
+        lines.append(format_command(original, *flags))
     return tuple(lines)
 
 
@@ -149,33 +140,23 @@ def export(
 ) -> Exported:
     """Write the prepared model, its scales beside it, and on demand a calibration cache.
 
-    Where the variant has nodes in another form, a script beside it does that to the original file; their precision is
-    no part of it.
-
-    A file that the model was read from is never written to. ``version`` is what the head of the cache names.
+    A file that the model was read from is never written to. ``version`` is that of the cache's header.
 
     Raises:
         RtlabError: a file cannot be written there, or is the one that the model was read from.
-        VariantError: a cache was asked for and the variant has no INT8 activations.
+        VariantError: a cache is requested and the variant has no INT8 activations.
     """
     path = check_path(path, "the prepared model")
     table = check_path(cache, "the calibration cache") if cache is not None else None
     files: list[tuple[Path, bytes, str]] = [(path, _serialize_model(prepared.model), "the prepared model")]
     # Beside a device or a pipe nothing is written.
-    is_streaming = is_stream(path)
-    scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales and not is_streaming else None
+    has_table = prepared.scales and not is_stream(path)
+    scales = path.with_name(f"{path.stem}.scales.json") if has_table else None
     if scales is not None:
         files.append((scales, format_scales(model, variant, prepared).encode("utf-8"), "the scales"))
     if table is not None:
         calibration_cache = build_calibration_cache(variant, prepared, version)
         files.append((table, calibration_cache.encode(), "the calibration cache"))
-    patch = (
-        path.with_name(f"{path.stem}.patch.py")
-        if rewrites.is_scriptable(variant.rewrites) and not is_streaming
-        else None
-    )
-    if patch is not None:
-        files.append((patch, rewrites.patch(model, variant.rewrites).encode("utf-8"), "the patch script"))
     if len({p.resolve() for p, *_ in files}) < len(files):
         raise RtlabError(
             f'Cannot write two files to "{path}". Give the model and the cache names of their own.'
@@ -183,7 +164,7 @@ def export(
     for target, content, what in files:
         write(target, content, what=what, model=model)
     lines = build_commands(model, variant, path.name, table.name if table else None)
-    return Exported(path, scales, table, lines, patch)
+    return Exported(path, scales, table, lines)
 
 
 def _serialize_model(model: Model) -> bytes:

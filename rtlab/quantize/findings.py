@@ -1,15 +1,14 @@
-"""What is wrong with the quantization that a model brings along, what it costs, and how to be rid of it.
+"""Faults of a model's own quantize and dequantize pairs, their cost, and their repair.
 
-For models that have their own QuantizeLinear and DequantizeLinear: trained so in PyTorch or TensorFlow, or written by
-ModelOpt or by ONNX Runtime's ``quantize_static``. The rules are those of ``rtlab.quantize.placement``; what each cost
-says of TensorRT-RTX was seen in builds with version 1.7.1, which tests/backends/test_findings.py repeats.
+Such pairs come from training in PyTorch or TensorFlow, from ModelOpt or from ONNX Runtime's ``quantize_static``. What a
+cost says of TensorRT-RTX was seen in builds with version 1.7.1, which tests/backends/test_findings.py repeats.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -19,48 +18,35 @@ from rtlab.core.finding import Finding
 from rtlab.core.model import Model, of
 from rtlab.core.phrases import quote_names
 from rtlab.errors import VariantError
-from rtlab.quantize import integers, passes, rule
+from rtlab.quantize import integers, passes
 from rtlab.quantize.edit import Edit, copy_model
-from rtlab.quantize.encoding import Encoding
 from rtlab.quantize.passes import Pass
 from rtlab.quantize.placement import plan
 from rtlab.quantize.qdq import QuantizedGraph
-from rtlab.quantize.qdq_rules import PlacementRules
-from rtlab.quantize.rule import Diagnosis
-
-__all__ = ["apply", "check", "missing", "select"]
+from rtlab.quantize.qdq_rules import Diagnosis, QdqRules
+from rtlab.quantize.requantize import QdqEditor
 
 
 def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
-    """Judge the quantize and dequantize pairs of a model's main graph. The model is not changed.
+    """The findings about the pairs of a model's main graph, those that keep it from building first.
 
-    Args:
-        model: The model.
-        calibrated: Whether ``repair`` will be given ``scale_of``, so that a missing pair can be put in.
-
-    Returns:
-        The findings, those that keep the model from building first; empty for a model without pairs.
+    With ``calibrated``, ``apply`` can calibrate, so that a missing pair can be put in.
     """
     if not _has_quantization(model.ir.graph):
         return ()
-    diagnoses = _iter_diagnoses(
-        model.ir.graph, model.opset, _plan_quantized_inputs(model), _placeholder_scale if calibrated else None
-    )
+    scale_of = _placeholder_scale if calibrated else None
+    diagnoses = _iter_diagnoses(model.ir.graph, model.opset, _plan_quantized_inputs(model), scale_of)
     findings = (*integers.check(model.ir.graph, model.opset), *(f.finding for f in diagnoses))
     return tuple(dataclasses.replace(f, fix=model.declined.get(f.id, f.fix)) for f in findings)
 
 
 def missing(model: Model) -> tuple[str, ...]:
-    """Values that lack a pair and whose scale no other pair tells: what ``scale_of`` will be asked for."""
-    values: dict[str, None] = {}
-    for diagnosis in (
-        _iter_diagnoses(model.ir.graph, model.opset, _plan_quantized_inputs(model), _placeholder_scale)
-        if _has_quantization(model.ir.graph)
-        else ()
-    ):
-        if diagnosis.value_to_calibrate:
-            values[diagnosis.value_to_calibrate] = None
-    return tuple(values)
+    """Values that lack a pair and whose scale no other pair gives: those that ``apply`` calibrates."""
+    if not _has_quantization(model.ir.graph):
+        return ()
+    planned = _plan_quantized_inputs(model)
+    diagnoses = _iter_diagnoses(model.ir.graph, model.opset, planned, _placeholder_scale)
+    return tuple(dict.fromkeys(d.value_to_calibrate for d in diagnoses if d.value_to_calibrate))
 
 
 def select(
@@ -69,12 +55,11 @@ def select(
     """The ids of findings, from ``check`` of this model, that are to be repaired; None for all.
 
     Raises:
-        VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
+        VariantError: a finding is not one of the model's, or rtlab cannot repair it.
     """
     if findings is None:
         return None
-    selection = findings if isinstance(findings, Iterable) else [findings]
-    finding_ids = frozenset(f.id if isinstance(f, Finding) else str(f) for f in selection)
+    finding_ids = frozenset(f.id if isinstance(f, Finding) else str(f) for f in findings)
     findings_by_id = {f.id: f for f in check(model, calibrated=calibrated)}
     for id_ in sorted(finding_ids):
         if id_ not in findings_by_id:
@@ -93,23 +78,18 @@ def select(
 def apply(
     model: Model, finding_ids: AbstractSet[str] | None, scale_of: Callable[[str], float] | None = None
 ) -> tuple[Model, tuple[Finding, ...]]:
-    """A new model without some faults or any, and the findings that were repaired, in that order.
+    """A model with some faults or all repaired, and the repaired findings, in that order.
 
-    Nodes and values that stay keep their names; each new node names the node that it serves by ``rtlab.origin``.
-    Repairing one fault may show another behind it: where all are repaired, these are too.
-
-    Args:
-        model: It is not changed.
-        finding_ids: By ``select``; None for all that are fixable.
-        scale_of: Gives the scale of a value by name, from calibration; without it a missing pair is put in only where
-            another pair tells its scale.
+    Nodes and values that stay keep their names. A repair may show another fault; with ``finding_ids`` None, these are
+    repaired too. ``scale_of`` calibrates a value by name; without it a missing pair is put in only where another pair
+    gives its scale.
     """
     if not _has_quantization(model.ir.graph) or (finding_ids is not None and not finding_ids):
         return model, ()
     edit, applied_findings = Edit(model, source=True), dict[str, Finding]()
     for graph_pass in iter_repair_passes(edit, finding_ids, scale_of, applied_findings):
         passes.apply(graph_pass, edit)
-    return edit.finish(), tuple(applied_findings.values())
+    return edit.model, tuple(applied_findings.values())
 
 
 def iter_repair_passes(
@@ -118,13 +98,13 @@ def iter_repair_passes(
     scale_of: Callable[[str], float] | None = None,
     applied_findings: dict[str, Finding] | None = None,
 ) -> Iterator[Pass]:
-    """The passes of a repair, each decided by the graph that those before it leave; as for ``apply``.
+    """The passes of ``apply``, each decided by the graph that those before it leave.
 
     What they repair is entered in ``applied_findings``, in that order.
     """
     opset, applied = edit.model.opset, {} if applied_findings is None else applied_findings
     initial = {f.id: f for f in integers.check(edit.graph, opset)}
-    # What is unfolded may show stored integers that are dequantized late.
+    # Unfolding may show stored integers that are dequantized late.
     while now := [
         f.id
         for f in integers.check(edit.graph, opset)
@@ -144,17 +124,32 @@ def iter_repair_passes(
             and (finding_ids is None or f.finding.id in finding_ids)
         ]
 
-    # A repair may change which inputs are to be quantized, as a Relu put before a pair does: they are planned anew.
+    # A repair may change which inputs are to be quantized: they are planned anew.
     while open_ := list_open(planned_inputs := _plan_quantized_inputs(edit.model)):
         while open_:
-            # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
-            # where the largest scale passes from one Concat to the next, but not more often than there are nodes.
+            # One rule at a time, because later rules depend on earlier ones. A fault may come again, as where the
+            # largest scale passes from one Concat to the next, but not more often than there are nodes.
             first_rule = [d for d in open_ if d.finding.rule == open_[0].finding.rule]
             repair_counts.update(d.finding.id for d in first_rule)
             applied.update((d.finding.id, d.finding) for d in first_rule)
-            yield rule.repair(first_rule)
+            yield _repair(first_rule)
             open_ = list_open(planned_inputs)
         yield passes.INFER
+
+
+def _repair(diagnoses: Sequence[Diagnosis]) -> Pass:
+    """The repairs of one rule; the diagnoses were made of the graph that it is applied to."""
+
+    def edit_graph(edit: Edit) -> None:
+        editor = QdqEditor(edit)
+        for diagnosis in diagnoses:
+            if diagnosis.apply is not None:
+                diagnosis.apply(editor)
+        edit.sort_and_reindex()
+
+    exact = all(d.finding.exact for d in diagnoses)
+    promises = (*passes.REPAIR_PROMISES, passes.NUMBERS) if exact else passes.REPAIR_PROMISES
+    return Pass(f'repair of "{diagnoses[0].finding.rule}"', edit_graph, promises)
 
 
 def _has_quantization(graph: ir.Graph) -> bool:
@@ -168,18 +163,14 @@ def _plan_quantized_inputs(model: Model) -> frozenset[tuple[str, int]]:
     work = copy_model(model.ir)
     graph, reading = work.graph, QuantizedGraph(work.graph)
     for pair in reversed(list(reading.pairs.values())):
-        replacement = pair.source
+        replacement, shape = pair.source, pair.source.shape
         if pair.q is None:
-            if (
-                pair.source not in reading.constants
-                or pair.source.shape is None
-                or not pair.source.shape.is_static()
-            ):
+            if pair.source not in reading.constants or shape is None or not shape.is_static():
                 continue
-            # The plan asks for the type and the shape of a weight, not for its numbers.
-            numbers = np.zeros(pair.source.shape.numpy(), np.float32)
-            replacement = ir.Value(name=f"{pair.out.name}/float", const_value=ir.tensor(numbers))
-            replacement.type, replacement.shape = ir.TensorType(ir.DataType.FLOAT), pair.source.shape
+            # The plan reads the type and the shape of a weight, not its numbers.
+            tensor = ir.tensor(np.zeros(shape.numpy(), np.float32))
+            kind = ir.TensorType(ir.DataType.FLOAT)
+            replacement = ir.Value(name=f"{pair.out.name}/float", type=kind, shape=shape, const_value=tensor)
             graph.register_initializer(replacement)
         if pair.out.is_graph_output():
             continue
@@ -193,7 +184,7 @@ def _plan_quantized_inputs(model: Model) -> frozenset[tuple[str, int]]:
 
 
 def _placeholder_scale(value: str) -> float:
-    """Stands for calibration where only the findings are asked for."""
+    """Stands for calibration where nothing is repaired."""
     raise AssertionError(value)
 
 
@@ -203,16 +194,9 @@ def _iter_diagnoses(
     planned_inputs: AbstractSet[tuple[str, int]],
     scale_of: Callable[[str], float] | None = None,
 ) -> Iterator[Diagnosis]:
-    """All findings, rule by rule in the order in which they are repaired; the first of those with one id.
-
-    Of pairs whose numbers do not fit their tensor nothing else can be said: where there are any, they come alone.
-    """
-    reading, emitted_ids = QuantizedGraph(graph), set[str]()
-    if misfits := [*Encoding(reading, opset).iter_mismatches()]:
-        yield from misfits
-        return
-    for rules in (Encoding(reading, opset), PlacementRules(reading, opset, planned_inputs, scale_of)):
-        for diagnosis in rules.iter_diagnoses():
-            if diagnosis.finding.id not in emitted_ids:
-                emitted_ids.add(diagnosis.finding.id)
-                yield diagnosis
+    """All findings, rule by rule in the order in which they are repaired; the first of those with one id."""
+    emitted_ids = set[str]()
+    for diagnosis in QdqRules(QuantizedGraph(graph), opset, planned_inputs, scale_of).iter_diagnoses():
+        if diagnosis.finding.id not in emitted_ids:
+            emitted_ids.add(diagnosis.finding.id)
+            yield diagnosis

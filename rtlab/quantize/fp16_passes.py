@@ -19,14 +19,14 @@ from rtlab.quantize.fp16_plan import (
     BOUNDED,
     BOUNDS_ARE_INPUTS,
     EXACT,
+    HalfConstants,
     HalfPlan,
     find_overflowing_fills,
+    get_onnx_type,
     is_fp32,
     is_mask,
     is_masking,
-    iter_overflowing_attributes,
 )
-from rtlab.quantize.narrow import HalfConstants, get_onnx_type, narrow_values
 from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
@@ -35,22 +35,16 @@ if TYPE_CHECKING:
     from rtlab.quantize.edit import Edit
 
 
-def _describe_changes(plan: HalfPlan) -> str:
-    types = sorted({p.upper() for p in plan.nodes.values()})
-    return f"rounded to {' and '.join(types)}" if types else ""
-
-
 def narrow(plan: HalfPlan, constants: HalfConstants) -> passes.Pass:
-    """Values of 16 bits and casts between types; each value has one home, and a cast to the other where it is read.
+    """Values of 16 bits and casts between types; each value has one type, and a cast where it is read in another.
 
     ``plan`` and ``constants`` were made from the graph that it is applied to, as those of ``round_values``.
     """
-    return passes.Pass(
-        "16-bit types",
-        lambda edit: _TypedModelWriter(edit, plan, constants).write(),
-        passes.INSERTION_PROMISES,
-        changes=_describe_changes(plan),
-    )
+
+    def edit_graph(edit: Edit) -> None:
+        _TypedModelWriter(edit, plan, constants).write()
+
+    return passes.Pass("16-bit types", edit_graph, passes.INSERTION_PROMISES)
 
 
 class _TypedModelWriter:
@@ -59,17 +53,15 @@ class _TypedModelWriter:
     def __init__(self, edit: Edit, plan: HalfPlan, constants: HalfConstants) -> None:
         model = edit.model
         self._plan, self._edit, self._constants = plan, edit, constants
-        # Whoever reads these by name, outside or in a body, reads FP32.
+        # Outputs, and values that a body reads, stay FP32.
         self._outside = find_captured_values(model) | set(model.outputs)
-        #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
-        self._forms: dict[tuple[str, Precision], ir.Value] = {}
-        #: The same of constants; what hides is another number than what is computed with.
-        self._constant_forms: dict[tuple[str, Precision, bool], ir.Value] = {}
+        #: Values in another type than their own, with whether they mask.
+        self._forms: dict[tuple[str, Precision, bool], ir.Value] = {}
         self._model = model
 
     def write(self) -> None:
         model, plan = self._model, self._plan
-        _saturate_attributes(self._edit, model, plan, self._constants)
+        _saturate_fills(self._edit, model, plan, self._constants)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 if is_fp32(model, value) and node.op not in ANY_TYPE:
@@ -86,17 +78,14 @@ class _TypedModelWriter:
             return
         if target is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
             return
-        tensor = self._constants.tensors.get(value)
-        if tensor is not None and target.is_half:
-            mask = is_mask(node, tensor, self._constants, target)
-            if (value, target, mask) not in self._constant_forms:
-                constant = self._constants.to_half(tensor, target, as_mask=mask)
-                self._constant_forms[value, target, mask] = edit.add_constant(f"{name}/{target}", constant)
-            edit.set_input(node.id, i, self._constant_forms[value, target, mask])
-            return
-        form = (value, target)
-        if form not in self._forms:
-            source = self._forms.get((value, home), edit.values[value])
+        tensor = self._constants.tensors.get(value) if target.is_half else None
+        mask = tensor is not None and is_mask(node, tensor, self._constants, target)
+        form = (value, target, mask)
+        if form not in self._forms and tensor is not None:
+            numbers = self._constants.to_half(tensor, target, as_mask=mask)
+            self._forms[form] = edit.add_constant(f"{name}/{target}", numbers)
+        elif form not in self._forms:
+            source = self._forms.get((value, home, False), edit.values[value])
             self._forms[form] = _cast(edit, source, target, name, edit.get_origin(node.id), before=node.id)
         edit.set_input(node.id, i, self._forms[form])
 
@@ -110,7 +99,7 @@ class _TypedModelWriter:
         name = f"{node.id}/output{i or ''}"
         inner, outer = edit.split(value, f"{name}/{precision}")
         edit.retype(inner.name or "", get_onnx_type(precision))
-        self._forms[value, precision] = inner
+        self._forms[value, precision, False] = inner
         _cast(edit, inner, Precision.FP32, name, edit.get_origin(node.id), after=node.id, output=outer)
 
 
@@ -121,7 +110,7 @@ def round_values(plan: HalfPlan, constants: HalfConstants) -> passes.Pass:
         model, tensors = edit.model, constants.tensors
         rounded_values: dict[tuple[str, Precision, bool], ir.Value] = {}
         exact = EXACT if model.opset >= BOUNDS_ARE_INPUTS else EXACT - BOUNDED
-        _saturate_attributes(edit, model, plan, constants)
+        _saturate_fills(edit, model, plan, constants)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 precision = plan.inputs.get((node.id, i))
@@ -135,20 +124,15 @@ def round_values(plan: HalfPlan, constants: HalfConstants) -> passes.Pass:
                     rounded_values[form] = edit.add_constant(f"{name}/rounded", values)
                 elif form not in rounded_values:
                     source = edit.values[value]
-                    rounded_values[form] = _round(
-                        edit, source, name, edit.get_origin(node.id), precision, before=node.id
-                    )
+                    rounded_values[form] = _round(edit, source, node.id, name, precision, before=node.id)
                 edit.set_input(node.id, i, rounded_values[form])
             for i, value in enumerate(node.outputs):
                 if value in plan.outputs and node.op not in exact:
                     name = f"{node.id}/output{i or ''}"
                     inner, outer = edit.split(value, f"{name}/unrounded")
-                    origin = edit.get_origin(node.id)
-                    _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=outer)
+                    _round(edit, inner, node.id, name, plan.outputs[value], after=node.id, output=outer)
 
-    return passes.Pass(
-        "rounding to 16 bits", edit_graph, passes.INSERTION_PROMISES, changes=_describe_changes(plan)
-    )
+    return passes.Pass("rounding to 16 bits", edit_graph, passes.INSERTION_PROMISES)
 
 
 def _cast(edit: Edit, value: ir.Value, to: Precision, name: str, origin: str, **place: Any) -> ir.Value:
@@ -157,28 +141,17 @@ def _cast(edit: Edit, value: ir.Value, to: Precision, name: str, origin: str, **
     return edit.insert("Cast", f"{name}/Cast", [value], origin=origin, kind=kind, attrs=attrs, **place)
 
 
-def _round(
-    edit: Edit,
-    value: ir.Value,
-    name: str,
-    origin: str,
-    precision: Precision,
-    *,
-    output: ir.Value | None = None,
-    **place: Any,
-) -> ir.Value:
-    half = _cast(edit, value, precision, f"{name}/{precision}", origin, **place)
-    return _cast(edit, half, Precision.FP32, f"{name}/fp32", origin, output=output, **place)
+def _round(edit: Edit, value: ir.Value, node: str, name: str, precision: Precision, **ends: Any) -> ir.Value:
+    output, origin = ends.pop("output", None), edit.get_origin(node)
+    half = _cast(edit, value, precision, f"{name}/{precision}", origin, **ends)
+    return _cast(edit, half, Precision.FP32, f"{name}/fp32", origin, output=output, **ends)
 
 
-def _saturate_attributes(edit: Edit, model: Model, plan: HalfPlan, constants: HalfConstants) -> None:
-    """Numbers that stand in attributes and not among the constants, as the type of 16 bits holds them."""
+def _saturate_fills(edit: Edit, model: Model, plan: HalfPlan, constants: HalfConstants) -> None:
+    """Numbers of ConstantOfShape that the type of 16 bits does not hold, as it holds them."""
     for value, precision in find_overflowing_fills(model, plan, constants).items():
         maker = model.producers[value]
         tensor = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
-        mask = all(map(is_masking, model.consumers[value]))
-        numbers = constants.to_half(tensor, precision, as_mask=mask).astype(np.float32)
+        as_mask = all(map(is_masking, model.consumers[value]))
+        numbers = constants.to_half(tensor, precision, as_mask=as_mask).astype(np.float32)
         edit.set_attribute(maker.id, "value", ir.Tensor(numbers, name=f"{maker.id}/value"))
-    for id_, name, number in iter_overflowing_attributes(model, plan):
-        bound = float(narrow_values(np.array([number]), plan.nodes[id_])[0])
-        edit.set_attribute(id_, name, bound)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,31 +13,27 @@ import onnx_ir as ir
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.phrases import list_first, pluralize
 from rtlab.core.variant import Precision
-from rtlab.quantize.narrow import HalfConstants, get_type_text, is_out_of_range
 from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rtlab.core.model import Model
     from rtlab.core.node import Node
 
+#: What masks become, as a share of the largest number: two of them and a score still have a sum.
+_MASK_SHARE = 0.25
 #: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all inputs.
 BOUNDS_ARE_INPUTS = 11
-#: The attributes that hold them before.
-_BOUND_ATTRIBUTES = {"Clip": ("min", "max"), "Pad": ("value",)}
-#: They read a value as it comes, or read nothing.
+#: They read a value of any type, or read nothing.
 ANY_TYPE = {"Shape", "Size", "Constant"}
 #: Operators whose INT8 arithmetic a model already carries.
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
-#: Their bounds and fillers are attributes before that opset.
+#: Operators with bounds and fillers, which are attributes before that opset.
 BOUNDED = {"Clip", "Pad", "Where", "Max", "Min"}
-#: With a huge constant they hide what a mask leaves out, and a smaller one hides it as well.
+#: With a huge constant they mask, and a smaller one masks as well.
 _MASKING = {"Add", "Sub", "Mul"}
-#: They hand on the numbers that they read, each as it is.
-_PASS_THROUGH = {
-    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather",
-    "Expand", "Tile", "Cast",
-}  # fmt: skip
-#: Models are raised to no later opset: ONNX Runtime 1.31 and TensorRT-RTX 1.7 were both seen to read this one.
+#: Models are raised to no later opset: ONNX Runtime 1.31 and TensorRT-RTX 1.7 read this one.
 _HIGHEST = 23
 #: Their outputs are elements of their inputs, or zero: values that are rounded stay rounded.
 EXACT = {
@@ -46,6 +42,78 @@ EXACT = {
     "Relu", "Clip", "Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "TopK", "Abs", "Neg",
     "Compress", "ReverseSequence", "Trilu",
 }  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class _HalfConstant:
+    """One constant in one type; ``tensor`` keeps the key alive."""
+
+    tensor: ir.TensorProtocol
+    values: NDArray[Any]
+    overflows: bool
+    underflow_count: int
+
+
+class HalfConstants:
+    """The constants of a model in types of 16 bits, each converted once; ``check`` is called before, and may raise."""
+
+    def __init__(
+        self, tensors: Mapping[str, ir.TensorProtocol], check: Callable[[], object] = lambda: None
+    ) -> None:
+        self.tensors, self._check = tensors, check
+        self._cache: dict[tuple[int, Precision], _HalfConstant] = {}
+
+    def overflows(self, tensor: ir.TensorProtocol, half: Precision) -> bool:
+        """Whether a finite number of it is beyond the type."""
+        return self._convert(tensor, half).overflows
+
+    def count_underflows(self, tensor: ir.TensorProtocol, half: Precision) -> int:
+        """How many of its nonzero numbers become zero."""
+        return self._convert(tensor, half).underflow_count
+
+    def to_half(self, tensor: ir.TensorProtocol, half: Precision, *, as_mask: bool = False) -> NDArray[Any]:
+        """Its numbers in 16 bits; a finite one stays finite, and one that masks leaves room for a sum."""
+        if not as_mask:
+            return self._convert(tensor, half).values
+        values, limit = np.asarray(tensor.numpy()), half.stored.largest * _MASK_SHARE
+        return narrow_values(np.where(np.isfinite(values), values.clip(-limit, limit), values), half)
+
+    def _convert(self, tensor: ir.TensorProtocol, half: Precision) -> _HalfConstant:
+        key = (id(tensor), half)
+        if key not in self._cache:
+            self._check()
+            values = np.asarray(tensor.numpy())
+            half_values = narrow_values(values, half)
+            underflow_count = int(np.count_nonzero(values)) - int(np.count_nonzero(half_values))
+            overflows = bool(_find_overflows(values, half).any())
+            self._cache[key] = _HalfConstant(tensor, half_values, overflows, underflow_count)
+        return self._cache[key]
+
+
+def narrow_values(values: NDArray[Any], half: Precision) -> NDArray[Any]:
+    """Numbers in 16 bits, to nearest; a finite one beyond the type becomes its largest number of that sign."""
+    dtype, limit = half.stored.dtype, half.stored.largest
+    with np.errstate(over="ignore"):
+        half_values = values.astype(dtype)
+    limits = np.where(values < 0, -limit, limit).astype(dtype)
+    return np.where(_find_overflows(values, half), limits, half_values).astype(dtype)
+
+
+def _find_overflows(values: NDArray[Any], half: Precision) -> NDArray[np.bool_]:
+    """Which numbers are finite and beyond the type."""
+    with np.errstate(over="ignore"):
+        rounded = values.astype(half.stored.dtype).astype(np.float32)
+    return np.asarray(np.isfinite(values) & np.isinf(rounded), np.bool_)
+
+
+def get_onnx_type(precision: Precision) -> ir.DataType:
+    """ONNX's type of a precision's numbers."""
+    return ir.DataType.from_numpy(np.dtype(precision.stored.dtype))
+
+
+def _get_type_text(precision: Precision) -> str:
+    """The same as operators' schemas write it."""
+    return f"tensor({np.dtype(precision.stored.dtype).name})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +140,6 @@ def describe_saturation(model: Model, plan: HalfPlan, constants: HalfConstants) 
         value = node.inputs[i]
         if value in fillers or (value in tensors and constants.overflows(tensors[value], precision)):
             saturated_values.setdefault((precision, is_masking(node)), {}).setdefault(value, id_)
-    for id_, name, _ in iter_overflowing_attributes(model, plan):
-        saturated_values.setdefault((plan.nodes[id_], False), {})[f"{name} of {id_}"] = id_
     sentences = []
     for (precision, mask), values in saturated_values.items():
         nodes, is_single = list(dict.fromkeys(values.values())), len(values) == 1
@@ -102,19 +168,17 @@ def find_bf16_opset(model: Model, nodes: Collection[str]) -> int:
 
     ONNX allowed BF16 an operator at a time, Conv only from opset 22 on. FP16 was there from the start.
     """
-    opset = model.opset
+    opset, text = model.opset, _get_type_text(Precision.BF16)
     for node in model.top:
         floats = any(is_fp32(model, v) for v in (*node.inputs, *node.outputs))
-        if (
-            node.id not in nodes
-            or not floats
-            or node.op in ANY_TYPE | _QUANTIZED
-            or node.domain not in ONNX_DOMAINS
-        ):
+        is_skipped = node.op in ANY_TYPE | _QUANTIZED or node.domain not in ONNX_DOMAINS
+        if node.id not in nodes or not floats or is_skipped:
             continue
-        versions = range(model.opset, _HIGHEST + 1)
-        text = get_type_text(Precision.BF16)
-        opset = max(opset, next((v for v in versions if _allows_type(node.op, v, text)), 0))
+        for version in range(model.opset, _HIGHEST + 1):
+            schema = _get_schema(node.op, version)
+            if schema is not None and any(text in c.allowed_type_strs for c in schema.type_constraints):
+                opset = max(opset, version)
+                break
     return opset
 
 
@@ -123,17 +187,16 @@ def plan(
     types: Mapping[str, Precision],
     dequantizers: Collection[str] = frozenset(),
     *,
-    constants: HalfConstants | None = None,
+    constants: HalfConstants,
 ) -> HalfPlan:
-    """Decide what the given nodes read and write in 16 bits.
+    """Decide what some nodes read and write in 16 bits.
 
     Args:
         model: The model as it will be edited.
-        types: FP16 or BF16 by node id; other nodes and precisions are left alone.
-        dequantizers: Ids of nodes that turn stored weights into numbers, which may do so in 16 bits.
-        constants: The model's constants, where other passes ask for them too.
+        types: FP16 or BF16 by node id; other nodes stay as they are.
+        dequantizers: Ids of nodes that dequantize stored weights, which may do so in 16 bits.
+        constants: The model's constants.
     """
-    constants = constants or HalfConstants(model.known)
     shapes = _find_shape_arithmetic(model, constants.tensors)
     ir_nodes = {n.name: n for n in model.ir.graph}
     inputs: dict[tuple[str, int], Precision] = {}
@@ -172,13 +235,14 @@ def _explain_fp32(
     """Why a node must stay FP32, or None."""
     if any(a.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS} for a in inner.attributes.values()):
         return "control flow"
-    if node.domain not in ONNX_DOMAINS or _get_schema(node, model) is None:
+    if node.domain not in ONNX_DOMAINS or _get_schema(node.op, model.opset) is None:
         return "a custom operator or function"
-    if not all(_is_tensor(v) for v in (*inner.inputs, *inner.outputs) if v is not None):
+    types = [v.type for v in (*inner.inputs, *inner.outputs) if v is not None and v.type is not None]
+    if not all(isinstance(t, ir.TensorType) for t in types):
         return "sequences"
     for value in node.inputs:
-        constant = is_fp32(model, value) and value in constants.tensors
-        if constant and not _may_saturate(node, value, model, constants, half):
+        is_constant = is_fp32(model, value) and value in constants.tensors
+        if is_constant and not _may_saturate(node, value, constants, half):
             return f"a constant beyond {half.stored.largest_text}"
     reads, writes = _find_half_types(node, model, half)
     if reads or writes:
@@ -188,7 +252,7 @@ def _explain_fp32(
 
 def _find_half_types(node: Node, model: Model, half: Precision) -> tuple[list[int], list[str]]:
     """Positions of inputs that become 16 bits, and outputs that then are, by the operator's type constraints."""
-    schema = _get_schema(node, model)
+    schema = _get_schema(node.op, model.opset)
     if schema is None:
         return [], []
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
@@ -197,16 +261,16 @@ def _find_half_types(node: Node, model: Model, half: Precision) -> tuple[list[in
     for i, value in enumerate(node.inputs):
         symbol = schema.inputs[min(i, len(schema.inputs) - 1)].type_str
         bound |= {symbol} if value else set()
-        if is_fp32(model, value) and get_type_text(half) in allowed.get(symbol, ()):
+        if is_fp32(model, value) and _get_type_text(half) in allowed.get(symbol, ()):
             reads.append(i)
             halves.add(symbol)
     writes: list[str] = []
     for i, value in enumerate(node.outputs):
         symbol = schema.outputs[min(i, len(schema.outputs) - 1)].type_str
         if node.op != "Cast" and value and symbol not in bound and len(allowed.get(symbol, ())) > 1:
-            # No input decides this type but an attribute or a default, which might follow the inputs.
+            # An attribute or a default decides this type.
             return [], []
-        casts = node.op == "Cast" and get_type_text(half) in allowed.get(symbol, ())
+        casts = node.op == "Cast" and _get_type_text(half) in allowed.get(symbol, ())
         if is_fp32(model, value) and (symbol in halves or casts):
             writes.append(value)
     return reads, writes
@@ -224,85 +288,24 @@ def count_constant_underflows(model: Model, plan: HalfPlan, constants: HalfConst
 
 
 def is_masking(node: Node) -> bool:
-    """Whether a constant beyond a type of 16 bits that a node reads in it is there to hide, and not as a bound."""
+    """Whether a constant beyond 16 bits that a node reads masks, and is no bound."""
     return node.op in _MASKING or node.op == "Where"
 
 
 def is_mask(node: Node, tensor: ir.TensorProtocol, constants: HalfConstants, half: Precision) -> bool:
-    """Whether a node hides with a constant that is beyond a type."""
+    """Whether a node masks with a constant that is beyond a type."""
     return is_masking(node) and constants.overflows(tensor, half)
 
 
-def _may_saturate(node: Node, value: str, model: Model, constants: HalfConstants, half: Precision) -> bool:
-    """Whether a constant fits a type, or a number that does serves as well as what is beyond it."""
+def _may_saturate(node: Node, value: str, constants: HalfConstants, half: Precision) -> bool:
+    """Whether a constant fits a type, or the nearest number that fits does as well."""
     tensor = constants.tensors[value]
     if not constants.overflows(tensor, half) or node.op in BOUNDED | EXACT:
         return True
-    if node.op not in _MASKING:
-        return False
-    # What a mask hides, it takes far below zero; any other number so large is there to be computed with.
+    # A mask moves values far below zero; any other number so large is computed with.
     values = np.asarray(tensor.numpy())
-    above, below = bool(np.any(values > half.stored.largest)), bool(np.any(values < -half.stored.largest))
-    if node.op == "Mul" and above and not below:
-        other = next((v for v in node.inputs if v != value), "")
-        return _is_only_subtracted(node, model) or (
-            _is_mask_minus_one(other, model, constants.tensors) and _is_only_added(node, model)
-        )
     is_subtrahend = node.op == "Sub" and node.inputs[1] == value
-    return not (below if is_subtrahend else above)
-
-
-def _is_mask_minus_one(value: str, model: Model, tensors: Mapping[str, ir.TensorProtocol]) -> bool:
-    """Whether a value is a mask less one."""
-    maker = model.producers.get(value)
-    while maker is not None and maker.op in _PASS_THROUGH:
-        maker = model.producers.get(maker.inputs[0])
-    one = tensors.get(maker.inputs[1]) if maker is not None and maker.op == "Sub" else None
-    return one is not None and bool(np.all(np.asarray(one.numpy()) == 1))
-
-
-def _is_only_subtracted(node: Node, model: Model) -> bool:
-    """Whether all that becomes of a node's output is to be taken away from something."""
-    return _is_only_read_by(node, model, {("Sub", 1)}, {("Add", 0), ("Add", 1), ("Sub", 0)})
-
-
-def _is_only_added(node: Node, model: Model) -> bool:
-    """Whether all that becomes of a node's output is to be added to something."""
-    return _is_only_read_by(node, model, {("Add", 0), ("Add", 1), ("Sub", 0)}, {("Sub", 1)})
-
-
-def _is_only_read_by(
-    node: Node, model: Model, readers: Collection[tuple[str, int]], negated: Collection[tuple[str, int]]
-) -> bool:
-    """Whether a node's output is read so alone, as it is or moved, or so behind a change of its sign."""
-    todo, outside = [(node.outputs[0], readers, negated)], set(model.outputs) | find_captured_values(model)
-    while todo:
-        value, expected_reads, otherwise = todo.pop()
-        consumers = model.consumers.get(value, ())
-        if value in outside or not consumers:
-            return False
-        for reader in consumers:
-            if reader.op in _PASS_THROUGH:
-                todo.extend((v, expected_reads, otherwise) for v in reader.outputs)
-            elif reader.op == "Neg":
-                todo.append((reader.outputs[0], otherwise, expected_reads))
-            elif any(
-                v == value and (reader.op, i) not in expected_reads for i, v in enumerate(reader.inputs)
-            ):
-                return False
-    return True
-
-
-def iter_overflowing_attributes(model: Model, plan: HalfPlan) -> Iterator[tuple[str, str, float]]:
-    """Bounds and fillers in attributes of nodes of 16 bits that are beyond these: node id, name and number."""
-    if model.opset >= BOUNDS_ARE_INPUTS:
-        return
-    for id_, precision in plan.nodes.items():
-        node = model.by_id[id_]
-        for name in _BOUND_ATTRIBUTES.get(node.op, ()):
-            number = node.attributes.get(name)
-            if isinstance(number, float) and is_out_of_range(number, precision):
-                yield id_, name, number
+    return node.op in _MASKING and not np.any((-values if is_subtrahend else values) > half.stored.largest)
 
 
 def find_overflowing_fills(model: Model, plan: HalfPlan, constants: HalfConstants) -> dict[str, Precision]:
@@ -311,42 +314,28 @@ def find_overflowing_fills(model: Model, plan: HalfPlan, constants: HalfConstant
     outside = find_captured_values(model) | set(model.outputs) if ir_nodes else set()
     precisions: dict[str, Precision] = {}
     for inner in ir_nodes:
-        fill_attribute = inner.attributes.get("value")
-        output = inner.outputs[0].name or ""
-        if fill_attribute is None or output in outside or not is_fp32(model, output):
+        fill, output = inner.attributes.get("value"), inner.outputs[0].name or ""
+        if fill is None or output in outside or not is_fp32(model, output):
             continue
-        edges = [
-            (n.id, i) for n in model.consumers.get(output, ()) for i, v in enumerate(n.inputs) if v == output
-        ]
+        readers = model.consumers.get(output, ())
+        edges = [(n.id, i) for n in readers for i, v in enumerate(n.inputs) if v == output]
         read_precisions = {plan.inputs.get(edge, Precision.FP32) for edge in edges}
         precision = read_precisions.pop() if len(read_precisions) == 1 else Precision.FP32
-        if precision.is_half and constants.overflows(fill_attribute.as_tensor(), precision):
+        if precision.is_half and constants.overflows(fill.as_tensor(), precision):
             precisions[output] = precision
     return precisions
 
 
-def _get_schema(node: Node, model: Model) -> Any:
+def _get_schema(op: str, opset: int) -> Any:
     try:
-        return onnx.defs.get_schema(node.op, model.opset, "")
+        return onnx.defs.get_schema(op, opset, "")
     except onnx.defs.SchemaError:
         return None
-
-
-def _allows_type(op: str, opset: int, text: str) -> bool:
-    """Whether some input or output of an operator may have a type."""
-    if not onnx.defs.has(op, domain="", max_inclusive_version=opset):
-        return False
-    schema = onnx.defs.get_schema(op, opset, "")
-    return any(text in c.allowed_type_strs for c in schema.type_constraints)
 
 
 def is_fp32(model: Model, value: str) -> bool:
     """Whether a model has an FP32 value of this name."""
     return bool(value) and value in model.values and model.values[value].dtype == "fp32"
-
-
-def _is_tensor(value: ir.Value) -> bool:
-    return value.type is None or isinstance(value.type, ir.TensorType)
 
 
 def _find_shape_arithmetic(model: Model, tensors: Mapping[str, ir.TensorProtocol]) -> set[str]:

@@ -1,25 +1,24 @@
-"""Rounding weights so that what a product writes stays, where each of them alone would be rounded to the nearest.
+"""GPTQ: rounding weights so that the error of a layer's output is minimal.
 
 A layer writes ``W x``; with rounded weights ``Q`` its mean square error is ``tr((W - Q) H (W - Q)ᵀ)`` with
-``H = mean(x xᵀ)`` over what it reads. Columns are rounded one after the other, and after each the others take up its
-error as well as they can (Frantar, Ashkboos, Hoefler and Alistarh, GPTQ, ICLR 2023; the update is that of Hassibi and
-Stork's optimal brain surgeon). Then each weight is rounded anew given all others, which never makes the error larger.
-Where scales are free too, several are tried, and those of the best are fitted to the rounded weights by least squares,
-in turn with the weights. Rows of a weight know nothing of each other, so each keeps what is best for it.
+``H = mean(x xᵀ)``. Columns are rounded one after the other, and after each the others take up its error (Frantar,
+Ashkboos, Hoefler and Alistarh, GPTQ, ICLR 2023; the update is that of Hassibi and Stork's optimal brain surgeon). Then
+each weight is rounded anew given all others, which never makes the error larger. Where scales are free too, several are
+tried, and the best are fitted to the rounded weights by least squares, in turn with the weights. Rows are independent.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Columns that are rounded before the others hear of it, so that most of the work is a product of matrices.
+#: Columns that are rounded before the others are updated, so that most of the work is a product of matrices.
 _BLOCK = 64
 #: How often each weight is rounded anew, given all others; while scales are still sought, and how often these are.
 _SWEEPS, _EARLY, _FITS = 4, 2, 3
@@ -35,24 +34,17 @@ _AT_ONCE = 1 << 21
 #: Scales of blocks are sought at these multiples of the one that clips nothing.
 _SHRINK = np.linspace(1.0, 0.5, 21)
 
-#: From multiples of a scale to those that a type has, and from scales to those that are stored.
-Grid = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
+Array: TypeAlias = "NDArray[np.float64]"
+#: From multiples of a scale to those that a type has, or from scales to those that are stored.
+Grid: TypeAlias = Callable[[Array], Array]
 
-Store = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
-
-def reconstruct(
-    weight: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    second: NDArray[np.float64],
-    nearest: Grid,
-    damping: float,
-) -> NDArray[np.float64]:
+def reconstruct(weight: Array, scale: Array, second: Array, nearest: Grid, damping: float) -> Array:
     """Weights as multiples of their scales, each row with no larger an error than to nearest.
 
     Args:
         weight: ``(..., outputs, K)``.
-        scale: The scale of each weight; a scale of zero stands for zeros.
+        scale: The scale of each weight; with a scale of zero it is zero.
         second: ``(..., K, K)``, mean of ``x xᵀ``.
         nearest: What rounds multiples of a scale to those that there are.
         damping: Share of the mean diagonal that is added to the diagonal before the inverse, so that there is one.
@@ -60,22 +52,15 @@ def reconstruct(
     factor, steps = _factorize(second, damping), np.empty_like(weight)
     for part in _iter_row_slices(weight, 1):
         live = np.where(scale[..., part, :] > 0, scale[..., part, :], 1.0)
-        initial_steps, _ = _round_initial(weight[..., part, :], live, second, nearest, factor)
-        steps[..., part, :] = _refine_steps(weight[..., part, :], live, second, nearest, initial_steps) * (
-            scale[..., part, :] > 0
-        )
+        initial_steps = _round_initial(weight[..., part, :], live, second, nearest, factor)
+        refined_steps = _refine_steps(weight[..., part, :], live, second, nearest, initial_steps)
+        steps[..., part, :] = refined_steps * (scale[..., part, :] > 0)
     return steps
 
 
 def fit_scales(
-    weight: NDArray[np.float64],
-    largest: NDArray[np.float64],
-    second: NDArray[np.float64],
-    nearest: Grid,
-    *,
-    store: Store,
-    damping: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    weight: Array, largest: Array, second: Array, nearest: Grid, *, store: Grid, damping: float
+) -> tuple[Array, Array]:
     """Scales of blocks, and weights as multiples of them.
 
     Args:
@@ -98,46 +83,36 @@ def fit_scales(
         base_scales = search_scales(
             rows.reshape(*rows.shape[:-1], blocks, -1), largest[..., part, :], importance, nearest, store
         )
-        candidate_scales = store(
-            (base_scales[..., None, :] * multiples[:, None]).reshape(*rows.shape[:-2], -1, blocks)
-        )
-        many = np.repeat(rows, len(multiples), axis=-2)
-        candidate_steps, row_errors = _round_initial(
-            many, _expand_nonzero_scales(candidate_scales, size), second, nearest, factor
-        )
-        candidate_steps = _refine_steps(
-            many,
+        candidate_scales = base_scales[..., None, :] * multiples[:, None]
+        candidate_scales = store(candidate_scales.reshape(*rows.shape[:-2], -1, blocks))
+        many, divisors = (
+            np.repeat(rows, len(multiples), axis=-2),
             _expand_nonzero_scales(candidate_scales, size),
-            second,
-            nearest,
-            candidate_steps,
-            sweeps=_EARLY,
         )
-        row_errors = _compute_row_errors(
-            many, candidate_steps * _expand_scales(candidate_scales, size), second
-        )
+        candidate_steps = _round_initial(many, divisors, second, nearest, factor)
+        candidate_steps = _refine_steps(many, divisors, second, nearest, candidate_steps, sweeps=_EARLY)
+        numbers = candidate_steps * _expand_scales(candidate_scales, size)
+        row_errors = _compute_row_errors(many, numbers, second)
         best = row_errors.reshape(*rows.shape[:-1], -1).argmin(axis=-1)[..., None, None]
 
-        def select_best(of: NDArray[np.float64], best: NDArray[np.intp] = best) -> NDArray[np.float64]:
-            each = of.reshape(*best.shape[:-2], -1, of.shape[-1])
-            return np.take_along_axis(each, best, axis=-2)[..., 0, :]
-
+        best_scales, best_steps = (
+            np.take_along_axis(a.reshape(*best.shape[:-2], -1, a.shape[-1]), best, axis=-2)[..., 0, :]
+            for a in (candidate_scales, candidate_steps)
+        )
         scale[..., part, :], steps[..., part, :] = _fit_scales_and_steps(
-            rows, select_best(candidate_scales), select_best(candidate_steps), second, nearest, store=store
+            rows, best_scales, best_steps, second, nearest, store=store
         )
     return scale, steps
 
 
-def _compute_row_errors(
-    weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _compute_row_errors(weight: Array, numbers: Array, second: Array) -> Array:
     """The mean square error of what each row of a layer writes, ``(..., outputs)``."""
     residual = weight - numbers
-    each: NDArray[np.float64] = np.einsum("...k,...k->...", residual @ second, residual)
+    each: Array = np.einsum("...k,...k->...", residual @ second, residual)
     return each
 
 
-def _iter_row_slices(weight: NDArray[np.float64], times: int) -> Iterator[slice]:
+def _iter_row_slices(weight: Array, times: int) -> Iterator[slice]:
     """Slices of rows of a weight that are not too much at once where each is gone over so many times."""
     rows = weight.shape[-2]
     step = max(1, _AT_ONCE * rows // (weight.size * times or 1))
@@ -145,56 +120,36 @@ def _iter_row_slices(weight: NDArray[np.float64], times: int) -> Iterator[slice]
         yield slice(start, start + step)
 
 
-def _expand_scales(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def _expand_scales(scale: Array, size: int) -> Array:
     """The scale of each weight from those of blocks."""
     return np.repeat(scale, size // scale.shape[-1], axis=-1)
 
 
-def _expand_nonzero_scales(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def _expand_nonzero_scales(scale: Array, size: int) -> Array:
     """The same to divide by: one in place of zero, whose weights are zeros whatever their multiple."""
     return _expand_scales(np.where(scale > 0, scale, 1.0), size)
 
 
-def _round_initial(
-    weight: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    second: NDArray[np.float64],
-    nearest: Grid,
-    factor: Factor,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """By columns, or to nearest for the rows where that is better; and the error of each row."""
+def _round_initial(weight: Array, scale: Array, second: Array, nearest: Grid, factor: Factor) -> Array:
+    """By columns, or to nearest for the rows where that is better."""
     nearest_steps, gptq_steps = nearest(weight / scale), _round_columns(weight, scale, factor, nearest)
     nearest_errors, gptq_errors = (
         _compute_row_errors(weight, s * scale, second) for s in (nearest_steps, gptq_steps)
     )
-    return np.where((gptq_errors < nearest_errors)[..., None], gptq_steps, nearest_steps), np.minimum(
-        gptq_errors, nearest_errors
-    )
+    return np.where((gptq_errors < nearest_errors)[..., None], gptq_steps, nearest_steps)
 
 
 def _fit_scales_and_steps(
-    weight: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    steps: NDArray[np.float64],
-    second: NDArray[np.float64],
-    nearest: Grid,
-    *,
-    store: Store,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    weight: Array, scale: Array, steps: Array, second: Array, nearest: Grid, *, store: Grid
+) -> tuple[Array, Array]:
     """Scales by least squares given the multiples, then these given the scales, while a row gets better by it."""
     size = weight.shape[-1]
     steps = steps * (_expand_scales(scale, size) > 0)
     best_errors = _compute_row_errors(weight, steps * _expand_scales(scale, size), second)
     for last in range(_FITS, -1, -1):
         other = store(_solve_scales(weight, scale, steps, second)) if last else scale
-        new_steps = _refine_steps(
-            weight,
-            _expand_nonzero_scales(other, size),
-            second,
-            nearest,
-            steps,
-            sweeps=_EARLY if last else _SWEEPS,
-        )
+        divisors, sweeps = _expand_nonzero_scales(other, size), _EARLY if last else _SWEEPS
+        new_steps = _refine_steps(weight, divisors, second, nearest, steps, sweeps=sweeps)
         new_steps *= _expand_scales(other, size) > 0
         new_errors = _compute_row_errors(weight, new_steps * _expand_scales(other, size), second)
         better = (new_errors < best_errors)[..., None]
@@ -203,12 +158,7 @@ def _fit_scales_and_steps(
     return scale, steps
 
 
-def _solve_scales(
-    weight: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    steps: NDArray[np.float64],
-    second: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _solve_scales(weight: Array, scale: Array, steps: Array, second: Array) -> Array:
     """The best scale of each block given its multiples and the blocks before it; one that would not be positive stays.
 
     The error is a parabola in one scale: with ``q`` the multiples of its block, the least is at
@@ -230,10 +180,10 @@ def _solve_scales(
 
 
 #: Which column comes first, second and so on, ``(..., K)``, and the factor of the inverse in that order.
-Factor = tuple["NDArray[np.intp]", "NDArray[np.float64]"]
+Factor: TypeAlias = "tuple[NDArray[np.intp], Array]"
 
 
-def _factorize(second: NDArray[np.float64], damping: float) -> Factor:
+def _factorize(second: Array, damping: float) -> Factor:
     """The columns of the largest second moment first."""
     diagonal = np.diagonal(second, axis1=-2, axis2=-1)
     order = np.argsort(-diagonal, axis=-1, kind="stable")
@@ -246,9 +196,7 @@ def _factorize(second: NDArray[np.float64], damping: float) -> Factor:
     return order, _invert(moments)
 
 
-def _round_columns(
-    weight: NDArray[np.float64], scale: NDArray[np.float64], factor: Factor, nearest: Grid
-) -> NDArray[np.float64]:
+def _round_columns(weight: Array, scale: Array, factor: Factor, nearest: Grid) -> Array:
     """GPTQ: column after column in the factor's order."""
     order, upper = factor
     residual, sizes = (np.take_along_axis(a, order[..., None, :], axis=-1) for a in (weight, scale))
@@ -258,9 +206,8 @@ def _round_columns(
         errors = np.empty((*weight.shape[:-1], end - start))
         for i in range(start, end):
             steps[..., i] = nearest(residual[..., i] / sizes[..., i])
-            errors[..., i - start] = (residual[..., i] - steps[..., i] * sizes[..., i]) / upper[
-                ..., i, i, None
-            ]
+            error = residual[..., i] - steps[..., i] * sizes[..., i]
+            errors[..., i - start] = error / upper[..., i, i, None]
             residual[..., i + 1 : end] -= errors[..., i - start, None] * upper[..., i, None, i + 1 : end]
         residual[..., end:] -= errors @ upper[..., start:end, end:]
     back = np.empty_like(steps)
@@ -268,14 +215,14 @@ def _round_columns(
     return back
 
 
-def _invert(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+def _invert(moments: Array) -> Array:
     """The upper triangular ``U`` with ``UᵀU`` the inverse.
 
     From the Cholesky factor of the matrix turned end to end: ``J H J = L Lᵀ`` gives ``H = R Rᵀ`` with the upper
     ``R = J L J``, and ``U = R⁻¹``.
     """
     lower = np.linalg.cholesky(moments[..., ::-1, ::-1])
-    # Its library takes room that a process may not have, and time that nobody should wait who reconstructs nothing.
+    # Imported here: loading LAPACK takes memory and time.
     from scipy.linalg import lapack
 
     upper = np.empty_like(moments)
@@ -287,14 +234,8 @@ def _invert(moments: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _refine_steps(
-    weight: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    second: NDArray[np.float64],
-    nearest: Grid,
-    steps: NDArray[np.float64],
-    *,
-    sweeps: int = _SWEEPS,
-) -> NDArray[np.float64]:
+    weight: Array, scale: Array, second: Array, nearest: Grid, steps: Array, *, sweeps: int = _SWEEPS
+) -> Array:
     """Each weight rounded to what is best given the others, some times over; the error never grows."""
     steps, size = steps.copy(), weight.shape[-1]
     diagonal = np.diagonal(second, axis1=-2, axis2=-1)[..., None, :]
@@ -321,13 +262,7 @@ def _refine_steps(
     return steps
 
 
-def search_scales(
-    weight: NDArray[np.float64],
-    largest: NDArray[np.float64],
-    importance: NDArray[np.float64],
-    nearest: Grid,
-    store: Store,
-) -> NDArray[np.float64]:
+def search_scales(weight: Array, largest: Array, importance: Array, nearest: Grid, store: Grid) -> Array:
     """The scale of each block with the least error of its weights, each weighed by the second moment of its input.
 
     Args:

@@ -1,4 +1,4 @@
-"""Convolutions and products of matrices as one form: rows of what is read times rows of weights."""
+"""Convolutions and products of matrices as one form: rows of the input times rows of weights."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ProductForm:
         return np.ascontiguousarray(flat.T) if self.is_transposed else flat.reshape(self.shape)
 
     def sum_positions(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
-        """The sum over all places of what they read, shape ``(groups, K)``, and how many places there are."""
+        """The sum of all input rows, shape ``(groups, K)``, and how many there are."""
         if not self.kernel:
             flat = x.reshape(-1, self.size)
             return flat.sum(axis=0, dtype=np.float64)[None], len(flat)
@@ -67,7 +67,7 @@ class ProductForm:
         return total.reshape(self.groups, self.size), places
 
     def sample_rows(self, x: NDArray[np.float32], most: int) -> NDArray[np.float32]:
-        """Rows of what places read, at most so many of each sample, spread evenly: shape ``(groups, rows, K)``."""
+        """Input rows, at most ``most`` of each sample, spread evenly: shape ``(groups, rows, K)``."""
         if not self.kernel:
             flat = x.reshape(-1, self.size)
             step = max(1, -(-len(flat) // (most * max(1, len(x)))))
@@ -76,47 +76,32 @@ class ProductForm:
         places = patches[0].shape[2:]
         total = math.prod(places)
         step = max(1, -(-total // most))
-        # A number that divides the length of a line would meet the same columns in every line.
+        # A divisor of the length of a line would meet the same columns in every line.
         while step > 1 and math.gcd(step, places[-1]) != 1:
             step += 1
-        index: tuple[Any, ...] = (
-            slice(None),
-            slice(None),
-            *np.unravel_index(np.arange(0, total, step), places),
-        )
-        count = len(index[-1])
-        columns = np.empty((self.groups, x.shape[1] // self.groups, len(patches), len(x), count), np.float32)
-        for at, patch in enumerate(patches):
-            selected = patch[index] if step > 1 else patch
-            parts = selected.reshape(len(x), self.groups, -1, count)
-            columns[:, :, at] = parts.transpose(1, 2, 0, 3)
-        rows: NDArray[np.float32] = columns.reshape(self.groups, self.size, -1).transpose(0, 2, 1)
-        return rows
+        at = np.unravel_index(np.arange(0, total, step), places)
+        index: tuple[Any, ...] = (slice(None), slice(None), *at)
+        columns = [patch[index].reshape(len(x), self.groups, -1, len(at[0])) for patch in patches]
+        # From (weights of the kernel, samples, groups, channels, places) to (groups, samples and places, K).
+        rows = np.stack(columns).transpose(2, 1, 4, 3, 0)
+        return np.ascontiguousarray(rows, np.float32).reshape(self.groups, -1, self.size)
 
     def _extract_patches(self, x: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-        """What each weight of the kernel meets at all places, shape ``(samples, channels, *places)``.
-
-        Lines of places are long where those of a kernel are short, so going over these is several times as fast.
-        """
+        """What each weight of the kernel reads at all places, shape ``(samples, channels, *places)``."""
         n = len(self.kernel)
         reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         pads = list(zip(self.pads[:n], self.pads[n:], strict=True))
         if self.padding.startswith("SAME"):
             pads = []
             for size, s, r in zip(x.shape[2:], self.strides, reach, strict=True):
-                total_padding = max(0, (-(-size // s) - 1) * s + r - size)
-                half = total_padding // 2
-                pads.append(
-                    (half, total_padding - half)
-                    if self.padding == "SAME_UPPER"
-                    else (total_padding - half, half)
-                )
+                total = max(0, (-(-size // s) - 1) * s + r - size)
+                less, more = total // 2, total - total // 2
+                pads.append((less, more) if self.padding == "SAME_UPPER" else (more, less))
         elif self.padding == "VALID":
             pads = [(0, 0)] * n
         padded_input = np.pad(x, [(0, 0), (0, 0), *pads]) if any(map(any, pads)) else x
-        sizes = [
-            (s - r) // t + 1 for s, r, t in zip(padded_input.shape[2:], reach, self.strides, strict=True)
-        ]
+        spatial = padded_input.shape[2:]
+        sizes = [(s - r) // t + 1 for s, r, t in zip(spatial, reach, self.strides, strict=True)]
         patches = []
         for at in np.ndindex(*self.kernel):
             lines = [
@@ -146,7 +131,7 @@ def make_product_form(model: Model, node: Node) -> ProductForm | str:
         return ProductForm(
             node.id, value, name, shape, int(str(node.attributes.get("group", 1))), is_transposed=False, kernel=kernel,
             strides=get_ints("strides", [1] * n), dilations=get_ints("dilations", [1] * n),
-            pads=get_ints("pads", [0] * 2 * n), padding=_decode_text(node.attributes.get("auto_pad", "NOTSET")),
+            pads=get_ints("pads", [0] * 2 * n), padding=str(node.attributes.get("auto_pad", "NOTSET")),
         )  # fmt: skip
     if node.op not in {"Gemm", "MatMul"} or len(shape) != _MATRIX:
         return f"{node.op} of {len(shape)} dimensions has no such form"
@@ -155,7 +140,3 @@ def make_product_form(model: Model, node: Node) -> ProductForm | str:
     return ProductForm(
         node.id, value, name, shape, is_transposed=node.op == "MatMul" or not node.attributes.get("transB", 0)
     )
-
-
-def _decode_text(attribute: object) -> str:
-    return attribute.decode() if isinstance(attribute, bytes) else str(attribute)

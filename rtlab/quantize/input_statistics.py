@@ -1,4 +1,4 @@
-"""What products read, gathered in one streaming pass for mending their weights and biases."""
+"""Statistics of what products read, gathered in one streaming pass for bias correction and GPTQ."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _MAX_MOMENTS_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True)
 class InputStatsRequest:
-    """One product to look at: how the variant rounds what it reads, and whether second moments are asked for."""
+    """One product to observe, the scale that rounds its input, and whether second moments are needed."""
 
     product: ProductForm
     scale: Scale | None
     second: bool
 
     def round_input(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What the product reads in the variant, of what it reads in the source."""
+        """The input as the variant rounds it."""
         if self.scale is None:
             return x
         size, fp8 = np.float32(self.scale.scale), Precision.FP8.stored
@@ -55,48 +55,33 @@ class InputStatsRequest:
 def plan_input_stats(
     model: Model, variant: Variant, ready: Prepared
 ) -> tuple[tuple[InputStatsRequest, ...], Mapping[str, tuple[str, ...]]]:
-    """The products that a variant's treatments ask to look at, and those that cannot be, by reason.
+    """The products that a variant's treatments need observed, and those that cannot be observed, by reason.
 
-    Args:
-        model: What is rounded.
-        variant: Its treatments.
-        ready: The model prepared for the variant, without what is asked here.
+    ``ready`` is the model prepared for the variant without statistics.
     """
-    corrected_nodes = match_treated_nodes(model, (t for t in variant.treatments if t.kind == "correct"))
-    reconstructed_nodes = match_treated_nodes(
-        model, (t for t in variant.treatments if t.kind == "reconstruct")
+    corrected_nodes, reconstructed_nodes = (
+        match_treated_nodes(model, (t for t in variant.treatments if t.kind == kind))
+        for kind in ("correct", "reconstruct")
     )
     requests, skipped_nodes = list[InputStatsRequest](), dict[str, list[str]]()
     for node in model.top:
         precision = ready.precisions.get(node.id)
-        if (
-            node.id not in corrected_nodes | reconstructed_nodes
-            or precision is None
-            or not precision.stored.scaled
-            or len(node.inputs) < 2
-        ):
+        if node.id not in corrected_nodes | reconstructed_nodes or node.op not in WEIGHTED:
             continue
-        if node.op not in WEIGHTED:
+        if precision is None or not precision.stored.scaled:
             continue
         form = make_product_form(model, node)
         if isinstance(form, str):
             skipped_nodes.setdefault(form, []).append(node.id)
             continue
-        requests.append(
-            InputStatsRequest(
-                form,
-                ready.scales.get(form.value) if precision.needs_calibrator else None,
-                node.id in reconstructed_nodes,
-            )
-        )
-    remaining_bytes = _MAX_MOMENTS_BYTES
-    accepted_requests = []
+        scale = ready.scales.get(form.value) if precision.needs_calibrator else None
+        requests.append(InputStatsRequest(form, scale, node.id in reconstructed_nodes))
+    remaining_bytes, accepted_requests = _MAX_MOMENTS_BYTES, []
     for request in sorted(requests, key=lambda w: w.product.size):
         remaining_bytes -= _count_moments_bytes(request)
         if request.second and remaining_bytes < 0:
-            skipped_nodes.setdefault("second moments of all would take more than 1 GiB", []).append(
-                request.product.node
-            )
+            reason = "second moments of all would take more than 1 GiB"
+            skipped_nodes.setdefault(reason, []).append(request.product.node)
         accepted_requests.append(dataclasses.replace(request, second=request.second and remaining_bytes >= 0))
     return tuple(accepted_requests), {reason: tuple(nodes) for reason, nodes in skipped_nodes.items()}
 
@@ -121,7 +106,7 @@ class InputCollector:
         progress: Progress,
         samples_in: Callable[[Batch], int],
     ) -> None:
-        """Look at all batches; what was seen when it is stopped is whole.
+        """Observe all batches; each batch counts whole or not at all.
 
         Raises:
             CalibrationError: a value holds NaN or infinity.
@@ -133,23 +118,17 @@ class InputCollector:
             count = samples_in(batch)
             batch_sums = {w.product.node: _sum_batch(w, tensors) for w in self._requests}
             for node, sums in batch_sums.items():
-                running_sums = self._sums.get(node)
-                self._sums[node] = (
-                    sums
-                    if running_sums is None
-                    else [_accumulate(a, b) for a, b in zip(running_sums, sums, strict=True)]
-                )
+                before = self._sums.get(node)
+                self._sums[node] = sums if before is None else [*map(_accumulate, before, sums)]
             self.samples += count
             progress.advance(count)
 
     def build_layer_inputs(self, skipped: Mapping[str, tuple[str, ...]]) -> LayerInputs:
         """What was seen so far."""
-        nodes = {
-            node: LayerInput(
-                mean / places, rounded / places, None if second is None else second / max(rows, 1), rows
-            )
-            for node, (mean, rounded, places, second, rows) in self._sums.items()
-        }
+        nodes: dict[str, LayerInput] = {}
+        for node, (mean, rounded, places, second, rows) in self._sums.items():
+            moment = None if second is None else second / max(rows, 1)
+            nodes[node] = LayerInput(mean / places, rounded / places, moment, rows)
         return LayerInputs(nodes, self.samples, skipped)
 
 
@@ -167,10 +146,8 @@ def _sum_batch(request: InputStatsRequest, tensors: Outputs) -> list[Any]:
     if not request.second:
         return [mean, near, places, None, 0]
     rows = request.product.sample_rows(rounded_inputs, _MAX_ROWS)
-    second = rows.transpose(0, 2, 1) @ rows
-    # Sums of many batches in double precision where that is cheap.
-    wide = second.astype(np.float64) if _count_moments_bytes(request) <= _MAX_MOMENTS_BYTES // 64 else second
-    return [mean, near, places, wide, rows.shape[1]]
+    second = (rows.transpose(0, 2, 1) @ rows).astype(np.float64)
+    return [mean, near, places, second, rows.shape[1]]
 
 
 def _accumulate(total: Any, addend: Any) -> Any:

@@ -1,9 +1,8 @@
 """Operators that compute on integers, written as what they compute between quantize and dequantize pairs.
 
 ONNX Runtime's ``quantize_static`` writes them in its format QOperator (``QLinearConv``, ``QGemm``, ...), and
-``quantize_dynamic`` writes ``DynamicQuantizeLinear`` with ``MatMulInteger`` or ``ConvInteger``. What each computes is
-told by ONNX's and ONNX Runtime's operator documentation. No TensorRT has them: it takes quantize and dequantize pairs
-around operators on floats, and fuses the two itself.
+``quantize_dynamic`` writes ``DynamicQuantizeLinear`` with ``MatMulInteger`` or ``ConvInteger``; their documentation
+defines them. TensorRT has none of them: it fuses quantize and dequantize pairs around operators on floats.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from rtlab.core.finding import Finding
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.phrases import pluralize
 from rtlab.quantize import passes
-from rtlab.quantize.encoding import MIN_OPSET
 from rtlab.quantize.qdq import PASSES, get_constant
+from rtlab.quantize.qdq_rules import MIN_OPSET
 from rtlab.quantize.requantize import QdqEditor
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ _RUNTIME = frozenset({"com.microsoft"})
 class _Form:
     """How an operator on integers is laid out.
 
-    ``op`` is what it computes on floats. ``reads`` are the positions of its factors, each followed by its scale and its
-    zero point; ``writes`` is the position of the result's scale. ``bias`` is that of a sum in INT32, whose scale is the
+    ``op`` is the operator on floats. ``reads`` are the positions of its factors, each followed by its scale and its
+    zero point; ``writes`` is the position of the result's scale, and ``bias`` of an INT32 bias, whose scale is the
     product of both factors'. ``dropped_attributes`` are attributes that the operator on floats does not have.
     """
 
@@ -74,7 +73,7 @@ def has_integer_operators(graph: ir.Graph) -> bool:
 
 
 def check(graph: ir.Graph, opset: int) -> list[Finding]:
-    """What such operators mean for TensorRT: one finding for those with scales of their own, one for the others."""
+    """Findings on such operators: one for those with constant scales, one for dynamic ones, one for late pairs."""
     static = [n for n in graph if _get_form(n)]
     dynamic = [n for n in graph if n.domain in ONNX_DOMAINS and n.op_type in _DYNAMIC]
     findings = []
@@ -146,10 +145,7 @@ def _unfold_all(edit: Edit, findings: Sequence[str]) -> None:
                 _fold(editor, node, product)
     if DELAYED_DQ_ID in findings:
         for dq, maker in _find_delayed_dequantizations(graph):
-            dq_inputs = [maker.inputs[0], *dq.inputs[1:]]
-            floats = editor.insert_node(
-                "DequantizeLinear", f"{maker.name}/DequantizeLinear", dq_inputs, maker
-            )
+            floats = _dequantize(editor, maker.name or "", [maker.inputs[0], *dq.inputs[1:]], maker)
             maker.replace_input_with(0, floats)
             maker.outputs[0].type = dq.outputs[0].type or ir.TensorType(ir.DataType.FLOAT)
             editor.take_over(dq, maker.outputs[0])
@@ -157,17 +153,10 @@ def _unfold_all(edit: Edit, findings: Sequence[str]) -> None:
 
 
 def unfold(findings: Sequence[str]) -> passes.Pass:
-    """Operators on integers as what they compute on floats, between pairs; ``findings`` are ids of ``check``.
-
-    Each node that is new names the one that it stands for, and what computes has its id.
-    """
-    exact = set(findings) <= {DELAYED_DQ_ID}
-    return passes.Pass(
-        "operators on integers as pairs",
-        lambda edit: _unfold_all(edit, findings),
-        (passes.INTERFACE, passes.ORIGINS, passes.ORDER, passes.TYPES),
-        changes="" if exact else "sums are of floats, and what was scaled at run time is not",
-    )
+    """Operators on integers as operators on floats between pairs, under their ids; ``findings`` are by ``check``."""
+    exact = (passes.NUMBERS,) if set(findings) <= {DELAYED_DQ_ID} else ()
+    promises = (passes.INTERFACE, passes.ORIGINS, passes.ORDER, passes.TYPES, *exact)
+    return passes.Pass("operators on integers as pairs", lambda edit: _unfold_all(edit, findings), promises)
 
 
 def _find_delayed_dequantizations(graph: ir.Graph) -> list[tuple[ir.Node, ir.Node]]:
@@ -179,16 +168,13 @@ def _find_delayed_dequantizations(graph: ir.Graph) -> list[tuple[ir.Node, ir.Nod
         if (
             maker is None
             or maker.op_type not in PASSES - {"Concat", "Split"}
-            or maker.domain not in ONNX_DOMAINS
+            or "block_size" in dq.attributes
         ):
             continue
         scale = get_constant(_get_input(dq, 1))
-        single = scale is not None and scale.size == 1 and "block_size" not in dq.attributes
-        if (
-            single
-            and get_constant(maker.inputs[0]) is not None
-            and _find_only_reader(maker.outputs[0], dq.op_type)
-        ):
+        if scale is None or scale.size != 1 or _find_only_reader(maker.outputs[0], dq.op_type) is None:
+            continue
+        if get_constant(maker.inputs[0]) is not None:
             delayed_pairs.append((dq, maker))
     return delayed_pairs
 
@@ -203,7 +189,7 @@ def _get_form(node: ir.Node) -> _Form | None:
 
 
 def _is_rewritable(node: ir.Node, opset: int) -> bool:
-    """Whether an operator can be rewritten: its bias is a constant, and its scales fit the opset."""
+    """Whether an operator can be rewritten: its bias is a constant, and the opset has its scales."""
     form = _get_form(node)
     if form is None or any(a.value for k, a in node.attributes.items() if k in _LAST):
         return False
@@ -218,29 +204,28 @@ def _unfold(editor: QdqEditor, node: ir.Node, form: _Form) -> None:
     name, out = node.name or "", node.outputs[0]
     inputs: list[ir.Value | None] = []
     for place, at in enumerate(form.reads):
-        inputs.append(
-            _dequantize_factor(
-                editor, node, at, f"{name}/input{place or ''}", _get_scale_axis(node, form, place)
-            )
+        axis, reads = (
+            _get_scale_axis(node, form, place),
+            [*node.inputs[at : at + 2], _get_input(node, at + 2)],
         )
+        inputs.append(_dequantize(editor, f"{name}/input{place or ''}", reads, node, axis))
     if (bias := _get_input(node, form.bias)) is not None:
         inputs.append(editor.add_constant(f"{name}/bias", _dequantize_bias(node, form, bias)))
     attributes = [a for k, a in node.attributes.items() if k not in form.dropped_attributes]
-    if form.op == "Gemm" and _get_input(node, form.bias) is None:
+    if form.op == "Gemm" and bias is None:
         attributes = [a for a in attributes if a.name != "beta"]
     output = editor.insert_node(form.op, name, inputs, node, attributes=attributes, like=out)
     output.type = ir.TensorType(ir.DataType.FLOAT)
     scale, zero = _get_input(node, form.writes), _get_input(node, form.writes + 1)
     # Without a scale, the result of a QGemm is a float already.
     if scale is not None:
-        output = editor.insert_node(
-            "QuantizeLinear", f"{name}/QuantizeLinear", [output, scale, zero], node, like=out
-        )
+        reads = [output, scale, zero]
+        output = editor.insert_node("QuantizeLinear", f"{name}/QuantizeLinear", reads, node, like=out)
     editor.take_over(node, output)
 
 
 def _wrap(editor: QdqEditor, node: ir.Node) -> None:
-    """Let an operator that only moves integers move floats: the same numbers, with a pair before it and one behind."""
+    """Let an operator that only moves integers move floats, with a pair before it and one behind."""
     count = len(node.inputs) if node.op_type == "Concat" else 1
     makers = [None if v is None else v.producer() for v in node.inputs[:count]]
     if not all(m is not None and m.op_type == "QuantizeLinear" for m in makers) or makers[0] is None:
@@ -248,10 +233,7 @@ def _wrap(editor: QdqEditor, node: ir.Node) -> None:
     name, parameters = node.name or "", list(makers[0].inputs[1:])
     for i, maker in enumerate(makers):
         if maker is not None:
-            dq_inputs = [node.inputs[i], *maker.inputs[1:]]
-            floats = editor.insert_node(
-                "DequantizeLinear", f"{name}/input{i or ''}/DequantizeLinear", dq_inputs, node
-            )
+            floats = _dequantize(editor, f"{name}/input{i or ''}", [node.inputs[i], *maker.inputs[1:]], node)
             node.replace_input_with(i, floats)
     for out in list(node.outputs):
         kind = out.type
@@ -259,12 +241,13 @@ def _wrap(editor: QdqEditor, node: ir.Node) -> None:
         editor.insert_after(node, out, "QuantizeLinear", parameters, kind)
 
 
-def _dequantize_factor(editor: QdqEditor, node: ir.Node, at: int, name: str, axis: int | None) -> ir.Value:
-    """What a quantized factor stands for."""
-    dq_inputs = [node.inputs[at], node.inputs[at + 1], _get_input(node, at + 2)]
+def _dequantize(
+    editor: QdqEditor, name: str, reads: Sequence[ir.Value | None], before: ir.Node, axis: int | None = None
+) -> ir.Value:
+    """What a new DequantizeLinear before a node writes."""
     attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
     return editor.insert_node(
-        "DequantizeLinear", f"{name}/DequantizeLinear", dq_inputs, node, attributes=attributes
+        "DequantizeLinear", f"{name}/DequantizeLinear", reads, before, attributes=attributes
     )
 
 
@@ -283,19 +266,18 @@ def _get_scale_axis(node: ir.Node, form: _Form, place: int) -> int | None:
 
 
 def _dequantize_bias(node: ir.Node, form: _Form, bias: ir.Value) -> NDArray[np.float32]:
-    """The floats of a bias: its steps are as large as the product of both factors' scales."""
-    steps, scale = get_constant(bias), np.float32(1)
+    """The floats of a bias, whose scale is the product of both factors'."""
+    scale = np.ones(1, np.float32)
     for at in form.reads:
         scale = scale * np.asarray(get_constant(node.inputs[at + 1]), np.float32).reshape(-1)
     if form.op == "Gemm" and (alpha := node.attributes.get("alpha")) is not None:
         scale = scale * np.float32(alpha.as_float())
-    numbers: NDArray[np.float32] = (np.asarray(steps, np.float32) * scale).astype(np.float32)
-    return numbers
+    return np.asarray(np.asarray(get_constant(bias), np.float32) * scale, np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Product:
-    """A product on integers with all that makes floats of it: what enters, the weight's scale, and the last node."""
+    """A dynamically quantized product: its activation, its weight's scale, and the last of its nodes."""
 
     activation: ir.Value
     scale: ir.Value
@@ -317,13 +299,8 @@ def _match_dynamic_product(node: ir.Node, opset: int) -> _Product | None:
     if scales is None or scales.op_type != "Mul" or maker.outputs[1] not in scales.inputs:
         return None
     scale = next((v for v in scales.inputs if v is not maker.outputs[1]), None)
-    scale_array = get_constant(scale)
-    if (
-        scale is None
-        or scale_array is None
-        or (scale_array.size > 1 and opset < MIN_OPSET)
-        or maker.inputs[0] is None
-    ):
+    array = get_constant(scale)
+    if scale is None or array is None or maker.inputs[0] is None or (array.size > 1 and opset < MIN_OPSET):
         return None
     return _Product(maker.inputs[0], scale, last)
 
@@ -334,31 +311,25 @@ def _fold(editor: QdqEditor, node: ir.Node, product: _Product) -> None:
     axis = None
     if scale.size > 1 and weight is not None:
         axis = 0 if node.op_type == "ConvInteger" else weight.ndim - 1
-    size = editor.add_constant(
-        f"{name}/weight/scale", scale.reshape(-1) if scale.size > 1 else scale.reshape(())
-    )
+    shape = (scale.size,) if scale.size > 1 else ()
+    size = editor.add_constant(f"{name}/weight/scale", scale.reshape(shape))
     zero = _get_input(node, 3)
-    shift = get_constant(zero)
-    if shift is not None:
-        zero = editor.add_constant(f"{name}/weight/zero_point", shift.reshape(size.const_value.shape.numpy()))  # type: ignore[union-attr]
-    attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
-    dq_inputs = [node.inputs[1], size, zero]
-    floats = editor.insert_node(
-        "DequantizeLinear", f"{name}/weight/DequantizeLinear", dq_inputs, node, attributes=attributes
+    if (shift := get_constant(zero)) is not None:
+        zero = editor.add_constant(f"{name}/weight/zero_point", shift.reshape(shape))
+    floats = _dequantize(editor, f"{name}/weight", [node.inputs[1], size, zero], node, axis)
+    reads, attributes, out = (
+        [product.activation, floats],
+        list(node.attributes.values()),
+        product.last.outputs[0],
     )
-    out = product.last.outputs[0]
-    node_attributes = list(node.attributes.values())
-    output = editor.insert_node(
-        _DYNAMIC[node.op_type], name, [product.activation, floats], node, attributes=node_attributes, like=out
-    )
+    output = editor.insert_node(_DYNAMIC[node.op_type], name, reads, node, attributes=attributes, like=out)
     editor.take_over(product.last, output)
 
 
 def _find_only_reader(value: ir.Value, op: str) -> ir.Node | None:
     readers = [use.node for use in value.uses()]
-    return (
-        readers[0] if len(readers) == 1 and readers[0].op_type == op and not value.is_graph_output() else None
-    )
+    is_only = len(readers) == 1 and readers[0].op_type == op and not value.is_graph_output()
+    return readers[0] if is_only else None
 
 
 def _get_input(node: ir.Node, position: int | None) -> ir.Value | None:

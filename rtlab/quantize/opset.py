@@ -12,10 +12,13 @@ from rtlab.core.model import wrap
 from rtlab.core.node import ORIGIN
 from rtlab.core.strip_weights import LARGE
 from rtlab.errors import VariantError
-from rtlab.quantize.names import make_unique_name
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
+
+
+#: Longest name that a new one repeats.
+_LONGEST = 190
 
 
 def convert_opset(model: Model, opset: int, why: str) -> Model:
@@ -26,20 +29,18 @@ def convert_opset(model: Model, opset: int, why: str) -> Model:
     """
     before, detached_weights = model.outline()
     light, weights = _move_weights_to_inputs(before)
-    message_prefix = (
-        f'Cannot prepare model "{model.name}" {why}: '
-        f"it uses opset {model.opset}, and the ONNX converter to opset"
-    )
+    uses = f"it uses opset {model.opset}, and the ONNX converter to opset {opset}"
+    message_prefix = f'Cannot prepare model "{model.name}" {why}: {uses}'
     try:
         after = onnx.version_converter.convert_version(light, opset)
-        # The converter loses local functions; whether they fit the new opset, the checker tells.
+        # The converter loses local functions; the checker refuses those that do not fit the new opset.
         if not after.functions:
             after.functions.extend(before.functions)
         _restore_value_names(before, after)
         onnx.checker.check_model(after, full_check=True)
     except Exception as error:
         raise VariantError(
-            f"{message_prefix} {opset} refuses it. Export the model at opset {opset} or later.",
+            f"{message_prefix} refuses it. Export the model at opset {opset} or later.",
             details=str(error),
         ) from error
     # The converter leaves it, but later opsets bring types that earlier IR versions do not have.
@@ -47,22 +48,21 @@ def convert_opset(model: Model, opset: int, why: str) -> Model:
     after.ir_version = max(after.ir_version, min_ir_version)
     _replace_entries(after.graph.input, [v for v in after.graph.input if v.name not in weights])
     after.graph.initializer.extend(weights.values())
-    # What it infers of them anew may have other symbols.
+    # What it infers of outputs may have other symbols.
     _replace_entries(after.graph.output, before.graph.output)
     missing_node = _restore_node_names(before, after)
     if missing_node is not None:
         raise VariantError(
-            f'{message_prefix} {opset} loses node "{missing_node}". Export the model at opset {opset} or later.'
+            f'{message_prefix} loses node "{missing_node}". Export the model at opset {opset} or later.'
         )
     return wrap(after, name=model.name, shapes=model.shapes, weights=detached_weights)
 
 
 def _restore_node_names(before: onnx.ModelProto, after: onnx.ModelProto) -> str | None:
-    """Give the nodes of the converted model their ids, and new ones an origin; a node of the old one that is gone."""
-    properties = {n.name: n.metadata_props for graph in _iter_graphs(before.graph) for n in graph.node}
-    producer_names = {
-        out: n.name for graph in _iter_graphs(before.graph) for n in graph.node for out in n.output
-    }
+    """Give the nodes of the converted model their ids, and new ones an origin; return an old node that is gone."""
+    old_nodes = [n for graph in _iter_graphs(before.graph) for n in graph.node]
+    properties = {n.name: n.metadata_props for n in old_nodes}
+    producer_names = {out: n.name for n in old_nodes for out in n.output}
     present = {n.name for graph in _iter_graphs(after.graph) for n in graph.node}
     origins: dict[str, str] = {}
     for graph in _iter_graphs(after.graph):
@@ -70,11 +70,8 @@ def _restore_node_names(before: onnx.ModelProto, after: onnx.ModelProto) -> str 
         # From the end, so that a helper finds the node that it helps.
         for node in reversed(graph.node):
             # The converter may put a new operator in the place of an old one, without its name.
-            replaced_node = next(
-                (producer_names[v] for v in node.output if producer_names.get(v, node.name) not in present),
-                "",
-            )
-            origin = replaced_node or node.name
+            names = (producer_names.get(v, node.name) for v in node.output)
+            origin = next((n for n in names if n not in present), node.name)
             if origin in properties and origin not in origins:
                 node.name = origin
                 _replace_entries(node.metadata_props, list(properties[origin]))
@@ -89,7 +86,15 @@ def _restore_node_names(before: onnx.ModelProto, after: onnx.ModelProto) -> str 
     return next((n for n in properties if n not in origins), None)
 
 
-_GRAPHS = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
+def make_unique_name(name: str, used: set[str]) -> str:
+    """The name, shortened where it is long and numbered where it is in ``used``; it is added to these."""
+    start, tail = (name, "") if len(name) <= _LONGEST else (name[:_LONGEST], "~")
+    unique, count = start + tail, 1
+    while unique in used:
+        count += 1
+        unique = f"{start}~{count}"
+    used.add(unique)
+    return unique
 
 
 def _iter_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -98,22 +103,15 @@ def _iter_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     while stack:
         body = stack.pop()
         yield body
-        stack += [
-            g
-            for node in body.node
-            for attribute in node.attribute
-            if attribute.type in _GRAPHS
-            for g in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ()))
-        ]
+        for attribute in (a for node in body.node for a in node.attribute):
+            stack += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
 
 
 def _move_weights_to_inputs(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
     """A copy whose large initializers are inputs, and these: the converter and the checker copy a model often."""
-    interface_names = {v.name for v in proto.graph.input} | {v.name for v in proto.graph.output}
+    interface = {v.name for v in (*proto.graph.input, *proto.graph.output)}
     large = {
-        t.name: t
-        for t in proto.graph.initializer
-        if math.prod(t.dims) > LARGE and t.name not in interface_names
+        t.name: t for t in proto.graph.initializer if math.prod(t.dims) > LARGE and t.name not in interface
     }
     light = onnx.ModelProto()
     light.CopyFrom(proto)
@@ -125,11 +123,11 @@ def _move_weights_to_inputs(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Ma
 
 
 def _restore_value_names(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Give values that the converter wrote anew, with a new operator, the names that their readers knew them by."""
-    old_outputs = {out for graph in _iter_graphs(before.graph) for n in graph.node for out in n.output}
+    """Give values of new operators the names that their readers had for them."""
+    readers = {n.name: n for graph in _iter_graphs(before.graph) for n in graph.node}
+    old_outputs = {out for n in readers.values() for out in n.output}
     nodes = [n for graph in _iter_graphs(after.graph) for n in graph.node]
     new_outputs = {out for n in nodes for out in n.output}
-    readers = {n.name: n for graph in _iter_graphs(before.graph) for n in graph.node}
     new_names: dict[str, str] = {}
     for node in nodes:
         old_node = readers.get(node.name)

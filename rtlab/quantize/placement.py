@@ -1,6 +1,6 @@
-"""Where INT8 and FP8 quantization goes: a pure reading of the model, by the rules that keep TensorRT's fusions whole.
+"""Where INT8 and FP8 quantization goes, by rules that keep TensorRT's fusions.
 
-Inputs of weighted nodes are quantized and their outputs are not, so that a compiler can fuse what follows
+Inputs of weighted nodes are quantized and their outputs are not, so that a compiler can fuse the following nodes
 into the same kernel. Placement follows NVIDIA's guidance for explicit quantization and ModelOpt's practice.
 """
 
@@ -24,7 +24,8 @@ Edge = tuple[str, int]
 
 VIEWS = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Transpose"}
 POOLS = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
-#: What a compiler fuses behind a weighted node without asking for another type.
+_MAXIMA = {"MaxPool", "GlobalMaxPool"}
+#: What a compiler fuses behind a weighted node in its type.
 _ACTIVATIONS = {"Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "HardSwish", "HardSigmoid"}
 #: Operators that multiply with a weight, their second input.
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -36,7 +37,7 @@ class QuantizationPlan:
 
     ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps
     a constant and its channel axis to the inputs that read it. Values of one of the ``groups`` share a scale.
-    ``skipped_nodes`` are weighted nodes that are not quantized although they might have been, by reason.
+    ``skipped_nodes`` are weighted nodes that are not quantized, by reason.
     """
 
     activations: Mapping[str, tuple[Edge, ...]]
@@ -58,8 +59,7 @@ def plan(
 
     Args:
         model: Any loaded model.
-        nodes: Ids of the nodes that may be; all by default. A part never needs the scale of a value that the
-            whole model does not need.
+        nodes: Ids of the nodes that may be; all by default. A part needs only scales that the whole model needs.
         precision: INT8, or FP8, which has kernels for products alone: sums and pools are left as they are.
     """
     if nodes is not None and not nodes:
@@ -76,7 +76,7 @@ def quantizable(model: Model) -> tuple[str, ...]:
 
 
 def explain_nonconstant(model: Model, weight: str) -> str:
-    """Why a weight that is not among the constants has no numbers to quantize, and what helps."""
+    """Why a weight that is not among the constants cannot be quantized, and what helps."""
     stack, visited = [weight], {weight}
     while stack:
         value = stack.pop()
@@ -91,14 +91,20 @@ def explain_nonconstant(model: Model, weight: str) -> str:
     )
 
 
+def get_weight_axes(node: Node, rank: int, position: int = 1) -> tuple[int, int]:
+    """The axes of a product's weight that hold the output channels and what is summed over."""
+    if node.op in {"Conv", "ConvTranspose"}:
+        return (0, 1) if node.op == "Conv" else (1, 0)
+    is_transposed = node.op == "Gemm" and bool(node.attributes.get("transB" if position else "transA", 0))
+    axes = (rank - 1, max(rank - 2, 0)) if position else (max(rank - 2, 0), rank - 1)
+    return axes[::-1] if is_transposed else axes
+
+
 class _Planner:
     def __init__(
         self, model: Model, precision: Precision, nodes: Collection[str], values: Collection[str] | None
     ) -> None:
-        self.model = model
-        self.precision = precision
-        self.nodes = nodes
-        self.values = values
+        self.model, self.precision, self.nodes, self.values = model, precision, nodes, values
         self.skipped_nodes: dict[str, list[str]] = {}
         self.constants = model.known
         self.order = {n.id: i for i, n in enumerate(model.top)}
@@ -118,13 +124,13 @@ class _Planner:
                 if node.op == "Add":
                     self._add_residual(node)
             quantized_values = self._find_quantized_values()
-            # A pool before another pool sees what the later one decided.
+            # Backwards, since a pool depends on those behind it.
             for node in reversed(candidates):
                 if node.op in POOLS:
                     self._add_pool(node, quantized_values)
         groups = self._group_scales(candidates)
         return QuantizationPlan(
-            {v: self._sort_edges(self.edges[v]) for v in self._sort_values(self.edges)},
+            {v: self._sort_edges(self.edges[v]) for v in self._sort_values()},
             {k: self._sort_edges(e) for k, e in self.weights.items()},
             groups,
             {k: tuple(v) for k, v in self.skipped_nodes.items()},
@@ -152,15 +158,14 @@ class _Planner:
         rank = len(sizes)
         if node.op == "ConvTranspose" and self.precision is Precision.FP8:
             return "TensorRT-RTX has no FP8 kernel for ConvTranspose"
-        if node.op in {"Conv", "ConvTranspose"}:
-            return int(node.op == "ConvTranspose")
-        if node.op == "Gemm":
-            return 0 if node.attributes.get("transB", 0) else 1
-        # A product with a vector moves weights, not arithmetic: a narrow type gains nothing there.
+        axis, _ = get_weight_axes(node, rank)
+        if node.op != "MatMul":
+            return axis
+        # A product with a vector moves weights and computes little: a narrow type gains nothing there.
         shape = self.model.values[node.inputs[0]].shape if node.inputs[0] in self.model.values else None
         rows = shape[-2] if shape is not None and len(shape) > 1 else (None if shape is None else 1)
         columns = sizes[-1] if rank > 1 else 1
-        return "a product with a vector" if rows == 1 or columns == 1 else rank - 1
+        return "a product with a vector" if rows == 1 or columns == 1 else axis
 
     def _add_residual(self, node: Node) -> None:
         """Quantize the branch of a residual Add that is not the convolution; that one stays in the kernel."""
@@ -191,20 +196,20 @@ class _Planner:
             if node.op == "Concat" and not through_concat:
                 return all(self._from_weighted(v, through_concat=True) for v in node.inputs)
             inputs = [v for v in node.inputs if v and v not in self.constants]
-            follows = node.op in {"BatchNormalization", "Mul", "Add"} or (
-                through_concat and node.op in _ACTIVATIONS
-            )
-            if not follows or len(inputs) != 1:
+            is_activation = through_concat and node.op in _ACTIVATIONS
+            if not (is_activation or node.op in {"BatchNormalization", "Mul", "Add"}) or len(inputs) != 1:
                 return False
             value = inputs[0]
 
     def _add_pool(self, node: Node, quantized_values: set[str]) -> None:
         """Quantize a pool's input where its producers and all its consumers are quantized too."""
         value = node.inputs[0]
-        input_quantized = value in self.edges or (
-            value in quantized_values and (self.values is None or value in self.values)
-        )
-        if input_quantized and self._is_quantizable(value) and self._reads_quantized(node.outputs[0]):
+        has_scale = value in quantized_values and (self.values is None or value in self.values)
+        if (
+            (value in self.edges or has_scale)
+            and self._is_quantizable(value)
+            and self._reads_quantized(node.outputs[0])
+        ):
             self.edges.setdefault(value, set()).add((node.id, 0))
 
     def _reads_quantized(self, value: str) -> bool:
@@ -213,11 +218,9 @@ class _Planner:
         while stack:
             name = stack.pop()
             readers = self._get_readers(name)
-            if not readers:
+            if not readers or None in readers:
                 return False
-            for reader in readers:
-                if reader is None:
-                    return False
+            for reader in self.model.consumers.get(name, ()):
                 at = {(reader.id, i) for i, v in enumerate(reader.inputs) if v == name}
                 if at <= self.edges.get(name, set()):
                     continue
@@ -231,9 +234,8 @@ class _Planner:
         quantized_values: set[str] = set()
         fusible = _ACTIVATIONS | VIEWS | POOLS | {"BatchNormalization", "Add", "Concat"}
         for node in self.model.top:
-            if node.id in self.weighted_nodes or (
-                node.op in fusible and not quantized_values.isdisjoint(node.inputs)
-            ):
+            follows = node.op in fusible and not quantized_values.isdisjoint(node.inputs)
+            if follows or node.id in self.weighted_nodes:
                 quantized_values.update(node.outputs)
         return quantized_values
 
@@ -256,12 +258,10 @@ class _Planner:
                         self.edges[value].add((node.id, i))
                         parent[root(value)] = root(node.outputs[0])
             # A maximum is one of its inputs: on one scale, quantizing it again changes nothing.
-            elif node.op in {"MaxPool", "GlobalMaxPool"} and (node.id, 0) in self.edges.get(
-                node.inputs[0], ()
-            ):
+            elif node.op in _MAXIMA and (node.id, 0) in self.edges.get(node.inputs[0], ()):
                 parent[root(node.inputs[0])] = root(node.outputs[0])
         groups: dict[str, list[str]] = {}
-        for value in self._sort_values(self.edges):
+        for value in self._sort_values():
             groups.setdefault(root(value), []).append(value)
         return tuple(tuple(g) for g in groups.values() if len(g) > 1)
 
@@ -277,16 +277,16 @@ class _Planner:
         )
 
     def _get_readers(self, value: str) -> list[Node | None]:
-        """Nodes that read a value; None stands for the world outside: a graph output or a body."""
+        """Nodes that read a value; None is a graph output or a body."""
         outside = value in self.captured_values or value in self.model.outputs
         return [*self.model.consumers.get(value, ()), *([None] if outside else [])]
 
     def _sort_edges(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
         return tuple(sorted(edges, key=lambda e: (self.order[e[0]], e[1])))
 
-    def _sort_values(self, values: Iterable[str]) -> list[str]:
+    def _sort_values(self) -> list[str]:
         positions = {out: i for i, n in enumerate(self.model.top) for out in n.outputs}
-        return sorted(values, key=lambda v: (positions.get(v, -1), v))
+        return sorted(self.edges, key=lambda v: (positions.get(v, -1), v))
 
 
 def find_captured_values(model: Model) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Reading the quantize and dequantize pairs of a model, whoever wrote them: main graph, ONNX's own operators."""
+"""Reading the quantize and dequantize pairs of a model's main graph."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ POOLS = frozenset({"AveragePool", "GlobalAveragePool"})
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class QdqPair:
-    """A QuantizeLinear and one DequantizeLinear of what it wrote, or a DequantizeLinear of stored integers.
+    """A QuantizeLinear and one DequantizeLinear of its output, or a DequantizeLinear of stored integers.
 
     ``source`` is what enters: an FP32 value, or the integers where there is no ``q``. ``scale`` and ``zero`` are
-    the DequantizeLinear's, None where they are no constants. ``axis`` is None for one scale per tensor. ``is_constant``
-    marks a weight. ``opaque`` marks one whose meaning is beyond what the rules know: in blocks, between two
-    integer operators, or with two scales that differ.
+    the DequantizeLinear's; ``scale`` is None where it is no constant. ``axis`` is None for one scale per tensor.
+    ``is_constant`` marks a weight. ``opaque`` marks one that the rules do not cover: in blocks, between integer
+    operators, or with two scales that differ.
     """
 
     q: ir.Node | None
@@ -79,8 +79,13 @@ class QdqPair:
         return tuple(n.name or "" for n in (self.q, self.dq) if n is not None)
 
     @property
+    def is_stored(self) -> bool:
+        """Whether the numbers of what enters are stored."""
+        return get_constant_tensor(self.source) is not None
+
+    @property
     def shape_mismatch(self) -> str:
-        """What of scales, zero points and axis does not fit the tensor; empty where all does, or nobody knows."""
+        """What of scales, zero points and axis does not fit the tensor; empty where all fits, or is not known."""
         if self.scale is None or "block_size" in self.dq.attributes:
             return ""
         scales, zeros = self.scale.size, self.zero.size
@@ -91,8 +96,7 @@ class QdqPair:
         sizes = self.source.shape
         if scales == 1 or sizes is None:
             return ""
-        attribute = self.dq.attributes.get("axis")
-        axis = 1 if attribute is None else attribute.as_int()
+        axis = get_axis(self.dq)
         if not -len(sizes) <= axis < len(sizes):
             return f"{scales} scales on axis {axis} of {len(sizes)} dimensions"
         channels = sizes[axis]
@@ -137,28 +141,36 @@ def are_scales(numbers: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.isfinite(numbers) & (numbers > 0)
 
 
+def get_axis(node: ir.Node) -> int:
+    """The axis of a QuantizeLinear or DequantizeLinear with several scales."""
+    attribute = node.attributes.get("axis")
+    return 1 if attribute is None else attribute.as_int()
+
+
 def get_constant(value: ir.Value | None) -> NDArray[Any] | None:
-    """The numbers of a value known before the first inference: an initializer or a Constant, also behind Identity."""
+    """The numbers of an initializer or a Constant, also behind Identity; None for other values."""
     tensor = get_constant_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 
-def get_constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The same as a tensor that is not read yet."""
+def get_constant_tensor(
+    value: ir.Value | None, through: AbstractSet[str] = frozenset({"Identity"})
+) -> ir.TensorProtocol | None:
+    """The same as a tensor that is not read yet, behind the operators ``through``."""
     while value is not None:
         maker = value.producer()
         if maker is None:
             return None if value.is_graph_input() else value.const_value
         if maker.op_type == "Constant" and (attribute := maker.attributes.get("value")) is not None:
             return attribute.as_tensor()
-        if maker.op_type != "Identity" or not maker.inputs:
+        if maker.op_type not in through or not maker.inputs:
             return None
         value = maker.inputs[0]
     return None
 
 
 def is_nonnegative(value: ir.Value | None) -> bool:
-    """Whether the graph alone tells that no number of this value is below zero."""
+    """Whether the operators behind a value show that no number of it is below zero."""
     while value is not None and (maker := value.producer()) is not None:
         if maker.op_type in {"Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs", "Exp", "Sqrt", "Softplus"}:
             return True
@@ -168,33 +180,18 @@ def is_nonnegative(value: ir.Value | None) -> bool:
     return False
 
 
-def find_weight_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The stored numbers of a weight behind views."""
-    while value is not None:
-        if (tensor := get_constant_tensor(value)) is not None:
-            return tensor
-        maker = value.producer()
-        if maker is None or maker.op_type not in VIEWS:
-            return None
-        value = maker.inputs[0]
-    return None
-
-
 class QuantizedGraph:
     """What is quantized in a main graph.
 
-    ``constants`` are the values known before the first inference, ``pairs`` the pairs by the value that they give, and
-    ``cover`` the pairs that each value comes out of, straight or through operators that give the same in INT8.
+    ``constants`` are the values known before the first inference, ``pairs`` the pairs by their dequantized value, and
+    ``cover`` the pairs that a value comes from, straight or through operators that give the same in INT8.
     """
 
     def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
-        self.constants: set[ir.Value] = set()
+        self.constants = {v for v in graph.initializers.values() if not v.is_graph_input()}
         self.pairs: dict[ir.Value, QdqPair] = {}
         self.cover: dict[ir.Value, tuple[QdqPair, ...]] = {}
-        for value in graph.initializers.values():
-            if not value.is_graph_input():
-                self.constants.add(value)
         for node in graph:
             self._add_node(node)
 
@@ -229,8 +226,7 @@ class QuantizedGraph:
         )
         axis = None
         if scale is not None and scale.size > 1:
-            attribute = dq.attributes.get("axis")
-            axis = attribute.as_int() if attribute is not None else 1
+            axis = get_axis(dq)
             rank = None if source.shape is None else len(source.shape)
             if axis < 0 and rank is not None:
                 axis += rank
@@ -254,7 +250,7 @@ class QuantizedGraph:
                 yield node, find_weight_slot(node, self.constants)
 
     def get_pairs(self, value: ir.Value | None) -> tuple[QdqPair, ...]:
-        """The pairs that a value comes out of; empty where it is not quantized."""
+        """The pairs that a value comes from; empty where it is not quantized."""
         return () if value is None else self.cover.get(value, ())
 
     def find_pairs_of(self, q: ir.Node | None) -> list[QdqPair]:
@@ -262,11 +258,9 @@ class QuantizedGraph:
         return [p for p in self.pairs.values() if p.q is q and q is not None]
 
     def readers(self, value: ir.Value) -> list[tuple[ir.Node | None, int]]:
-        """Inputs that read a value; None stands for the world outside: a model's output or a body."""
-        uses: list[tuple[ir.Node | None, int]] = [
-            (use.node if use.node.graph is self.graph else None, use.idx) for use in value.uses()
-        ]
-        return [*uses, (None, -1)] if value.is_graph_output() else uses
+        """Inputs that read a value; None is a model's output or a body."""
+        uses = [(use.node if use.node.graph is self.graph else None, use.idx) for use in value.uses()]
+        return [*uses, *([(None, -1)] if value.is_graph_output() else [])]
 
     def find_product(self, value: ir.Value | None) -> ir.Node | None:
         """The product that a value comes from, through pairs and through what its kernel takes in."""
@@ -321,16 +315,9 @@ def is_vector_product(node: ir.Node) -> bool:
     if node.op_type != "MatMul" or len(node.inputs) < 2:
         return False
     lhs, rhs = (None if v is None or v.shape is None else list(v.shape) for v in node.inputs[:2])
-    return _get_size(lhs, -2) == 1 or _get_size(rhs, -1) == 1
-
-
-def _get_size(shape: list[Any] | None, axis: int) -> int | None:
-    if shape is None:
-        return None
-    if len(shape) < 2:
-        return 1
-    size = shape[axis]
-    return size if isinstance(size, int) else None
+    return any(
+        shape is not None and (len(shape) < 2 or shape[axis] == 1) for shape, axis in ((lhs, -2), (rhs, -1))
+    )
 
 
 def find_channel_axis(node: ir.Node, slot: int) -> int | None:
@@ -374,9 +361,7 @@ def _get_quantized_dtype(q: ir.Node) -> ir.DataType | None:
         tensor = get_constant_tensor(q.inputs[2])
         return tensor.dtype if tensor is not None else q.inputs[2].dtype
     attribute = q.attributes.get("output_dtype")
-    return (
-        ir.DataType(attribute.as_int()) if attribute is not None and attribute.as_int() else ir.DataType.UINT8
-    )
+    return ir.DataType((attribute.as_int() if attribute is not None else 0) or ir.DataType.UINT8)
 
 
 def _has_equal_parameters(
@@ -386,10 +371,9 @@ def _has_equal_parameters(
     first = _read_scale(q)
     if first is None or scale is None:
         return q.inputs[1] is dq.inputs[1]
-    axes = [n.attributes["axis"].as_int() if "axis" in n.attributes else 1 for n in (q, dq)]
     return (
         np.array_equal(first.ravel(), scale.ravel(), equal_nan=True)
         and np.array_equal(_read_zero_point(q).astype(np.float32).ravel(), zero.astype(np.float32).ravel())
-        and (scale.size == 1 or axes[0] == axes[1])
+        and (scale.size == 1 or get_axis(q) == get_axis(dq))
         and "block_size" not in q.attributes
     )

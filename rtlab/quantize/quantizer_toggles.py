@@ -1,7 +1,7 @@
-"""A model and what a variant makes of it in one graph, with a switch for each place where the variant rounds.
+"""A model and its emulation in one graph, with a switch for each place where the variant rounds.
 
-One session then answers what a single rounding does, and what any number of them do together: a run takes a vector of
-booleans beside the samples. Nothing is multiplied by a switch, which would change bits: a value is selected.
+One session then shows the effect of any set of roundings: a run takes a vector of booleans beside the samples. Values
+are selected by switches, never multiplied by them, which would change bits.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 INPUT = "rtlab.switches"
 #: First opset whose operators take booleans here.
 _OPSET = 9
-#: The numbers that stand in attributes, which a type of 16 bits may bound.
-_NUMERIC_ATTRIBUTES = {"Clip": ("min", "max"), "Pad": ("value",), "ConstantOfShape": ("value",)}
 #: A switch, the position of an input, and what is read there with the switch on and off.
 _Choice: TypeAlias = "tuple[ir.Value, int, ir.Value, ir.Value]"
 _HALVES = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
@@ -53,49 +51,25 @@ class SwitchedModel:
     @functools.cached_property
     def nodes(self) -> Mapping[str, tuple[Quantizer, ...]]:
         """The quantizers of each node that has some, in graph order."""
-        table: dict[str, list[Quantizer]] = {}
-        for quantizer in self.quantizers:
-            table.setdefault(quantizer.node, []).append(quantizer)
-        return {node: tuple(several) for node, several in table.items()}
-
-    @functools.cached_property
-    def _places(self) -> Mapping[str, tuple[int, ...]]:
-        places = {q.id: (i,) for i, q in enumerate(self.quantizers)}
-        index = {q: i for i, q in enumerate(self.quantizers)}
-        return {n: tuple(index[q] for q in several) for n, several in self.nodes.items()} | places
+        nodes = dict.fromkeys(q.node for q in self.quantizers)
+        return {node: tuple(q for q in self.quantizers if q.node == node) for node in nodes}
 
     def make_vector(self, enabled: Iterable[Quantizer | str]) -> NDArray[np.bool_]:
-        """The switches with some quantizers on, and all others off; a node's id stands for all of its own.
-
-        Raises:
-            VariantError: there is no such quantizer, nor a node that has one.
-        """
-        switch_vector = np.zeros(len(self.quantizers), bool)
-        for entry in enabled:
-            name = entry.id if isinstance(entry, Quantizer) else entry
-            if name not in self._places:
-                raise VariantError(
-                    f'Cannot switch "{name}": no quantizer has this id, and no node of this id rounds. '
-                    "See Switched.quantizers."
-                )
-            switch_vector[list(self._places[name])] = True
-        return switch_vector
+        """The switches with some quantizers on, and all others off; a node's id means all of its own."""
+        names = {e.id if isinstance(e, Quantizer) else e for e in enabled}
+        return np.array([q.id in names or q.node in names for q in self.quantizers])
 
     def make_inverse_vector(self, disabled: Iterable[Quantizer | str]) -> NDArray[np.bool_]:
-        """The switches with all quantizers on but some; errors are those of ``make_vector``."""
+        """The switches with all quantizers on but some."""
         return ~self.make_vector(disabled)
 
 
 def build_switched_model(source: Model, emulation: Model) -> SwitchedModel:
     """Both models in one graph.
 
-    With all switches off it computes what the source does, and with all of them on what the emulation does: bit for
-    bit, in the emulation's opset and as the operators stand there. What ONNX Runtime fuses in one of the graphs alone,
-    as a normalization with its convolution, adds in another order.
-
-    Args:
-        source: What was prepared: floating-point operators; it is not changed.
-        emulation: ``Prepared.emulation`` of it.
+    With all switches off it computes what the source does, and with all of them on what the emulation does, bit for
+    bit in the emulation's opset, except for what ONNX Runtime fuses in one of the graphs alone. ``emulation`` is the
+    source's ``Prepared.emulation``.
 
     Raises:
         VariantError: nothing of the source is rounded in the emulation.
@@ -119,7 +93,7 @@ def find_switches(source: Model, emulation: Model) -> tuple[Switch, ...]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Switch:
-    """A quantizer; of a weight with the source's constant, of an output with attributes that its node had there."""
+    """A quantizer, with the source's constant of a weight, or the source's attributes of the node of an output."""
 
     quantizer: Quantizer
     tensor: ir.TensorProtocol | None = None
@@ -127,19 +101,18 @@ class Switch:
 
 
 class _SwitchFinder:
-    """What an emulation reads and writes otherwise than its source; what the opset converter wrote is the source's."""
+    """Finds what an emulation rounds; what the opset converter wrote counts as the source's."""
 
     def __init__(self, source: Model, emulation: Model) -> None:
         self._source, self._constants = source, (source.known, emulation.known)
         self._was = {n.name or "": n for n in source.ir.graph}
         self._now = {n.name or "": n for n in emulation.ir.graph}
-        self._equal: dict[tuple[int, int], bool] = {}
         self.switches = tuple(
             s for n in source.top if n.op != "Constant" for s in self._iter_node_switches(n)
         )
 
     def _iter_node_switches(self, node: Node) -> Iterator[Switch]:
-        """The switches of a node: of what it reads, and of what it writes."""
+        """The switches of a node: of its inputs, and of its outputs."""
         now = self._now.get(node.id)
         if now is None or now.op_type != node.op:
             return
@@ -155,23 +128,21 @@ class _SwitchFinder:
         root, before = self._find_unrounded(input_value), self._constants[0].get(place.value)
         if before is not None:
             emulated = self._constants[1].get(input_value.name or "")
-            if root is not input_value or (
-                emulated is not None and not self._is_same_tensor(before, emulated)
-            ):
+            if root is not input_value or (emulated is not None and not _is_same_tensor(before, emulated)):
                 yield Switch(dataclasses.replace(place, part="weight"), before)
         elif root is not input_value and root.name == place.value:
             yield Switch(place)
 
     def _find_unrounded(self, value: ir.Value) -> ir.Value:
-        """What a value is rounded from; the value itself where it is not."""
+        """What a value is rounded from; the value itself where it is not rounded."""
         maker = value.producer()
         if maker is None or value.name in self._source.values:
             return value
         under = maker.inputs[0].producer() if maker.inputs[0] is not None else None
         if under is None:
-            # A weight is stored in its type, and only dequantized.
+            # A stored weight is only dequantized.
             stored = maker.inputs[0] if maker.op_type == "DequantizeLinear" else None
-            return value if stored is None else stored
+            return stored or value
         pair = (under.op_type, maker.op_type)
         is_half_cast = pair == ("Cast", "Cast") and under.outputs[0].dtype in _HALVES
         if under.name not in self._was and (is_half_cast or pair == ("QuantizeLinear", "DequantizeLinear")):
@@ -181,34 +152,29 @@ class _SwitchFinder:
             first = maker.inputs[2] if pair == ("Less", "Where") and maker.name not in self._was else None
         return value if first is None else self._find_unrounded(first)
 
-    def _is_same_tensor(self, before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
-        key = (id(before), id(after))
-        if before is not after and key not in self._equal:
-            one, two = np.asarray(before.numpy()), np.asarray(after.numpy())
-            # What a converter made of a constant has another form.
-            is_comparable = (one.shape, one.dtype) == (two.shape, two.dtype)
-            self._equal[key] = not is_comparable or one.tobytes() == two.tobytes()
-        return before is after or self._equal[key]
-
     def _get_changed_attributes(self, emulation_node: ir.Node, source_node: ir.Node) -> Mapping[str, ir.Attr]:
-        """The attributes of the source's node, where one holds another number in the emulation."""
-        for name in _NUMERIC_ATTRIBUTES.get(emulation_node.op_type, ()):
-            one, two = source_node.attributes.get(name), emulation_node.attributes.get(name)
-            if one is not None and two is not None and _get_attribute_value(one) != _get_attribute_value(two):
-                return source_node.attributes
-        return {}
+        """The attributes of the source's ConstantOfShape where its number is another in the emulation."""
+        fills = [n.attributes.get("value") for n in (source_node, emulation_node)]
+        if emulation_node.op_type != "ConstantOfShape" or None in fills:
+            return {}
+        one, two = (f.as_tensor().tobytes() for f in fills if f is not None)
+        return source_node.attributes if one != two else {}
 
 
-def _get_attribute_value(attribute: ir.Attr) -> object:
-    return attribute.as_tensor().tobytes() if attribute.type == ir.AttributeType.TENSOR else attribute.value
+def _is_same_tensor(before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
+    one, two = np.asarray(before.numpy()), np.asarray(after.numpy())
+    # A constant that the opset converter wrote has another form.
+    return (
+        before is after or (one.shape, one.dtype) != (two.shape, two.dtype) or one.tobytes() == two.tobytes()
+    )
 
 
 def insert_switches(switches: tuple[Switch, ...]) -> passes.Pass:
-    """A switch in each of some places of an emulation.
+    """Insert a switch at each of some places of an emulation.
 
-    An If chooses between what is rounded and what is not, of which one is computed. A node with a large constant is
-    written twice, in the branches of such an If: to select a weight first, as Where would, copies it in each inference,
-    and a kernel that lays out constant weights beforehand would add in another order.
+    An If chooses between the rounded and the exact value, and computes one of them. A node with a large constant is
+    written twice, in the branches of such an If: Where would copy the weight in each inference, and kernels that lay
+    out constant weights beforehand would add in another order.
     """
 
     def edit_graph(edit: Edit) -> None:
@@ -219,8 +185,7 @@ def insert_switches(switches: tuple[Switch, ...]) -> passes.Pass:
         edit.sort_and_reindex()
 
     promises = (passes.ORIGINS, passes.ORDER, passes.TYPES)
-    needs, changes = (passes.require_opset(_OPSET),), "rounded where a switch says so"
-    return passes.Pass("switches", edit_graph, promises, needs, changes)
+    return passes.Pass("switches", edit_graph, promises, _OPSET)
 
 
 def get_exact_value(edit: Edit, switch: Switch, constants: dict[int, ir.Value]) -> ir.Value:
@@ -247,20 +212,17 @@ class _SwitchWriter:
             self._nodes.setdefault(switch.quantizer.node, []).append((on, switch))
 
     def wire(self) -> None:
-        """Switch what every node reads, and then what it writes."""
-        for several in self._nodes.values():
+        """Switch the inputs of every node, and then its outputs."""
+        for switches in self._nodes.values():
             weights = []
-            for on, switch in several:
-                tensor = switch.tensor
-                if switch.quantizer.part == "output":
-                    continue
-                if tensor is not None and len(tensor.shape) > 1:
+            for on, switch in switches:
+                if switch.tensor is not None and len(switch.tensor.shape) > 1:
                     weights.append((on, switch))
-                else:
+                elif switch.quantizer.part != "output":
                     self._switch_input(on, switch)
             if weights:
                 self._switch_weights(weights)
-            for on, switch in several:
+            for on, switch in switches:
                 if switch.quantizer.part == "output":
                     self._switch_output(on, switch)
 
@@ -285,23 +247,21 @@ class _SwitchWriter:
         node, (rounded, exact) = edit.nodes[place.node], self._get_rounded_and_exact(switch)
         maker = rounded.producer()
         if switch.tensor is not None or maker is None:
-            # A bias, of which no kernel makes a form of its own.
+            # A bias, which kernels do not lay out beforehand.
             selected = edit.insert(
                 "Where", f"{place.id}/Where", [on, rounded, exact],
                 like=exact, origin=edit.get_origin(place.node), before=place.node,
             )  # fmt: skip
         else:
-            plain = self._make_identity(node, exact)
-            if_node = self._make_if(
-                node, on, [self._make_body(self._copy_rounding(maker)), self._make_body([plain])]
-            )
+            branches = (self._copy_rounding(maker), [self._make_identity(node, exact)])
+            if_node = self._make_if(node, on, [self._make_body(b) for b in branches])
             edit.graph.insert_before(node, if_node)
             selected = if_node.outputs[0]
         edit.set_input(place.node, place.position, selected)
         self._drop(rounded)
 
     def _copy_rounding(self, last: ir.Node) -> list[ir.Node]:
-        """What is done only where it is wanted: both casts of a pair, or the last step, where others read the first."""
+        """Copies of both casts of a pair, or of the last node where other nodes read the first."""
         first = last.inputs[0].producer() if last.inputs[0] is not None else None
         if last.op_type != "Cast" or first is None:
             return [self._copy(last)]
@@ -309,7 +269,7 @@ class _SwitchWriter:
         return [inner, self._copy(last, {0: inner.outputs[0]})]
 
     def _switch_weights(self, weights: Sequence[tuple[ir.Value, Switch]]) -> None:
-        """Let one of several copies of a node run, each of which reads other constants."""
+        """Replace a node by copies that read other constants, of which one runs."""
         edit, name = self._edit, weights[0][1].quantizer.node
         node = edit.nodes[name]
         choices = [(on, s.quantizer.position, *self._get_rounded_and_exact(s)) for on, s in weights]
@@ -326,21 +286,20 @@ class _SwitchWriter:
         node: ir.Node,
         choices: Sequence[_Choice],
         feeds: Mapping[int, ir.Value],
-        outputs: Sequence[ir.Value] | None = None,
+        outputs: Sequence[ir.Value] = (),
     ) -> ir.Node:
         (on, position, *both), *remaining = choices
         branches = []
         for value in both:
             new_feeds = {**feeds, position: value}
-            branches.append(
-                self._make_body([self._build_if_tree(node, remaining, new_feeds)])
-                if remaining
-                else self._build_leaf(node, new_feeds)
-            )
+            if remaining:
+                branches.append(self._make_body([self._build_if_tree(node, remaining, new_feeds)]))
+            else:
+                branches.append(self._build_leaf(node, new_feeds))
         return self._make_if(node, on, branches, outputs)
 
     def _build_leaf(self, node: ir.Node, feeds: Mapping[int, ir.Value]) -> ir.Graph:
-        """A copy of a node with other constants; they are dequantized only where they are read."""
+        """A copy of a node with other constants, which are dequantized in its branch."""
         nodes, inside, new_feeds = [], [], dict(feeds)
         for i, value in feeds.items():
             maker = value.producer()
@@ -357,46 +316,39 @@ class _SwitchWriter:
         return self._make_body([*nodes, self._copy(node, new_feeds)], inside)
 
     def _switch_output(self, on: ir.Value, switch: Switch) -> None:
-        """Let a value be what its node writes, or that rounded; or what the node writes with other attributes."""
+        """Select between what a node writes and that rounded, or what it writes with the source's attributes."""
         edit, place = self._edit, switch.quantizer
         node, last = edit.nodes[place.node], edit.values[place.value].producer()
         assert last is not None  # noqa: S101 - its node writes it, or a cast does
         inner, outer = edit.split(place.value, f"{place.id}/rounded")
-        exact = node.outputs[place.position]
-        rounding = [self._make_identity(node, exact)] if last is node else self._copy_rounding(last)
-        plain = (
-            self._copy(node, attributes=switch.attributes)
-            if switch.attributes
-            else self._make_identity(node, exact)
-        )
+        plain = self._make_identity(node, node.outputs[place.position])
+        rounding = [plain] if last is node else self._copy_rounding(last)
+        if switch.attributes:
+            plain = self._copy(node, attributes=switch.attributes)
         if_node = self._make_if(node, on, [self._make_body(rounding), self._make_body([plain])], [outer])
         edit.graph.insert_after(last, if_node)
         if last is not node:
             self._drop(inner)
 
     def _drop(self, value: ir.Value) -> None:
-        """Remove what makes a value that nobody reads any more."""
+        """Remove what makes a value that is not read any more."""
         maker = value.producer()
         if maker is not None and not value.uses():
-            input_values = [v for v in maker.inputs if v is not None]
+            reads = [v for v in maker.inputs if v is not None]
             self._edit.graph.remove(maker, safe=True)
-            for input_value in input_values:
-                under = input_value.producer()
+            for read in reads:
+                under = read.producer()
                 if under is not None and under.name != under.metadata_props[ORIGIN]:
-                    self._drop(input_value)
+                    self._drop(read)
 
     def _make_if(
-        self,
-        node: ir.Node,
-        on: ir.Value,
-        branches: Sequence[ir.Graph],
-        outputs: Sequence[ir.Value] | None = None,
+        self, node: ir.Node, on: ir.Value, branches: Sequence[ir.Graph], outputs: Sequence[ir.Value] = ()
     ) -> ir.Node:
-        branch_attributes = [
+        attributes = [
             ir.AttrGraph(k, g) for k, g in zip(("then_branch", "else_branch"), branches, strict=True)
         ]
-        ends = outputs if outputs is not None else [self._make_value_like(v) for v in branches[-1].outputs]
-        return self._make_node(node, "If", [on], branch_attributes, ends)
+        ends = outputs or [self._make_value_like(v) for v in branches[-1].outputs]
+        return self._make_node(node, "If", [on], attributes, ends)
 
     def _make_body(self, nodes: Sequence[ir.Node], inside: Sequence[ir.Value] = ()) -> ir.Graph:
         ends = [v for v in nodes[-1].outputs if v.name]
@@ -416,17 +368,17 @@ class _SwitchWriter:
         return self._make_node(node, node.op_type, reads, (attributes or node.attributes).values(), ends)
 
     def _make_node(
-        self,
-        like: ir.Node,
-        op: str,
-        reads: Sequence[ir.Value | None],
-        attributes: Iterable[ir.Attr],
+        self, like: ir.Node, op: str, reads: Sequence[ir.Value | None], attributes: Iterable[ir.Attr],
         outputs: Sequence[ir.Value],
-    ) -> ir.Node:
-        """A node for the source node that another one serves, too."""
-        name, origin = self._edit.make_node_name(f"{like.name}/{op}"), {ORIGIN: like.metadata_props[ORIGIN]}
-        domain = like.domain if op == like.op_type else ""
-        return ir.Node(domain, op, reads, attributes, outputs=outputs, name=name, metadata_props=origin)
+    ) -> ir.Node:  # fmt: skip
+        """A node with the origin of another one."""
+        name, domain = (
+            self._edit.make_node_name(f"{like.name}/{op}"),
+            like.domain if op == like.op_type else "",
+        )
+        node = ir.Node(domain, op, reads, attributes, outputs=outputs, name=name)
+        node.metadata_props[ORIGIN] = like.metadata_props[ORIGIN]
+        return node
 
     def _make_value_like(self, value: ir.Value) -> ir.Value:
         """A value of the same type and shape."""

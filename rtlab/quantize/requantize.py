@@ -1,4 +1,4 @@
-"""Changing the quantize and dequantize pairs of a graph under edit: the strokes of which repairs are made."""
+"""Changing the quantize and dequantize pairs of a graph under edit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from rtlab.core.node import ORIGIN
 from rtlab.core.precision import quantize_linear
-from rtlab.quantize.qdq import QdqPair, find_weight_tensor, get_constant, is_nonnegative
+from rtlab.quantize.qdq import VIEWS, QdqPair, get_constant, get_constant_tensor, is_nonnegative
 from rtlab.quantize.rewrite import quantize_weight, require_finite
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from rtlab.quantize.edit import Edit
 
-#: Integers of a stored weight and its FP32 scales: what stands for it in the graph.
+#: Integers of a stored weight and its FP32 scales.
 Stored = tuple["NDArray[np.int8]", "NDArray[np.float32]"]
 
 
 class QdqEditor:
-    """What repairs change a graph with; each method leaves it valid but for the order (``Edit.sort_and_reindex``)."""
+    """The steps of repairs; each leaves the graph valid but for the order (``Edit.sort_and_reindex``)."""
 
     def __init__(self, edit: Edit) -> None:
-        self._edit, self.graph = edit, edit.graph
+        self._edit, self.graph, self.add_constant = edit, edit.graph, edit.add_constant
 
     # --- pairs ----------------------------------------------------------------------------------------------
 
@@ -43,14 +43,14 @@ class QdqEditor:
 
     def get_rectified_source(self, pair: QdqPair) -> ir.Value:
         """What enters a pair; behind a Relu, where the pair itself cuts what is below zero."""
-        # Not as it was read: an earlier repair may have changed what enters.
+        # Read now: an earlier repair may have changed it.
         source = _get_source(pair)
         if not pair.rectifies or is_nonnegative(source) or pair.q is None:
             return source
         return self.insert_node("Relu", f"{pair.id}/Relu", [source], pair.q, like=source, origin=pair.id)
 
     def reroute(self, node: ir.Node, position: int, value: ir.Value) -> None:
-        """Let one input of a node read another value; what nobody reads any more goes."""
+        """Let one input of a node read another value, and remove what is not read any more."""
         old_value = node.inputs[position]
         if node.graph is None or old_value is value:
             return
@@ -58,17 +58,10 @@ class QdqEditor:
         if old_value is not None and (maker := old_value.producer()) is not None:
             self._drop(maker)
 
-    def remove_all(self, pairs: Iterable[QdqPair]) -> None:
-        """Remove each of the pairs."""
+    def remove_all(self, pairs: Iterable[QdqPair], replacement: ir.Value | None = None) -> None:
+        """Remove each of the pairs; arguments are those of ``remove``."""
         for pair in pairs:
-            self.remove(pair)
-
-    def share(self, pair: QdqPair, others: Iterable[QdqPair], scale: float | None) -> None:
-        """Let what reads the other pairs read this one, with a new scale where one is given."""
-        if scale is not None:
-            self.rescale(pair, scale)
-        for other in others:
-            self.remove(other, pair.out)
+            self.remove(pair, replacement)
 
     def release(self, edge: tuple[ir.Node, int, QdqPair], weights: Iterable[QdqPair]) -> None:
         """Let one input read what enters its pair, and store these weights in FP32."""
@@ -144,10 +137,9 @@ class QdqEditor:
         values, scale = weight
         old, maker = list(pair.dq.inputs), pair.q
         pair.dq.resize_inputs(3)
+        scale = scale.astype(_get_scale_dtype(pair))
         pair.dq.replace_input_with(0, self.add_constant(f"{pair.dq.name}/int8", values))
-        pair.dq.replace_input_with(
-            1, self.add_constant(f"{pair.dq.name}/scale", scale.astype(_get_scale_dtype(pair)))
-        )
+        pair.dq.replace_input_with(1, self.add_constant(f"{pair.dq.name}/scale", scale))
         pair.dq.replace_input_with(2, self._add_zero_point(pair.dq.name, scale))
         pair.dq.attributes.pop("axis", None)
         if axis is not None:
@@ -157,7 +149,7 @@ class QdqEditor:
         self._remove_unused(old)
 
     def _add_zero_point(self, name: str | None, scale: NDArray[Any]) -> ir.Value:
-        """Zero points of a weight, which say that it is INT8: ONNX Runtime 1.23 forgets it before a Transpose."""
+        """Zero points of a weight, without which ONNX Runtime 1.23 loses its type before a Transpose."""
         return self.add_constant(f"{name}/zero_point", np.zeros(scale.shape, np.int8))
 
     def dequantize_weight(self, pair: QdqPair) -> None:
@@ -181,14 +173,9 @@ class QdqEditor:
         inputs = [self.add_constant(f"{name}/int8", numbers), self.add_constant(f"{name}/scale", scale)]
         inputs.append(self._add_zero_point(name, scale))
         floats = self.insert_node(
-            "DequantizeLinear",
-            f"{name}/DequantizeLinear",
-            inputs,
-            reader,
-            attributes=[ir.AttrInt64("axis", axis)],
-            like=value,
-            origin=node.name,
-        )
+            "DequantizeLinear", f"{name}/DequantizeLinear", inputs, reader,
+            attributes=[ir.AttrInt64("axis", axis)], like=value, origin=node.name,
+        )  # fmt: skip
         reader.replace_input_with(position, floats)
         self._remove_unused([value])
 
@@ -200,9 +187,8 @@ class QdqEditor:
         name = f"{node.name}/input{position or ''}"
         size = self.add_constant(f"{name}/scale", np.array(scale, np.float32))
         zero = self.add_constant(f"{name}/zero_point", np.zeros((), np.int8))
-        q = self.insert_node(
-            "QuantizeLinear", f"{name}/QuantizeLinear", [value, size, zero], node, like=value
-        )
+        reads = [value, size, zero]
+        q = self.insert_node("QuantizeLinear", f"{name}/QuantizeLinear", reads, node, like=value)
         q.type = ir.TensorType(ir.DataType.INT8)
         floats = self.insert_node("DequantizeLinear", f"{name}/DequantizeLinear", [q, size, zero], node)
         node.replace_input_with(position, floats)
@@ -220,7 +206,7 @@ class QdqEditor:
         like: ir.Value | None = None,
         origin: str | None = None,
     ) -> ir.Value:
-        """What a new node writes, put before another one that it stands for, unless it does for an ``origin``.
+        """The output of a new node before another one, which is its origin unless ``origin`` is another.
 
         ``like`` gives type and shape; without, what is dequantized has the type of its scale.
         """
@@ -238,7 +224,7 @@ class QdqEditor:
         return out
 
     def take_over(self, node: ir.Node, value: ir.Value) -> None:
-        """Let a value take the name and the readers of what a node writes; what only served the node goes."""
+        """Let a value take the name and the readers of a node's output; what only served the node is removed."""
         out = node.outputs[0]
         name = out.name
         self._set_graph_output(out, value)
@@ -254,7 +240,7 @@ class QdqEditor:
         parameters: Sequence[ir.Value | None],
         kind: ir.TypeProtocol | None,
     ) -> None:
-        """Put a node behind what another one writes: it takes over the name and the readers, and has this type."""
+        """Put a node behind an output of another one: it takes over the name and the readers, and has this type."""
         name = out.name or ""
         new_node = ir.Node("", op, [out, *parameters], name=self._edit.make_node_name(f"{node.name}/{op}"))
         new_node.metadata_props[ORIGIN] = node.name or ""
@@ -287,7 +273,7 @@ class QdqEditor:
                 self.graph.outputs[i] = value
 
     def _drop(self, node: ir.Node, *, force: bool = False) -> None:
-        """Remove a node that nobody reads, and what only it read, as far as these serve quantization, or ``force``."""
+        """Remove a node that is not read, and what only it read, as far as these serve quantization, or ``force``."""
         stack = [node]
         while stack:
             node = stack.pop()
@@ -301,23 +287,15 @@ class QdqEditor:
 
     def _remove_unused(self, values: Sequence[ir.Value | None]) -> None:
         for value in values:
-            if value is not None and value.name in self.graph.initializers and not value.uses():
-                if not value.is_graph_output() and not value.is_graph_input():
-                    del self.graph.initializers[value.name or ""]
-            elif (
-                value is not None and (maker := value.producer()) is not None and maker.op_type == "Constant"
-            ):
+            maker = None if value is None else value.producer()
+            if maker is not None and maker.op_type == "Constant":
                 self._drop(maker)
-
-    def add_constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
-        """A new initializer; its name is made unique."""
-        return self._edit.add_constant(name, numbers)
 
 
 def _is_quantization_node(node: ir.Node) -> bool:
     """Whether a node is there for quantization: a part of a pair, or a constant on its way there."""
     pairs = {"QuantizeLinear", "DequantizeLinear", "Constant"}
-    return node.op_type in pairs or find_weight_tensor(node.outputs[0]) is not None
+    return node.op_type in pairs or get_constant_tensor(node.outputs[0], VIEWS) is not None
 
 
 def _get_source(pair: QdqPair) -> ir.Value:
@@ -334,50 +312,40 @@ def _get_scale_dtype(pair: QdqPair) -> np.dtype[Any]:
 
 def compute_integers(pair: QdqPair) -> NDArray[np.int32]:
     """What a weight's pair holds, less its zero point."""
-    array = get_constant(pair.source)
+    stored = np.asarray(get_constant(pair.source))
     scale, zero = (
         broadcast_parameters(pair, pair.scale),
         broadcast_parameters(pair, pair.zero).astype(np.int32),
     )
-    if array is None or scale is None:
-        raise ValueError(pair.id)
-    int_values: NDArray[np.int32]
-    if pair.q is None:
-        int_values = np.asarray(array).astype(np.int32) - zero
-    else:
-        stored = quantize_linear(np.asarray(array, np.float32), scale, zero, pair.bounds)
-        int_values = stored.astype(np.int32) - zero
-    return int_values
+    if pair.q is not None:
+        stored = quantize_linear(np.asarray(stored, np.float32), scale, zero, pair.bounds)
+    return np.asarray(stored.astype(np.int32) - zero, np.int32)
 
 
 def dequantize(pair: QdqPair) -> NDArray[np.float32]:
     """The FP32 numbers that a weight's pair gives."""
-    numbers: NDArray[np.float32] = compute_integers(pair).astype(np.float32) * broadcast_parameters(
-        pair, pair.scale
-    )
-    return numbers
+    scale = broadcast_parameters(pair, pair.scale)
+    return np.asarray(compute_integers(pair).astype(np.float32) * scale, np.float32)
 
 
 def quantize_symmetric(pair: QdqPair, axis: int | None) -> tuple[Stored, bool]:
-    """A weight as INT8 with zero point 0, and whether it is exactly what it was.
+    """A weight as INT8 with zero point 0, and whether its numbers are the same.
 
-    The same integers are kept where they fit. Otherwise it is quantized anew per channel of ``axis``, or with one
-    scale where ``axis`` is None.
+    Integers that fit are kept. Otherwise it is quantized anew per channel of ``axis``, or with one scale where that is
+    None.
     """
     numbers = compute_integers(pair)
     fits = numbers.size == 0 or (numbers.min() >= -128 and numbers.max() <= 127)
     if fits and axis == pair.axis and pair.scale is not None:
         return (numbers.astype(np.int8), pair.scale.reshape(() if axis is None else (-1,))), True
-    weight = dequantize(pair)
-    if axis is not None:
-        return quantize_weight(weight, axis), False
-    flat, scale = quantize_weight(weight.reshape(1, -1), 0)
-    return (flat.reshape(weight.shape), scale.reshape(())), False
+    return quantize_weight(dequantize(pair), axis), False
 
 
 def broadcast_parameters(pair: QdqPair, numbers: NDArray[Any] | None) -> NDArray[Any]:
     """Scales or zero points in a shape that broadcasts over the tensor."""
     flat = np.zeros(1, np.float32) if numbers is None else numbers.ravel()
-    if flat.size == 1 or pair.axis is None or pair.source.shape is None:
-        return flat.reshape(()) if flat.size == 1 else flat
+    if flat.size == 1:
+        return flat.reshape(())
+    if pair.axis is None or pair.source.shape is None:
+        return flat
     return flat.reshape([-1 if i == pair.axis else 1 for i in range(len(pair.source.shape))])

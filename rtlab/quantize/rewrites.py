@@ -1,24 +1,19 @@
-"""Nodes in another form that computes the same, which a compiler may treat in another way.
-
-Values keep their names, so that what was observed of them serves the rewritten model too.
-"""
+"""Nodes in another form that computes the same, which a compiler may compile otherwise; values keep their names."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.node import ORIGIN
 from rtlab.core.phrases import quote_names
 from rtlab.core.variant import Rewrite, RewriteKind
 from rtlab.errors import VariantError
 from rtlab.quantize import existing_qdq, findings, passes
-from rtlab.quantize.hoist_transposes import find_permutation, lift
-from rtlab.quantize.merging import find_siblings, merge
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -26,17 +21,19 @@ if TYPE_CHECKING:
     from rtlab.quantize.edit import Edit
 
 _NORMAL, _GLOBAL = "BatchNormalization", "GlobalAveragePool"
+#: First opset in which a Split has its sizes as an input.
+_SPLIT_SIZES_ARE_INPUT = 13
+_WINDOW = {"strides": 1, "pads": 0, "dilations": 1}
+#: Operators that compute each element from those of its own place.
+_POINTWISE = frozenset({
+    "Abs", "Add", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max",
+    "Min", "Mish", "Mul", "Neg", "Pow", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh",
+})  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """A form that nodes can be written in.
-
-    Attributes:
-        refuse: Why a node has no such form; empty where it has.
-        describe: What is done, as an order.
-        write: Does it, given the model before.
-    """
+    """Why a node has no such form (empty where it has), what is done as an order, and what does it."""
 
     refuse: Callable[[Model, Node], str]
     describe: Callable[[Model, Node], str]
@@ -61,7 +58,7 @@ def describe_rewrite(model: Model, rewrite: Rewrite) -> str:
 
 
 def find_replacement(model: Model, rewrite: Rewrite) -> str:
-    """The node that stands for one that is gone; empty where none is."""
+    """The node that replaces one that is gone; empty where none does."""
     return model.producers[model.by_id[rewrite.node].inputs[0]].id if rewrite.kind == "fold" else ""
 
 
@@ -81,65 +78,23 @@ def apply_rewrites(model: Model, rewrites: Sequence[Rewrite]) -> Model:
     if not rewrites:
         return model
     promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
-    changes = "the same but for rounding"
-    rewriting = passes.Pass("rewrites", lambda edit: rewrite_nodes(edit, rewrites), promises, changes=changes)
+    rewriting = passes.Pass("rewrites", lambda edit: rewrite_nodes(edit, rewrites), promises)
     return passes.run(model, [rewriting], source=True)
 
 
-#: The forms that the script of ``patch`` knows.
-_SCRIPTED = frozenset({"fold", "pool", "drop", "merge"})
-
-
-def is_scriptable(rewrites: Iterable[Rewrite]) -> bool:
-    """Whether there are rewrites, and ``patch`` can write all of them down; a transposition that moves it cannot."""
-    kinds = {r.kind for r in rewrites}
-    return bool(kinds) and kinds <= _SCRIPTED
-
-
-def patch(model: Model, rewrites: Sequence[Rewrite]) -> str:
-    """A Python script that does the same to the file of a model, without rtlab, and compares what both compute.
-
-    Raises:
-        VariantError: there is no such node, or it has no such form.
-    """
-    check(model, rewrites)
-    edits = []
+def check(model: Model, rewrites: Sequence[Rewrite]) -> None:
+    """Raise VariantError where there is no such node, or it has no such form."""
+    repairs, releases = _find_repairs(model, rewrites), any(r.kind == "release" for r in rewrites)
+    releasable_nodes = existing_qdq.find_quantized_nodes(model) if releases else ()
     for rewrite in rewrites:
-        node = model.by_id[rewrite.node]
-        area: list[int] | list[str] = list(_get_pool_area(model, node)) if rewrite.kind == "pool" else []
-        if rewrite.kind == "merge":
-            area = [model.by_id[n].outputs[0] for n in find_siblings(model, node)]
-        edits.append((rewrite.kind, node.outputs[0], area))
-    shapes = {n: list(model.input_shape(n)) for n in model.inputs}
-    text = (resources.files(__package__) / "patcher.txt").read_text("utf-8")
-    for name, value in (("EDITS", edits), ("SHAPES", shapes)):
-        head, tail = text.split(f"\n{name}: ", 1)
-        kind, tail = tail.split(" = ", 1)
-        text = f"{head}\n{name}: {kind} = {value!r}{tail[tail.index(chr(10)) :]}"
-    return text
-
-
-def check(model: Model, rewrites: Iterable[Rewrite]) -> None:
-    """See that nodes have these forms.
-
-    Raises:
-        VariantError: there is no such node, or it has no such form.
-    """
-    requested_rewrites = tuple(rewrites)
-    kinds = {r.kind for r in requested_rewrites}
-    repairs = _find_repairs(model, requested_rewrites) if "mend" in kinds else {}
-    releasable_nodes = set(existing_qdq.find_quantized_nodes(model)) if "release" in kinds else set()
-    for rewrite in requested_rewrites:
-        node = model.by_id.get(rewrite.node)
+        node, reason = model.by_id.get(rewrite.node), ""
         if node is None:
             reason = "there is no node of this id"
-        elif rewrite.kind == "mend":
+        elif rewrite.kind == "mend" and node.id not in repairs:
             reason = "there is no finding about a pair that begins there, or rtlab cannot know the fix"
-            reason = "" if node.id in repairs else reason
-        elif rewrite.kind == "release":
+        elif rewrite.kind == "release" and node.id not in releasable_nodes:
             reason = "it reads nothing that the model itself has quantized"
-            reason = "" if node.id in releasable_nodes else reason
-        else:
+        elif rewrite.kind in _FORMS:
             reason = _FORMS[rewrite.kind].refuse(model, node)
         if reason:
             raise VariantError(
@@ -156,7 +111,7 @@ def _find_repairs(model: Model, rewrites: Iterable[Rewrite]) -> dict[str, list[s
     """The findings that are to be repaired, by the QuantizeLinear that each rewrite names."""
     named_nodes = {r.node for r in rewrites if r.kind == "mend"}
     finding_ids: dict[str, list[str]] = {}
-    for finding in findings.check(model):
+    for finding in findings.check(model) if named_nodes else ():
         if finding.fixable and finding.nodes[0] in named_nodes:
             finding_ids.setdefault(finding.nodes[0], []).append(finding.id)
     return finding_ids
@@ -166,7 +121,7 @@ def rewrite_nodes(edit: Edit, rewrites: Sequence[Rewrite]) -> None:
     """Write nodes of a graph under edit in other forms; errors are those of ``apply_rewrites``."""
     model = edit.model
     check(model, rewrites)
-    # One after the other may not find any more what one before it has mended, too.
+    # Collected now: one repair may remove the finding of another.
     finding_ids = {i for ids in _find_repairs(model, rewrites).values() for i in ids}
     for graph_pass in findings.iter_repair_passes(edit, finding_ids) if finding_ids else ():
         passes.apply(graph_pass, edit)
@@ -225,7 +180,7 @@ def _fold(edit: Edit, node: str) -> None:
     normal = edit.nodes[node]
     conv_output = normal.inputs[0]
     conv = conv_output.producer() if conv_output is not None else None
-    assert conv_output is not None and conv is not None  # noqa: S101, PT018 - it was checked that it can be folded
+    assert conv_output is not None and conv is not None  # noqa: S101, PT018 - it can be folded
     gamma, beta, mean, var = (
         np.asarray(tensors[v.name or ""].numpy(), np.float64) for v in normal.inputs[1:5] if v is not None
     )
@@ -234,28 +189,28 @@ def _fold(edit: Edit, node: str) -> None:
     weight, *bias = (tensors[v.name or ""].numpy() for v in conv.inputs[1:3] if v is not None)
     shift = np.asarray(bias[0], np.float64) if bias else np.zeros(len(gain))
     folded_weight = np.asarray(weight, np.float64) * gain.reshape(-1, *[1] * (weight.ndim - 1))
-    if len(conv.inputs) < 3:
-        conv.resize_inputs(3)
-    conv.replace_input_with(
-        1, edit.add_constant(f"{conv.name}/folded_weight", folded_weight.astype(weight.dtype))
-    )
-    folded_bias = ((shift - mean) * gain + beta).astype(weight.dtype)
-    conv.replace_input_with(2, edit.add_constant(f"{conv.name}/folded_bias", folded_bias))
+    folded_bias, name = (shift - mean) * gain + beta, conv.name or ""
+    for at, array, part in ((1, folded_weight, "weight"), (2, folded_bias, "bias")):
+        edit.set_input(name, at, edit.add_constant(f"{name}/folded_{part}", array.astype(weight.dtype)))
     edit.substitute(conv_output, normal)
 
 
 def _pool(edit: Edit, node: str, area: tuple[int, ...]) -> None:
-    global_pool = edit.nodes[node]
-    attributes = ir.convenience.convert_attributes({"kernel_shape": list(area)})
-    title = global_pool.name
-    pool_node = ir.Node(
-        "", "AveragePool", list(global_pool.inputs), attributes, num_outputs=1,
-        name=edit.make_node_name(f"{node}/pool"), metadata_props=dict(global_pool.metadata_props),
+    old = edit.nodes[node]
+    reads = [v for v in old.inputs if v is not None]
+    pool = edit.insert(
+        "AveragePool", f"{node}/pool", reads, origin=node, before=node, like=old.outputs[0],
+        attrs={"kernel_shape": list(area)},
     )  # fmt: skip
-    edit.graph.insert_before(global_pool, pool_node)
-    pool_node.outputs[0].name = edit.make_value_name(f"{node}/pool/output")
-    edit.substitute(pool_node.outputs[0], global_pool)
-    pool_node.name = title
+    _take_over(edit, pool, old)
+
+
+def _take_over(edit: Edit, value: ir.Value, old: ir.Node) -> None:
+    """Let a value replace the output of a node, and the node that writes it take its name."""
+    name, maker = old.name, value.producer()
+    edit.substitute(value, old)
+    if maker is not None:
+        maker.name = name
     edit.sort_and_reindex()
 
 
@@ -266,6 +221,155 @@ def _drop(edit: Edit, node: str) -> None:
     dropped_node.outputs[0].replace_all_uses_with(source)
     edit.graph.remove(dropped_node, safe=True)
     edit.sort_and_reindex()
+
+
+def _find_siblings(model: Model, node: Node) -> tuple[str, ...]:
+    """The convolutions that one wider one can replace, of which a node is the first; empty where there is none.
+
+    They read one value through equal windows, in one group, with weights that are constant.
+    """
+    key = None if node.scope else _compute_merge_key(model, node)
+    if key is None:
+        return ()
+    alike = tuple(
+        n.id for n in model.consumers.get(node.inputs[0], ()) if _compute_merge_key(model, n) == key
+    )
+    return alike if len(alike) > 1 and alike[0] == node.id else ()
+
+
+def _compute_merge_key(model: Model, node: Node) -> tuple[Any, ...] | None:
+    """What siblings have in common; None for a node that can have none."""
+    if node.op != "Conv" or node.attributes.get("group", 1) != 1:
+        return None
+    constants = [v for v in node.inputs[1:] if v]
+    if not constants or not all(v in model.known for v in constants):
+        return None
+    weight = model.known[node.inputs[1]]
+    window = []
+    for name, default in _WINDOW.items():
+        attribute = node.attributes.get(name)
+        is_default = isinstance(attribute, list) and set(attribute) == {default}
+        window.append(None if is_default else repr(attribute))
+    kernel = tuple(weight.shape.numpy())[1:]
+    return (node.inputs[0], kernel, *window, node.attributes.get("auto_pad", "NOTSET"), weight.dtype)
+
+
+def _merge(edit: Edit, first: str, group: tuple[str, ...]) -> None:
+    """Put one convolution with the weights of all in the place of siblings.
+
+    Weights and biases follow one another along the output channels, so that each output is computed from the
+    same numbers as before.
+    """
+    model, tensors, original = edit.model, edit.model.known, edit.nodes[first]
+    nodes = [model.by_id[n] for n in group]
+    weights = [tensors[n.inputs[1]].numpy() for n in nodes]
+    widths = [len(w) for w in weights]
+    merged_weight = edit.add_constant(f"{first}/merged_weight", np.concatenate(weights))
+    inputs = [edit.values[nodes[0].inputs[0]], merged_weight]
+    biases = [tensors[n.inputs[2]].numpy() if len(n.inputs) > 2 and n.inputs[2] else None for n in nodes]
+    if any(b is not None for b in biases):
+        arrays = (
+            np.zeros(w, weights[0].dtype) if b is None else b for b, w in zip(biases, widths, strict=True)
+        )
+        inputs.append(edit.add_constant(f"{first}/merged_bias", np.concatenate([*arrays])))
+    like = original.outputs[0]
+    wide = edit.insert("Conv", f"{first}/merged", inputs, origin=first, like=like, before=first)
+    _copy_attributes(original, wide)
+    if like.shape is not None:
+        wide.shape = ir.Shape([sum(widths) if i == 1 else d for i, d in enumerate(like.shape)])
+    attributes: dict[str, Any] = {"axis": 1}
+    split_inputs = [wide]
+    if model.opset >= _SPLIT_SIZES_ARE_INPUT:
+        split_inputs.append(edit.add_constant(f"{first}/merged_widths", np.array(widths, np.int64)))
+    else:
+        attributes["split"] = widths
+    split_node = ir.Node(
+        "", "Split", split_inputs, ir.convenience.convert_attributes(attributes), num_outputs=len(group),
+        name=edit.make_node_name(f"{first}/parted"), metadata_props={ORIGIN: first},
+    )  # fmt: skip
+    edit.graph.insert_before(original, split_node)
+    for node, out in zip(group, split_node.outputs, strict=True):
+        out.name = edit.make_value_name(f"{node}/parted")
+    edit.sort_and_reindex()
+    for node, out in zip(group, tuple(split_node.outputs), strict=True):
+        edit.substitute(out, edit.nodes[node])
+
+
+def _copy_attributes(node: ir.Node, value: ir.Value) -> None:
+    """Give the node that writes a value the attributes of another one."""
+    maker = value.producer()
+    if maker is not None:
+        maker.attributes.update(node.attributes)
+
+
+def _find_permutation(model: Model, node: Node) -> tuple[int, ...]:
+    """How the transposition before a pointwise node permutes; empty where it cannot be moved before one."""
+    if node.op not in _POINTWISE or node.scope or any(node.outputs[1:]):
+        return ()
+    permutation = next((p for v in node.inputs if (p := _get_permutation(model, v))), ())
+    # Constants get the dimensions that they lack.
+    is_possible = all(
+        not v or v in model.known or len(model.values[v].shape or ()) == len(permutation) for v in node.inputs
+    )
+    return permutation if is_possible else ()
+
+
+def _lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> None:
+    """Put the same operator before a transposition, under its id, and one behind it.
+
+    Other inputs are transposed the other way, where they are not themselves transposed like that.
+    """
+    original, out = edit.nodes[node], edit.nodes[node].outputs[0]
+    inverse = tuple(int(i) for i in np.argsort(permutation))
+    inputs = list(_iter_lifted_inputs(edit, original, permutation, inverse))
+    place: dict[str, Any] = {"origin": node, "before": node}
+    lifted = edit.insert(original.op_type, f"{node}/lifted", inputs, like=out, **place)
+    lifted.shape = _permute_shape(out.shape, inverse)
+    _copy_attributes(original, lifted)
+    perm = {"perm": list(permutation)}
+    back = edit.insert("Transpose", f"{node}/moved", [lifted], like=out, attrs=perm, **place)
+    maker = lifted.producer()
+    edit.substitute(back, original)
+    if maker is not None:
+        maker.name = node
+    edit.sort_and_reindex()
+
+
+def _iter_lifted_inputs(
+    edit: Edit, original: ir.Node, permutation: tuple[int, ...], inverse: tuple[int, ...]
+) -> Iterator[ir.Value]:
+    """The inputs of a node, as they are before the transposition."""
+    model, node = edit.model, original.name or ""
+    for position, value in enumerate(original.inputs):
+        if value is None:
+            yield value  # type: ignore[misc] # an input that is left out
+            continue
+        name, maker = value.name or "", value.producer()
+        if maker is not None and _get_permutation(model, name) == permutation and maker.inputs[0] is not None:
+            yield maker.inputs[0]
+        elif name in model.known:
+            array = model.known[name].numpy()
+            expanded = array.reshape((1,) * (len(permutation) - array.ndim) + array.shape)
+            yield edit.add_constant(f"{name}/moved", expanded.transpose(inverse)) if array.ndim else value
+        else:
+            title, perm = f"{node}/moved_{position}", {"perm": list(inverse)}
+            transposed = edit.insert("Transpose", title, [value], origin=node, before=node, attrs=perm)
+            transposed.shape = _permute_shape(value.shape, inverse)
+            yield transposed
+
+
+def _get_permutation(model: Model, value: str) -> tuple[int, ...]:
+    """How the transposition that writes a value permutes; empty where none does."""
+    maker = model.producers.get(value)
+    if maker is None or maker.op != "Transpose":
+        return ()
+    permutation = maker.attributes.get("perm")
+    rank = len(model.values[value].shape or ())
+    return tuple(permutation) if isinstance(permutation, (list, tuple)) else tuple(reversed(range(rank)))
+
+
+def _permute_shape(shape: ir.Shape | None, by: tuple[int, ...]) -> ir.Shape | None:
+    return None if shape is None or len(shape) != len(by) else ir.Shape([shape[i] for i in by])
 
 
 _FORMS: dict[RewriteKind, _Form] = {
@@ -289,19 +393,19 @@ _FORMS: dict[RewriteKind, _Form] = {
     "merge": _Form(
         lambda model, node: (
             ""
-            if find_siblings(model, node)
+            if _find_siblings(model, node)
             else "it is not the first of several convolutions that read one value through equal windows"
         ),
         lambda model, node: (
-            f"write {quote_names(find_siblings(model, node))} as one wider convolution and a Split"
+            f"write {quote_names(_find_siblings(model, node))} as one wider convolution and a Split"
         ),
-        lambda edit, model, node: merge(edit, node.id, find_siblings(model, node)),
+        lambda edit, model, node: _merge(edit, node.id, _find_siblings(model, node)),
     ),
     "lift": _Form(
         lambda model, node: (
-            "" if find_permutation(model, node) else "it is no pointwise operator on what a Transpose writes"
+            "" if _find_permutation(model, node) else "it is no pointwise operator on what a Transpose writes"
         ),
         lambda _, node: f'let {node.op} "{node.id}" stand before the Transpose that it reads',
-        lambda edit, model, node: lift(edit, node.id, find_permutation(model, node)),
+        lambda edit, model, node: _lift(edit, node.id, _find_permutation(model, node)),
     ),
 }

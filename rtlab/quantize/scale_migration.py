@@ -1,7 +1,7 @@
-"""Where scale can move from what writes a value to what reads it, channel by channel, so that outputs stay.
+"""Moving scale, channel by channel, from the node that writes a value to those that read it, so that outputs stay.
 
 A channel that is divided by s > 0 where it is written and multiplied by s where it is read changes no output, if all
-between is positively homogeneous: f(s x) = s f(x).
+operators between are positively homogeneous: f(s x) = s f(x).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -17,7 +17,7 @@ import onnx_ir as ir
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.precision import compute_amax
 from rtlab.quantize import passes
-from rtlab.quantize.placement import POOLS, WEIGHTED, find_captured_values
+from rtlab.quantize.placement import POOLS, WEIGHTED, find_captured_values, get_weight_axes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from rtlab.core.node import Node
     from rtlab.quantize.edit import Edit
 
-#: What gives the same multiple of what it is given; a slope or a window may differ between channels.
+Array: TypeAlias = "NDArray[np.float64]"
+#: Positively homogeneous operators; a slope may differ between channels.
 _HOMOGENEOUS = {"Relu", "LeakyRelu", "PRelu", "Identity", "Dropout"}
-#: What bears a scale in a factor and an offset per channel, as products do in their weights.
+#: Operators with a factor and an offset per channel.
 NORMS = frozenset({"LayerNormalization", "RMSNormalization", "Mul"})
 _MATRIX = 2
 #: What holds where scale moved: values between have other numbers.
@@ -47,40 +48,41 @@ class ChannelReader:
 
 @dataclasses.dataclass(frozen=True)
 class ChannelLink:
-    """A node whose output channels can be divided, what has an offset or a factor behind it, and the readers."""
+    """A node whose output channels can be divided, and their readers.
+
+    ``offsets`` and ``factors`` are constants between that are added to channels, which are divided too, or multiply
+    them: (node, position, axis, rank).
+    """
 
     first: str
     channels: int
-    #: Nodes between whose constants are offsets of channels, which are divided too: (node, position, axis, rank).
     offsets: tuple[tuple[str, int, int, int], ...]
-    #: Nodes between that multiply channels.
     factors: tuple[tuple[str, int, int, int], ...]
     readers: tuple[ChannelReader, ...]
 
 
 class Constants:
-    """The constants of some nodes in float64 while scale moves between them; each node has its own."""
+    """Constants in float64 while scale moves between them, by node and position."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        #: Where each node stands in the graph.
         self.order = {n.id: i for i, n in enumerate(model.top)}
-        self._arrays: dict[tuple[str, int], NDArray[np.float64]] = {}
+        self._arrays: dict[tuple[str, int], Array] = {}
         self.changed: set[tuple[str, int]] = set()
 
-    def __getitem__(self, at: tuple[str, int]) -> NDArray[np.float64]:
+    def __getitem__(self, at: tuple[str, int]) -> Array:
         if at not in self._arrays:
             node, position = at
             tensor = self.model.known[self.model.by_id[node].inputs[position]]
             self._arrays[at] = np.asarray(tensor.numpy(), np.float64)
         return self._arrays[at]
 
-    def __setitem__(self, at: tuple[str, int], array: NDArray[np.float64]) -> None:
+    def __setitem__(self, at: tuple[str, int], array: Array) -> None:
         self._arrays[at] = array
         self.changed.add(at)
 
     def write(self, edit: Edit) -> None:
-        """Let each node read its new numbers, in the type that they had."""
+        """Let each node read its changed numbers, in their former type."""
         for node, position in sorted(self.changed):
             old = edit.nodes[node].inputs[position]
             assert old is not None and old.dtype is not None  # noqa: S101, PT018 - it is a constant
@@ -90,7 +92,7 @@ class Constants:
 
 
 def find_links(model: Model, firsts: frozenset[str] = WEIGHTED) -> Iterator[ChannelLink]:
-    """Where scale can move, in graph order; ``firsts`` are the operators that may bear it in front."""
+    """Where scale can move, in graph order, from the operators ``firsts``."""
     outside = find_captured_values(model)
     for node in model.top:
         if node.op in firsts and node.domain in ONNX_DOMAINS:
@@ -100,12 +102,12 @@ def find_links(model: Model, firsts: frozenset[str] = WEIGHTED) -> Iterator[Chan
 
 
 class _NotHomogeneous(Exception):  # noqa: N818 - no error: the scale has to stay
-    """Something reads the value that is not homogeneous."""
+    """A reader of the value is not homogeneous."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _ChannelPosition:
-    """Where channels are on the way: the value, its axis, its rank, and how many neighbours each channel has become."""
+    """Where channels are: the value, its axis, its rank, and how many neighbours along it are one channel."""
 
     value: str
     axis: int
@@ -114,7 +116,7 @@ class _ChannelPosition:
 
 
 class _Follower:
-    """Goes from one node to all that reads what it writes."""
+    """Follows the output of one node to all its readers."""
 
     def __init__(self, model: Model, outside: frozenset[str]) -> None:
         self.model, self.constants, self._outside = model, model.known, outside
@@ -133,12 +135,11 @@ class _Follower:
             return None
         if not self._readers or not isinstance(shape[axis], int):
             return None
-        return ChannelLink(
-            node.id, shape[axis], tuple(self._offsets), tuple(self._factors), tuple(self._readers)
-        )
+        constants = tuple(self._offsets), tuple(self._factors)
+        return ChannelLink(node.id, shape[axis], *constants, tuple(self._readers))
 
     def _find_channel_axis(self, node: Node) -> int | None:
-        """The axis of the channels that a node could divide; None where it cannot."""
+        """The axis of the channels that a node can divide; None where it cannot."""
         shape = self._get_shape(node.outputs[0]) if node.outputs else ()
         if not shape or len([o for o in node.outputs if o]) != 1:
             return None
@@ -156,7 +157,7 @@ class _Follower:
         return 1 if node.op == "Conv" or node.attributes.get("group", 1) == 1 else None
 
     def _find_multiplied_axis(self, node: Node, shape: tuple[Any, ...]) -> int | None:
-        """A product with one constant number for each place of the last axis, as an exported normalization ends."""
+        """The last axis of a product with one constant number for each place of it, as exported normalizations end."""
         which = [i for i, v in enumerate(node.inputs) if v in self.constants]
         if len(which) != 1 or not self._is_float(node.inputs[which[0]]):
             return None
@@ -165,11 +166,7 @@ class _Follower:
         return len(shape) - 1 if fits else None
 
     def _follow(self, place: _ChannelPosition) -> None:
-        """Go on to all readers of a value.
-
-        Raises:
-            _NotHomogeneous: one of them would compute something else.
-        """
+        """Follow a value to all its readers; raises ``_NotHomogeneous`` where one of them is not."""
         value = place.value
         if value in self.model.outputs or value in self._outside or not place.rank:
             raise _NotHomogeneous
@@ -209,19 +206,16 @@ class _Follower:
     def _add_offset_or_factor(self, node: Node, other: int, place: _ChannelPosition) -> None:
         self._require_constants(node, other)
         sizes = self._get_sizes(node, other)
-        padded_sizes = (1,) * (place.rank - len(sizes)) + sizes
-        if (
-            place.repeat != 1
-            or len(sizes) > place.rank
-            or math.prod(padded_sizes) != padded_sizes[place.axis]
-        ):
+        if place.repeat != 1 or len(sizes) > place.rank:
             raise _NotHomogeneous
-        (self._offsets if node.op == "Add" else self._factors).append(
-            (node.id, other, place.axis, place.rank)
-        )
+        padded_sizes = (1,) * (place.rank - len(sizes)) + sizes
+        if math.prod(padded_sizes) != padded_sizes[place.axis]:
+            raise _NotHomogeneous
+        constant = (node.id, other, place.axis, place.rank)
+        (self._offsets if node.op == "Add" else self._factors).append(constant)
 
     def _follow_view(self, node: Node, place: _ChannelPosition) -> _ChannelPosition:
-        """Where the channels are behind a view."""
+        """The channels behind a view."""
         input_shape, output_shape = self._get_shape(place.value), self._get_shape(node.outputs[0])
         axis, repeat = place.axis, place.repeat
         if node.op == "Transpose":
@@ -265,16 +259,14 @@ class _Follower:
         return tuple(value_info.shape) if value_info is not None and value_info.shape is not None else ()
 
 
-def compute_write_peaks(
-    constants: Constants, link: ChannelLink
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Of what a link's first node writes: the largest weight of each channel, and what it gives for an input of zero.
+def compute_write_peaks(constants: Constants, link: ChannelLink) -> tuple[Array, Array]:
+    """The largest weight of each channel that a link's first node writes, and its output for an input of zero.
 
-    Both with the factors behind it, as far as constants tell; each of shape ``(channels,)``.
+    Both with the constants behind it; each of shape ``(channels,)``.
     """
     node = constants.model.by_id[link.first]
     weight = constants[link.first, 1]
-    rows = np.moveaxis(weight, _get_output_axis(node), 0).reshape(link.channels, -1)
+    rows = np.moveaxis(weight, get_weight_axes(node, weight.ndim)[0], 0).reshape(link.channels, -1)
     peak = compute_amax(rows, axis=1)
     start = np.zeros(link.channels)
     if len(node.inputs) > _MATRIX and node.inputs[2]:
@@ -289,23 +281,20 @@ def compute_write_peaks(
             start = (start - constants[id_, 3]) * gain + constants[id_, 2]
             peak = peak * np.abs(gain)
         elif successor.op == "Mul":
-            peak, start = (
-                peak * np.abs(constants[id_, position].reshape(-1)),
-                start * constants[id_, position].reshape(-1),
-            )
+            factor = constants[id_, position].reshape(-1)
+            peak, start = peak * np.abs(factor), start * factor
         else:
             start = start + constants[id_, position].reshape(-1)
     return peak, start
 
 
-def compute_read_peaks(constants: Constants, link: ChannelLink) -> NDArray[np.float64]:
+def compute_read_peaks(constants: Constants, link: ChannelLink) -> Array:
     """The largest weight that any reader multiplies each channel with; shape ``(channels,)``."""
-    reader_peaks = [compute_amax(_extract_columns(constants, r, link.channels), axis=0) for r in link.readers]
-    largest: NDArray[np.float64] = np.max(reader_peaks, axis=0)
-    return largest
+    peaks = [compute_amax(_extract_columns(constants, r, link.channels), axis=0) for r in link.readers]
+    return np.asarray(np.max(peaks, axis=0))
 
 
-def move_scale(constants: Constants, link: ChannelLink, scale: NDArray[np.float64]) -> None:
+def move_scale(constants: Constants, link: ChannelLink, scale: Array) -> None:
     """Divide the channels where they are written by ``scale``, and multiply them with it where they are read."""
     model = constants.model
     node = model.by_id[link.first]
@@ -313,10 +302,10 @@ def move_scale(constants: Constants, link: ChannelLink, scale: NDArray[np.float6
         at = next(i for i, v in enumerate(node.inputs) if v in model.known)
         constants[link.first, at] = constants[link.first, at] / scale
     else:
-        positions = [i for i, v in enumerate(node.inputs) if i and v]
-        for i in positions:
-            axis = _get_output_axis(node) if i == 1 and node.op in WEIGHTED else -1
-            constants[link.first, i] = _multiply_along(constants[link.first, i], 1 / scale, axis)
+        for i in (i for i, v in enumerate(node.inputs) if i and v):
+            array = constants[link.first, i]
+            axis = get_weight_axes(node, array.ndim)[0] if i == 1 and node.op in WEIGHTED else -1
+            constants[link.first, i] = _multiply_along(array, 1 / scale, axis)
     for id_, position, axis, rank in link.offsets:
         offset = constants[id_, position]
         spread = offset.reshape((1,) * (rank - offset.ndim) + offset.shape)
@@ -331,10 +320,12 @@ def move_scale(constants: Constants, link: ChannelLink, scale: NDArray[np.float6
             column_scale = columns.reshape(parts.shape[0], 1, parts.shape[2], *[1] * (weight.ndim - 2))
             constants[reader.node, 1] = (parts * column_scale).reshape(weight.shape)
         else:
-            constants[reader.node, 1] = _multiply_along(weight, columns, _get_input_axis(node))
+            constants[reader.node, 1] = _multiply_along(
+                weight, columns, get_weight_axes(node, weight.ndim)[1]
+            )
 
 
-def _extract_columns(constants: Constants, reader: ChannelReader, channels: int) -> NDArray[np.float64]:
+def _extract_columns(constants: Constants, reader: ChannelReader, channels: int) -> Array:
     """What a reader multiplies each channel with, shape ``(n, channels)``."""
     node, weight = constants.model.by_id[reader.node], constants[reader.node, 1]
     group = node.attributes.get("group", 1)
@@ -342,28 +333,13 @@ def _extract_columns(constants: Constants, reader: ChannelReader, channels: int)
         parts = weight.reshape(int(group), -1, *weight.shape[1:])  # type: ignore[call-overload]
         first = np.moveaxis(parts, 1, -1)
     else:
-        first = np.moveaxis(weight, _get_input_axis(node), 0)
-    columns: NDArray[np.float64] = first.reshape(channels, -1).T
-    return columns
+        first = np.moveaxis(weight, get_weight_axes(node, weight.ndim)[1], 0)
+    return np.asarray(first.reshape(channels, -1).T)
 
 
-def _multiply_along(array: NDArray[np.float64], scale: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+def _multiply_along(array: Array, scale: Array, axis: int) -> Array:
     if array.ndim == 0 or (axis == -1 and array.shape[-1] == 1 != scale.size):
         return array * scale
     shape = [1] * array.ndim
     shape[axis] = -1
     return array * scale.reshape(shape)
-
-
-def _get_output_axis(node: Node) -> int:
-    """The axis of a weight that holds what is written."""
-    if node.op == "Gemm":
-        return 0 if node.attributes.get("transB", 0) else 1
-    return {"Conv": 0, "ConvTranspose": 1, "MatMul": 1}[node.op]
-
-
-def _get_input_axis(node: Node) -> int:
-    """The axis of a weight that holds what is read."""
-    if node.op == "Gemm":
-        return 1 if node.attributes.get("transB", 0) else 0
-    return {"Conv": 1, "ConvTranspose": 0, "MatMul": 0}[node.op]

@@ -1,8 +1,7 @@
-"""SmoothQuant: the unevenness of activations' channels moves into the weights that read them.
+"""SmoothQuant: scale moves from channels of activations into the weights that read them.
 
 Xiao, Lin, Seznec, Wu, Demouth and Han, SmoothQuant (ICML 2023): ``s_j = max|X_j|^alpha / max|W_j|^(1 - alpha)`` divides
-channel j of what a normalization writes, in the factor and the offset that it has for it, and multiplies the weights
-that read it.
+channel j of a normalization's output, in its factor and its offset, and multiplies the weights that read it.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
     from rtlab.core.ptq_transform import PtqTransform
     from rtlab.quantize.edit import Edit
 
-#: Scales are kept within this factor of 1, so that a channel that was hardly seen stays a number.
+#: Scales are within this factor of 1, so that a channel of tiny activations stays finite.
 _MOST = 1e4
 
 
 def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLink, ...]:
     """Normalizations, and products with a constant, whose channels only products of matrices read.
 
-    A node is meant by itself, or by what reads it.
+    With ``nodes``, those that are among them or are read by one of them.
     """
     matching_links = []
     for link in find_links(model, NORMS):
@@ -52,13 +51,7 @@ def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLin
 def smooth(
     links: tuple[ChannelLink, ...], peaks: Mapping[str, NDArray[np.float64]], alpha: float = 0.5
 ) -> passes.Pass:
-    """Channels of some links divided by what evens them out.
-
-    Args:
-        links: By ``plan``.
-        peaks: The largest magnitude that was seen in each channel, by the value that a reader reads.
-        alpha: How much of the unevenness goes into the weights.
-    """
+    """Channels of links divided by their smoothing factors; ``peaks`` are the largest magnitudes of each by value."""
 
     def edit_graph(edit: Edit) -> None:
         constants = Constants(edit.model)
@@ -70,8 +63,7 @@ def smooth(
                 move_scale(constants, link, factors)
         constants.write(edit)
 
-    changes = "the same but for rounding; channels of activations have another scale"
-    return passes.Pass("smoothing", edit_graph, MIGRATION_PROMISES, changes=changes)
+    return passes.Pass("smoothing", edit_graph, MIGRATION_PROMISES)
 
 
 def compute_smoothing_factors(
@@ -82,11 +74,6 @@ def compute_smoothing_factors(
     over = np.where(used, activations, 1.0) ** alpha
     under = np.where(used, weights, 1.0) ** (1 - alpha)
     return np.where(used, np.clip(over / under, 1 / _MOST, _MOST), 1.0)
-
-
-def map_observed_values(channel_links: Iterable[ChannelLink]) -> Mapping[str, int]:
-    """The values whose channels are to be observed, each with the axis of these."""
-    return {r.value: r.axis for link in channel_links for r in link.readers}
 
 
 def describe_smoothing(

@@ -1,7 +1,4 @@
-"""TF32 is no type in the graph but a switch of the compiler; here is what it does to the numbers.
-
-Both factors of a product are rounded to ten explicit bits of mantissa; sums stay FP32.
-"""
+"""Emulating TF32, a switch of the compiler: both factors of a product have ten explicit bits of mantissa."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def find_tf32_products(model: Model) -> tuple[str, ...]:
 
 
 def truncate(nodes: Collection[str], check: Callable[[], object] = lambda: None) -> passes.Pass:
-    """Both factors of each of the nodes rounded to TF32; ``check`` is called before each node and may raise.
+    """Both factors of some products rounded to TF32; ``check`` is called before each and may raise.
 
     Constants are rounded to nearest, ties to even. Activations are split in the graph after Veltkamp: with
     ``c = (2^13 + 1) x``, ``c - (c - x)`` is the nearest number of 11 bits (Dekker, Numer. Math. 18, 1971; proved
@@ -62,8 +59,7 @@ def truncate(nodes: Collection[str], check: Callable[[], object] = lambda: None)
                     rounded_values[value] = _insert_rounding(edit, edit.values[value], name, node.id)
                 edit.set_input(node.id, i, rounded_values[value])
 
-    needs, changes = (passes.require_opset(9),), "rounded to TF32"
-    return passes.Pass("rounding to TF32", edit_graph, passes.INSERTION_PROMISES, needs, changes)
+    return passes.Pass("rounding to TF32", edit_graph, passes.INSERTION_PROMISES, 9)
 
 
 def round_to_tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:

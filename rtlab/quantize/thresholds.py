@@ -1,4 +1,4 @@
-"""What calibrators do to observed values: scales, what each threshold costs, and which one ``auto`` takes."""
+"""Scales of observed values by calibrators, what each threshold costs, and the choice of ``auto``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_CLIPPED, MAX_SQNR_LOSS = 3e-4, 4.0
 HEALTHY_CLIPPED, HEALTHY_SQNR_LOSS, _MIN_SQNR_LOSS = 3e-3, 8.0, 1.0
 #: An SQNR of more decibels says no more, see ``rtlab.core.moments``; and a difference of fewer is not worth a word.
 MAX_SQNR, _MIN_REPORTED_LOSS = 65.0, 0.05
-#: Shares from here on are told to three digits.
+#: Shares from here on have three digits.
 _TENTH = 0.1
 
 
@@ -79,18 +79,11 @@ def thresholds(
         CalibrationError: the value was observed without a single element.
         VariantError: activations have no scale in this precision.
     """
-    if value_range.count == 0:
-        raise CalibrationError(
-            "Cannot choose thresholds for a value: it had no elements in any batch. "
-            "Give data that reaches this part of the model."
-        )
     search = ThresholdSearch(value_range, precision)
     scales = [search.compute_scale("", c) for c in calibrators]
     amax = np.array([s.amax for s in scales])
-    sqnr, clipped = (
-        search.moments.compute_sqnr(amax, precision.stored).tolist(),
-        search.moments.compute_clipped_share(amax).tolist(),
-    )
+    sqnr = search.moments.compute_sqnr(amax, precision.stored).tolist()
+    clipped = search.moments.compute_clipped_share(amax).tolist()
     return tuple(
         Threshold(c, s.amax, clipped_share, ratio, s.choice, s.doubt)
         for c, s, clipped_share, ratio in zip(calibrators, scales, clipped, sqnr, strict=True)
@@ -108,24 +101,16 @@ def scales(
         CalibrationError: a value was observed without a single element.
         VariantError: activations have no scale in this precision.
     """
-    return {
-        name: compute_scale(name, value_range, calibrator, precision)
-        for name, value_range in ranges.values.items()
-    }
+    return {name: compute_scale(name, r, calibrator, precision) for name, r in ranges.values.items()}
 
 
 def compute_scale(name: str, value_range: Range, calibrator: Calibrator, precision: Precision) -> Scale:
-    """The scale of one value.
-
-    Raises:
-        CalibrationError: the value was observed without a single element.
-        VariantError: activations have no scale in this precision.
-    """
+    """The scale of one value; errors are those of ``scales``."""
     return ThresholdSearch(value_range, precision).compute_scale(name, calibrator)
 
 
 class ThresholdSearch:
-    """Thresholds of one value, each of them sought once however many calibrators ask for it."""
+    """Thresholds of one value, each searched once."""
 
     def __init__(self, value_range: Range, precision: Precision = Precision.INT8) -> None:
         self.value_range, self.precision = value_range, precision
@@ -133,16 +118,12 @@ class ThresholdSearch:
         self._thresholds: dict[Calibrator, float] = {}
 
     def compute_scale(self, name: str, calibrator: Calibrator) -> Scale:
-        """The scale of the value, which messages call ``name``.
-
-        Raises:
-            CalibrationError: the value was observed without a single element.
-            VariantError: activations have no scale in this precision.
-        """
+        """The scale of the value, which messages call ``name``; errors are those of ``scales``."""
         largest = self._stored.largest
         if self.value_range.count == 0:
+            what = f'value "{name}"' if name else "a value"
             raise CalibrationError(
-                f'Cannot calibrate value "{name}": it had no elements in any batch. '
+                f"Cannot calibrate {what}: it had no elements in any batch. "
                 "Give data that reaches this part of the model."
             )
         if self.value_range.amax == 0:
@@ -155,26 +136,23 @@ class ThresholdSearch:
         return Scale(amax, "", largest, choice, self.describe_clipping(amax))
 
     def compute_amax(self, calibrator: Calibrator) -> float:
-        """The threshold of a method of its own, which ``auto`` is not."""
+        """The threshold of a fixed method."""
         search = METHODS[calibrator.method].search
         if calibrator not in self._thresholds and search is not None:
             options = {"p": calibrator.p, "stored": self._stored}
             accepted = inspect.signature(search).parameters
             parameters: dict[str, Any] = {name: v for name, v in options.items() if name in accepted}
-            # A threshold can only be zero where nearly everything was; the largest magnitude then is the only fact
-            # left.
+            # A threshold is zero only where nearly every element is.
             self._thresholds[calibrator] = search(self.value_range, **parameters) or self.value_range.amax
         return self._thresholds[calibrator]
 
     def choose_calibrator(self) -> CalibratorChoice:
         """Which of the fixed methods' thresholds ``auto`` takes: the smallest one that loses little.
 
-        One passes that clips at most 3 elements in 10,000 and whose SQNR is at most 4 dB below the best of them. Of
-        those the smallest has the finest steps. The rule was found by measuring. Rounding meets every element of every
-        sample, clipping a few of a few, so trained networks keep more of their output below the threshold of the best
-        SQNR: 2 to 3 dB more on four of eight. With 6 dB in place of 4 they keep more still; but clipped values,
-        unlike rounded ones, do not cancel in a mean, and random networks then lose up to 12 dB. In a floating-point
-        type the steps grow with the magnitude, and there is nothing to win.
+        One passes that clips at most 3 elements in 10,000 and whose SQNR is at most 4 dB below the best of them; of
+        those the smallest has the finest steps. The rule was measured: on four of eight trained networks it keeps 2 to
+        3 dB more of the output than the threshold of the best SQNR; with 6 dB in place of 4, random networks lose up to
+        12 dB, because clipped values do not cancel in a mean. In a floating-point type nothing is gained.
         """
         if self.precision is not Precision.INT8:
             return CalibratorChoice(
@@ -182,10 +160,8 @@ class ThresholdSearch:
                 f"the steps of {self.precision} grow with the magnitude: clipping gains nothing",
             )
         amax = np.array([self.compute_amax(c) for c in FIXED])
-        clipped, sqnr = (
-            self.moments.compute_clipped_share(amax),
-            np.minimum(self.moments.compute_sqnr(amax, self._stored), MAX_SQNR),
-        )
+        clipped = self.moments.compute_clipped_share(amax)
+        sqnr = np.minimum(self.moments.compute_sqnr(amax, self._stored), MAX_SQNR)
         loss = sqnr.max() - sqnr
         passes = (clipped <= MAX_CLIPPED) & (loss <= MAX_SQNR_LOSS)
         # The first of equal thresholds, so that what clips nothing is called minmax.
@@ -196,17 +172,11 @@ class ThresholdSearch:
             details.append(f"{loss[at]:.1f} dB below {best}")
         rejections: dict[str, list[str]] = {}
         for i in np.flatnonzero((amax < amax[at]) & ~passes):
-            reason = (
-                f"clip {_format_percent(clipped[i])}"
-                if clipped[i] > MAX_CLIPPED
-                else f"lose {loss[i]:.1f} dB"
-            )
-            rejections.setdefault(reason, []).append(str(FIXED[i]))
+            lost, cut = f"lose {loss[i]:.1f} dB", f"clip {_format_percent(clipped[i])}"
+            rejections.setdefault(cut if clipped[i] > MAX_CLIPPED else lost, []).append(str(FIXED[i]))
         words = f"the smallest threshold that loses little ({', '.join(details)})"
         if rejections:
-            words += "; refused: " + ", ".join(
-                f"{', '.join(n)} ({reason})" for reason, n in rejections.items()
-            )
+            words += "; refused: " + ", ".join(f"{', '.join(n)} ({r})" for r, n in rejections.items())
         return CalibratorChoice(FIXED[at], words)
 
     def describe_clipping(self, amax: float) -> str:
@@ -241,9 +211,6 @@ def display(ranges: Ranges, value: str, bins: int = 64) -> tuple[NDArray[np.floa
             f'Cannot show the magnitudes of "{value}": it is not among the {len(ranges.values)} observed values. '
             "Choose one of ranges.values."
         )
-    if value_range.amax == 0:
-        counts, edges = np.zeros(bins), np.linspace(0.0, 1.0, bins + 1)
-    else:
-        counts, edges = resample_linear(value_range, bins), np.linspace(0.0, value_range.amax, bins + 1)
+    counts = resample_linear(value_range, bins) if value_range.amax else np.zeros(bins)
     counts[0] += value_range.zeros
-    return edges, counts
+    return np.linspace(0.0, value_range.amax or 1.0, bins + 1), counts

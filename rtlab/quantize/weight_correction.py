@@ -1,32 +1,90 @@
-"""What reconstruction and bias correction make of what products read, for the passes that round."""
+"""Rounding weights by GPTQ, and bias correction, from statistics of what products read.
+
+Bias correction is empirical, as in Nagel, van Baalen, Blankevoort and Welling (ICCV 2019, section 4.2): a product is
+linear, so the mean error of its output is ``Q mean(x̂) - W mean(x)``, with ``x`` its input in the source and ``x̂`` that
+rounded. This is the error of the node itself; it is taken off its bias.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from rtlab.core.phrases import pluralize
 from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
-from rtlab.quantize import correct, passes, weights
+from rtlab.quantize import passes, weights
 from rtlab.quantize.apply_transforms import match_treated_nodes
 from rtlab.quantize.dequantized_weights import compute_dequantized
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
-from rtlab.quantize.gptq import fit_scales, reconstruct
+from rtlab.quantize.gptq import Array, fit_scales, reconstruct
 from rtlab.quantize.im2col import ProductForm, make_product_form
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.core.layer_inputs import LayerInputs
+    from rtlab.core.layer_inputs import LayerInput, LayerInputs
     from rtlab.core.model import Model
     from rtlab.core.variant import Variant
+    from rtlab.quantize.edit import Edit
+
+
+Weight: TypeAlias = "NDArray[np.float32]"
+#: The position of a bias among the inputs of Conv and Gemm.
+_BIAS = 2
+
+
+def compute_bias_shift(form: ProductForm, layer_input: LayerInput, weight: Weight, rounded: Weight) -> Array:
+    """The mean error of each output channel."""
+    pairs = ((rounded, layer_input.rounded_mean), (weight, layer_input.mean))
+    products = [np.einsum("gok,gk->go", form.to_rows(np.asarray(w, np.float64)), mean) for w, mean in pairs]
+    return np.asarray(products[0] - products[1], np.float64).reshape(-1)
+
+
+def correct_biases(shifts: Mapping[str, Array], notes: tuple[str, ...] = ()) -> passes.Pass:
+    """The mean errors of each node's output channels taken off its bias."""
+
+    def edit_graph(edit: Edit) -> None:
+        model = edit.model
+        places = {node: place for node in shifts if (place := find_bias_input(model, node)) is not None}
+        for node, (reader, position, factor) in places.items():
+            inputs = model.by_id[reader].inputs
+            name = inputs[position] if position < len(inputs) else ""
+            offset = np.asarray(model.known[name].numpy()) if name else np.zeros((), np.float32)
+            corrected = (offset.astype(np.float64) - shifts[node] / factor).astype(offset.dtype)
+            edit.set_input(reader, position, edit.add_constant(f"{reader}/corrected_bias", corrected))
+
+    return passes.Pass("bias correction", edit_graph, passes.INSERTION_PROMISES, notes=notes)
+
+
+def find_bias_input(model: Model, node: str) -> tuple[str, int, float] | None:
+    """Where the constant offset of a product's output is, or could be.
+
+    Returns:
+        A node, the position of its input, and the factor of that; None where there is no such place.
+    """
+    product, known = model.by_id[node], model.known
+    out = product.outputs[0]
+    if product.op in {"Conv", "Gemm"}:
+        if len(product.inputs) > _BIAS and product.inputs[_BIAS] and product.inputs[_BIAS] not in known:
+            return None
+        beta = float(str(product.attributes.get("beta", 1.0))) if product.op == "Gemm" else 1.0
+        return (node, _BIAS, beta) if beta else None
+    readers = model.consumers.get(out, ())
+    if product.op != "MatMul" or len(readers) != 1 or readers[0].op != "Add" or out in model.outputs:
+        return None
+    other = 1 - readers[0].inputs.index(out)
+    addend = known.get(readers[0].inputs[other])
+    # One number for each output channel, or for all.
+    is_bias = addend is not None and math.prod(addend.shape.numpy()) == (addend.shape.numpy() or [1])[-1]
+    return (readers[0].id, other, 1.0) if is_bias else None
 
 
 class WeightCorrector:
-    """The treatments of one variant that need data, while its graph is prepared."""
+    """GPTQ and bias correction of one variant, while its graph is prepared."""
 
     def __init__(
         self, model: Model, variant: Variant, inputs: LayerInputs | None, check: Callable[[], object]
@@ -35,20 +93,16 @@ class WeightCorrector:
         reconstructing, correcting = (
             [t for t in variant.treatments if t.kind == kind] for kind in ("reconstruct", "correct")
         )
-        #: By node that is to be reconstructed.
+        #: Damping by node that is reconstructed.
         self._damping = {n: t.setting for t in reconstructing for n in match_treated_nodes(model, [t])}
         self._nodes_to_correct = match_treated_nodes(model, correcting)
         self._has_treatments = bool(reconstructing or correcting)
-        #: Nodes whose weights were rounded so that their output stays.
+        #: Nodes whose weights GPTQ has rounded.
         self.reconstructed_nodes: list[str] = []
 
     def reconstruct_weight(
-        self,
-        nodes: Sequence[str],
-        weight: NDArray[np.float32],
-        scale: NDArray[np.float32],
-        precision: Precision,
-    ) -> NDArray[np.float64] | None:
+        self, nodes: Sequence[str], weight: Weight, scale: Weight, precision: Precision
+    ) -> Array | None:
         """A weight as multiples of its scales, in its shape; None where its readers were not observed."""
         moments = self._pool_second_moments(nodes)
         if moments is None:
@@ -58,72 +112,25 @@ class WeightCorrector:
         self._check()
         quantized_rows = reconstruct(rows, sizes, second, precision.stored.round, self._damping[nodes[0]])
         self.reconstructed_nodes += nodes
-        steps: NDArray[np.float64] = form.from_rows(quantized_rows)
-        return steps
+        return np.asarray(form.from_rows(quantized_rows))
 
     def quantize_four_bit(
         self, model: Model, plan: weights.FourBitPlan, precision: Precision
     ) -> weights.FourBitWeights:
-        """The weights of a plan in four bits whose readers were observed.
-
-        Raises:
-            ModelError: a weight holds NaN or infinity.
-        """
-        quantized_weights: dict[tuple[str, weights.ScaleLayout], weights.FourBitWeight] = {}
+        """The weights of a plan in four bits whose readers were observed; raises ModelError for NaN or infinity."""
+        quantized: dict[tuple[str, weights.ScaleLayout], weights.FourBitWeight] = {}
         for (value, layout), nodes in plan.weights.items():
-            moments = self._pool_second_moments(nodes)
-            if moments is not None:
-                weight = weights.read_weight(model, value, nodes[0])
-                quantized_weights[value, layout] = self._quantize_four_bit_weight(
-                    moments, weight, layout, precision, self._damping[nodes[0]]
+            if (moments := self._pool_second_moments(nodes)) is not None:
+                weight, damping = weights.read_weight(model, value, nodes[0]), self._damping[nodes[0]]
+                self._check()
+                quantized[value, layout] = _quantize_four_bit_weight(
+                    moments, weight, layout, precision, damping
                 )
                 self.reconstructed_nodes += nodes
-        return quantized_weights
+        return quantized
 
-    def _quantize_four_bit_weight(
-        self,
-        form_and_moments: tuple[ProductForm, NDArray[np.float64]],
-        weight: NDArray[np.float32],
-        layout: weights.ScaleLayout,
-        precision: Precision,
-        damping: float,
-    ) -> weights.FourBitWeight:
-        """Scales and steps with a small error of the output.
-
-        Blocks lie along K, so that each of the rows is parted into blocks of neighbours.
-        """
-        form, second = form_and_moments
-        stored, is_integer = precision.stored, precision is Precision.INT4
-        tiny = float(np.finfo(np.float32).tiny)
-        rows = form.to_rows(weight.astype(np.float64))
-        blocks = rows.reshape(form.groups, form.outputs, -1, layout.block or form.size)
-        amax = compute_amax(blocks, axis=3)
-        tensor_scale = weights.compute_tensor_scale(float(amax.max()))
-
-        def to_relative(scale: NDArray[np.float64]) -> NDArray[Any]:
-            return Precision.FP8.stored.quantize(scale / float(tensor_scale))
-
-        def round_scale(scale: NDArray[np.float64]) -> NDArray[np.float64]:
-            """What is stored of a scale."""
-            rounded_scale = (
-                np.maximum(scale, tiny)
-                if is_integer
-                else to_relative(scale).astype(np.float32) * tensor_scale
-            )
-            return np.asarray(rounded_scale.astype(np.float32), np.float64)
-
-        largest = np.where(amax > 0, amax, 1.0 if is_integer else 0.0) / stored.largest
-        self._check()
-        scale, steps = fit_scales(rows, largest, second, stored.round, store=round_scale, damping=damping)
-        flat = scale.reshape(form.groups * form.outputs, -1)
-        scale_table = flat[:, 0] if not layout.block else flat.T if form.is_transposed else flat
-        values = stored.quantize(form.from_rows(steps))
-        if is_integer:
-            return weights.FourBitWeight(layout, values, np.ascontiguousarray(scale_table, np.float32))
-        return weights.FourBitWeight(layout, values, to_relative(scale_table), np.asarray(tensor_scale))
-
-    def _pool_second_moments(self, nodes: Sequence[str]) -> tuple[ProductForm, NDArray[np.float64]] | None:
-        """The second moments of what all readers of a weight read; None unless all were asked for and observed."""
+    def _pool_second_moments(self, nodes: Sequence[str]) -> tuple[ProductForm, Array] | None:
+        """The second moments of the inputs of all readers of a weight; None unless all were observed for GPTQ."""
         layer_inputs = {} if self.inputs is None else self.inputs.nodes
         observations = [layer_inputs[n] for n in nodes if n in layer_inputs and n in self._damping]
         form = make_product_form(self.model, self.model.by_id[nodes[0]])
@@ -134,10 +141,10 @@ class WeightCorrector:
         if any(m is None or m.shape != shape for m in moments):
             return None
         total = sum(r.rows for r in observations)
-        parts = [
+        parts = (
             np.asarray(m, np.float64) * (r.rows / total) for r, m in zip(observations, moments, strict=True)
-        ]
-        return form, np.sum(parts, axis=0) if len(parts) > 1 else parts[0]
+        )
+        return form, np.sum([*parts], axis=0)
 
     def build_correction(
         self,
@@ -145,14 +152,12 @@ class WeightCorrector:
         four_bit_weights: Mapping[Precision, weights.FourBitWeights],
         plans: Mapping[Precision, weights.FourBitPlan],
     ) -> passes.Pass | None:
-        """What is taken off biases; None where nothing is.
+        """The bias correction; None where there is none.
 
-        Args:
-            typed: The graph with INT8 and FP8 in it, and not yet four bits.
-            four_bit_weights: Weights in four bits that were rounded already.
-            plans: All weights that are to be in four bits.
+        ``typed`` is the graph with INT8 and FP8 in it and not yet four bits, ``four_bit_weights`` are rounded already,
+        and ``plans`` name all weights that are to be in four bits.
         """
-        shifts: dict[str, NDArray[np.float64]] = {}
+        shifts: dict[str, Array] = {}
         uncorrectable_nodes: list[str] = []
         rounded_weights = {
             **_collect_eight_bit_weights(typed, self._nodes_to_correct),
@@ -163,50 +168,70 @@ class WeightCorrector:
             form = make_product_form(self.model, self.model.by_id[node])
             if layer_input is None or isinstance(form, str):
                 continue
-            if correct.find_bias_input(typed, node) is None:
+            if find_bias_input(typed, node) is None:
                 uncorrectable_nodes.append(node)
                 continue
             weight = np.asarray(self.model.known[form.weight].numpy())
-            shifts[node] = correct.compute_bias_shift(form, layer_input, weight, numbers)
+            shifts[node] = compute_bias_shift(form, layer_input, weight, numbers)
         if not shifts:
             return None
         note = f"the mean error of rounding taken off {pluralize(len(shifts), 'bias', 'biases')}"
-        return correct.correct_biases(
-            shifts,
-            (
-                note,
-                *describe_skipped_nodes(
-                    {"nothing constant is added behind it": uncorrectable_nodes}
-                    if uncorrectable_nodes
-                    else {},
-                    "uncorrected",
-                ),
-            ),
-        )
+        skipped = {"nothing constant is added behind it": uncorrectable_nodes} if uncorrectable_nodes else {}
+        return correct_biases(shifts, (note, *describe_skipped_nodes(skipped, "uncorrected")))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done, and what was not, in words."""
+        """What was done, and what was left out, in words."""
         if not self._has_treatments:
             return ()
         if self.inputs is None:
             return ("neither reconstructed nor corrected: what products read was not observed",)
-        basis = f"on {pluralize(self.inputs.samples, 'sample')}"
-        reconstruction_notes = (
-            [f"weights of {pluralize(len(set(self.reconstructed_nodes)), 'node')} reconstructed {basis}"]
-            if self.reconstructed_nodes
-            else []
-        )
-        if self._damping and not self.reconstructed_nodes:
-            reconstruction_notes.append(
-                "nothing to reconstruct: no product has weights of INT8, FP8, INT4 or FP4"
-            )
-        return (*reconstruction_notes, *describe_skipped_nodes(dict(self.inputs.skipped), "to nearest"))
+        notes = []
+        if self.reconstructed_nodes:
+            count = pluralize(len(set(self.reconstructed_nodes)), "node")
+            notes = [f"weights of {count} reconstructed on {pluralize(self.inputs.samples, 'sample')}"]
+        elif self._damping:
+            notes = ["nothing to reconstruct: no product has weights of INT8, FP8, INT4 or FP4"]
+        return (*notes, *describe_skipped_nodes(dict(self.inputs.skipped), "to nearest"))
 
 
-def _collect_eight_bit_weights(typed: Model, nodes: Collection[str]) -> dict[str, NDArray[np.float32]]:
+def _quantize_four_bit_weight(
+    form_and_second: tuple[ProductForm, Array],
+    weight: Weight,
+    layout: weights.ScaleLayout,
+    precision: Precision,
+    damping: float,
+) -> weights.FourBitWeight:
+    """Scales and steps with a small error of the output; blocks are of neighbours in a row."""
+    (form, second), stored, is_integer = form_and_second, precision.stored, precision is Precision.INT4
+    tiny = float(np.finfo(np.float32).tiny)
+    rows = form.to_rows(weight.astype(np.float64))
+    blocks = rows.reshape(form.groups, form.outputs, -1, layout.block or form.size)
+    amax = compute_amax(blocks, axis=3)
+    tensor_scale = weights.compute_tensor_scale(float(amax.max()))
+
+    def to_relative(scale: Array) -> NDArray[Any]:
+        return Precision.FP8.stored.quantize(scale / float(tensor_scale))
+
+    def round_scale(scale: Array) -> Array:
+        """What is stored of a scale."""
+        if is_integer:
+            return np.asarray(np.maximum(scale, tiny).astype(np.float32), np.float64)
+        return np.asarray(to_relative(scale).astype(np.float32) * tensor_scale, np.float64)
+
+    largest = np.where(amax > 0, amax, 1.0 if is_integer else 0.0) / stored.largest
+    scale, steps = fit_scales(rows, largest, second, stored.round, store=round_scale, damping=damping)
+    flat = scale.reshape(form.groups * form.outputs, -1)
+    scale_table = flat[:, 0] if not layout.block else flat.T if form.is_transposed else flat
+    values = stored.quantize(form.from_rows(steps))
+    if is_integer:
+        return weights.FourBitWeight(layout, values, np.ascontiguousarray(scale_table, np.float32))
+    return weights.FourBitWeight(layout, values, to_relative(scale_table), np.asarray(tensor_scale))
+
+
+def _collect_eight_bit_weights(typed: Model, nodes: Collection[str]) -> dict[str, Weight]:
     """The numbers of weights in INT8 and FP8, by the node that reads them."""
-    numbers: dict[str, NDArray[np.float32]] = {}
+    numbers: dict[str, Weight] = {}
     ir_nodes = {n.name: n for n in typed.ir.graph}
     for id_ in nodes:
         node = typed.by_id[id_]
@@ -224,9 +249,9 @@ def _collect_four_bit_weights(
     four_bit_weights: Mapping[Precision, weights.FourBitWeights],
     plans: Mapping[Precision, weights.FourBitPlan],
     nodes: Collection[str],
-) -> dict[str, NDArray[np.float32]]:
+) -> dict[str, Weight]:
     """The numbers of weights in four bits, by the node that reads them."""
-    numbers: dict[str, NDArray[np.float32]] = {}
+    numbers: dict[str, Weight] = {}
     for precision, plan in plans.items():
         selected = {k: r for k, r in plan.weights.items() if any(n in nodes for n in r)}
         part, stored = weights.FourBitPlan(selected, {}), four_bit_weights.get(precision, {})

@@ -19,7 +19,7 @@ from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
-from rtlab.quantize.placement import WEIGHTED, explain_nonconstant
+from rtlab.quantize.placement import WEIGHTED, explain_nonconstant, get_weight_axes
 from rtlab.quantize.rewrite import require_finite
 
 if TYPE_CHECKING:
@@ -70,10 +70,9 @@ class FourBitWeight:
         scale = self.scale.astype(np.float32)
         if self.tensor_scale is not None:
             scale = scale * self.tensor_scale
-        numbers: NDArray[np.float32] = self.values.astype(np.float32) * self.form.broadcast(
-            scale, self.values.ndim
+        return np.asarray(
+            self.values.astype(np.float32) * self.form.broadcast(scale, self.values.ndim), np.float32
         )
-        return numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,13 +93,12 @@ class FourBitPlan:
 
 def plan(model: Model, nodes: Collection[str], precision: Precision) -> FourBitPlan:
     """Choose products with constant weights among the nodes; what TensorRT-RTX does not compile is kept."""
-    tensors = model.known
     weights: dict[tuple[str, ScaleLayout], list[str]] = {}
     skipped_nodes: dict[str, list[str]] = {}
     for node in model.top:
         if node.id not in nodes or node.domain not in ONNX_DOMAINS or node.op not in WEIGHTED:
             continue
-        layout_or_reason = _choose_layout(model, node, tensors, precision)
+        layout_or_reason = _choose_layout(model, node, precision)
         if isinstance(layout_or_reason, ScaleLayout):
             weights.setdefault((node.inputs[1], layout_or_reason), []).append(node.id)
         else:
@@ -110,11 +108,9 @@ def plan(model: Model, nodes: Collection[str], precision: Precision) -> FourBitP
     )
 
 
-def _choose_layout(
-    model: Model, node: Node, tensors: Mapping[str, ir.TensorProtocol], precision: Precision
-) -> ScaleLayout | str:
-    """How a node's weight is divided, or why it is kept."""
-    weight = tensors.get(node.inputs[1])
+def _choose_layout(model: Model, node: Node, precision: Precision) -> ScaleLayout | str:
+    """How a node's weight is divided, or why it is not stored in four bits."""
+    weight = model.known.get(node.inputs[1])
     if weight is None:
         return explain_nonconstant(model, node.inputs[1])
     sizes = weight.shape.numpy()
@@ -128,18 +124,13 @@ def _choose_layout(
             return "TensorRT-RTX compiles no INT4 Conv on a quantized input"
         return ScaleLayout(0, 0)
     if node.op not in {"MatMul", "Gemm"}:
-        return f"{precision.upper()} weights are for products of matrices" + (
-            " and for Conv" if precision is Precision.INT4 else ""
-        )
-    is_transposed = node.op == "Gemm" and node.attributes.get("transB", 0)
-    axis = 1 if is_transposed else len(sizes) - 2
+        others = " and for Conv" if precision is Precision.INT4 else ""
+        return f"{precision.upper()} weights are for products of matrices{others}"
+    _, axis = get_weight_axes(node, len(sizes))
     if precision is Precision.FP4:
-        fits = sizes[axis] % _FP4_BLOCK == 0
-        return (
-            ScaleLayout(axis, _FP4_BLOCK)
-            if fits
-            else f"its weight does not divide into blocks of {_FP4_BLOCK}"
-        )
+        if sizes[axis] % _FP4_BLOCK:
+            return f"its weight does not divide into blocks of {_FP4_BLOCK}"
+        return ScaleLayout(axis, _FP4_BLOCK)
     return ScaleLayout(axis, choose_int4_block(sizes[axis]))
 
 
@@ -150,7 +141,7 @@ FourBitWeights: TypeAlias = Mapping[tuple[str, ScaleLayout], FourBitWeight]
 def iter_stored_weights(
     model: Model, plan: FourBitPlan, precision: Precision, four_bit_weights: FourBitWeights
 ) -> Iterator[tuple[str, tuple[str, ...], FourBitWeight]]:
-    """Each weight of a plan with the nodes that read it, to nearest unless it is in four bits already.
+    """Each weight of a plan with the nodes that read it, to nearest unless it is among ``four_bit_weights``.
 
     Raises:
         ModelError: a weight holds NaN or infinity.
@@ -167,8 +158,8 @@ def store_weights(
 ) -> passes.Pass:
     """Weights stored in four bits, and dequantized before the products that read them.
 
-    ``four_bit_weights`` are in four bits already; the others are rounded to nearest. Applied, it raises ModelError
-    where a weight holds NaN or infinity, and so does ``dequantize_weights``.
+    Those that are not among ``four_bit_weights`` are rounded to nearest. Applied, it raises ModelError where a weight
+    holds NaN or infinity, and so does ``dequantize_weights``.
     """
 
     def edit_graph(edit: Edit) -> None:
@@ -180,23 +171,15 @@ def store_weights(
                 inputs = [scale, edit.add_constant(f"{name}/tensor_scale", stored.tensor_scale)]
                 kind, title = ir.DataType.FLOAT, f"{name}/scale/DequantizeLinear"
                 scale = edit.insert("DequantizeLinear", title, inputs, kind=kind, **place)
-            numbers = edit.insert(
-                "DequantizeLinear",
-                f"{name}/DequantizeLinear",
-                [edit.add_constant(f"{name}/{precision}", stored.values), scale],
-                like=edit.values[value],
-                attrs={"axis": form.axis, **({"block_size": form.block} if form.block else {})},
-                **place,
-            )
+            inputs = [edit.add_constant(f"{name}/{precision}", stored.values), scale]
+            attributes = {"axis": form.axis, **({"block_size": form.block} if form.block else {})}
+            title, like = f"{name}/DequantizeLinear", edit.values[value]
+            numbers = edit.insert("DequantizeLinear", title, inputs, like=like, attrs=attributes, **place)
             for node in nodes:
                 edit.set_input(node, 1, numbers)
 
     title = f"{precision.upper()} weights"
-    needs, changes = (
-        (passes.require_opset(precision.stored.opset),),
-        f"weights rounded to {precision.upper()}",
-    )
-    return passes.Pass(title, edit_graph, passes.INSERTION_PROMISES, needs, changes)
+    return passes.Pass(title, edit_graph, passes.INSERTION_PROMISES, precision.stored.opset)
 
 
 def dequantize_weights(
@@ -219,8 +202,7 @@ def dequantize_weights(
             for node in nodes:
                 edit.set_input(node, 1, numbers)
 
-    title, changes = f"numbers of {precision.upper()} weights", f"weights rounded to {precision.upper()}"
-    return passes.Pass(title, edit_graph, passes.INSERTION_PROMISES, changes=changes)
+    return passes.Pass(f"numbers of {precision.upper()} weights", edit_graph, passes.INSERTION_PROMISES)
 
 
 def quantize_to_four_bits(
@@ -231,11 +213,6 @@ def quantize_to_four_bits(
     INT4: ``q = round(w / s)`` in [-7, 7] with ``s = amax / 7``. FP4: ``q = E2M1(w / s)`` with
     ``s = E4M3(amax / 6 / g) g`` per block and ``g = amax / (6 x 448)`` for the whole weight, the two levels of
     NVIDIA's NVFP4.
-
-    Args:
-        weight: Finite numbers.
-        form: Blocks, or channels.
-        precision: INT4 or FP4.
     """
     tiny, largest = np.finfo(np.float32).tiny, np.float32(precision.stored.largest)
     amax = _compute_amax(weight, form)

@@ -79,9 +79,7 @@ def measured(model: Model, mine: CalibrationData, others: CalibrationData, preci
         mock.patch("rtlab.study.observer.SAMPLES", OTHERS),
     ):
         unseen = observer.inputs(variant, nearest, others, Silent())
-    with timed(
-        weight_correction.WeightCorrector, "_quantize_four_bit_weight", lambda _, read, *__: read[0].node
-    ) as rounded:
+    with timed(weight_correction, "_quantize_four_bit_weight", lambda read, *_: read[0].node) as rounded:
         mended = prepare(model, variant, inputs=seen)
     assert seen is not None and unseen is not None  # noqa: PT018 - both are there or none
     for node in (n.id for n in model.top if n.id in rounded):

@@ -19,7 +19,7 @@ CHANGES = {
 HANDS = {
     "gradients/tape.py", "experiments/sensitivity/estimate.py", "experiments/why/changes.py",
     "experiments/why/retyping.py", "quantize/edit.py", "quantize/findings.py", "quantize/integers.py",
-    "quantize/merging.py", "quantize/requantize.py", "quantize/rewrites.py", "quantize/isolated_error.py",
+    "quantize/requantize.py", "quantize/rewrites.py", "quantize/isolated_error.py",
     "quantize/dequantized_weights.py", "quantize/quantizer_toggles.py",
 }  # fmt: skip
 #: Where a graph comes out of a proto or becomes one: a file, a copy of what lies in files, what a vendor reads.

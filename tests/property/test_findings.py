@@ -73,4 +73,4 @@ def test_pairs_anywhere_are_judged_and_repaired(model, data):
             "DequantizeLinear", f"{node}/dq", [q, scale, point], origin=node, like=value, before=node
         )
         edit.set_input(node, position, floats)
-    holds(edit.finish())
+    holds(edit.model)

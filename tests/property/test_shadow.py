@@ -45,7 +45,7 @@ def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
     assert shadow is not None
     onnx.checker.check_model(shadow.model.proto(), full_check=True)
     kept = [v for v in shadow.error_sums if v in sample.model.producers]
-    sums = values(shadow.model, feed, [*shadow.names, *kept])
+    sums = values(shadow.model, feed, [*(n for s in shadow.error_sums.values() for n in s.scalars), *kept])
     plain = values(other.model, {**feed, INPUT: other.make_vector(())}, kept)
     assert kept
     assert {sample.model.producers[v].id for v in kept} == {*other.nodes}

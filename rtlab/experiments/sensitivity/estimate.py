@@ -210,7 +210,7 @@ class _GraphBuilder:
             scaled_seeds = {
                 v: self._scale_seed(u, v) for u, v in zip(seed_values, output_values.values(), strict=True)
             }
-            gradients.append(differentiate(tape, forward, scaled_seeds, is_excluded=lambda _: False))
+            gradients.append(differentiate(tape, forward, scaled_seeds))
         errors = list(self._iter_errors(gradients[0]))
         if not errors:
             return None
@@ -228,7 +228,7 @@ class _GraphBuilder:
         _prune(graph)
         self.edit.sort_and_reindex()
         return EstimatorGraph(
-            self.edit.finish(),
+            self.edit.model,
             tuple(seeds),
             self.outputs,
             tuple(v.name or "" for v in products),

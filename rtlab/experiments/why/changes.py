@@ -73,7 +73,7 @@ def apply_changes(model: Model, changes: Sequence[Change]) -> Model:
         change.do(edit)
     _prune(edit.graph)
     edit.sort_and_reindex()
-    return edit.finish()
+    return edit.model
 
 
 def _prune(graph: ir.Graph) -> None:

@@ -89,4 +89,4 @@ def add_neutral_readers(model: Model, ends: frozenset[str], *, alone: bool = Fal
         if not alone or not value.uses():
             add_reader(edit, value)
     edit.sort_and_reindex()
-    return edit.finish()
+    return edit.model

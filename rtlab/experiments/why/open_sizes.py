@@ -123,7 +123,7 @@ class _SizeSymbolizer:
                 value.shape = ir.Shape(dims)
         edit.sort_and_reindex()
         usual = {symbol: extent[0][1] for symbol, extent in self.extents.items()}
-        symbolic_model = dataclasses.replace(edit.finish(), shapes=usual)
+        symbolic_model = dataclasses.replace(edit.model, shapes=usual)
         return OpenSizes(symbolic_model, self.extents, self.driven)
 
     def _dims(self, name: str) -> list[int | str] | None:

@@ -47,13 +47,6 @@ def ramp(*shape: int) -> np.ndarray:
 WIDE, PICTURE = (2, 3, 4), (1, 2, 3, 2)
 #: What tests/property/test_adjoint.py does not draw, or seldom.
 LINEAR = [
-    *(
-        Node("ConvTranspose", (1, 2, 3, 4), {"strides": [2, s], "auto_pad": a}, (ramp(2, 3, k, 3),))
-        for s in (1, 2)
-        for k in (2, 3)
-        for a in ("SAME_UPPER", "SAME_LOWER")
-    ),
-    Node("ConvTranspose", (1, 2, 3, 4), {"strides": [2, 3], "output_shape": [6, 11]}, (ramp(2, 3, 3, 3),)),
     Node("Conv", (2, 4, 5, 6), {"group": 2, "pads": [0, 1, 2, 1], "strides": [2, 1]},
          (ramp(2, 2, 3, 2), ramp(2)), asked=True),
     Node("Conv", (2, 4, 7), {"group": 4, "dilations": [2], "pads": [2, 1]}, (ramp(4, 1, 3),), asked=True),
@@ -61,14 +54,9 @@ LINEAR = [
     Node("AveragePool", (1, 2, 5, 7), {"kernel_shape": [2, 3], "dilations": [2, 2]}, opset=19),
     Node("Resize", PICTURE, {"mode": "nearest"}, (None, None, np.array([1, 2, 6, 3]))),
     Node("Resize", PICTURE, {"mode": "linear", "axes": [-1, 2]}, (None, np.array([1.5, 2], np.float32)), 18),
-    Node("Resize", PICTURE, {"mode": "nearest"}, (np.array([1, 1, 2, 2], np.float32),), 10),
-    *(Node("Upsample", PICTURE, {"mode": m}, (np.array([1, 1, s, 2], np.float32),), 9)
-      for m, s in (("nearest", 3), ("linear", 2))),
-    *(Node(op, WIDE, {"axes": [-1, 1], "keepdims": 0}, opset=11) for op in ("ReduceSum", "ReduceMean")),
-    Node("ReduceSum", WIDE, {"noop_with_empty_axes": 1}, opset=13),
+    Node("ReduceMean", WIDE, {"axes": [-1, 1], "keepdims": 0}),
+    Node("ReduceSum", WIDE, {"noop_with_empty_axes": 1}),
     Node("ReduceMean", WIDE, {"noop_with_empty_axes": 1, "keepdims": 0}, opset=18),
-    Node("Compress", WIDE, {"axis": -2}, (np.array([True, False, True]),)),
-    Node("Compress", WIDE, {}, (np.arange(24) % 3 == 0,)),
     Node("Slice", WIDE, {}, (np.array([-1, 0]), np.array([-9, 3]), np.array([2, -2]), np.array([-2, 1]))),
     Node("Slice", WIDE, {}, (np.array([1, -3]), np.array([2, 9]), np.array([-3, 2]))),
     Node("Pad", WIDE, {}, (np.array([1, -1, 0, 0, 0, -2]), np.float32(3))),
@@ -82,10 +70,7 @@ LINEAR = [
 ]  # fmt: skip
 CURVED = [
     Node("TopK", (2, 5), {"axis": 0, "largest": 0}, (np.array([1]),), second=True),
-    *(Node("MeanVarianceNormalization", (2, 3, 2, 3), a, opset=o)
-      for a, o in (({}, 11), ({"axes": [-1]}, 13), ({"axes": [0, 3]}, 11))),
-    *(Node("LpNormalization", WIDE, {"axis": a, "p": p}) for a, p in ((0, 1), (1, 2), (-2, 1))),
-    *(Node(op, WIDE, {"axis": -2}, opset=12) for op in ("Softmax", "LogSoftmax")),
+    *(Node(op, WIDE, {"axis": -2}) for op in ("Softmax", "LogSoftmax")),
 ]  # fmt: skip
 
 
@@ -165,8 +150,8 @@ def test_what_a_type_cannot_hold_has_no_gradient(kind: int, through: list[int]) 
     [
         ("Einsum", (2, 1), (4, 3), (2, 3), {"equation": "ij,jk->ik"}, '"j" is repeated'),
         ("Einsum", (3, 3), (3,), (3,), {"equation": "ii,i->i"}, "diagonal"),
-        ("ConvTranspose", (1, 1, "n", 4), (1, 1, 3, 3), (1, 1, 7, 6), {"output_shape": [7, 6]}, "not known"),
-        ("ConvTranspose", (1, 1, "n", 4), (1, 1, 3, 3), (1, 1, "n", 4), {"auto_pad": "SAME_UPPER"}, "not known"),
+        ("ConvTranspose", (1, 1, 3, 4), (1, 1, 3, 3), (1, 1, 7, 6), {"output_shape": [7, 6]}, "padding follows"),
+        ("ConvTranspose", (1, 1, 3, 4), (1, 1, 3, 3), (1, 1, 3, 4), {"auto_pad": "SAME_UPPER"}, "padding follows"),
     ],
 )  # fmt: skip
 def test_what_sizes_leave_open_is_not_differentiated(op, x, w, y, attributes, words) -> None:

@@ -16,15 +16,18 @@ from rtlab.core.moments import Moments
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
-from rtlab.core.variant import Precision, Variant
-from rtlab.quantize import equalize, gptq
-from rtlab.quantize.correct import compute_bias_shift, correct_biases, find_bias_input
+from rtlab.core.variant import Precision
+from rtlab.quantize import equalize, gptq, weight_correction
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.im2col import make_product_form
 from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.scale_migration import Constants, compute_write_peaks, find_links, move_scale
-from rtlab.quantize.weight_correction import WeightCorrector
+from rtlab.quantize.weight_correction import (
+    compute_bias_shift,
+    correct_biases,
+    find_bias_input,
+)
 from rtlab.quantize.weights import ScaleLayout
 
 FLOAT = TensorProto.FLOAT
@@ -98,12 +101,12 @@ def test_a_bias_is_what_leaves_no_mean_error_to_a_rounded_weight(op: str, names:
     added = compute_bias_shift(one, LayerInput(mean, mean), weight, rounded)
     edit = Edit(model)
     edit.set_input("n", 1, edit.add_constant("rounded", rounded))
-    off = edit.finish()
+    off = edit.model
     axes = (0, 2, 3) if op == "Conv" else 0
     assert (run(off, x) - run(model, x)).mean(axis=axes) == pytest.approx(added, abs=1e-5)
     edit = Edit(off)
     correct_biases({"n": added}).edit(edit)
-    assert (run(edit.finish(), x) - run(model, x)).mean(axis=axes) == pytest.approx(0, abs=1e-5)
+    assert (run(edit.model, x) - run(model, x)).mean(axis=axes) == pytest.approx(0, abs=1e-5)
 
 
 def test_what_is_rounded_of_the_input_counts_with_the_rounded_weight() -> None:
@@ -185,7 +188,7 @@ def test_equalizing_takes_magnitudes_of_weights_and_of_negative_biases(second: s
     move_scale(constants, link, scale)
     edit = Edit(model)
     constants.write(edit)
-    made, x = edit.finish(), f32(1, 2, 2, 2)
+    made, x = edit.model, f32(1, 2, 2, 2)
     assert run(made, x) == pytest.approx(run(model, x), rel=1e-4, abs=1e-2)
     held = [made.known[made.by_id["one"].inputs[i]].numpy() for i in (1, 2)]
     assert np.abs(held[0]).reshape(3, -1).max(axis=1) == pytest.approx(before / scale, rel=1e-3)
@@ -214,8 +217,7 @@ def test_four_bits_have_a_scale_for_each_channel_or_block_and_one_for_zeros(bloc
         make_product_form(model, model.by_id["n"]), shape=rows.T.shape if turned else rows.shape
     )
     layout = ScaleLayout(int(turned) if not block else 1 - int(turned), block)
-    mending = WeightCorrector(model, Variant.of("int4"), None, lambda: None)
-    made = mending._quantize_four_bit_weight(
+    made = weight_correction._quantize_four_bit_weight(
         (one, np.eye(4)[None]), rows.T if turned else rows, layout, Precision.INT4, 0.01
     )
     found = made.dequantize().T if turned else made.dequantize()

@@ -192,7 +192,7 @@ def test_values_without_a_given_scale_are_counted_and_their_readers_stay(tiny_mo
     scales = {v: s for v, s in given(tiny_model).items() if v != "act"}
     done = prepare(tiny_model, Variant.of("int8", scales="old.cache"), scales=scales)
     assert {"stem/Conv", "head/Gemm"} == {n for n in done.precisions if n.endswith(("Conv", "Gemm"))}
-    assert "1 value has no scale in old.cache: what reads it stays fp32 (act)" in done.notes
+    assert "1 value has no scale in old.cache: their readers stay fp32 (act)" in done.notes
     assert "act" not in done.scales
 
 

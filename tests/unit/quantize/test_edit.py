@@ -160,14 +160,14 @@ def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
     net = make("x[1]; relu: y = Relu(x); y[1]")
     first = Edit(net)
     first.insert("Identity", "relu/first", [first.values["y"]], origin="relu", after="relu")
-    once = first.finish()
+    once = first.model
     again = Edit(once, keep_origins=True)
     again.insert("Identity", "relu/second", [again.values["y"]], origin="relu", after="relu/first")
-    twice = again.finish()
+    twice = again.model
     assert {n.id: "relu" for n in twice.top} == {n.id: n.origin for n in twice.top}
     assert ["relu", "relu/first", "relu/second"] == [n.id for n in twice.top]
     # A prepared model that was saved and loaded is a source of its own.
-    assert {"relu": "relu", "relu/first": "relu/first"} == {n.id: n.origin for n in Edit(once).finish().top}
+    assert {"relu": "relu", "relu/first": "relu/first"} == {n.id: n.origin for n in Edit(once).model.top}
 
 
 def test_bodies_are_raised_to_the_new_opset_too(make, run):

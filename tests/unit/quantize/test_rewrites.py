@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import types
-
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -183,17 +181,3 @@ def test_what_is_no_pointwise_node_on_a_transposition_is_not_lifted() -> None:
     ]
     with pytest.raises(VariantError, match="it is no pointwise operator on what a Transpose writes"):
         rewrites.check(network(bias=True), [Rewrite("lift", "relu")])
-
-
-@pytest.mark.parametrize(
-    ("kinds", "scriptable"),
-    [
-        ([], False),
-        (["fold"], True),
-        (["fold", "pool", "drop", "merge"], True),
-        (["fold", "transpose"], False),
-    ],
-)
-def test_a_script_writes_down_four_kinds_of_forms(kinds: list[str], scriptable: bool) -> None:
-    made = [types.SimpleNamespace(kind=kind) for kind in kinds]
-    assert scriptable is rewrites.is_scriptable(made)

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtlab.core.variant import Precision
-from rtlab.quantize import narrow
-from rtlab.quantize.narrow import HalfConstants, is_out_of_range
+from rtlab.quantize.fp16_plan import HalfConstants
 
 #: Zero, subnormals of FP16, halfway to its smallest, its largest, what rounds to that, beyond both types, none at all.
 NUMBERS = [
@@ -51,29 +50,5 @@ def test_a_constant_is_narrowed_counted_and_measured_as_its_numbers_one_by_one(
     assert bool(beyond) == seen.overflows(tensor, half)
 
 
-@pytest.mark.parametrize("place", [0, 6, 7, 12, 13])
-@pytest.mark.parametrize(("number", "lost", "overflows"), [(1e-9, 1, False), (1e5, 0, True), (0.0, 0, False)])
-def test_what_is_special_is_found_in_any_piece(monkeypatch, place, number, lost, overflows) -> None:
-    monkeypatch.setattr(narrow, "PIECE", 7)
-    values = np.linspace(1, 2, 14, dtype=np.float32).reshape(2, 7)
-    values.flat[place] = number
-    seen, half, tensor = HalfConstants({}), Precision.FP16, ir.Tensor(values)
-    assert lost == seen.count_underflows(tensor, half)
-    assert overflows is seen.overflows(tensor, half)
-    np.testing.assert_array_equal(oracle(values, half), seen.to_half(tensor, half).astype(np.float64))
-
-
 def test_a_scalar_stays_a_scalar() -> None:
     assert () == HalfConstants({}).to_half(ir.Tensor(np.array(2.5, np.float32)), Precision.BF16).shape
-
-
-@pytest.mark.parametrize(
-    ("precision", "value", "beyond"),
-    [
-        (Precision.FP16, 65519.0, False), (Precision.FP16, 65520.0, True), (Precision.FP16, -65520.0, True),
-        (Precision.FP16, -65504.0, False), (Precision.FP16, np.inf, False), (Precision.FP16, np.nan, False),
-        (Precision.BF16, 65520.0, False), (Precision.BF16, 3.4e38, True), (Precision.BF16, 3.38e38, False),
-    ],
-)  # fmt: skip
-def test_a_number_is_out_of_range_where_it_is_finite_and_rounds_to_infinity(precision, value, beyond) -> None:
-    assert beyond is is_out_of_range(value, precision)
