@@ -79,12 +79,14 @@ def told_by_eye(text: str, begins: bool, ends: bool) -> Iterator[Fact]:
     """What whole lines of a text tell, in another way than the readers': the facts that must not be lost."""
     lines = text.split("\n")
     inner = lines[0 if begins else 1 : None if ends else -1]
+    has_head = False
     for line in inner:
+        has_head |= "Time(ms)" in line or "Time (ms)" in line
         if found := _AFTER.search(line):
             yield "pass", found[1], int(found[2])
         elif (found := _LINE.match(line)) and "[profile" not in text:
             yield "layer", found[1]
-        elif (found := _ROW.search(line)) and found[4] != "Total":
+        elif has_head and (found := _ROW.search(line)) and found[4] != "Total":
             yield "time", found[4].strip(), float(found[3])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rtlab.backends.readers.log import operators as tables
+from rtlab.backends.readers.log import tactics as tables
 from rtlab.backends.workers import builder, driver, process, timing_cache
 from rtlab.backends.workers.running import EngineRunner
 from rtlab.core import files

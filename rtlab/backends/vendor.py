@@ -2,7 +2,7 @@
 
 Children, in which TensorRT's bindings work, are started by ``workers.child`` alone. Polygraphy is a library like
 others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), TensorRT's
-calibrators (``workers.calibrator``), the results that it saved (``readers.results``). Where it has something of the
+calibrators (``workers.calibrator``), the results that it saved (``readers.measured``). Where it has something of the
 kind that is not used, a line says why: its loaders in ``workers.compiler``, its runner in
 ``workers.execution_context``, its comparator in ``rtlab/analyses/accuracy/errors.py``.
 """

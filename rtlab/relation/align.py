@@ -1,8 +1,8 @@
 """The layers of two engines of one model set side by side, by what they do and what stands before and behind them.
 
 Seeds are layers that are known to be the same, and those of a kind, kernel and shape that each engine has once. From
-each, what reads its result is compared. What is left between two pairs is matched in its order, at least cost; two or
-three layers may be the parts of one. At last, what stands on one side only joins the layers that it was fused into.
+each, what reads its result is compared. What is left between two pairs is matched in its order, at least cost. At
+last, what stands on one side only joins the layers that it was fused into.
 """
 
 from __future__ import annotations
@@ -10,21 +10,140 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import itertools
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 from rtlab.core.engine import Engine
-from rtlab.relation.grouping import EngineSide, Grouping, Reason, group_alike
 from rtlab.relation.similarity import PRODUCTS, Shape, Signature, sizes
+from rtlab.relation.writers import Writers
+
+#: Why layers are one group: nodes or names that both tell; one kernel and shape that each engine has once; the same
+#: work next to the same layers; parts of one layer; the same place among layers of one kind and shape, or of one kind
+#: where no shapes are told.
+Reason = Literal["known", "shapes", "neighbours", "fused", "order", "kinds"]
+
+#: Stand for what enters and leaves an engine.
+_ENTRY, _EXIT = -1, -2
+#: Layers that a connection passes at most as a branch of a block.
+_SKIPS = 32
+
+
+class EngineSide:
+    """One engine: the layers that work, what each does, and which stand before and behind it.
+
+    Layers are numbered in order of execution. ``alone`` are those beside which no branch runs. ``source`` writes
+    what a layer reads first. Equal signatures have one number in ``sorts``, in both engines.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        signs: Mapping[str, Signature],
+        working: Collection[str],
+        numbers: dict[Signature, int],
+    ) -> None:
+        self.layers = [y for y in engine.layers if y.id in working]
+        self.at = {y.id: i for i, y in enumerate(self.layers)}
+        self.signs = [signs[y.id] for y in self.layers]
+        self.sorts = [numbers.setdefault(s, len(numbers)) for s in self.signs]
+        self.converts = [s.kind == "quantization" for s in self.signs]
+        self.mains = [i for i, c in enumerate(self.converts) if not c]
+        self.before, self.source, self.after = self._find_neighbours(engine)
+        self.readers: list[list[int]] = [[] for _ in self.layers]
+        self.entries: list[int] = []
+        for i in self.mains:
+            for p in self.source[i]:
+                (self.readers[p] if p >= 0 else self.entries).append(i)
+        self.alone = self._mark_unbranched()
+        self.group: list[int | None] = [None] * len(self.layers)
+
+    def _mark_unbranched(self) -> list[bool]:
+        """Whether no other layer is before and behind a layer at once; connections that skip many do not count."""
+        furthest, lone_flags = -1, []
+        for i, readers in enumerate(self.after):
+            lone_flags.append(furthest <= i)
+            furthest = max(furthest, max((r for r in readers if r - i <= _SKIPS), default=-1))
+        return lone_flags
+
+    def _find_neighbours(
+        self, engine: Engine
+    ) -> tuple[list[frozenset[int]], list[frozenset[int]], list[frozenset[int]]]:
+        """Who writes what a layer reads and reads what it writes, through what only moves or converts."""
+        writers = Writers(engine)
+        entries, exits = ({t.name for t in s} for s in (engine.inputs, engine.outputs))
+        main = [self.at.get(y.id, -1) for y in engine.layers]
+        main = [-1 if m < 0 or self.converts[m] else m for m in main]
+        reads: list[list[tuple[int, ...]]] = []
+        read_by: list[list[int]] = [[] for _ in main]
+        for place, layer in enumerate(engine.layers):
+            reads.append([])
+            for tensor in layer.inputs:
+                positions = writers.of(place, tensor)
+                # What a loop carries to its next turn is written later.
+                earlier = tuple([w for w in positions if w < place])
+                reads[-1].append(earlier or ((_ENTRY,) if tensor.name in entries else ()))
+                for w in earlier:
+                    read_by[w].append(place)
+        none: frozenset[int] = frozenset()
+        back, first = [none] * len(main), [none] * len(main)
+        for place, tensors in enumerate(reads):
+            neighbours = [self._collect_neighbours(w, main, back) for w in tensors]
+            back[place] = none.union(*neighbours)
+            first[place] = next((s for s in neighbours if s), none)
+        ahead = [none] * len(main)
+        for place in range(len(main) - 1, -1, -1):
+            leaves = any(t.name in exits for t in engine.layers[place].outputs)
+            followers = self._collect_neighbours(read_by[place], main, ahead)
+            ahead[place] = followers | {_EXIT} if leaves else followers
+        places = [p for p, y in enumerate(engine.layers) if y.id in self.at]
+        return [back[p] for p in places], [first[p] for p in places], [ahead[p] for p in places]
+
+    def _collect_neighbours(
+        self, places: Sequence[int], main: Sequence[int], through: Sequence[frozenset[int]]
+    ) -> frozenset[int]:
+        neighbours: set[int] = set()
+        for place in places:
+            if place < 0:
+                neighbours.add(place)
+            elif main[place] >= 0:
+                neighbours.add(main[place])
+            else:
+                neighbours |= through[place]
+        return frozenset(neighbours)
+
+    def labels(self, neighbours: Iterable[int]) -> frozenset[int]:
+        """The groups of those neighbours that are in one, and what enters and leaves."""
+        groups = [n if n < 0 else self.group[n] for n in neighbours]
+        return frozenset([f for f in groups if f is not None])
+
+    def take_free(self, row: Sequence[int]) -> list[int]:
+        """The layers of a row up to the first that is in a group."""
+        return list(itertools.takewhile(lambda i: self.group[i] is None, row))
+
+    def free(self, among: Iterable[int]) -> list[int]:
+        """Those that are in no group yet."""
+        group = self.group
+        return [i for i in among if group[i] is None]
+
+
+def group_alike(
+    side: EngineSide, among: Iterable[int], further: Sequence[Collection[int]] | None = None
+) -> dict[tuple[int, ...], list[int]]:
+    """Layers by what they do, and where their next neighbours are given by what those do."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i in dict.fromkeys(among):
+        further_sorts = () if further is None else sorted(side.sorts[n] if n >= 0 else n for n in further[i])
+        groups.setdefault((side.sorts[i], *further_sorts), []).append(i)
+    return groups
+
 
 #: Pairs in a table of costs that holds all of a gap; and layers of each engine in one of a larger gap: at first, and at
 #: most.
 _SMALL, _WINDOW, _WIDEST = 2048, 12, 192
 #: Costs: of a layer that stays alone, of what is only like it, of each side on which the neighbours are known to be
-#: others, of one that pads or pools by itself, of parts of a whole.
-_ALONE, _LIKE, _ELSEWHERE, _NEAR, _PARTS = 5, 2, 1, 4, 3
-#: Layers that may be the parts of one.
-_MOST_PARTS = 3
+#: others, of one that pads or pools by itself.
+_ALONE, _LIKE, _ELSEWHERE, _NEAR = 5, 2, 1, 4
 #: Steps that a compiler fuses into what writes their input.
 _FOLLOWERS = frozenset(
     {"pointwise", "scale", "normalization", "kernel", "pooling", "slice", "softmax", "shuffle"}
@@ -39,11 +158,6 @@ class Match:
     second: tuple[str, ...]
     reason: Reason
 
-    @property
-    def inverse(self) -> Match:
-        """Seen from the other engine."""
-        return Match(self.second, self.first, self.reason)
-
 
 def align(
     engines: tuple[Engine, Engine],
@@ -55,13 +169,9 @@ def align(
 ) -> list[Match]:
     """Groups of layers that do the same work in both engines; a layer in none of them stands alone.
 
-    Args:
-        engines: Of one model.
-        signs: What each of their layers does.
-        working: Ids of the layers of each that do work; the others only move data, and are seen through.
-        anchors: Layers that are known to be the same.
-        may: Whether a layer of the first and one of the second may be a pair. Where it is given, no layers are joined
-            to be the parts of one.
+    ``signs`` tells what each layer does, ``working`` which work: the others only move data, and are seen through.
+    ``anchors`` are layers that are known to be the same. ``may`` says whether two layers may be a pair; where it is
+    given, no layers are joined to a group.
     """
     # Which engine is called the first must not matter where costs are equal.
     is_swapped = _rank(engines[0]) > _rank(engines[1])
@@ -80,15 +190,15 @@ def align(
         )
         for number, (first, second) in enumerate(search.groups)
     ]
-    return [m.inverse for m in matches] if is_swapped else matches
+    return [Match(m.second, m.first, m.reason) for m in matches] if is_swapped else matches
 
 
 def _rank(engine: Engine) -> tuple[object, ...]:
     return len(engine.layers), tuple(y.name for y in engine.layers), tuple(y.precision for y in engine.layers)
 
 
-class _Aligner(Grouping):
-    """The groups of two engines, and what is kept to find them."""
+class _Aligner:
+    """The groups of layers of two engines as they are found, with the reason of each; ``signs`` by their numbers."""
 
     def __init__(
         self,
@@ -97,12 +207,58 @@ class _Aligner(Grouping):
         working: tuple[Collection[str], Collection[str]],
         may: Callable[[str, str], bool] | None,
     ) -> None:
-        super().__init__(engines, signs, working, may)
+        numbers: dict[Signature, int] = {}
+        one, two = (EngineSide(e, s, w, numbers) for e, s, w in zip(engines, signs, working, strict=True))
+        self.sides = one, two
+        self.signs = list(numbers)
+        self.groups: list[tuple[list[int], list[int]]] = []
+        self.reasons: list[Reason] = []
+        self.may = may
         self.likeness: dict[tuple[int, int], int | None] = {}
-        self.wholes: dict[tuple[int, ...], bool] = {}
-        self.spans: dict[tuple[Shape | None, Shape | None], int] = {}
         #: How many groups have been followed to their neighbours, and whether backwards too.
         self.extended, self.back = 0, False
+
+    def join(self, first: Iterable[int], second: Iterable[int], reason: Reason) -> None:
+        """Put layers that are in no group yet into a new one."""
+        group = list(first), list(second)
+        for side, layers in zip(self.sides, group, strict=True):
+            for i in layers:
+                side.group[i] = len(self.groups)
+        self.groups.append(group)
+        self.reasons.append(reason)
+
+    def widen(self, group: int, number: int, layer: int) -> None:
+        """Add a layer of one engine to a group: a part of what the other engine runs as a whole."""
+        self.sides[number].group[layer] = group
+        self.groups[group][number].append(layer)
+        self.reasons[group] = "fused"
+
+    def free(self, i: int, j: int) -> bool:
+        """Whether two layers may become a pair."""
+        one, two = self.sides
+        return (
+            one.group[i] is None
+            and two.group[j] is None
+            and (self.may is None or self.may(one.layers[i].id, two.layers[j].id))
+        )
+
+    def has_other_writers(self, i: int, j: int) -> bool:
+        """Whether two layers are known to read what different layers write."""
+        one, two = self.sides
+        a, b = one.labels(one.source[i]), two.labels(two.source[j])
+        return bool(a and b) and not a & b
+
+    def get_reason(self, number: int) -> Reason:
+        """The strongest reason of a group, once all are known."""
+        reason, group = self.reasons[number], self.groups[number]
+        if reason in {"known", "fused", "shapes"}:
+            return reason
+        (i,), (j,) = group
+        one, two = self.sides
+        if not (one.signs[i].is_complete and two.signs[j].is_complete):
+            return "kinds"
+        near = (one.before[i], two.before[j]), (one.after[i], two.after[j])
+        return "neighbours" if any(one.labels(a) & two.labels(b) for a, b in near) else "order"
 
     def run(self, anchors: Iterable[tuple[Collection[str], Collection[str]]]) -> None:
         """Find all groups, the known ones first and in their order."""
@@ -195,14 +351,14 @@ class _Aligner(Grouping):
                 continue
             if (len(first) - at[0]) * (len(second) - at[1]) <= _SMALL:
                 size = _SMALL
-            runs = [_run(self.sides[n], rows[n][at[n] : at[n] + size]) for n in (0, 1)]
+            runs = [self.sides[n].take_free(rows[n][at[n] : at[n] + size]) for n in (0, 1)]
             cut = [len(runs[n]) == size and at[n] + size < len(rows[n]) for n in (0, 1)]
             pairs = self._align_gap(runs[0], runs[1], cut)
             if any(cut):
                 # What stands at a window's end may have its like behind it.
                 pairs = pairs[: max(1, len(pairs) * 2 // 3)]
             for mine, theirs in pairs:
-                self.join(mine, theirs, "order" if len(mine) == len(theirs) == 1 else "fused")
+                self.join([mine], [theirs], "order")
                 count = len(self.groups)
                 self._extend()
                 if len(self.groups) > count:
@@ -238,7 +394,12 @@ class _Aligner(Grouping):
         """The layers of both engines between pairs that stand in the same order in both, and on no branch."""
         one, two = self.sides
         ends = [(min(g[0]), min(g[1])) for g in self.groups]
-        rising_ends = _longest_increasing(sorted(e for e in ends if one.alone[e[0]] and two.alone[e[1]]))
+        # The most of them that rise in both.
+        chains: list[list[tuple[int, int]]] = []
+        for end in sorted(e for e in ends if one.alone[e[0]] and two.alone[e[1]]):
+            place = bisect.bisect_left(chains, end[1], key=lambda chain: chain[-1][1])
+            chains[place : place + 1] = [[*(chains[place - 1] if place else ()), end]]
+        rising_ends = chains[-1] if chains else []
         cuts = [*rising_ends, (len(one.layers), len(two.layers))]
         gaps: list[tuple[list[int], list[int]]] = [([], []) for _ in cuts]
         for number, side in enumerate(self.sides):
@@ -249,46 +410,35 @@ class _Aligner(Grouping):
 
     def _align_gap(
         self, first: Sequence[int], second: Sequence[int], cut: Sequence[bool]
-    ) -> list[tuple[list[int], list[int]]]:
-        """Pairs, and parts with their whole, at least cost (Needleman-Wunsch); ends are free where ``cut``."""
+    ) -> list[tuple[int, int]]:
+        """Pairs at least cost (Needleman-Wunsch); ends are free where ``cut``."""
         wide = len(second) + 1
-        pairs = self._compute_costs(first, second)
-        chains = [s.chains(run) for s, run in zip(self.sides, (first, second), strict=True)]
-        (one, ones), (two, twos) = (self._spans(n, run, chains[n]) for n, run in enumerate((first, second)))
-        costs = [_ALONE * col for col in range(wide)]
+        rows = [[_ALONE * col for col in range(wide)]]
         ways = [[(0, 1)] * wide]
-        rows = [costs]
-        for row in range(1, len(first) + 1):
-            above, price = costs, pairs[row - 1]
-            costs, way = [above[0] + _ALONE], [(1, 0)]
+        for number, prices in enumerate(self._compute_costs(first, second), 1):
+            above, costs, way = rows[-1], [_ALONE * number], [(1, 0)]
             for col in range(1, wide):
                 best, by = above[col] + _ALONE, (1, 0)
                 if (cost := costs[-1] + _ALONE) < best:
                     best, by = cost, (0, 1)
-                pair = price[col - 1]
+                pair = prices[col - 1]
                 if pair is not None and (cost := above[col - 1] + pair) < best:
                     best, by = cost, (1, 1)
-                if (two[col - 1] in ones[row - 1] or one[row - 1] in twos[col - 1]) and (
-                    pair is None or pair >= _PARTS
-                ):
-                    for up, col_step in self._iter_parts(first, second, row, col, chains):
-                        if (cost := rows[row - up][col - col_step] + _PARTS) < best:
-                            best, by = cost, (up, col_step)
                 costs.append(best)
                 way.append(by)
             rows.append(costs)
             ways.append(way)
-        alignment = []
         ends = [(len(first), len(second))]
         ends += [(len(first), c) for c in range(wide) if cut[0]]
         ends += [(r, len(second)) for r in range(len(rows)) if cut[1]]
         row, col = min(ends, key=lambda end: (rows[end[0]][end[1]], -sum(end)))
+        pairs = []
         while row and col:
-            up, col_step = ways[row][col]
-            if up and col_step:
-                alignment.append(([*first[row - up : row]], [*second[col - col_step : col]]))
-            row, col = row - up, col - col_step
-        return alignment[::-1]
+            up, left = ways[row][col]
+            if up and left:
+                pairs.append((first[row - 1], second[col - 1]))
+            row, col = row - up, col - left
+        return pairs[::-1]
 
     def _compute_costs(self, first: Sequence[int], second: Sequence[int]) -> list[list[int | None]]:
         """What each layer of one row costs as a pair with each of the other; None where the two cannot be one."""
@@ -320,156 +470,15 @@ class _Aligner(Grouping):
         self.likeness[key] = cost
         return cost
 
-    def _spans(
-        self, number: int, run: Sequence[int], chains: Sequence[int]
-    ) -> tuple[list[int], list[Collection[int]]]:
-        """Numbers for the shapes at both ends: of each layer of a row, and of all chains that end with it."""
-        signs, numbers = self.sides[number].signs, self.spans
-        layer_ends: list[int] = []
-        joint: list[Collection[int]] = []
-        for at, i in enumerate(run):
-            ends = sizes(signs[i].reads), signs[i].writes
-            layer_ends.append(numbers.setdefault(ends, len(numbers)))
-            parts = range(2, 1 + min(chains[at], _MOST_PARTS if self.may is None else 1))
-            firsts = [(sizes(signs[run[at + 1 - p]].reads), signs[i].writes) for p in parts]
-            joint.append(tuple([numbers.setdefault(ends, len(numbers)) for ends in firsts]))
-        return layer_ends, joint
 
-    def _iter_parts(
-        self, first: Sequence[int], second: Sequence[int], row: int, col: int, chains: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[int, int]]:
-        """How the first ``row`` and ``col`` layers can end with the parts of one layer."""
-        i, j = first[row - 1], second[col - 1]
-        for parts in range(2, _MOST_PARTS + 1):
-            if chains[0][row - 1] >= parts and self._are_parts(0, first[row - parts : row], j):
-                yield parts, 1
-            if chains[1][col - 1] >= parts and self._are_parts(1, second[col - parts : col], i):
-                yield 1, parts
-
-    def _are_parts(self, number: int, parts: Sequence[int], target: int) -> bool:
-        """Whether a chain of layers of one engine reads and writes what one layer of the other does."""
-        side, other = self.sides[number], self.sides[1 - number]
-        key = (other.sorts[target], *[side.sorts[p] for p in parts])
-        if key not in self.wholes:
-            self.wholes[key] = _can_be_parts([self.signs[k] for k in key[1:]], self.signs[key[0]])
-        return self.wholes[key]
-
-
-def _run(side: EngineSide, row: Sequence[int]) -> list[int]:
-    """The layers of a row up to the first that has been matched."""
-    return list(itertools.takewhile(lambda i: side.group[i] is None, row))
-
-
-def _can_be_parts(parts: Sequence[Signature], target: Signature) -> bool:
-    """Whether layers in a row can be parts of one: by the ends of the row, and by what of them multiplies."""
-    products = [p for p in parts if p.kind in PRODUCTS]
-    return (
-        target.is_complete
-        and all(p.kind != "concat" for p in parts)
-        and sizes(parts[0].reads) == sizes(target.reads)
-        and parts[-1].writes == target.writes
-        and len(products) == (target.kind in PRODUCTS)
-        and all(p.kind == target.kind and p.has_same_kernel(target) for p in products)
-    )
-
-
-def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The most of these pairs, sorted by their first number, that rise in their second too."""
-    tails: list[int] = []
-    at: list[int] = []
-    back: list[int] = []
-    for n, (_, second) in enumerate(pairs):
-        place = bisect.bisect_left(tails, second)
-        back.append(at[place - 1] if place else -1)
-        if place == len(tails):
-            tails.append(second)
-            at.append(n)
-        else:
-            tails[place], at[place] = second, n
-    subsequence = []
-    n = at[-1] if at else -1
-    while n >= 0:
-        subsequence.append(pairs[n])
-        n = back[n]
-    return subsequence[::-1]
-
-
-def _join_fused(grouping: Grouping) -> None:
+def _join_fused(grouping: _Aligner) -> None:
     """Put what is in no group into one, where the other engine runs it as a part of another layer."""
-    for number in (0, 1):
-        _join_widened(grouping, number)
-    _join_between(grouping)
     for number in (0, 1):
         _join_followers(grouping, number)
     _join_quantizers(grouping)
 
 
-def _join_widened(grouping: Grouping, number: int) -> None:
-    """Convolutions of one input that the other engine runs as one wider convolution."""
-    side, other = grouping.sides[number], grouping.sides[1 - number]
-    siblings: defaultdict[object, list[int]] = defaultdict(list)
-    for i in side.free(side.mains):
-        s = side.signs[i]
-        if s.kind in PRODUCTS and s.is_complete and s.groups == 1 and s.writes:
-            siblings[s.kernel, s.stride, s.reads, s.writes[1:], side.source[i]].append(i)
-    wide: defaultdict[Signature, list[int]] = defaultdict(list)
-    for j in other.free(other.mains):
-        wide[other.signs[j]].append(j)
-    for parts in siblings.values():
-        shapes = [w for w in (side.signs[p].writes for p in parts) if w]
-        total_shape = (sum(w[0] for w in shapes), *shapes[0][1:])
-        wholes = other.free(wide[dataclasses.replace(side.signs[parts[0]], writes=total_shape)])
-        if len(parts) > 1 and len(wholes) == 1:
-            grouping.join(*((parts, wholes) if number == 0 else (wholes, parts)), reason="fused")
-
-
-def _join_between(grouping: Grouping) -> None:
-    """What is left on both sides between the same layers is one group: regions, steps that were cut otherwise."""
-    one, two = (_collect_runs(side) for side in grouping.sides)
-    for key, mine in one.items():
-        theirs = two.get(key, [])
-        if len(mine) == len(theirs) == 1 and _have_same_ends(grouping, mine[0], theirs[0]):
-            grouping.join(mine[0], theirs[0], "fused")
-
-
-def _collect_runs(side: EngineSide) -> dict[tuple[frozenset[int], frozenset[int]], list[list[int]]]:
-    """The layers without a group that read from each other, by the groups before and behind them."""
-    free = dict.fromkeys(side.free(side.mains))
-    runs: dict[tuple[frozenset[int], frozenset[int]], list[list[int]]] = {}
-    while free:
-        run = [next(iter(free))]
-        del free[run[0]]
-        todo = deque(run)
-        while todo:
-            i = todo.popleft()
-            near = sorted(n for n in side.before[i] | side.after[i] if n in free)
-            for n in near:
-                del free[n]
-            run += near
-            todo += near
-        members = {*run}
-        before = side.labels(n for i in run for n in side.before[i] if n not in members)
-        after = side.labels(n for i in run for n in side.after[i] if n not in members)
-        if before and after:
-            runs.setdefault((before, after), []).append(sorted(run))
-    return runs
-
-
-def _have_same_ends(grouping: Grouping, first: list[int], second: list[int]) -> bool:
-    """Whether two runs read and write the same shapes, as far as is known, and do not multiply differently."""
-    one, two = ([s.signs[i] for i in run] for s, run in zip(grouping.sides, (first, second), strict=True))
-    if any(s.kind == "region" for s in (*one, *two)):
-        return True
-    for mine, theirs in ((one, two), (two, one)):
-        if any(s.kind in PRODUCTS for s in mine) and (
-            any(s.kind in PRODUCTS for s in theirs) or not any(s.kind == "kernel" for s in theirs)
-        ):
-            return False
-    ends = ((one[0].reads, two[0].reads), (one[-1].writes, two[-1].writes))
-    return all(a is None or b is None or sizes(a) == sizes(b) for a, b in ends)
-
-
-def _join_followers(grouping: Grouping, number: int) -> None:
+def _join_followers(grouping: _Aligner, number: int) -> None:
     """What the other engine has no step for joins the group of its writer, or of its reader."""
     side = grouping.sides[number]
     for i in side.free(side.mains):
@@ -484,7 +493,7 @@ def _join_followers(grouping: Grouping, number: int) -> None:
 
 
 def _find_group(
-    grouping: Grouping, number: int, near: frozenset[int], shape: Shape | None, *, writes: bool
+    grouping: _Aligner, number: int, near: frozenset[int], shape: Shape | None, *, writes: bool
 ) -> int | None:
     """The group of a neighbour in whose other half a layer writes, or reads, this shape."""
     side, other = grouping.sides[number], grouping.sides[1 - number]
@@ -498,7 +507,7 @@ def _find_group(
     return None
 
 
-def _join_quantizers(grouping: Grouping) -> None:
+def _join_quantizers(grouping: _Aligner) -> None:
     """Steps that quantize are pairs where they stand between the same layers."""
     places: list[defaultdict[object, list[int]]] = []
     for side in grouping.sides:

@@ -74,7 +74,7 @@ class Flow:
                 table[node.id] = "shape"
             elif node.id in folded_ids:
                 table[node.id] = "folded"
-            elif node.op in VIEWS or _is_identity_pool(node) or self._selects_element(node, folded_ids):
+            elif node.op in VIEWS or _is_identity_pool(node):
                 table[node.id] = "view"
         return table
 
@@ -107,22 +107,8 @@ class Flow:
     def _static(self) -> bool:
         return all(_is_static_shape(self.model.values[name].shape) for name in self.model.inputs)
 
-    def _selects_element(self, node: Node, folded_ids: Container[str]) -> bool:
-        """Whether a node takes one element along an axis, at a place that is constant: that is where it lies."""
-        if node.op != "Gather" or len(node.inputs) < 2:
-            return False
-        index, value = self.inputs(node)[1], self.model.values.get(node.inputs[1])
-        if value is None or value.shape not in {(), (1,)}:
-            return False
-        producer = self.producer.get(index)
-        return index in self._stored_values or (producer is not None and producer.id in folded_ids)
-
     def between(self, first: Node, last: Node, closed_ids: Container[str] = ()) -> list[Node]:
-        """The nodes on the paths from one node to another, both included, in graph order; empty when there is none.
-
-        A path never leaves the stretch of the graph between its ends, because a graph lists writers before readers, and
-        does not lead through the nodes whose ids are in ``closed_ids``.
-        """
+        """The nodes on the paths from one node to another, in graph order; none leads through ``closed_ids``."""
 
         def inside(node: Node) -> bool:
             return first.index <= node.index <= last.index and (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -55,20 +54,16 @@ def nbytes(dtype: str, shape: Sequence[int | str | None] | None) -> int | None:
 def of_nodes(model: Model) -> dict[str, Footprint]:
     """Estimates by place, at the shapes of ``Model.sizes``; no constants, no nodes with an output of unknown size."""
     model_sizes = model.sizes()
-
-    # Shapes and types repeat from node to node.
-    @functools.cache
-    def estimate(*parts: tuple[str, Shape]) -> Footprint | None:
-        return _sum([nbytes(dtype, shape) for dtype, shape in parts], "estimated")
-
     table: dict[str, Footprint] = {}
     for scope in model.scopes:
         for node, place in zip(scope.nodes, scope.places, strict=True):
             if node.op_type == "Constant":
                 continue
             values = [v for v in node.outputs if v.name]
-            parts = [(model_sizes.dtype(v, scope.space), model_sizes.of(v, scope.space)) for v in values]
-            if footprint := estimate(*parts):
+            parts = [
+                nbytes(model_sizes.dtype(v, scope.space), model_sizes.of(v, scope.space)) for v in values
+            ]
+            if footprint := _sum(parts, "estimated"):
                 table[place.id] = footprint
     return table
 
@@ -105,7 +100,13 @@ def sizes(model: Model) -> Mapping[str, int]:
     return table
 
 
-def _sum(parts: Sequence[int | None], origin: Origin) -> Footprint | None:
+def total(parts: Sequence[int | None]) -> int | None:
+    """The sum of some numbers; None where one is not known."""
     counts = [p for p in parts if p is not None]
-    is_complete = bool(parts) and len(counts) == len(parts) and sum(counts) < SIZE_LIMIT
-    return Footprint(sum(counts), len(counts), origin) if is_complete else None
+    return sum(counts) if len(counts) == len(parts) else None
+
+
+def _sum(parts: Sequence[int | None], origin: Origin) -> Footprint | None:
+    byte_count = total(parts)
+    is_valid = bool(parts) and byte_count is not None and byte_count < SIZE_LIMIT
+    return Footprint(byte_count, len(parts), origin) if is_valid else None  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import re
 from collections import defaultdict
@@ -17,7 +16,8 @@ from rtlab.core.value import Value
 from rtlab.relation.dataflow import MOVES
 from rtlab.relation.dataflow import Work as Kind
 from rtlab.relation.dataflow import work as kind_of
-from rtlab.relation.footprint import SIZE_LIMIT, nbytes
+from rtlab.relation.footprint import SIZE_LIMIT, nbytes, total
+from rtlab.relation.kernel import MOVING, operations
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import map_to_places
 from rtlab.relation.work import NodeWork, works
@@ -28,21 +28,21 @@ _STILL: frozenset[Kind] = frozenset({"none", "control"})
 #: Layers of ONNX Runtime that change the layout of a tensor and nothing else.
 _REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 #: Words in the name of a memory layout that say to how many channels it is padded.
-_VECTORS = {"Two wide": 2, "Four wide": 4, "Eight wide": 8, "Sixteen wide": 16, "Thirty-two wide": 32}
-_STRIDES = {f"channel % {n} == 0": n for n in (2, 4, 8, 16, 32)}
+_CHANNEL_STEPS = {
+    "Two wide": 2,
+    "Four wide": 4,
+    "Eight wide": 8,
+    "Sixteen wide": 16,
+    "Thirty-two wide": 32,
+} | {f"channel % {n} == 0": n for n in (2, 4, 8, 16, 32)}
 #: Kernels that multiply on the ordinary cores: CUDNN's of FP32, and of INT8 by four at a time.
 _CORES = ("scudnn", "icudnn", "sgemm", "simt", "f32f32_f32f32_f32", "depthwise")
 #: Types that there are units for.
 _COMPUTED = frozenset({"fp32", "tf32", "fp16", "bf16", "int8", "fp8", "int4", "fp4"})
 #: The tile in the name of a kernel: ``tilesize96x128x64``, ``_128x64_``.
 _TILE = re.compile(r"(?:tilesize|_)(\d{2,3})x(\d{2,3})(?=[x_])")
-#: The operations in the name of a kernel that TensorRT generates: ``__myl_MulAddSilu_myl0_2``, four letters each.
-_GENERATED = re.compile(r"^(?:\d+:)?__myl_([A-Z][A-Za-z]*)_")
-_WORD = re.compile(r"[A-Z][a-z0-9]*")
 #: Operations of generated kernels that compute nothing.
-_CARRY = frozenset({
-    "Cast", "Conc", "Copy", "Gath", "Move", "Pad", "Repl", "Res", "Resh", "Reve", "Shuf", "Slic", "Squ", "Tran", "Unsq",
-})  # fmt: skip
+_CARRY = MOVING | {"Gath", "Shuf"}
 #: Steps per element of those that compute; what is not listed takes one, as in ``work``.
 _STEPS: Mapping[str, int] = {"Silu": 4, "Sigm": 3, "Sigmoid": 3, "Gelu": 5, "Hswish": 4, "Soft": 5}
 #: Those that sum over what they read, or multiply matrices: their outputs do not tell how much.
@@ -105,19 +105,11 @@ class LayerWork:
 def layer_works(
     engine: Engine, mapping: NodeMapping, model: Model, *, batch: int | None = None
 ) -> dict[str, LayerWork]:
-    """The work of every layer, by id.
+    """The work of every layer, by id; ``batch`` samples per inference instead of the engine's own.
 
     What a layer computes is the sum over the nodes that it runs (``works``). A node in several layers counts in that
     which does its kind of work; among equals it is divided. Where the nodes do not tell, the layer's own parameters do.
-
-    Args:
-        engine: Whose layers are counted.
-        mapping: Between ``model`` and the engine.
-        model: The source model; one without nodes where none is known.
-        batch: Samples per inference instead of the engine's own; activations grow with it, weights do not.
-
-    Raises:
-        ModelError: a dimension has no size, or the model's batch is fixed.
+    Raises ``ModelError`` where a dimension has no size, or the model's batch is fixed.
     """
     counter = _Layers(engine, mapping, model, batch)
     return {layer.id: counter.count(layer) for layer in engine.layers}
@@ -192,7 +184,7 @@ class _Layers:
             macs = product.rows * product.columns * product.depth * product.groups
             flops, note = 2 * macs, ""
         unknown = next((name for name, size in (*reads, *writes) if size is None), None)
-        read, written = _sum(reads), _sum(writes)
+        read, written = total([size for _, size in reads]), total([size for _, size in writes])
         if unknown is not None:
             note = f'{note} The size of "{unknown}" is not known.'.strip()
         precision, matrix = _units(layer, kind, product, macs)
@@ -363,8 +355,7 @@ class _Layers:
 
 def _count_pointwise(layer: Layer) -> int | None:
     """Operations per element by a generated kernel's name; None where it sums over something or names none."""
-    match = _GENERATED.match(layer.name)
-    words = _WORD.findall(match[1]) if match else []
+    words = operations(layer)
     if not words or _SUMMING & set(words):
         return None
     return sum(_STEPS.get(w, 1) for w in words if w not in _CARRY)
@@ -399,16 +390,8 @@ def _units(layer: Layer, kind: Kind, product: Product | None, macs: int | None) 
     return ("tf32" if matrix and precision == "fp32" else precision), matrix
 
 
-def _sum(parts: Sequence[tuple[str, int | None]]) -> int | None:
-    sizes_ = [size for _, size in parts if size is not None]
-    return sum(sizes_) if len(sizes_) == len(parts) else None
-
-
 def _map_aliases(engine: Engine) -> dict[str, str | Tensor]:
-    """Of tensors that a compiler named anew: the value of the model, or the tensor of which it is another layout.
-
-    ONNX Runtime keeps pictures in blocks of channels between ReorderInput and ReorderOutput, under names of its own.
-    """
+    """Of tensors that a compiler named anew: the model's value, or the tensor of which it is another layout (NCHWc)."""
     aliases: dict[str, str | Tensor] = {}
     for layer in engine.layers:
         if layer.kind in _REORDERS and len(layer.inputs) == len(layer.outputs) == 1:
@@ -434,10 +417,5 @@ def _pad_channels(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     """The sizes in memory, where the layout pads channels."""
     if len(shape) < 3:
         return shape
-    step = _step(layout)
+    step = next((n for word, n in _CHANNEL_STEPS.items() if word in layout), 1)
     return (shape[0], -(-shape[1] // step) * step, *shape[2:])
-
-
-@functools.lru_cache(maxsize=256)
-def _step(layout: str) -> int:
-    return next((n for word, n in (*_VECTORS.items(), *_STRIDES.items()) if word in layout), 1)

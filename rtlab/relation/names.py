@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
@@ -28,7 +28,6 @@ _POINTWISE = "PWN("
 _NESTED = 64
 _REGION, _REGION_END = "{ForeignNode[", "]}"
 _SUFFIX = re.compile(r"(_myl\d+_\d+|\[profile \d+\]|\s)+$")
-_COPIED = re.compile(r"^(.+?)(?: |_)copy(?:_\d+)?$", re.DOTALL)
 _COUNTED = re.compile(r"_\d+$")
 _TORCH = re.compile(r"\[(\w+)\]-\[([^\[\]]*)\]-\[([^\[\]]*)\]")
 #: Words of TensorRT itself, which name no node; some end in the name of the node that they help.
@@ -48,13 +47,7 @@ class NamedNodes:
 
 
 def words(name: str, node_names: Container[str] = (), *, longest: int = 1) -> list[str]:
-    """The names that a layer's name joins, in their order; that of a region as ``{ForeignNode[a...b]}``.
-
-    Args:
-        name: Of a layer.
-        node_names: Names that are taken whole although they may contain what joins names.
-        longest: How many parts such a name may consist of.
-    """
+    """The names that a layer's name joins, in order; ``node_names`` of ``longest`` parts at most are taken whole."""
     if longest == 1 and _REGION not in name:
         return [_strip_wrappers(word, node_names) for word in _JOINT.split(name)]
     cuts = list(_JOINT.finditer(name))
@@ -107,7 +100,7 @@ def is_trt_name(word: str) -> bool:
 class Names:
     """Finds the nodes of a model in the names of an engine's layers."""
 
-    def __init__(self, model: Model, flow: Flow, layers: Iterable[Layer]) -> None:
+    def __init__(self, model: Model, flow: Flow) -> None:
         self.model, self.flow = model, flow
         self._named: dict[str, tuple[Node, ...]] = {}
         for node in model.nodes:
@@ -119,7 +112,6 @@ class Names:
         together = "\n".join(self._exact)
         compound_names = self._exact if any(joint in together for joint in _JOINTS) else ()
         self._longest = 1 + max((len(_JOINT.findall(n)) for n in compound_names), default=0)
-        self._torch = self._map_torch_paths(layers) if any("]-[" in y.name for y in layers) else {}
 
     @functools.cached_property
     def _dotless(self) -> dict[str, tuple[Node, ...]]:
@@ -141,9 +133,6 @@ class Names:
             return
         if COPY.match(name):
             # It names its neighbour.
-            return
-        if (copy := _COPIED.match(name)) and (joins := self._find_concats(copy[1])):
-            yield NamedNodes(joins, "The layer copies a value to where this node joins it with others.")
             return
         for word in words(name, self, longest=self._longest):
             if word.startswith(_REGION):
@@ -178,7 +167,7 @@ class Names:
         if nodes := self.find_exact(word) or self.find_exact(bare):
             return self._make_named_nodes(nodes, listed_note)
         if torch := _TORCH.fullmatch(bare):
-            nodes = self.find_exact(torch[3]) or self._torch.get(torch[3], ())
+            nodes = self.find_exact(torch[3])
             note = "The layer's name lists the node's module and operation."
             return self._make_named_nodes(nodes, note) if nodes else None
         if _TRT_NAME.match(bare) or bare in self.model.values:
@@ -190,14 +179,6 @@ class Names:
         # Of nodes with one name, the parser numbers those after the first.
         note = "The layer's name lists one of several layers that were made of the node."
         return self._make_named_nodes(nodes, note) if nodes else None
-
-    def _find_concats(self, name: str) -> tuple[Node, ...]:
-        """The Concat nodes that read a value, or what the nodes of this name write."""
-        values = {name} if name in self.model.values else set()
-        for word in () if values else words(name, self, longest=self._longest):
-            values |= {o for n in self.find_exact(word) for o in n.outputs}
-        readers = {n.id: n for key in values for n in self.flow.value_readers(key) if n.op == "Concat"}
-        return tuple(readers.values())
 
     def _find_ends(self, region: str) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
         """The nodes at both ends of a region, empty where an end is a helper of TensorRT."""
@@ -222,45 +203,51 @@ class Names:
         named_nodes = self._lookup(name)
         return named_nodes.nodes if named_nodes else ()
 
-    def _map_torch_paths(self, layers: Iterable[Layer]) -> dict[str, tuple[Node, ...]]:
-        """Nodes by Torch-TensorRT's path of the operation that they are.
 
-        Torch-TensorRT numbers the operations of one kind through the whole network; an exporter of ONNX within each
-        module, and repeats the names of the modules around it.
-        """
-        modules: defaultdict[str, list[Node]] = defaultdict(list)
-        for node in self.model.nodes:
-            parts = node.name.strip("/").split("/")
-            modules[_module_path(parts[:-1])].append(node)
-        calls: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        for layer in layers:
-            for torch in _TORCH.finditer(layer.name):
-                module, _, operation = torch[3].strip("/").rpartition("/")
-                calls[_module_path(module.split("/")), _COUNTED.sub("", operation)].add(torch[3])
-        table: dict[str, tuple[Node, ...]] = {}
-        for (module, operation), paths in calls.items():
-            nodes = modules.get(module, [])
-            plain = re.sub(r"[\W_\d]", "", operation).lower()
-            alike = [n for n in nodes if plain.startswith(n.op.lower()) or n.op.lower().startswith(plain)]
-            ordered_paths = sorted(paths, key=_parse_suffix)
-            if len(nodes) == 1 and module:
-                table |= dict.fromkeys(ordered_paths, tuple(nodes))
-            elif len(alike) == len(ordered_paths):
-                table |= {path: (node,) for path, node in zip(ordered_paths, alike, strict=True)}
-        return table
+#: A step that changes a shape for the layer whose name follows.
+_AROUND = re.compile(r"^(?:copied_)?(?:(?:un)?squeeze|reshape|transpose)(?:_node)?_(?:before|after)_")
+_MYELIN = re.compile(r"^__myl_|_myl\d+_\d+$|\{ForeignNode\[")
+#: Constants that the builder repeats before their readers.
+_CLONE = re.compile(r"_clone_\d+$")
+#: What operators are called; of several in a name the first in this order says what the layer is for.
+_WORKS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("convolution", frozenset({"Conv", "ConvTranspose", "ConvInteger"})),
+    ("matrix product", frozenset({"MatMul", "Gemm", "Einsum", "MatMulInteger"})),
+    ("softmax", frozenset({"Softmax", "LogSoftmax"})),
+    ("normalization", frozenset({"BatchNormalization", "LayerNormalization", "InstanceNormalization", "LRN"})),
+    ("pooling", frozenset({"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"})),
+    ("reduction", frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK"})),
+    ("quantization", frozenset({"QuantizeLinear", "DequantizeLinear"})),
+    ("slice or concatenation", frozenset({"Slice", "Concat", "Split", "Pad", "Gather"})),
+    ("shuffle", frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand"})),
+    ("pointwise", frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "Sigmoid", "Tanh", "Sqrt", "Pow", "Erf"})),
+)  # fmt: skip
 
 
-def _module_path(parts: Iterable[str]) -> str:
-    """``layer1.0.conv1`` of ``layer1/0/conv1``, as of ``layer1/layer1.0/conv1``, where each part repeats the last."""
-    module_parts: list[str] = []
-    for part in parts:
-        if module_parts and part.startswith(f"{module_parts[-1]}."):
-            module_parts.pop()
-        module_parts.append(part)
-    return ".".join(module_parts)
+def has_only_name(layer: Layer) -> bool:
+    """Whether all that is told of a layer is its name."""
+    return not (layer.kind or layer.inputs or layer.outputs)
 
 
-def _parse_suffix(path: str) -> int:
-    """The number at the end of a name; the first of several has none."""
-    match = _COUNTED.search(path)
-    return int(match[0][1:]) if match else 0
+def infer_work(layer: Layer) -> str:
+    """The work of a layer of which only the name is known, such as "convolution"; empty where nothing tells."""
+    if not has_only_name(layer):
+        return ""
+    if COPY.match(layer.name) or layer.name.endswith(" copy"):
+        return "reformat"
+    if _MYELIN.search(layer.name):
+        return "myelin"
+    if layer.name.startswith("PWN("):
+        return "pointwise"
+    if _CLONE.search(layer.name):
+        return "constant"
+    operators = {operator(word) for word in split_name(layer)}
+    if work_name := next((work for work, ops in _WORKS if operators & ops), ""):
+        return work_name
+    return "shuffle" if _AROUND.match(layer.name) else ""
+
+
+def split_name(layer: Layer) -> list[str]:
+    """The words of a name, without those of layers that it only stands before or behind."""
+    layer_part = " + ".join(part for part in layer.name.split(" + ") if not _AROUND.match(part))
+    return words(layer_part) if has_only_name(layer) else words(layer.name)

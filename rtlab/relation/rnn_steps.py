@@ -13,7 +13,7 @@ from typing import Literal
 
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.relation.dataflow import work
-from rtlab.relation.kernel import operations
+from rtlab.relation.kernel import MOVING, operations
 from rtlab.relation.writers import Writers
 
 Role = Literal[
@@ -21,15 +21,10 @@ Role = Literal[
 ]
 Form = Literal["unrolled", "loop", "whole", "unknown"]
 
-_UNROLL = re.compile(r"_un?r(?:oll)?(\d+)(?:_|\+|$)")
 _NUMBER = re.compile(r"\^(-?\d+)i(?:32|64)")
 #: Kinds of layers that order streams, and that count the turns of a loop.
 ORDER = frozenset({"signal", "wait"})
 LOOPING = frozenset({"memset", "add", "jmp", "cjmp", "shape_call"})
-#: Operations of generated kernels that only move numbers.
-_MOVES = frozenset(
-    {"Cast", "Conc", "Copy", "Move", "Repl", "Res", "Resh", "Reve", "Slic", "Squ", "Tran", "Unsq"}
-)
 #: Operations of generated kernels that multiply matrices; ``Sum`` does where weights are read as well.
 _PRODUCTS = frozenset({"Fc", "Gemm", "Corr", "Sum"})
 
@@ -46,10 +41,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A recurrent node of the built model, by what is looked for in the layers.
-
-    A step ends with the last of ``count`` activations that a kernel's name calls ``last``.
-    """
+    """A recurrent node of the built model. A step ends with the last of ``count`` activations called ``last``."""
 
     node: str
     gates: int
@@ -97,11 +89,7 @@ class Execution:
 
 @dataclasses.dataclass(frozen=True)
 class LayerFlow:
-    """Who reads whose writing, by positions of layers in order of execution.
-
-    What a loop carries to its next turn is left out: a step is counted from what came before. ``read`` is how many
-    layers and inputs of the engine a layer reads.
-    """
+    """Who reads whose writing, by positions, without a loop's next turn; ``read`` counts layers and inputs read."""
 
     sources: Sequence[Sequence[int]]
     readers: Mapping[int, Sequence[int]]
@@ -124,11 +112,7 @@ class LayerFlow:
 
 
 class RnnSteps:
-    """The working state of dividing the layers of one recurrence into steps.
-
-    ``mine`` are the positions of its layers in order, with why they are; ``dependent_nodes`` the nodes that depend on
-    it.
-    """
+    """Divides the layers of one recurrence into steps; ``mine`` are their positions, with why they are."""
 
     def __init__(
         self,
@@ -178,16 +162,9 @@ class RnnSteps:
         else:
             how = f"{self.turns} turns of {self.body}" if self.inside else "one after the other"
             evidence.append(f"The longest way through the layers passes {self.step_count} new states, {how}.")
-        if not self.inside:
-            names = (_UNROLL.search(self.layers[p].name) for p in self.mine)
-            last = max((int(m[1]) for m in names if m), default=None)
-            if last is not None and last < self.cell.steps:
-                evidence.append(f"Names of layers count unrolled steps up to {last} as well.")
-        roles = [(m, q) for m in members for q in m.parts]
-        inputs = [q for _, q in roles if q.role == "input product"]
-        is_hoisted = any(len(q.steps) > 1 for m, q in roles if q.role == "input product" and not m.inside)
-        products = [q for _, q in roles if q.role.endswith("product")]
-        hoisted = is_hoisted if inputs else None
+        inputs = [(m, q) for m in members for q in m.parts if q.role == "input product"]
+        products = [q for m in members for q in m.parts if q.role.endswith("product")]
+        hoisted = any(len(q.steps) > 1 and not m.inside for m, q in inputs) if inputs else None
         merged = any(q.gates > 1 for q in products) if products else None
         steps = (self.step_count, self.body, self.turns)
         return Execution(members, form, *steps, hoisted, merged, tuple(evidence))
@@ -215,7 +192,7 @@ class RnnSteps:
 
     def _only_moves(self, layer: Layer) -> bool:
         ops = operations(layer)
-        return set(ops) <= _MOVES if ops else work(layer) == "reformat"
+        return set(ops) <= MOVING if ops else work(layer) == "reformat"
 
     def _reads_state_weights(self, position: int) -> bool:
         """Whether it reads weights that can only be those of the state."""
@@ -295,7 +272,9 @@ class RnnSteps:
             recurrent = self.state[position] or not self.outer[position]
             how = "it reads the state" if recurrent else "it reads nothing that comes from the state"
         gates_text = f"{gates} gates are columns of one product" if gates > 1 else "one gate"
-        steps = self._steps_at(position, self.before[position] + self._count_ahead(ops))
+        # Some activations come before the product of their kernel.
+        product = max((i for i, o in enumerate(ops) if o in _PRODUCTS), default=0)
+        steps = self._steps_at(position, self.before[position] + ops[:product].count(cell.last))
         if recurrent:
             return Part("recurrent product", steps, f"Product with the state: {how}; {gates_text}.", gates)
         rows = [math.prod(t.shape[:-1]) for t in layer.outputs if t.shape and t.shape[-1] == wide]
@@ -307,11 +286,6 @@ class RnnSteps:
         if all(t is tensor for t in read):
             steps = self._find_served_steps(position)
         return Part("input product", steps, f"Product with the input: {how}; {gates_text}.", gates)
-
-    def _count_ahead(self, ops: tuple[str, ...]) -> int:
-        """Activations of a kernel before its product."""
-        product = max((i for i, o in enumerate(ops) if o in _PRODUCTS), default=0)
-        return ops[:product].count(self.cell.last)
 
     def _find_served_steps(self, position: int) -> tuple[int, ...]:
         """The steps of the layers that work on the state with what this one prepares."""

@@ -63,16 +63,12 @@ def words(role: Role, op: str) -> str:
     return f"{role} {'of' if role in {'bias', 'scale', 'body', 'control'} else 'for'} {op}"
 
 
-#: Nodes of a layer from which on they are sorted once; tables of a few would only fill the memory.
-_MANY = 16
-
-
 class Roles:
     """Finds what layers do for nodes of a source model; ``built`` is the prepared model that the layers run."""
 
     def __init__(self, source: Model, built: Model) -> None:
         self.source, self.built = source, built
-        self._declared_cache: dict[str, tuple[Layer, Mapping[str, Sequence[Node]]]] = {}
+        self._declared: dict[str, defaultdict[str, list[Node]]] = {}
 
     def of(self, node: str, layers: Sequence[Layer]) -> dict[str, Role]:
         """The role of each layer that belongs to a node, by its id."""
@@ -98,15 +94,12 @@ class Roles:
         return () if any(n.id == node.id for n in mine) else tuple(n.op for n in mine if n.op != node.op)
 
     def _map_declared(self, layer: Layer) -> Mapping[str, Sequence[Node]]:
-        """The built nodes that a layer declares, by the source node that they stand for; cached where they are many."""
-        cache_entry = self._declared_cache.get(layer.id)
-        if cache_entry is not None and cache_entry[0] is layer:
-            return cache_entry[1]
-        table: defaultdict[str, list[Node]] = defaultdict(list)
-        for built in filter(None, map(self.built.by_id.get, layer.origins or (layer.name,))):
-            table[built.origin].append(built)
-        if len(layer.origins) >= _MANY:
-            self._declared_cache[layer.id] = layer, table
+        """The built nodes that a layer declares, by the source node that they stand for."""
+        table = self._declared.get(layer.id)
+        if table is None:
+            table = self._declared[layer.id] = defaultdict(list)
+            for built in filter(None, map(self.built.by_id.get, layer.origins or (layer.name,))):
+                table[built.origin].append(built)
         return table
 
     def _serving_role(

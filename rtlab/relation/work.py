@@ -28,7 +28,7 @@ from rtlab.core.node import Node
 from rtlab.core.sizes import Sizes
 from rtlab.core.value import describe, shape_text
 from rtlab.errors import ModelError
-from rtlab.relation.footprint import nbytes
+from rtlab.relation.footprint import nbytes, total
 
 Shape = tuple[int, ...]
 
@@ -116,13 +116,8 @@ def works(
 ) -> Mapping[str, NodeWork]:
     """The work of every node, by place (``Model.places``). A node of a loop's body is counted for one turn.
 
-    Args:
-        model: With named sizes where its dimensions are dynamic; a dynamic batch without a name is 1.
-        batch: The first dimension of every input instead of the model's own.
-        shapes: Shapes of inputs by name, instead of the model's own.
-
-    Raises:
-        ModelError: a dimension has no size, or the batch is fixed in the graph.
+    ``batch`` is the first dimension of every input instead of the model's own, ``shapes`` are those of inputs by name.
+    A dynamic batch without a size is 1. Raises ``ModelError`` where a dimension has no size, or the batch is fixed.
     """
     input_shapes = {k: tuple(v) for k, v in (shapes or {}).items() if k in model.inputs}
     sizes = model.sizes(shapes=_resolve_input_shapes(model, batch, input_shapes))
@@ -188,10 +183,10 @@ def _count_node(node: ir.Node, plain: Node, sizes: Sizes, space: int, model: Mod
         nbytes(sizes.dtype(v, space), s) for v, s in zip(ins, read_shapes, strict=True) if v is not None
     ]
     output_bytes = [nbytes(sizes.dtype(v, space), s) for v, s in zip(outs, write_shapes, strict=True)]
-    written = _total(output_bytes)
-    read = _total(input_bytes)
+    written = total(output_bytes)
+    read = total(input_bytes)
     if plain.op in _LOOKUPS and not plain.domain:
-        read = _total([written, *input_bytes[1:]])
+        read = total([written, *input_bytes[1:]])
     if any(s is None for v, s in zip(ins, read_shapes, strict=True) if v is not None) or None in write_shapes:
         if plain.op in _MOVES:
             return NodeWork(0, 0, count, read, written)
@@ -227,7 +222,8 @@ def _count_operations(
     if node.op in _REDUCES:
         return 0, math.prod(ins[0]) * _REDUCES[node.op]
     if node.op in _WINDOWS:
-        return 0, size * math.prod(_numbers(node, "kernel_shape"))
+        window = node.attributes.get("kernel_shape")
+        return 0, size * math.prod(window if isinstance(window, list) else ())
     if node.op == "LRN":
         return 0, size * (int(_number(node, "size", 1)) + 5)
     if node.op in {"Resize", "Upsample"}:
@@ -329,16 +325,6 @@ def _taps(node: Node, before: Shape, after: Shape) -> int:
 def _number(node: Node, key: str, default: float) -> float:
     attribute = node.attributes.get(key, default)
     return attribute if isinstance(attribute, (int, float)) else default
-
-
-def _numbers(node: Node, key: str) -> tuple[int, ...]:
-    attribute = node.attributes.get(key)
-    return tuple(int(n) for n in attribute) if isinstance(attribute, list) else ()
-
-
-def _total(parts: Sequence[int | None]) -> int | None:
-    counts = [p for p in parts if p is not None]
-    return sum(counts) if len(counts) == len(parts) else None
 
 
 def _list_parameters(node: ir.Node, plain: Node) -> list[tuple[ir.Value, int]]:

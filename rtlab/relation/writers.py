@@ -13,10 +13,10 @@ from rtlab.core.engine import Engine, Tensor
 class Writers:
     """The writers of every tensor of an engine, in order of execution.
 
-    A compiler writes a buffer again under one name, and lets several layers write parts of one tensor, such as the
-    inputs of a concatenation that it eliminated. A reader gets the last writer before it, and those before that one as
-    far as the sizes say that the last did not write the whole; where sizes are not told or do not add up, all that
-    wrote since the last reading. Where all writers come later, the last of them: what a loop carries to its next turn.
+    A compiler writes a buffer again under one name, and lets several layers write parts of one tensor. A reader gets
+    the last writer before it, and those before that one as far as the sizes say that the last did not write the whole;
+    where these are not known or do not add up, all that wrote since the last reading. Where all writers come later, the
+    last of them: what a loop carries to its next turn.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -29,12 +29,7 @@ class Writers:
         return _index_positions(layer.inputs for layer in self._layers)
 
     def of(self, position: int, tensor: Tensor) -> tuple[int, ...]:
-        """Positions in ``Engine.layers`` of the layers that write what is read there, in their order.
-
-        Args:
-            position: Of the layer that reads, or the number of layers for an output of the engine.
-            tensor: As it is read. Empty names are nobody's.
-        """
+        """Positions of the layers that write what is read at ``position``, in order; outputs are read at the end."""
         writes = self._writes.get(tensor.name, []) if tensor.name else []
         end = bisect.bisect_left(writes, position)
         if end == 1:

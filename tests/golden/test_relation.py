@@ -148,7 +148,7 @@ def test_names_tell_nodes_as_in_the_file(golden: Any) -> None:
         ("join", "Concat"), ("/layer1/layer1.0/Convolution", "Neg"), ("/layer1/layer1.0/Relu", "Relu"),
         ("/layer1/layer1.0/Relu_1", "Relu"), ("/layer1/layer1.0/Add", "Add"), ("a, b", "Relu"), ("", "Neg"),
     )  # fmt: skip
-    names = Names(model, Flow(model), [Layer(n, n, "", i) for i, n in enumerate(NAMES)])
+    names = Names(model, Flow(model))
 
     def nodes(found: Iterable[Any]) -> list[str]:
         return [f"{' '.join(n.id for n in f.nodes)}{'' if f.sure else '?'}: {f.note}" for f in found]

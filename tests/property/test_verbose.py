@@ -17,7 +17,7 @@ from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.build.story import build_story
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.backends.compiler_info import TENSORRT
-from rtlab.backends.readers.log import lines
+from rtlab.backends.readers.log import verbose
 from rtlab.backends.readers.log.verbose import ParsedLog, parse
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
@@ -127,7 +127,7 @@ def test_damage_anywhere_is_read_or_refused(which: int, luck: random.Random) -> 
 def test_where_chunks_end_changes_nothing(data: st.DataObject) -> None:
     code = data.draw(st.sampled_from(["utf-8", "utf-16", "utf-16-be"]))
     text = OTHERS.replace("ampere", "ampère").encode(code)
-    with mock.patch.object(lines, "_CHUNK", data.draw(st.integers(64, len(text)))):
+    with mock.patch.object(verbose, "_CHUNK", data.draw(st.integers(64, len(text)))):
         pieces = parse_bytes(text)
     assert parse_bytes(text) == pieces
 

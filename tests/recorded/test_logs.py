@@ -15,7 +15,7 @@ from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
 from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 from rtlab.backends.readers import recognise
-from rtlab.backends.readers.log.operators import parse_operators
+from rtlab.backends.readers.log.tactics import parse_operators
 from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.model import make_empty_model
 from rtlab.quantize.cache import CalibrationCache
@@ -114,7 +114,7 @@ def test_pasted_lines_tell_what_is_in_them() -> None:
     assert [("int8", (1, 8, 320, 181)), ("fp32", (1, 16, 320, 181))] == [
         (t.dtype, t.shape) for t in (*layer.inputs, *layer.outputs)
     ]
-    log = parse(PASTED / "trtexec-load-engine-verbose-trt10.16.log", require_build=False).log
+    log = parse(PASTED / "trtexec-load-engine-verbose-trt10.16.log").log
     assert ("10.16.1", "NVIDIA H100 PCIe", 0.0388184) == (log.version, log.device, log.latency)
 
 

@@ -24,8 +24,7 @@ from rtlab.relation.kernel import QUANTIZED, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair as NodePair
 from rtlab.relation.mapping import map_to_places
-from rtlab.relation.name_heuristics import infer_work, split_name
-from rtlab.relation.names import operator
+from rtlab.relation.names import infer_work, operator, split_name
 from rtlab.relation.roles import QUANTIZING_OPS, SERVING, Role, words
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.schema import FieldMeta
-from rtlab.relation.name_heuristics import infer_work
+from rtlab.relation.names import infer_work
 
 _Key = TypeVar("_Key", bound=Hashable)
 

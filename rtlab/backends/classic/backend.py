@@ -90,11 +90,7 @@ class Classic:
         )
 
     def explain(self, model: Model, first: str, second: str) -> Ruled:
-        """Whether two nodes become one layer, by which rule, and if not, what hinders those that there are.
-
-        Raises:
-            BuildError: the model has an operator that is none of ONNX's.
-        """
+        """Whether two nodes become one layer, by which rule, and what hinders; ``BuildError`` as from ``build``."""
         return explain_fusion(_create_network(model), first, second)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -78,11 +77,6 @@ class Network:
                 body_inputs.setdefault(node.scope[0], []).extend(v for v in node.inputs if v in outer_values)
         return body_inputs
 
-    # --- what there is ------------------------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
     def __iter__(self) -> Iterator[NetworkLayer]:
         """The layers at this moment in the order of the graph; what goes meanwhile is left out."""
         now = sorted(self.layers.values(), key=lambda y: y.node.index)
@@ -105,19 +99,6 @@ class Network:
         graph_value = self.model.values.get(value)
         return graph_value.shape if graph_value else None
 
-    def count_elements(self, value: str) -> int | None:
-        """How many elements a value has; None where that is not known."""
-        shape = self.get_shape(value)
-        if shape is None or not all(isinstance(d, int) for d in shape):
-            return None
-        return math.prod(d for d in shape if isinstance(d, int))
-
-    # --- what a pass does ---------------------------------------------------------------------------------------------
-
-    def log(self, line: str) -> None:
-        """A line of the log."""
-        self.lines.append(line)
-
     def record_refusal(self, nodes: Sequence[str], after: NetworkLayer, rule: str, reason: str) -> None:
         """Remember why a rule did not join nodes of one layer with the layer after it, or leave that layer out."""
         ends: list[tuple[str, ...]] = [(n, after.nodes[0]) for n in nodes] or [(after.nodes[0],)]
@@ -126,25 +107,27 @@ class Network:
 
     def fuse(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
         """Two layers become one, which does the work of the first and then that of the second."""
-        self.log(f"{rule}: Fusing {first.name} with {second.name}")
+        self.lines.append(f"{rule}: Fusing {first.name} with {second.name}")
         return self.join(first, [second], f"{first.name} + {second.name}", rule)
 
     def fuse_pointwise(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
         """Two pointwise layers become one."""
-        self.log(f"{rule}: Fusing {first.name} with {second.name}")
+        self.lines.append(f"{rule}: Fusing {first.name} with {second.name}")
         fused_layer = self.join(first, [second], f"PWN({first.name}, {second.name})", rule)
         fused_layer.kind = "PointWise"
         return fused_layer
 
     def fold_scale(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
         """A scale goes into the weights of the layer before it, which keeps its name."""
-        self.log(f"Fusing convolution weights from {first.name} with scale {second.name}")
+        self.lines.append(f"Fusing convolution weights from {first.name} with scale {second.name}")
         return self.join(first, [second], first.name, rule)
 
     def absorb(self, layer: NetworkLayer, absorbed_layers: Sequence[NetworkLayer], rule: str) -> NetworkLayer:
         """A layer takes others into itself, and keeps its name."""
         names = " and ".join(t.name for t in absorbed_layers)
-        self.log(f"{rule}: fusing {f'({names})' if len(absorbed_layers) > 1 else names} into {layer.name}")
+        self.lines.append(
+            f"{rule}: fusing {f'({names})' if len(absorbed_layers) > 1 else names} into {layer.name}"
+        )
         return self.join(layer, absorbed_layers, layer.name, rule)
 
     def share(self, layer: NetworkLayer, shared_layer: NetworkLayer, rule: str) -> None:
@@ -160,35 +143,23 @@ class Network:
         if not any(self.get_readers(v) or v in self.outputs for v in shared_layer.writes):
             self.drop(shared_layer, rule)
 
-    def merge(self, layers: Sequence[NetworkLayer], rule: str) -> NetworkLayer:
-        """Siblings become one wider layer."""
-        name = " || ".join(y.name for y in layers)
-        self.log(f"Merging layers: {name}")
-        return self.join(layers[0], layers[1:], name, rule)
-
     def remove(self, layer: NetworkLayer, rule: str) -> None:
         """A layer goes; whoever read its first output reads its first input."""
-        self.log(f"Removing {layer.name}")
-        source = layer.reads[0] if layer.reads else ""
+        self.lines.append(f"Removing {layer.name}")
+        source = layer.reads[0]
         self._replace_output(layer, source)
-        if layer.writes and layer.writes[0] in self.constants and source:
+        if layer.writes[0] in self.constants:
             self.constants.add(source)
-        self._discard(layer, rule)
+        self.discard(layer, rule)
 
     def drop(self, layer: NetworkLayer, rule: str) -> None:
         """A layer goes, and nobody reads what it wrote, or it is a constant from now on."""
-        self.log(f"Removing {layer.name}")
-        self._discard(layer, rule)
-
-    def change_kind(self, layer: NetworkLayer, before: str, after: str, rule: str) -> None:
-        """A layer's work is done in another way."""
-        self.log(f"Swap the layer type of {layer.name} from {before} to {after}")
-        layer.kind = after.capitalize()
-        layer.rules.append(rule)
+        self.lines.append(f"Removing {layer.name}")
+        self.discard(layer, rule)
 
     def swap(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> None:
         """Two layers, each with one input and one output of which only the other knows, change places."""
-        self.log(f"Swapping {first.name} with {second.name}")
+        self.lines.append(f"Swapping {first.name} with {second.name}")
         into, between, out = self.get_data_inputs(first)[0], first.writes[0], second.writes[0]
         self._remove_reader(first, into)
         self._remove_reader(second, between)
@@ -203,7 +174,7 @@ class Network:
 
     def remove_duplicate(self, layer: NetworkLayer, twin: NetworkLayer, rule: str) -> None:
         """A layer goes that writes what another one does."""
-        self.log(f"Eliminating {layer.name} which duplicates (Q) {twin.name}")
+        self.lines.append(f"Eliminating {layer.name} which duplicates (Q) {twin.name}")
         self._replace_output(layer, twin.writes[0])
         self._remove_layer(layer)
         twin.nodes += layer.nodes
@@ -211,20 +182,9 @@ class Network:
         twin.rules.append(rule)
         self.fusions.append((rule, tuple(twin.nodes)))
 
-    def remove_slice(self, layer: NetworkLayer, source: str, rule: str) -> None:
-        """A Slice goes; its readers read at their place in what it was taken from."""
-        self.log(f"Eliminating slice {layer.name} by retargeting {layer.writes[0]} to {source}")
-        self._replace_output(layer, source)
-        self._discard(layer, rule)
-
-    def remove_concat(self, layer: NetworkLayer, rule: str) -> None:
-        """A Concat goes; what wrote its inputs writes into its output."""
-        self.log(f"Eliminating concatenation {layer.name}")
-        self._discard(layer, rule)
-
     def retarget(self, value: str, into: NetworkLayer) -> None:
         """A value is written at its place in the output of a layer that is gone."""
-        self.log(f"Retargeting {value} to {into.name}")
+        self.lines.append(f"Retargeting {value} to {into.name}")
         if (writer := self.writer.get(value)) is None:
             return
         is_read = value in self.outputs or bool(self.get_readers(value))
@@ -235,7 +195,7 @@ class Network:
 
     def add_copy(self, name: str, values: Sequence[str], into: NetworkLayer, rule: str) -> None:
         """Values are copied to their places in the output of a layer that is gone."""
-        self.log(f"Generating copy for {name} to {into.name} because input is not movable")
+        self.lines.append(f"Generating copy for {name} to {into.name} because input is not movable")
         copy_layer = NetworkLayer(
             f"{name} copy", COPY, list(into.nodes), [COPY], list(values), list(into.writes), into.node
         )
@@ -244,13 +204,7 @@ class Network:
         while copy_layer.name in self.layers:
             number += 1
             copy_layer.name = f"{title} {number}"
-        self.layers[copy_layer.name] = copy_layer
-        for value in values:
-            self._add_reader(copy_layer, value)
-        for out in into.writes:
-            self.writer[out] = copy_layer
-
-    # --- keeping the tables -------------------------------------------------------------------------------------------
+        self._add_layer(copy_layer)
 
     def _add_layer(self, layer: NetworkLayer) -> None:
         self.layers[layer.name] = layer
@@ -267,7 +221,7 @@ class Network:
             if self.writer.get(value) is layer:
                 del self.writer[value]
 
-    def _discard(self, layer: NetworkLayer, rule: str) -> None:
+    def discard(self, layer: NetworkLayer, rule: str) -> None:
         """Take a layer out, and note which rule did."""
         self._remove_layer(layer)
         self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
@@ -277,8 +231,7 @@ class Network:
         for reader in self.get_consumers(layer):
             self._remove_reader(reader, layer.writes[0])
             reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
-            if source:
-                self._add_reader(reader, source)
+            self._add_reader(reader, source)
 
     def _remove_reader(self, layer: NetworkLayer, value: str) -> None:
         self._readers.get(value, {}).pop(layer.name, None)
@@ -324,10 +277,7 @@ def check_sole_reader(network: Network, first: NetworkLayer, second: NetworkLaye
 
 
 def sort_topologically(layers: Iterable[NetworkLayer]) -> list[NetworkLayer]:
-    """Layers in an order in which they can run, which is that of the graph as far as it can be.
-
-    A value may have several writers: those that write into the output of a Concat that is gone.
-    """
+    """Layers in an order in which they can run; several may write into the output of a Concat that is gone."""
     import networkx
 
     unsorted_layers = list(layers)

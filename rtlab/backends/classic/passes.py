@@ -5,10 +5,173 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from rtlab.backends.classic import concats, pairs, rules
-from rtlab.backends.classic.network import Network, NetworkLayer
-from rtlab.backends.classic.patterns import PATTERNS, ROOTS, match
+from rtlab.backends.classic import rules
+from rtlab.backends.classic.network import COPY, Network, NetworkLayer, check_sole_reader
 from rtlab.backends.classic.rules import FusionRule
+
+_Q, _DQ = "QuantizeLinear", "DequantizeLinear"
+#: Layers over which a Q or DQ may go: they choose or move elements, and compute none.
+_COMMUTING = frozenset({"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice"})
+#: Layers without weights that have a form on integers; they need a pair on either side.
+_QUANTIZABLE = frozenset({"AveragePool", "GlobalAveragePool", "Add", "Sum", "MatMul", "Mul"})
+
+
+def propagate_quantizers(network: Network) -> None:
+    """Equal QuantizeLinears of one value become one, and go backward over layers that do not compute."""
+    for layer in network:
+        # Those of weights stay with them.
+        if layer.kind == _Q and network.get_data_inputs(layer) and network.layers.get(layer.name) is layer:
+            _merge_duplicates(network, layer)
+    for layer in network:
+        while layer.kind == _Q and (before := _find_commuting_layer(network, layer)) is not None:
+            network.swap(before, layer, "VanillaSwapWithFollowingQ")
+
+
+def _merge_duplicates(network: Network, layer: NetworkLayer) -> None:
+    for other in network.get_readers(layer.reads[0]):
+        if other is layer or other.kind != _Q or other.node.index < layer.node.index:
+            continue
+        if any(v in network.outputs for v in other.writes) or _scale_key(network, other) != _scale_key(
+            network, layer
+        ):
+            continue
+        network.remove_duplicate(other, layer, "HorizontalMergeQNodes")
+
+
+def _scale_key(network: Network, layer: NetworkLayer) -> tuple[object, ...]:
+    """The numbers of a Q or DQ, by value where they are known."""
+    constants = network.model.known
+    parameters = (constants[v].numpy().tolist() if v in constants else v for v in layer.node.inputs[1:] if v)
+    return (*map(repr, parameters), layer.node.attributes.get("axis"))
+
+
+def _find_commuting_layer(network: Network, layer: NetworkLayer) -> NetworkLayer | None:
+    """The layer over which a QuantizeLinear may go backward."""
+    data = network.get_data_inputs(layer)
+    before = network.writer.get(data[0]) if len(data) == 1 else None
+    if before is None or before.kind not in _COMMUTING or check_sole_reader(network, before, layer):
+        return None
+    data_inputs = network.get_data_inputs(before)
+    if len(data_inputs) != 1 or len(before.writes) != 1 or data_inputs[0] in network.outputs:
+        return None
+    # Elsewhere a swap would only move the work.
+    writer = network.writer.get(data_inputs[0])
+    is_sole_reader = network.get_readers(data_inputs[0]) == (before,)
+    computes = writer is not None and writer.kind in rules.LINEAR | rules.ACTIVATIONS | rules.SUMS
+    return before if is_sole_reader and computes else None
+
+
+def fuse_quantized_inputs(network: Network) -> None:
+    """Layers with weights take in the pairs of their weights, and the DequantizeLinear of what they read."""
+    for start in network:
+        if start.kind in rules.LINEAR:
+            slots = [w for v in start.node.inputs[:2] if (w := network.writer.get(v)) and w.kind == _DQ]
+            if len(slots) == 2:
+                _absorb_dequantizers(network, start, *slots)
+
+
+def _absorb_dequantizers(
+    network: Network, layer: NetworkLayer, data: NetworkLayer, weight: NetworkLayer
+) -> None:
+    weight_quantizer = network.writer.get(weight.reads[0])
+    if data is not weight and _is_sole_use(network, data, layer) and _is_sole_use(network, weight, layer):
+        layer = network.absorb(layer, [data, weight], "QuantizeDoubleInputNodes")
+    else:
+        # A pair of which others read too is taken in by each of them.
+        for part in {data.name: data, weight.name: weight}.values():
+            network.share(layer, part, "QuantizeDoubleInputNodes")
+    layer.int8 = True
+    if (
+        weight_quantizer is not None
+        and weight_quantizer.kind == _Q
+        and not check_sole_reader(network, weight_quantizer, layer)
+    ):
+        kind, node = layer.kind, layer.node
+        layer = network.fuse(weight_quantizer, layer, "ConstWeightsFusion")
+        layer.kind, layer.node = kind, node
+
+
+def _is_sole_use(network: Network, part: NetworkLayer, layer: NetworkLayer) -> bool:
+    """Whether only one layer ever took in a part."""
+    return not part.shared and not check_sole_reader(network, part, layer)
+
+
+def fuse_quantized_outputs(network: Network) -> None:
+    """Layers on integers take in what quantizes their output; so do those without weights."""
+    for start in network:
+        layer = start
+        if network.layers.get(layer.name) is not layer:
+            continue
+        if layer.kind in rules.LINEAR and layer.int8:
+            layer = _absorb_output_quantizer(network, layer)
+        elif layer.kind in _QUANTIZABLE:
+            _quantize_weightless(network, layer)
+    _fuse_pairs(network, rules.POOLING, network.fuse)
+
+
+def _absorb_output_quantizer(network: Network, layer: NetworkLayer) -> NetworkLayer:
+    """A quantized layer with the DequantizeLinear of a sum's other operand, and with the QuantizeLinear behind it.
+
+    What is added is quantized where the output is, and only there: else the sum is one of floating point.
+    """
+    after = network.get_consumers(layer)
+    quantizers = [r for r in after if r.kind == _Q]
+    if not quantizers:
+        return layer
+    addends = _list_addends(network, layer)
+    unquantized_values = [v for v in addends if (w := network.writer.get(v)) is None or w.kind != _DQ]
+    reason = check_sole_reader(network, layer, quantizers[0]) or (
+        f'"{unquantized_values[0]}", which it adds, is not quantized' if unquantized_values else ""
+    )
+    if reason:
+        network.record_refusal(layer.nodes, quantizers[0], "QuantizeDoubleInputNodes", reason)
+        return layer
+    for value in addends:
+        other = network.writer[value]
+        if _is_sole_use(network, other, layer):
+            layer = network.absorb(layer, [other], "QuantizeDoubleInputNodes")
+        else:
+            network.share(layer, other, "QuantizeDoubleInputNodes")
+    layer = network.absorb(layer, quantizers, "QuantizeDoubleInputNodes")
+    layer.narrow = True
+    return layer
+
+
+def _list_addends(network: Network, layer: NetworkLayer) -> list[str]:
+    """What the sum of a layer adds to the rest of it."""
+    nodes = [network.model.by_id[n] for n in layer.nodes]
+    return [
+        v
+        for n in nodes
+        if n.op in rules.SUMS
+        for v in n.inputs
+        if v in layer.reads and v not in network.constants
+    ]
+
+
+def _quantize_weightless(network: Network, layer: NetworkLayer) -> None:
+    """A layer without weights between DequantizeLinears and a QuantizeLinear."""
+    before = [network.writer.get(v) for v in network.get_data_inputs(layer)]
+    after = network.get_consumers(layer)
+    dqs = [b for b in before if b is not None and b.kind == _DQ]
+    if (
+        not dqs
+        or len(dqs) != len(before)
+        or len(after) != 1
+        or after[0].kind != _Q
+        or check_sole_reader(network, layer, after[0])
+    ):
+        return
+    rule = "QuantizeDoubleInputNodes" if len(dqs) > 1 else "QuantizeSingleInputNodes"
+    unique = list({d.name: d for d in dqs}.values())
+    exclusive_dqs = [d for d in unique if _is_sole_use(network, d, layer)]
+    for dq in unique:
+        if dq not in exclusive_dqs:
+            network.share(layer, dq, rule)
+    layer = network.absorb(layer, exclusive_dqs, rule) if exclusive_dqs else layer
+    layer = network.absorb(layer, after, rule)
+    layer.int8 = layer.narrow = True
+
 
 #: Nodes of one layer: each that joins makes its name and its lists anew.
 _MOST = 500
@@ -66,26 +229,12 @@ def _is_identity(network: Network, layer: NetworkLayer) -> bool:
 
 
 def fuse_reductions(network: Network) -> None:
-    """Activations and reductions in several operators become one, and averages over height and width a pooling."""
-    for layer in network:
-        if layer.kind in ROOTS:
-            for fused_kind, tree in PATTERNS:
-                if (pattern_match := match(network, layer, tree)) is not None:
-                    _fuse_pattern(network, pattern_match[0], fused_kind)
-                    break
+    """Averages over height and width become a pooling."""
     for layer in network:
         if layer.kind == "ReduceMean" and _is_spatial_mean(network, layer):
-            network.change_kind(layer, "REDUCE", "POOLING", "ReduceToPooling")
+            network.lines.append(f"Swap the layer type of {layer.name} from REDUCE to POOLING")
             layer.kind = "AveragePool"
-
-
-def _fuse_pattern(network: Network, matched_layers: Sequence[NetworkLayer], kind: str) -> None:
-    layer = matched_layers[0]
-    for other in matched_layers[1:]:
-        network.log(f"{kind}Fusion: Fusing {layer.name} with {other.name}")
-        layer = network.join(layer, [other], f"{layer.name} + {other.name}", "reduction fusion")
-    layer.kind = kind
-    layer.ops = [kind]
+            layer.rules.append("ReduceToPooling")
 
 
 def _is_spatial_mean(network: Network, layer: NetworkLayer) -> bool:
@@ -142,7 +291,9 @@ def merge_siblings(network: Network) -> None:
             siblings[key].append(layer)
     for group in siblings.values():
         if len(group) > 1:
-            network.merge(group, "tensor merging")
+            name = " || ".join(layer.name for layer in group)
+            network.lines.append(f"Merging layers: {name}")
+            network.join(group[0], group[1:], name, "tensor merging")
 
 
 def _compute_merge_key(network: Network, layer: NetworkLayer) -> tuple[object, ...] | None:
@@ -183,32 +334,86 @@ def _format_clip_bounds(network: Network, node: str) -> str:
     return repr((limits, clip.attributes.get("min"), clip.attributes.get("max")))
 
 
+#: Along which axis a part of a tensor is a tensor of its own: those before it have to be of size one.
+_CHANNELS = 1
+
+
+def remove_concats(network: Network) -> None:
+    """Concats along the channels go: what wrote their inputs writes at its place in their output, or is copied."""
+    in_place: dict[str, str] = {}
+    for layer in network:
+        if layer.kind != "Concat" or len(layer.ops) != 1:
+            continue
+        if reason := _check_concat(network, layer):
+            network.record_refusal((), layer, "concat removal", reason)
+            continue
+        _eliminate(network, layer, in_place)
+
+
+def _check_concat(network: Network, layer: NetworkLayer) -> str:
+    """Why a Concat stays a layer; empty where it goes."""
+    axis = layer.node.attributes.get("axis", _CHANNELS)
+    shape = network.get_shape(layer.node.outputs[0])
+    rank = len(shape) if shape is not None else 4
+    if not isinstance(axis, int) or axis % max(rank, 1) != _CHANNELS:
+        return f"it joins along axis {axis}, and only channels are written in place"
+    if any(v in network.constants for v in layer.reads):
+        return "one of its inputs is a constant"
+    return ""
+
+
+def _eliminate(network: Network, layer: NetworkLayer, in_place: dict[str, str]) -> None:
+    network.lines.append(f"Eliminating concatenation {layer.name}")
+    network.discard(layer, "concat removal")
+    copies: defaultdict[str, list[str]] = defaultdict(list)
+    in_place_values: list[str] = []
+    for value in layer.reads:
+        name = _choose_copy_name(network, value, in_place)
+        if name:
+            copies[name].append(value)
+        else:
+            in_place_values.append(value)
+            in_place[value] = layer.name
+    for name, values in copies.items():
+        network.add_copy(name, values, layer, "concat removal")
+    for value in in_place_values:
+        network.retarget(value, layer)
+
+
+def _choose_copy_name(network: Network, value: str, in_place: dict[str, str]) -> str:
+    """What a copy of a value is called, a layer or the value itself; empty where it is written in place."""
+    writer = network.writer.get(value)
+    if writer is None or value in network.outputs or value in in_place or writer.kind == COPY:
+        return value
+    # A merged layer writes several values side by side.
+    return writer.name if " || " in writer.name else ""
+
+
 #: The passes by name, in their order. Names are those of TensorRT's log where it has one.
 PASSES: tuple[tuple[str, Callable[[Network], None]], ...] = (
     ("constant folding", fold_constants),
     ("dead-layer removal", remove_dead_layers),
     ("shuffle fusions", lambda network: _fuse_pairs(network, rules.VIEWS, network.fuse)),
-    ("Q/DQ propagation", pairs.propagate),
+    ("Q/DQ propagation", propagate_quantizers),
     ("scale fusion", lambda network: _fuse_pairs(network, rules.SCALES, network.fold_scale)),
     ("reduction fusions", fuse_reductions),
-    ("Q/DQ fusion with weights and inputs", pairs.fuse_inputs),
+    ("Q/DQ fusion with weights and inputs", fuse_quantized_inputs),
     ("vertical fusions", lambda network: _fuse_pairs(network, rules.VERTICAL, network.fuse)),
-    ("Q/DQ fusion with outputs", pairs.fuse_outputs),
+    ("Q/DQ fusion with outputs", fuse_quantized_outputs),
     ("pointwise fusions", lambda network: _fuse_pairs(network, rules.POINTWISE, network.fuse_pointwise)),
     ("final dead-layer removal", remove_dead_layers),
     ("tensor merging", merge_siblings),
-    ("slice removal", concats.remove_slices),
-    ("concat removal", concats.remove_concats),
+    ("concat removal", remove_concats),
 )
 
 
 def run(network: Network, each: Callable[[str], object] = lambda _: None) -> Network:
     """Run all passes; ``each`` is called with the name of a pass before it, and may raise."""
-    network.log(f"Original: {len(network)} layers")
+    network.lines.append(f"Original: {len(network.layers)} layers")
     for name, work in PASSES:
         each(name)
         work(network)
-        network.log(f"After {name}: {len(network)} layers")
+        network.lines.append(f"After {name}: {len(network.layers)} layers")
     return network
 
 

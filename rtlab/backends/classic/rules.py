@@ -7,6 +7,7 @@ a line or two in ``SCALES``, ``VERTICAL`` or ``POINTWISE``; the first rule that 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
@@ -97,18 +98,6 @@ def check_constant_operand(network: Network, _: NetworkLayer, second: NetworkLay
     return "" if has_constant else "its other operand is not constant"
 
 
-def check_low_precision(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
-    """The layers compute in FP16 or INT8."""
-    graph_value = network.model.values.get(second.writes[0])
-    is_low_precision = first.int8 or (graph_value is not None and graph_value.dtype in {"fp16", "bf16"})
-    return "" if is_low_precision else "it is fused in FP16 and INT8 only"
-
-
-def check_permutes(_network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
-    """A Shuffle that permutes without reshaping."""
-    return "" if first.kind == "Transpose" else "it reshapes"
-
-
 def check_same_shape(network: Network, _: NetworkLayer, second: NetworkLayer) -> str:
     """Both operands of an elementwise operation are tensors of one shape, perhaps but for the batch."""
     if any(v in network.constants for v in second.node.inputs):
@@ -150,16 +139,22 @@ def check_zero_padding(network: Network, first: NetworkLayer, _: NetworkLayer) -
 
 def check_pointwise(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
     """Operands of pointwise layers are tensors of one shape, or constants of one element."""
-    size = network.count_elements(second.writes[0]) if second.writes else None
-    for value in second.node.inputs:
-        if value in network.constants and (network.count_elements(value) or 1) > 1:
+    size = _count_elements(network, second.writes[0])
+    for value in filter(None, second.node.inputs):
+        other = _count_elements(network, value)
+        if value in network.constants and (other or 1) > 1:
             return f'its constant "{value}" has more than one element'
-        other = network.count_elements(value)
-        if value and value not in network.constants and None not in {size, other} and size != other:
+        if value not in network.constants and None not in {size, other} and size != other:
             return f'"{value}" is broadcast'
     if len(first.ops) + len(second.ops) > _LONGEST:
         return f"a chain has at most {_LONGEST} operations"
     return ""
+
+
+def _count_elements(network: Network, value: str) -> int | None:
+    """How many elements a value has; None where that is not known."""
+    shape = network.get_shape(value)
+    return None if shape is None or not all(isinstance(d, int) for d in shape) else math.prod(shape)  # type: ignore[arg-type]
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -174,7 +169,6 @@ ACTIVATIONS = frozenset({
 SUMS = frozenset({"Add", "Sum", "Min", "Max"})
 SCALINGS = frozenset({"BatchNormalization", "Mul", "Add", "Sub", "Div"})
 POOLS = frozenset({"MaxPool", "AveragePool", "GlobalAveragePool"})
-REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd"})
 SHUFFLES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"})
 POINTWISE_OPS = ACTIVATIONS | frozenset({
     "PointWise", "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Exp", "Log", "Sqrt", "Reciprocal", "Abs",
@@ -207,16 +201,18 @@ VERTICAL = (
     FusionRule("ConvReluFusion", LINEAR, {"Relu", "Clip"},
                f"{CATALOG}: Convolution and ReLU Activation, Clip; {LOG_5}",
                (check_sole_reader, check_constant_weights, check_no_activation)),
-    FusionRule("ConvGeluFusion", LINEAR, {"Gelu"}, f"{CATALOG}: Convolution and GELU Activation",
-               (check_sole_reader, check_constant_weights, check_no_activation, check_low_precision)),
-    FusionRule("ConvPoolFusion", CONVOLUTIONS, {"MaxPool", "AveragePool"}, f"{CATALOG}: Convolution and Pooling",
-               (check_sole_reader, check_int8)),
     FusionRule("ReluReluFusion", {"Relu"}, {"Relu"}, f"{CATALOG}: ReLU and ReLU Activation"),
     FusionRule("ScaleActivationFusion", {"BatchNormalization"}, ACTIVATIONS,
                f"{CATALOG}: Scale and Activation; {LOG_8}", (check_sole_reader, check_no_activation)),
     FusionRule("LogSoftmaxFusion", {"Softmax"}, {"Log"}, f"{CATALOG}: SoftMax and Log"),
     FusionRule("SoftmaxTopKFusion", {"Softmax", "LogSoftmax"}, {"TopK", "ArgMax"},
                f"{CATALOG}: SoftMax and TopK; a recorded log of TensorRT 10.16 (LogSoftmaxTopKFusion)"),
+)  # fmt: skip
+
+#: Pools into the layer on integers before them.
+POOLING = (
+    FusionRule("ConvPoolFusion", CONVOLUTIONS, {"MaxPool", "AveragePool"}, f"{CATALOG}: Convolution and Pooling",
+               (check_sole_reader, check_int8)),
 )  # fmt: skip
 
 #: Chains of what computes each element for itself.
@@ -233,8 +229,6 @@ POINTWISE = (
 #: Views of memory one after the other.
 VIEWS = (
     FusionRule("ShuffleShuffleFusion", SHUFFLES, SHUFFLES, f"{CATALOG}: Shuffle and Shuffle; {LOG_8}"),
-    FusionRule("ShuffleReduceFusion", SHUFFLES, REDUCTIONS,
-               f"{CATALOG}: Shuffle and Reduce", (check_sole_reader, check_permutes)),
 )  # fmt: skip
 
 #: What passes do that is not the fusion of a pair, by the name that stands in the log or beside a layer.
@@ -244,7 +238,6 @@ OTHERS = {
     "identity removal": f"{CATALOG}: Scale (adding 0, multiplying by 1, and powers to the 1); {GUIDE}",
     "tensor merging": f"{GUIDE}: combining layers with equal inputs and parameters; {LOG_5}, Merging layers",
     "concat removal": f"{GUIDE}: eliminating concatenations; {LOG_5}, Eliminating concatenation",
-    "slice removal": "logs of TensorRT 8 and later: After slice removal",
     "VanillaSwapWithFollowingQ": f"{PAIRS}; {LOG_8}",
     "VanillaSwapWithPrecedingDQ": PAIRS,
     "HorizontalMergeQNodes": f"{LOG_8}: Eliminating ... which duplicates (Q) ...",
@@ -252,11 +245,10 @@ OTHERS = {
     "QuantizeDoubleInputNodes": f"{PAIRS}; {LOG_8}",
     "QuantizeSingleInputNodes": PAIRS,
     "ReduceToPooling": f"{CATALOG}: Reduce that performs average pooling over height and width",
-    "reduction fusion": f"{CATALOG}: Reduction Operation Fusions",
 }  # fmt: skip
 
 
-_RULES = (*SCALES, *VERTICAL, *POINTWISE, *VIEWS)
+_RULES = (*SCALES, *VERTICAL, *POOLING, *POINTWISE, *VIEWS)
 
 
 def get_source(name: str) -> str:

@@ -117,14 +117,10 @@ def encode(
     graph: Model | None = None,
     profile: Profile | None = None,
 ) -> bytes:
-    """A build as the content of a file.
+    """A build as the content of a file: the engine, and as far as given its times and the variant (``Variant.id``).
 
-    Args:
-        engine: What the compiler told.
-        words: The variant in rtlab's own, ``Variant.id``.
-        source: The model that was built, whose structure goes along.
-        graph: What the compiler was given in its place, such as with pairs around its convolutions.
-        profile: The times of this engine.
+    ``source`` is the model that was built, whose structure goes along; ``graph`` what the compiler got in its place,
+    such as with pairs around its convolutions.
     """
     compiled_graph = (
         graph if graph is not None and (source is None or graph.structure != source.structure) else None
@@ -176,11 +172,7 @@ def decode(content: bytes, name: str) -> BuildFile:
 
 
 def read(path: Path) -> Recording:
-    """A file as what it tells: the engine, the model that was built and the one that it was made from.
-
-    Raises:
-        ReadError: it is cut, damaged, too large, of another rtlab, or no such file.
-    """
+    """A file as what it tells; ``ReadError`` where it is cut, damaged, too large, of another rtlab, or no such file."""
     with contents.open_file(path, f'Cannot read build file "{path}"') as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
@@ -279,11 +271,7 @@ def _strip_graph(graph: Any) -> None:
 
 
 def _unpack_graph(recorded_graph: RecordedGraph, name: str) -> Model:
-    """The model of a packed structure.
-
-    Raises:
-        ReadError: it is damaged, or grows to more than a structure has.
-    """
+    """The model of a packed structure; ``ReadError`` where it is damaged, or grows to more than a structure has."""
     try:
         compressed = base64.b64decode(recorded_graph.onnx, validate=True)
         unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)

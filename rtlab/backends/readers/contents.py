@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import re
@@ -12,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rtlab.backends.readers import fragments
 from rtlab.backends.readers.wrapping import GZIP, detect_encoding, strip_wrapping
 from rtlab.core.extent import MOST_LAYERS
 from rtlab.core.inputs import open_input
-from rtlab.core.phrases import pluralize, quote_names
+from rtlab.core.phrases import pluralize
 from rtlab.errors import ReadError
 
 _LAYERS = "Export it again with trtexec --exportLayerInfo=layers.json --profilingVerbosity=detailed."
@@ -40,20 +38,24 @@ _UNESCAPED = re.compile(r'("name"\s*:\s*")(.*?)("\s*,\s*"timeMs"\s*:)')
 _UNDEFINED = re.compile(r"(?<=[\[,\s])(-?)(nan|inf)(?=[\],\s])")
 #: Where JSON of these files begins on a line; a list of numbers is a date or a tag of a log.
 _START = re.compile(r'^[ \t]*(?=\[\s*[\[{"]|\{\s*["}])', re.MULTILINE)
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_OBJECT = re.compile(r'\{\s*"')
 _NUMBER = re.compile(r"\s*-?\d{1,18}(\.\d+)?([eE][+-]?\d{1,3})?\s*")
-#: Starts of JSON that are tried behind lines of a log.
+#: Starts of JSON that are tried behind lines of a log, and of objects around a cut.
 _TRIES = 50
-_DEEP = 200
+#: Keys of an entry of a file, of which a piece of the file has one at least, and what an entry is called.
+_ENTRIES = {
+    "layers": ({"LayerType", "Inputs", "Outputs"}, "layer"),
+    "profile": ({"averageMs", "medianMs", "timeMs"}, "row"),
+    "times": ({"computeMs"}, "row"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """The value of a JSON file, what a reader must know of how it was read, and keys that stood twice in an object."""
+    """The value of a JSON file, and what a reader must know of how it was read."""
 
     value: Any
     notes: tuple[str, ...] = ()
-    twice: frozenset[str] = frozenset()
 
 
 def fault(kind: str, file: str, problem: str, expected: str) -> ReadError:
@@ -72,11 +74,7 @@ def check_layer_count(kind: str, file: str, layers: int) -> None:
 
 @contextlib.contextmanager
 def open_file(path: Path, error_prefix: str) -> Iterator[BinaryIO]:
-    """A regular file, while it is read; ``error_prefix`` begins the words of an error.
-
-    Raises:
-        ReadError: there is none, or it cannot be read.
-    """
+    """A regular file, while it is read; ``error_prefix`` begins the words of a ``ReadError``."""
     try:
         with open_input(path) as file:
             yield file
@@ -98,11 +96,7 @@ _BELONGS = {"layers": 'an object with "Layers"', "log": "a verbose log"}
 
 
 def read_text(path: Path, kind: str) -> str:
-    """A file as text, in UTF-8 or UTF-16, without what mail, issues and terminals put around its lines.
-
-    Raises:
-        ReadError: it cannot be read, or is not text; the message names the byte.
-    """
+    """A file in UTF-8 or UTF-16 as text, without what stands around its lines; ``ReadError`` names the byte."""
     raw = read_bytes(path, kind)
     code = detect_encoding(raw[:4])
     try:
@@ -116,11 +110,7 @@ def read_text(path: Path, kind: str) -> str:
 
 
 def load(path: Path, kind: str) -> Document:
-    """Read a JSON file, with lines of a log before and after it if need be.
-
-    Raises:
-        ReadError: it is no JSON or not all of it; the message names line and column.
-    """
+    """Read a JSON file, perhaps between lines of a log; ``ReadError`` names line and column where it is damaged."""
     return parse_lenient(read_text(path, kind), path.name, kind)
 
 
@@ -137,12 +127,10 @@ def load_rows(path: Path, kind: str, expected: str, document: Document | None = 
 def parse_lenient(text: str, file: str, kind: str) -> Document:
     """Read a JSON text, repaired where its writer is known for a fault; see ``load``."""
     try:
-        return parse(text, file, kind)
+        return _parse(text, file, kind)
     except ReadError:
-        repaired_text = _repair(text, kind)
-        if repaired_text != text:
-            with contextlib.suppress(ReadError):
-                return parse(repaired_text, file, kind)
+        with contextlib.suppress(ReadError):
+            return _parse(_repair(text, kind), file, kind)
         raise
 
 
@@ -151,16 +139,46 @@ def parse_partial(text: str, file: str, kind: str) -> Document:
     try:
         document = parse_lenient(text, file, kind)
     except ReadError:
-        if _is_truncated(text) and (part := fragments.salvage(_repair(text, kind), file, kind)):
-            return Document(*part)
+        if _is_truncated(text) and (part := _salvage(_repair(text, kind), file, kind)):
+            return part
         raise
-    # What a cut leaves may begin with a number, or be one entry.
-    value = document.value
-    is_whole = isinstance(value, dict) and "Layers" in value if kind == "layers" else isinstance(value, list)
-    if is_whole or (isinstance(value, list) and value and all(isinstance(e, (str, dict)) for e in value)):
+    # What a cut leaves may be one entry.
+    if not isinstance(document.value, dict) or "Layers" in document.value:
         return document
-    part = fragments.salvage(_repair(text, kind), file, kind)
-    return Document(*part) if part else document
+    return _salvage(_repair(text, kind), file, kind) or document
+
+
+def _salvage(text: str, file: str, kind: str) -> Document | None:
+    """What a piece of a file holds, as the document of a whole one, and a note; None where no entry in it is whole."""
+    if kind not in _ENTRIES:
+        return None
+    keys, word = _ENTRIES[kind]
+    objects = list(_iter_objects(text))
+    rows = [o for o in objects if keys & o.keys()]
+    if not rows:
+        return None
+    note = (
+        f'"{file}" is a piece of a file: the {pluralize(len(rows), word)} in it that '
+        f"{_is_or_are(len(rows))} whole {_is_or_are(len(rows))} shown. Give the whole file for the rest."
+    )
+    if kind == "layers":
+        return Document({"Layers": rows, "I/O Tensors": [o for o in objects if "IOMode" in o]}, (note,))
+    return Document([o for o in objects if keys & o.keys() or "count" in o], (note,))
+
+
+def _iter_objects(text: str) -> Iterator[dict[str, Any]]:
+    """Whole objects, the outermost of each, in order."""
+    decoder = json.JSONDecoder(strict=False)
+    end = failures = 0
+    for match in _OBJECT.finditer(text):
+        if match.start() < end or failures == _TRIES:
+            continue
+        try:
+            value, end = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            failures += 1
+        else:
+            yield value
 
 
 def _is_truncated(text: str) -> bool:
@@ -180,53 +198,33 @@ def _is_truncated(text: str) -> bool:
 
 def _repair(text: str, kind: str) -> str:
     if kind == "profile":
-        return _UNESCAPED.sub(_escape, text)
+        return _UNESCAPED.sub(lambda m: m[1] + m[2].replace("\\", "\\\\").replace('"', '\\"') + m[3], text)
     if kind == "output":
-        return _UNDEFINED.sub(lambda m: m[1] + {"nan": "NaN", "inf": "Infinity"}[m[2]], text).replace(
-            "-NaN", "NaN"
-        )
+        words = {"nan": "NaN", "inf": "Infinity"}
+        return _UNDEFINED.sub(lambda m: m[1] + words[m[2]], text).replace("-NaN", "NaN")
     return text
 
 
-def _escape(row: re.Match[str]) -> str:
-    return row[1] + row[2].replace("\\", "\\\\").replace('"', '\\"') + row[3]
-
-
-def parse(text: str, file: str, kind: str) -> Document:
+def _parse(text: str, file: str, kind: str) -> Document:
     """Read a JSON text; see ``load``."""
-    duplicate_keys: set[str] = set()
-    decoder = json.JSONDecoder(
-        strict=False, object_pairs_hook=functools.partial(_make_object, duplicate_keys, {})
-    )
+    decoder = json.JSONDecoder(strict=False)
     start = len(text) - len(text.lstrip())
-    notes: list[str] = []
     positions: Iterable[int] = [start]
-    if text[start : start + 1] in {"[", "{"} and _START.match(text, start) is None:
+    if _START.match(text, start) is None:
         # It may be the date of a log's line.
-        positions = [*find_json_starts(text), start]
-    elif text[start : start + 1] not in {"[", "{"}:
-        positions = find_json_starts(text) or [start]
+        positions = find_json_starts(text)
+        positions = [*positions, start] if text[start : start + 1] in {"[", "{"} else positions or [start]
     first_error: ReadError | None = None
     for at in positions:
-        duplicate_keys.clear()
         try:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
             first_error = first_error or _make_json_error(error, text, at, file, kind)
             continue
+        notes = _check_rest(text, end, file, kind)
         if at > start:
-            count = text.count("\n", 0, at)
-            notes.append(
-                f'{pluralize(count, "line")} before the JSON of "{file}" {_is_or_are(count)} passed over.'
-            )
-        notes += _check_rest(text, end, file, kind)
-        if duplicate_keys:
-            keys = quote_names(sorted(duplicate_keys)[:3])
-            notes.append(
-                f'Keys stand twice in one object of "{file}"; the last of each is taken: {keys}'
-                + (" ..." if len(duplicate_keys) > 3 else ".")
-            )
-        return Document(value, tuple(notes), frozenset(duplicate_keys))
+            notes.insert(0, _describe_skipped(text.count("\n", 0, at), "before", file))
+        return Document(value, tuple(notes))
     assert first_error is not None  # noqa: S101 - there is always one try
     raise first_error
 
@@ -236,72 +234,45 @@ def find_json_starts(text: str) -> list[int]:
     return [match.end() for match in itertools.islice(_START.finditer(text), _TRIES)]
 
 
-def _make_object(
-    duplicate_keys: set[str], lists: dict[tuple[int, ...], list[int]], items: list[tuple[str, Any]]
-) -> dict[str, Any]:
-    members = dict(items)
-    for key, value in items:
-        # Shapes, strides and kernels repeat: one list each, or Python looks through tens of thousands for garbage.
-        if value.__class__ is list and set(map(type, value)) == {int}:
-            members[key] = lists.setdefault(tuple(value), value)
-    if len(members) != len(items):
-        names: set[str] = set()
-        duplicate_keys.update(k for k, _ in items if k in names or names.add(k))  # type: ignore[func-returns-value]
-    return members
-
-
 def _check_rest(text: str, end: int, file: str, kind: str) -> list[str]:
     """Notes on what stands after the JSON."""
     rest = text[end:].strip(" \t\r\n\0\x1a")
     if not rest:
         return []
-    at = text.index(rest[0], end)
     if rest[0] in ',:]}"' or _START.match(rest):
         what = "a second JSON document" if rest[0] in "[{" else f"more JSON, {rest[0]!r},"
-        raise fault(
-            kind,
-            file,
-            f"{format_position(text, at)}: it is not whole JSON but has {what} after its end",
-            "the end of the file",
-        )
-    count = rest.count("\n") + 1
-    return [f'{pluralize(count, "line")} after the JSON of "{file}" {_is_or_are(count)} passed over.']
+        problem = f"{_format_position(text, text.index(rest[0], end))}: it is not whole JSON but has {what}"
+        raise fault(kind, file, f"{problem} after its end", "the end of the file")
+    return [_describe_skipped(rest.count("\n") + 1, "after", file)]
+
+
+def _describe_skipped(count: int, where: str, file: str) -> str:
+    return f'{pluralize(count, "line")} {where} the JSON of "{file}" {_is_or_are(count)} passed over.'
 
 
 def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def format_position(text: str, at: int) -> str:
+def _format_position(text: str, at: int) -> str:
     """Line and column of a position, from 1."""
     return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
 
 
 def _make_json_error(error: Exception, text: str, start: int, file: str, kind: str) -> ReadError:
-    if isinstance(error, json.JSONDecodeError):
-        if _is_cut(error, text):
-            end = len(text.rstrip())
-            problem = f"{format_position(text, end)}: it is not whole JSON but cut off there"
-            return fault(kind, file, problem, "the rest of the file")
-        message = error.msg.partition(":")[0]
-        expected = message.removeprefix("Expecting ") if message.startswith("Expecting ") else "JSON"
-        excerpt = text[error.pos : error.pos + 12].split("\n", maxsplit=1)[0]
+    if not isinstance(error, json.JSONDecodeError):
         problem = (
-            f"{format_position(text, error.pos)}: it is not whole JSON, {message.lower()} near {excerpt!r}"
+            "it is not whole JSON that can be read, it nests too deep or has a number of too many digits"
         )
-        return fault(kind, file, problem, f"a {expected}" if expected == "value" else expected)
-    if isinstance(error, RecursionError):
-        problem = (
-            f"{format_position(text, _find_too_deep(text, start))}: it is not whole JSON that can be read, "
-            "it nests too deep"
-        )
-        return fault(kind, file, problem, f"JSON of fewer than {_DEEP} levels")
-    digits = re.compile(r"\d{1000,}").search(text, start)
+        return fault(kind, file, f"{_format_position(text, start)}: {problem}", "JSON")
+    if _is_cut(error, text):
+        problem = f"{_format_position(text, len(text.rstrip()))}: it is not whole JSON but cut off there"
+        return fault(kind, file, problem, "the rest of the file")
+    excerpt = text[error.pos : error.pos + 12].split("\n", maxsplit=1)[0]
     problem = (
-        f"{format_position(text, digits.start() if digits else start)}: "
-        f"it is not whole JSON that can be read ({error})"
+        f"{_format_position(text, error.pos)}: it is not whole JSON, {error.msg.lower()} near {excerpt!r}"
     )
-    return fault(kind, file, problem, "a number that fits into 64 bits")
+    return fault(kind, file, problem, "JSON")
 
 
 def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
@@ -310,15 +281,6 @@ def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
         return True
     # The start of "null", "-Infinity" or of an escape.
     return len(rest) < 9 and not set(rest) & set("[]{},:\"'") and not error.msg.startswith("Extra")
-
-
-def _find_too_deep(text: str, start: int) -> int:
-    depth = 0
-    for match in _BRACKETS.finditer(text, start):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
-        if depth > _DEEP:
-            return match.start()
-    return start
 
 
 def parse_number(value: object) -> float | None:
@@ -338,10 +300,8 @@ def parse_integer(value: object) -> int | None:
     """An integer of 64 bits, with the same leniency."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if abs(value) < 1 << 63 else None
-    as_float = parse_number(value)
-    return (
-        int(as_float) if as_float is not None and as_float.is_integer() and abs(as_float) < 1 << 53 else None
-    )
+    number = parse_number(value)
+    return int(number) if number is not None and number.is_integer() and abs(number) < 1 << 53 else None
 
 
 def format_value(value: object) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rtlab.backends.readers.contents import check_layer_count, fault, format_keys, format_value, parse_integer
@@ -45,8 +46,8 @@ _INT64_LIMIT = 1 << 63
 class InspectedEngine:
     """What the file tells.
 
-    ``profile`` is the optimization profile whose layers these are, None where untold; ``profiles`` are all that the
-    engine has. ``shapes`` gives the bounds of each dynamic input by profile.
+    ``profile`` is the optimization profile whose layers these are, None where the engine has no others. ``shapes``
+    gives the bounds of each dynamic input by profile.
     """
 
     layers: tuple[Layer, ...]
@@ -54,7 +55,6 @@ class InspectedEngine:
     outputs: tuple[Tensor, ...]
     notes: tuple[str, ...]
     profile: int | None
-    profiles: tuple[int, ...] = ()
     shapes: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
 
 
@@ -70,29 +70,15 @@ def parse(
     *,
     select: int | None = None,
     prefer: int | None = None,
-    duplicate_keys: Collection[str] = (),
 ) -> InspectedEngine:
-    """Read the inspector's document.
+    """Read the inspector's document, of a file of this name; ``ReadError`` where it is none or has no such profile.
 
-    Args:
-        document: What the JSON held.
-        file: Its name, for messages.
-        duplicate_keys: Keys that stand twice in one of its objects.
-        select: The optimization profile whose layers are wanted.
-        prefer: The one to take where none is selected, if it exists; else it is the first.
-
-    Raises:
-        ReadError: it is not what an inspector writes, or has no such profile.
+    ``select`` is the optimization profile whose layers are read; without it ``prefer``, if it exists, else the first.
     """
     top: Mapping[str, object] = document if isinstance(document, dict) else {"Layers": document}
     entries = top.get("Layers")
     if not isinstance(entries, list):
-        content = f"a JSON {type(document).__name__}"
-        if isinstance(document, dict):
-            has_key = "Layers" in document
-            content = (
-                f'{format_value(entries)} under the key "Layers"' if has_key else f"keys {format_keys(top)}"
-            )
+        content = f"keys {format_keys(document)}" if isinstance(document, dict) else format_value(document)
         problem = f"line 1: it holds {content}, not a list of layers"
         raise fault("layers", file, problem, 'a list under "Layers"')
     if not entries:
@@ -102,8 +88,6 @@ def parse(
             "then export it again with --exportLayerInfo=layers.json."
         )
     check_layer_count("layers", file, len(entries))
-    if "Layers" in duplicate_keys:
-        raise fault("layers", file, 'the key "Layers" stands twice', "the layers of one engine")
     named_entries = [_read_entry(e, i, file) for i, e in enumerate(entries)]
     owners = _assign_profiles(named_entries)
     profiles = tuple(sorted(set(owners)))
@@ -113,71 +97,50 @@ def parse(
             f"{', '.join(map(str, profiles))}. Choose one of them with optimization_profile."
         )
     selected_profile = select if select is not None else prefer if prefer in profiles else profiles[0]
-    shapeless: list[str] = []
     selected_entries = [
         entry for entry, owner in zip(named_entries, owners, strict=True) if owner == selected_profile
     ]
-    layers = tuple(make_layer(name, entry, i, shapeless) for i, (name, entry) in enumerate(selected_entries))
-    has_profiles = profiles != (0,)
+    layers = tuple(make_layer(name, entry, i) for i, (name, entry) in enumerate(selected_entries))
     notes = []
     if len(profiles) > 1:
         others = ", ".join(str(p) for p in profiles if p != selected_profile)
         notes.append(
             f"The engine has {len(profiles)} optimization profiles; the layers of profile {selected_profile} are "
-            f"shown. Read another with optimization_profile={others.split(',')[0]}"
-            + (f" (there are {others})." if "," in others else ".")
+            f"shown. Read another with optimization_profile={others}."
         )
     if not any(entry for _, entry in selected_entries):
         notes.append(
             "The file holds names of layers only: no types, tensors or tactics. For these, build the engine with "
             "trtexec --profilingVerbosity=detailed."
         )
-    inputs, outputs, shapes = _read_edges(top, layers, shapeless)
-    if shapeless:
-        notes.append(
-            f"{len(shapeless)} tensor{'s tell' if len(shapeless) > 1 else ' tells'} no usable dimensions, so "
-            f"{'their shapes are' if len(shapeless) > 1 else 'its shape is'} left open: {', '.join(shapeless[:3])}"
-            + (" ..." if len(shapeless) > 3 else ".")
-        )
+    inputs, outputs, shapes = _read_edges(top, layers)
     return InspectedEngine(
-        layers,
-        inputs,
-        outputs,
-        tuple(notes),
-        selected_profile if has_profiles else None,
-        profiles if has_profiles else (),
-        shapes,
+        layers, inputs, outputs, tuple(notes), None if profiles == (0,) else selected_profile, shapes
     )
 
 
 def _read_entry(entry: object, index: int, file: str) -> tuple[str, _Entry]:
-    if isinstance(entry, dict):
-        name = entry.get("Name")
-        for side in _SIDES:
-            tensors = entry.get(side)
-            if tensors is None:
-                continue
-            if not isinstance(tensors, list):
-                problem = f'layer {index} has {format_value(tensors)} under the key "{side}"'
-                raise fault("layers", file, problem, "a list of tensors")
-            for k, tensor in enumerate(tensors):
-                if not isinstance(tensor.get("Name") if isinstance(tensor, dict) else tensor, str):
-                    problem = f'tensor {k} under the key "{side}" of layer {index} has no name'
-                    raise fault("layers", file, problem, 'an object with a text under "Name"')
-        fields = entry
-    else:
-        name, fields = entry, {}
+    name, fields = (entry.get("Name"), entry) if isinstance(entry, dict) else (entry, {})
     if not isinstance(name, str):
         raise fault("layers", file, f"layer {index} has no name", 'a text under "Name"')
+    for side in _SIDES:
+        tensors = fields.get(side) or []
+        names = (
+            [t.get("Name") if isinstance(t, dict) else t for t in tensors]
+            if isinstance(tensors, list)
+            else [0]
+        )
+        if not all(isinstance(n, str) for n in names):
+            problem = f'layer {index} has no names of tensors under the key "{side}"'
+            raise fault("layers", file, problem, 'a list of objects with a text under "Name"')
     return name, fields
 
 
 def _assign_profiles(entries: Sequence[tuple[str, _Entry]]) -> list[int]:
     """The optimization profile of each layer.
 
-    All but the first profile stand in names; up to 10.0 the first does as well. Myelin's own names tell none: then
-    their tensors do, or another layer of the same Myelin graph, or else the layer before, because the layers of a
-    profile stand together.
+    All but the first stand in names; up to 10.0 the first does as well. Where Myelin's own names tell none, their
+    tensors do, or another layer of the same Myelin graph, or else the layer before: those of a profile stand together.
     """
     profiles = [_find_profile(name, entry) for name, entry in entries]
     if not any(profiles):
@@ -205,99 +168,76 @@ def _find_profile(name: str, entry: _Entry) -> int | None:
     return None
 
 
-def make_layer(
-    name: str, entry: Mapping[str, Any], index: int, shapeless: list[str], *, keep_profile: bool = False
-) -> Layer:
-    """The layer of an entry of ``Layers``, the one at ``index``; ``shapeless`` gets the tensors without usable shapes.
-
-    ``keep_profile`` leaves the number of an optimization profile in its names.
-    """
-    layer_name = name if keep_profile else split_profile(name)[0]
-    attributes = dict(entry)
-    for key in _FIELDS:
-        attributes.pop(key, None)
+def make_layer(name: str, entry: Mapping[str, Any], index: int) -> Layer:
+    """The layer of an entry of ``Layers``, the one at ``index``."""
+    layer_name = split_profile(name)[0]
     return Layer(
         id=f"{index}:{layer_name}",
         name=layer_name,
         kind=_as_text(entry.get("LayerType")),
         index=index,
-        inputs=_make_tensors(entry.get("Inputs"), shapeless, keep_profile=keep_profile),
-        outputs=_make_tensors(entry.get("Outputs"), shapeless, keep_profile=keep_profile),
-        constants=_make_tensors(entry.get("Constants"), shapeless, keep_profile=keep_profile),
+        inputs=_make_tensors(entry.get("Inputs")),
+        outputs=_make_tensors(entry.get("Outputs")),
+        constants=_make_tensors(entry.get("Constants")),
         tactic=_as_text(entry.get("TacticName")) or _as_text(entry.get("TacticValue")),
         stream=parse_integer(entry.get("StreamId")) or 0,
         event=parse_integer(entry.get("EventId")),
         origins=parse_node_ids(_as_text(entry.get("Metadata"))),
-        attributes=attributes,
+        attributes={key: value for key, value in entry.items() if key not in _FIELDS},
     )
 
 
 def _read_edges(
-    top: Mapping[str, object], layers: tuple[Layer, ...], shapeless: list[str]
+    top: Mapping[str, object], layers: tuple[Layer, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[tuple[tuple[str, Shapes], ...], ...]]:
-    """Inputs and outputs of the engine, and the bounds of its inputs.
-
-    11.x tells inputs from outputs; before that the layers do.
-    """
-    io_tensors = top.get("I/O Tensors")
-    entries = [e for e in io_tensors if isinstance(e, dict)] if isinstance(io_tensors, list) else []
-    if entries:
-        sides = {
-            mode: _make_tensors(
-                [e for e in entries if str(e.get("IOMode")).lower().endswith(mode)], shapeless
-            )
-            for mode in ("input", "output")
-        }
+    """Inputs and outputs of the engine, and bounds of its inputs; before 11.x the layers tell which is which."""
+    if entries := [e for e in _as_list(top.get("I/O Tensors")) if isinstance(e, dict)]:
         # They repeat for each profile.
-        sides = {mode: tuple({t.name: t for t in tensors}.values()) for mode, tensors in sides.items()}
-        return sides["input"], sides["output"], _read_profile_shapes(entries)
-    input_tensors = {t.name: t for layer in layers for t in layer.inputs}
-    output_tensors = {t.name: t for layer in layers for t in layer.outputs}
-    bindings = top.get("Bindings")
-    # Bindings repeat for each profile as well.
-    names = (
-        dict.fromkeys(split_profile(b)[0] for b in bindings if isinstance(b, str))
-        if isinstance(bindings, list)
-        else {}
+        inputs, outputs = (
+            {
+                t.name: t
+                for t in _make_tensors([e for e in entries if str(e.get("IOMode")).lower().endswith(mode)])
+            }
+            for mode in ("input", "output")
+        )
+        return tuple(inputs.values()), tuple(outputs.values()), _read_profile_shapes(entries)
+    read_tensors = {t.name: t for layer in layers for t in layer.inputs}
+    written_tensors = {t.name: t for layer in layers for t in layer.outputs}
+    bindings = [b for b in _as_list(top.get("Bindings")) if isinstance(b, str)]
+    names = dict.fromkeys(split_profile(b)[0] for b in bindings)
+    return (
+        tuple(read_tensors[n] for n in names if n in read_tensors and n not in written_tensors),
+        tuple(written_tensors[n] for n in names if n in written_tensors),
+        (),
     )
-    inputs = tuple(input_tensors[n] for n in names if n in input_tensors and n not in output_tensors)
-    return inputs, tuple(output_tensors[n] for n in names if n in output_tensors), ()
 
 
 def _read_profile_shapes(entries: Sequence[_Entry]) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
     """Least, usual and greatest shape of each input that has them, by profile."""
-    profiles: list[dict[str, Shapes]] = []
+    profiles: defaultdict[int, dict[str, Shapes]] = defaultdict(dict)
     for entry in entries:
-        profile_infos, name = entry.get("ProfileInfo"), entry.get("Name")
-        if not isinstance(profile_infos, list) or not isinstance(name, str):
-            continue
-        for k, bounds in enumerate(profile_infos):
+        for k, bounds in enumerate(_as_list(entry.get("ProfileInfo"))):
             shapes = [_parse_ints(bounds.get(b)) for b in _BOUNDS] if isinstance(bounds, dict) else [None]
-            min_shape, opt_shape, max_shape = (*shapes, None, None)[:3]
-            while len(profiles) <= k:
-                profiles.append({})
-            if min_shape is not None and opt_shape is not None and max_shape is not None:
-                profiles[k][split_profile(name)[0]] = (min_shape, opt_shape, max_shape)
-    return tuple(tuple(p.items()) for p in profiles) if any(profiles) else ()
+            if None not in shapes:
+                profiles[k][split_profile(_as_text(entry.get("Name")))[0]] = tuple(shapes)  # type: ignore[assignment]
+    return tuple(tuple(profiles[k].items()) for k in range(max(profiles, default=-1) + 1))
 
 
-def _make_tensors(entries: object, shapeless: list[str], *, keep_profile: bool = False) -> tuple[Tensor, ...]:
-    if not isinstance(entries, list):
-        return ()
-    tensor_entries = [{"Name": e} if isinstance(e, str) else e for e in entries]
-    valid_entries = [e for e in tensor_entries if isinstance(e, dict) and isinstance(e.get("Name"), str)]
-    return tuple([_make_tensor(e, shapeless, keep_profile=keep_profile) for e in valid_entries])
+def _make_tensors(entries: object) -> tuple[Tensor, ...]:
+    tensor_entries = [{"Name": e} if isinstance(e, str) else e for e in _as_list(entries)]
+    return tuple(
+        [_make_tensor(e) for e in tensor_entries if isinstance(e, dict) and isinstance(e.get("Name"), str)]
+    )
 
 
-def _make_tensor(entry: _Entry, shapeless: list[str], *, keep_profile: bool) -> Tensor:
+def _make_tensor(entry: _Entry) -> Tensor:
     format_text = _as_text(entry.get("Format/Datatype")) or _as_text(entry.get("Format"))
     type_ = _as_text(entry.get("Datatype")) or _as_text(entry.get("DataType")) or format_text
     dtype, format_ = _parse_format(type_, format_text)
-    name = entry["Name"] if keep_profile else split_profile(entry["Name"])[0]
-    shape = _parse_ints(entry.get("Dimensions"))
-    if shape is None and entry.get("Dimensions") is not None:
-        shapeless.append(f'"{name}"')
-    return Tensor(name, dtype, shape, format_, _parse_ints(entry.get("Strides")))
+    name = split_profile(entry["Name"])[0]
+    return Tensor(
+        name, dtype, _parse_ints(entry.get("Dimensions")), format_, _parse_ints(entry.get("Strides"))
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -321,6 +261,10 @@ def _parse_ints(value: object) -> tuple[int, ...] | None:
 
 def _as_text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def layers_json(engine: Engine) -> dict[str, Any]:

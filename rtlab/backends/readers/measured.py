@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,15 +25,14 @@ from rtlab.errors import ReadError, VariantError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+import json
+from typing import Any
 
 #: Milliseconds beyond which a number is no time: less than light needs across a chip, or more than 30 years.
 _LEAST, _MOST = 1e-9, 1e12
 #: Names that a message lists before it says that there are more.
 _LISTED = 3
 _UNKNOWN = Target("unknown")
-_MEANS = "Times of layers are means, because the file holds no medians"
-#: Keys of a profile's row, best first.
-_TIMES = ("medianMs", "averageMs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,34 +56,23 @@ class DeviceRecord:
 
 @dataclasses.dataclass(frozen=True)
 class ProfileRows:
-    """Rows of a profile: names and milliseconds of each inference, or one table of medians or means over ``count``.
-
-    ``device`` is what the log around a printed table tells.
-    """
+    """Rows of a profile: milliseconds by name of each inference, or a table over ``count``; ``device`` of its log."""
 
     runs: tuple[tuple[tuple[str, float], ...], ...]
-    count: int | None
-    note: str = ""
+    count: int
+    has_medians: bool
     notes: tuple[str, ...] = ()
-    device: DeviceRecord = dataclasses.field(default_factory=DeviceRecord)
+    device: DeviceRecord = DeviceRecord()
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
         """Every name once, in the order of the file."""
         return list(dict.fromkeys(name for run in self.runs for name, _ in run))
 
     def find_profile(self) -> int | None:
         """The optimization profile that most rows name; None where none does."""
-        profiles = [p for p in (inspector.split_profile(n)[1] for n in self.names) if p is not None]
-        return max(sorted(set(profiles)), key=profiles.count) if profiles else None
-
-
-@dataclasses.dataclass(frozen=True)
-class Latencies:
-    """Milliseconds of whole inferences on the GPU, shape ``(runs,)``, and what else the file tells of them."""
-
-    compute: NDArray[np.float64]
-    notes: tuple[str, ...] = ()
+        profiles = Counter(p for n in self.names if (p := inspector.split_profile(n)[1]) is not None)
+        return max(sorted(profiles), key=profiles.__getitem__, default=None)
 
 
 def read_device(path: Path | None) -> DeviceRecord:
@@ -100,13 +90,12 @@ def read_device(path: Path | None) -> DeviceRecord:
     version = entry.get("TensorRT version") or device_info.get("TensorRT version")
     summary = entry.get("performance_summary")
     compute = summary.get("GPU Compute Time") if isinstance(summary, dict) else None
-    # Least, greatest, mean, median, then percentiles.
-    median = _parse_time(compute[3]) if isinstance(compute, list) and len(compute) > 3 else None
     return DeviceRecord(
         name=name if isinstance(name, str) else "",
         target=_parse_target(device_info.get("Compute Capability", device_info.get("ComputeCapability"))),
         version=version if isinstance(version, str) else "",
-        latency=median,
+        # Least, greatest, mean, median, then percentiles.
+        latency=_parse_time(compute[3]) if isinstance(compute, list) and len(compute) > 3 else None,
     )
 
 
@@ -119,37 +108,28 @@ def _parse_target(capability: object) -> Target:
         return _UNKNOWN
 
 
-def read_latencies(path: Path | None, device_record: DeviceRecord) -> Latencies:
-    """Times of whole inferences: samples, or the one median that metadata hold, or nothing."""
+def read_latencies(
+    path: Path | None, device_record: DeviceRecord
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Milliseconds of whole inferences on the GPU: samples, the one median that metadata hold, or none; and notes."""
     if path is None:
-        return Latencies(
-            np.asarray([] if device_record.latency is None else [device_record.latency], dtype=np.float64)
-        )
+        latency = device_record.latency
+        return np.asarray([] if latency is None else [latency], dtype=np.float64), ()
     document = contents.parse_partial(contents.read_text(path, "times"), path.name, "times")
     rows = contents.load_rows(path, "times", 'a list of rows with "computeMs"', document).value
     compute: list[float] = []
-    latency_samples: list[float] = []
     for i, row in enumerate(rows):
         time = _parse_time(row.get("computeMs")) if isinstance(row, dict) else None
         if time is None:
-            content = format_value(row)
-            if isinstance(row, dict):
-                content = f'{format_value(row.get("computeMs"))} under "computeMs"'
+            content = (
+                f'{format_value(row.get("computeMs"))} under "computeMs"'
+                if isinstance(row, dict)
+                else format_value(row)
+            )
             expected = 'a time in milliseconds under "computeMs"'
             raise fault("times", path.name, f"row {i} has {content}", expected)
         compute.append(time)
-        if (latency := _parse_time(row.get("latencyMs"))) is not None:
-            latency_samples.append(latency)
-    notes = list(document.notes)
-    compute_median = float(np.median(compute))
-    latency_median = float(np.median(latency_samples)) if len(latency_samples) == len(rows) else math.nan
-    # Copies that take no time tell nothing.
-    if latency_median > 1.01 * compute_median:
-        notes.append(
-            f"With copies to and from the GPU an inference takes {latency_median:.3g} ms (median); "
-            f"{compute_median:.3g} ms of it are computing, which is the latency shown."
-        )
-    return Latencies(np.asarray(compute, dtype=np.float64), tuple(notes))
+    return np.asarray(compute, dtype=np.float64), document.notes
 
 
 def read_rows(path: Path) -> ProfileRows:
@@ -157,20 +137,17 @@ def read_rows(path: Path) -> ProfileRows:
     text = contents.read_text(path, "profile")
     if printed.TIME.search(text):
         runs = printed.parse_times(text, path.name)
-        return ProfileRows(tuple(map(tuple, runs)), len(runs))
-    if printed.TABLE.search(text) or (printed.TABLE_ROW.search(text) and '"name"' not in text):
+        return ProfileRows(tuple(map(tuple, runs)), len(runs), has_medians=True)
+    if printed.TABLE.search(text):
         return _read_table(text, path)
     document = contents.parse_partial(text, path.name, "profile")
-    entries = document.value
-    if not isinstance(entries, list):
-        problem = f"line 1: it holds {format_value(entries)}, no rows with a name and a time"
-        raise fault("profile", path.name, problem, "a list of rows")
+    entries = contents.load_rows(path, "profile", "a list of rows with a name and a time", document).value
     contents.check_layer_count("profile", path.name, len(entries))
-    count: int | None = None
+    count = 0
     named_rows: list[tuple[int, dict[str, object]]] = []
     for i, row in enumerate(entries):
         if isinstance(row, dict) and "name" not in row and "count" in row:
-            count = max(0, parse_integer(row["count"]) or 0) if count is None else count
+            count = count or max(0, parse_integer(row["count"]) or 0)
         elif isinstance(row, dict) and isinstance(row.get("name"), str):
             named_rows.append((i, row))
         else:
@@ -178,9 +155,10 @@ def read_rows(path: Path) -> ProfileRows:
             raise fault("profile", path.name, f"row {i} holds {problem}", '"name" and "averageMs"')
     if not named_rows:
         raise fault(
-            "profile", path.name, "row 0: it holds no rows with a name and a time", "a row for each layer"
+            "profile", path.name, "row 0: there is none with a name and a time", "a row for each layer"
         )
-    key = next(k for k in (*_TIMES, "") if not k or all(k in row for _, row in named_rows)) or _TIMES[-1]
+    has_medians = all("medianMs" in row for _, row in named_rows)
+    key = "medianMs" if has_medians else "averageMs"
     table = []
     for i, row in named_rows:
         time = _parse_time(row.get(key))
@@ -188,148 +166,98 @@ def read_rows(path: Path) -> ProfileRows:
             problem = f'row "{row["name"]}" has no time (row {i}, key "{key}": {format_value(row.get(key))})'
             raise fault("profile", path.name, problem, "milliseconds")
         table.append((str(row["name"]), time))
-    note = "" if key == "medianMs" else _MEANS
-    return ProfileRows((tuple(table),), count or 0, note, document.notes)
+    return ProfileRows((tuple(table),), count, has_medians, document.notes)
 
 
 def _read_table(text: str, path: Path) -> ProfileRows:
     """Rows of a table that trtexec printed, and what its log tells of the device."""
     table = printed.parse_table(text, path.name)
     notes = [f'The times in the table of "{path.name}" are rounded to 0.1 µs.']
-    if not table.has_line_end:
-        notes.append(printed.ENDLESS)
     if not table.is_complete:
         notes.append(f'The table of "{path.name}" ends before its total, so layers may be missing.')
     header = machine.read_header(text.splitlines())
-    return ProfileRows(
-        (table.rows,),
-        table.count,
-        "" if table.medians else _MEANS,
-        tuple(notes),
-        DeviceRecord(header.device, header.target, header.version, header.latency),
-    )
+    device = DeviceRecord(header.device, header.target, header.version, header.latency)
+    return ProfileRows((table.rows,), table.count, table.medians, tuple(notes), device)
 
 
 def join_times(
-    profile_rows: ProfileRows,
+    rows: ProfileRows,
     inspected: inspector.InspectedEngine,
     path: Path,
     device_record: DeviceRecord,
-    times: Latencies,
+    latencies: NDArray[np.float64],
 ) -> tuple[Profile, list[str]]:
-    """Times by layer, joined by name, and notes on what does not join.
-
-    Raises:
-        ReadError: the names are those of another engine.
-    """
+    """Times by layer, joined by name, and notes on the rest; ``ReadError`` where the names are another engine's."""
     by_name: dict[str, list[Layer]] = {}
     for layer in inspected.layers:
         by_name.setdefault(layer.name, []).append(layer)
-    matched_rows = _match_rows(profile_rows, by_name, inspected.profile)
-    match_count = len(profile_rows.names) - len(matched_rows.unmatched) - len(matched_rows.other_profiles)
-    timed_names = {layer.name for layer in inspected.layers if layer.id in matched_rows.samples}
-    untimed_names = [n for n in by_name if n not in timed_names]
-    if (
-        not matched_rows.samples
-        or match_count < len(matched_rows.unmatched)
-        or _are_different_engines(matched_rows.unmatched, profile_rows.names, untimed_names, by_name)
-    ):
+    samples, unmatched = _match_rows(rows, by_name, inspected.profile)
+    match_count = len(rows.names) - len(unmatched[0]) - len(unmatched[1])
+    untimed_names = [n for n, same in by_name.items() if same[0].id not in samples]
+    differ = _are_different_engines(len(unmatched[0]), len(rows.names), len(untimed_names), len(by_name))
+    if not samples or match_count < len(unmatched[0]) or differ:
         raise make_mismatch_error(
             f'profile "{path.name}"',
-            list(matched_rows.unmatched or matched_rows.other_profiles),
+            list(unmatched[0] or unmatched[1]),
             untimed_names,
-            f"{match_count or 'none'} of its {len(profile_rows.names)} rows {'name' if match_count > 1 else 'names'} "
+            f"{match_count or 'none'} of its {len(rows.names)} rows {'name' if match_count > 1 else 'names'} "
             f"one of the {len(inspected.layers)} layers",
         )
-    profile = Profile(
-        source=describe_source(device_record),
-        device="",
-        samples={i: np.array(t) for i, t in matched_rows.samples.items()},
-        total=times.compute,
-        warmup=0,
-        taken=None,
-        note=profile_rows.note,
-        processor="GPU",
-        runs=profile_rows.count,
-    )
-    return profile, [
-        *profile_rows.notes,
-        *times.notes,
-        *_describe_unmatched(matched_rows, by_name, inspected.layers),
-    ]
-
-
-def _are_different_engines(
-    unmatched_rows: Mapping[str, float],
-    names: Sequence[str],
-    untimed_layers: Sequence[str],
-    layers: Mapping[str, object],
-) -> bool:
-    """Whether names differ on both sides as those of two engines of one model do, of which a fifth does not join.
-
-    Of each recorded engine all names join.
-    """
-    return len(unmatched_rows) > max(2, len(names) // 10) and len(untimed_layers) > max(2, len(layers) // 10)
-
-
-@dataclasses.dataclass(frozen=True)
-class _MatchedRows:
-    """Milliseconds by layer id and run; by name, of rows that name no layer, and of another optimization profile."""
-
-    samples: Mapping[str, list[float]]
-    unmatched: Mapping[str, float]
-    other_profiles: Mapping[str, float]
-
-
-def _match_rows(
-    profile_rows: ProfileRows, by_name: Mapping[str, list[Layer]], selected_profile: int | None
-) -> _MatchedRows:
-    samples: dict[str, list[float]] = {}
-    unmatched_times: tuple[dict[str, float], dict[str, float]] = ({}, {})
-    for run in profile_rows.runs:
-        run_times: dict[str, float] = {}
-        for name, time in run:
-            plain, profile = inspector.split_profile(name)
-            is_same_profile = profile is None or selected_profile is None or profile == selected_profile
-            layers = by_name.get(name) or (by_name.get(plain) if is_same_profile else None)
-            table, key = (run_times, layers[0].id) if layers else (unmatched_times[not is_same_profile], name)
-            table[key] = table.get(key, 0.0) + time
-        for key, time in run_times.items():
-            samples.setdefault(key, []).append(time)
-    return _MatchedRows(samples, *unmatched_times)
-
-
-def _describe_unmatched(
-    matched_rows: _MatchedRows, by_name: Mapping[str, list[Layer]], layers: Sequence[Layer]
-) -> list[str]:
-    """Notes on rows and layers that have no counterpart, or several."""
-    notes = []
-    for unmatched_times, target in (
-        (matched_rows.unmatched, "no layer"),
-        (matched_rows.other_profiles, "layers of another optimization profile"),
-    ):
-        if unmatched_times:
-            verb = "names {} and is left out" if len(unmatched_times) == 1 else "name {} and are left out"
-            time = sum(unmatched_times.values())
+    notes = list(rows.notes)
+    for times, target in zip(unmatched, ("no layer", "layers of another optimization profile"), strict=True):
+        if times:
             notes.append(
-                f"{pluralize(len(unmatched_times), 'name', 'names')} of the profile ({time:.3g} ms) "
-                f"{verb.format(target)}: {format_names(unmatched_times)}."
+                f"{pluralize(len(times), 'name', 'names')} of the profile ({sum(times.values()):.3g} ms), left out, "
+                f"{'belongs' if len(times) == 1 else 'belong'} to {target}: {format_names(times)}."
             )
-    duplicate_names = [name for name, same in by_name.items() if len(same) > 1]
-    untimed_names = [
-        y.name for y in layers if y.id not in matched_rows.samples and y.name not in duplicate_names
-    ]
     if untimed_names:
         notes.append(
             f"{pluralize(len(untimed_names), 'layer has', 'layers have')} no time in the profile: "
             f"{format_names(untimed_names)}."
         )
-    if duplicate_names:
+    if duplicate_names := [name for name, same in by_name.items() if len(same) > 1]:
         notes.append(
             f"{pluralize(len(duplicate_names), 'name belongs', 'names belong')} to several layers; the first of each "
             f"shows the time of all: {format_names(duplicate_names)}."
         )
-    return notes
+    profile = Profile(
+        source=describe_source(device_record),
+        device="",
+        samples={i: np.array(t) for i, t in samples.items()},
+        total=latencies,
+        warmup=0,
+        taken=None,
+        note="" if rows.has_medians else "Times of layers are means, because the file holds no medians",
+        processor="GPU",
+        runs=rows.count,
+    )
+    return profile, notes
+
+
+def _are_different_engines(unmatched: int, names: int, untimed: int, layers: int) -> bool:
+    """Whether names differ on both sides as those of two engines of one model; of recorded engines all names join."""
+    return unmatched > max(2, names // 10) and untimed > max(2, layers // 10)
+
+
+def _match_rows(
+    rows: ProfileRows, by_name: Mapping[str, list[Layer]], selected_profile: int | None
+) -> tuple[Mapping[str, list[float]], tuple[Mapping[str, float], Mapping[str, float]]]:
+    """Milliseconds by layer id and run; by name, of rows that name no layer, and of another optimization profile."""
+    samples: defaultdict[str, list[float]] = defaultdict(list)
+    unmatched: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+    for run in rows.runs:
+        run_times = Counter[str]()
+        for name, time in run:
+            plain, profile = inspector.split_profile(name)
+            is_other = profile is not None and selected_profile not in {None, profile}
+            layers = by_name.get(name) or (None if is_other else by_name.get(plain))
+            if layers:
+                run_times[layers[0].id] += time  # type: ignore[assignment]
+            else:
+                unmatched[is_other][name] += time  # type: ignore[assignment]
+        for key, time in run_times.items():
+            samples[key].append(time)
+    return samples, unmatched
 
 
 def make_mismatch_error(
@@ -348,12 +276,8 @@ def describe_source(device_record: DeviceRecord) -> str:
     return f"trtexec on {device_record.name}" if device_record.name else "trtexec, device not recorded"
 
 
-def read_outputs(path: Path, engine: Engine) -> tuple[Outputs, list[str]]:
-    """Read the tensors that ``--exportOutput`` wrote.
-
-    Raises:
-        ReadError: a tensor is damaged, or none is an output of the engine.
-    """
+def read_outputs(path: Path, engine: Engine) -> tuple[Outputs, tuple[str, ...]]:
+    """Read what ``--exportOutput`` wrote; ``ReadError`` where it is damaged or holds no output of the engine."""
     document = contents.load_rows(path, "output", "a list of tensors")
     types = {t.name: t.dtype for t in engine.outputs}
     tensors: dict[str, NDArray[np.generic]] = {}
@@ -373,12 +297,9 @@ def read_outputs(path: Path, engine: Engine) -> tuple[Outputs, list[str]]:
             list(types),
             f"none of its {len(tensors)} tensors is an output of the engine",
         )
-    notes = list(document.notes)
+    notes = document.notes
     if types and unmatched_names:
-        notes.append(
-            f"{pluralize(len(unmatched_names), 'tensor', 'tensors')} are no outputs of the engine: "
-            f"{format_names(unmatched_names)}."
-        )
+        notes += (f"These tensors are no outputs of the engine: {format_names(unmatched_names)}.",)
     return tensors, notes
 
 
@@ -387,29 +308,20 @@ def _read_tensor(entry: Mapping[str, object], file: str, where: str, dtype: str)
     if not isinstance(dimensions, str) or not re.fullmatch(r"(\d{1,12}(x\d{1,12}){0,31})?", dimensions):
         problem = f'{where} has {format_value(dimensions)} under "dimensions"'
         raise fault("output", file, problem, 'a shape such as "1x10"')
-    if not isinstance(values, list):
-        raise fault("output", file, f'{where} has {format_value(values)} under "values"', "a list of numbers")
-    bad_index = next(
-        (k for k, v in enumerate(values) if isinstance(v, bool) or not isinstance(v, (int, float))), None
-    )
-    if bad_index is not None:
-        problem = f"{where} has {format_value(values[bad_index])} as value {bad_index}"
-        raise fault("output", file, problem, "a number")
     shape = tuple(int(d) for d in dimensions.split("x")) if dimensions else ()
+    if not isinstance(values, list) or set(map(type, values)) - {int, float}:
+        raise fault("output", file, f'{where} has no list of numbers under "values"', "a list of numbers")
     if math.prod(shape) != len(values):
         raise fault("output", file, f"{where} has {len(values)} values", f"{dimensions or 1} of them")
     kind = NUMPY.get(dtype, "float32")
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            as_float64 = np.asarray(values, dtype=np.float64).reshape(shape)
+            if kind.startswith("float"):
+                return np.asarray(values, dtype=np.float64).reshape(shape).astype(kind)
             # Values that the type cannot hold show that the type is another.
             exact = np.asarray(values).reshape(shape)
-            fits = kind.startswith("float") or (
-                exact.dtype.kind in "iu" and bool((exact.astype(kind) == exact).all())
-            )
-            return (exact if fits and not kind.startswith("float") else as_float64).astype(
-                kind if fits else "float32"
-            )
+            fits = exact.dtype.kind in "iu" and bool((exact.astype(kind) == exact).all())
+            return exact.astype(kind if fits else "float32")
     except (OverflowError, ValueError) as error:
         raise fault("output", file, f"{where} has values beyond 64 bits", "numbers") from error
 
@@ -424,3 +336,45 @@ def format_names(names: Sequence[str] | Mapping[str, float]) -> str:
     """The first names, quoted."""
     first = list(names)[:_LISTED]
     return quote_names(first) + (" ..." if len(names) > _LISTED else "")
+
+
+def read_results(path: Path) -> tuple[str, Outputs, Outputs | None, tuple[str, ...]]:
+    """What Polygraphy saved: a runner, TensorRT's or the first, its tensors, another's, notes; or ``ReadError``."""
+    from polygraphy.comparator import RunResults
+    from polygraphy.logger import G_LOGGER
+
+    document = contents.load(path, "results")
+    try:
+        # What it would log of an error is in the error.
+        with G_LOGGER.verbosity(G_LOGGER.CRITICAL + 1):
+            results = RunResults.from_json(json.dumps(document.value))
+            runners = [(str(name), list(iterations)) for name, iterations in results.items()]
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+        raise fault(
+            "results", path.name, f'key "lst": Polygraphy refuses what is in it ({reason})', "its RunResults"
+        ) from error
+    if not runners:
+        raise fault("results", path.name, 'key "lst": there is no runner', "a runner and its outputs")
+    # A TensorRT runner is what the engine gave; the others say what it should have given.
+    runners.sort(key=lambda r: not r[0].startswith("trt"))
+    tensors = [_read_iteration(name, iterations, path.name) for name, iterations in runners[:2]]
+    notes = list(document.notes)
+    if len(runners) > 1:
+        notes.append(
+            f'Outputs are those of runner "{runners[0][0]}", the reference those of "{runners[1][0]}".'
+        )
+    return runners[0][0], tensors[0], tensors[1] if len(tensors) > 1 else None, tuple(notes)
+
+
+def _read_iteration(name: str, iterations: list[Any], file: str) -> Outputs:
+    where = f'key "lst", runner "{name}"'
+    if not iterations:
+        raise fault("results", file, f"{where}: it has no iteration", "its outputs")
+    try:
+        tensors = {str(key): np.asarray(value) for key, value in list(iterations[0].items())}
+    except Exception as error:
+        raise fault("results", file, f"{where}: no tensors ({error})", "its outputs") from error
+    if not tensors or any(v.dtype.kind not in "fiub" for v in tensors.values()):
+        raise fault("results", file, f"{where}: it has no tensors of numbers", "its outputs")
+    return tensors

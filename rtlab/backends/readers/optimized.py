@@ -39,13 +39,7 @@ _SUM = 3
 def read(
     proto: ModelProto, name: str, source: Model | None
 ) -> tuple[tuple[Layer, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Layers, inputs and outputs of an optimized model.
-
-    Args:
-        proto: The model as ONNX Runtime wrote it.
-        name: A name for it.
-        source: The model that was optimized, None where it is not at hand.
-    """
+    """Layers, inputs and outputs of a model as ONNX Runtime wrote it; ``source`` is the model before, where at hand."""
     # The profiler speaks of nodes by the names in this file, whatever their author called them.
     names = [n.name for n in proto.graph.node]
     model = wrap(proto, name=name)
@@ -115,12 +109,9 @@ def collect_kernel_times(events: Iterable[Mapping[str, Any]]) -> dict[str, NodeR
 def read_events(path: Path, *, names_escaped: bool) -> Iterator[Mapping[str, Any]]:
     """The events of the file that ONNX Runtime's profiler wrote, one after the other.
 
-    It writes each on a line of its own, of about a kilobyte; thirty runs of 5,000 nodes are 150 MB.
-
-    Args:
-        path: The file. An event that cannot be read is left out, so that its node has no time.
-        names_escaped: Whether names are JSON, as from release 1.31 on; before, quotes, backslashes and line breaks
-            stand in them as they are.
+    It writes each on a line of its own, of about a kilobyte; thirty runs of 5,000 nodes are 150 MB. An event that
+    cannot be read is left out. ``names_escaped`` says that names are JSON, as from release 1.31 on; before, quotes,
+    backslashes and line breaks stand in them as they are.
     """
     for text in _split_events(path):
         raw = None if names_escaped else _NAME.search(text)
@@ -168,31 +159,20 @@ def _map_values(node: Node, name: str, source: Model | None) -> dict[str, str]:
 
 
 def _infer_blocked_types(nodes: Iterable[tuple[Node, str, dict[str, str]]], source: Model) -> dict[str, str]:
-    """The types of values in blocked layout, of which ONNX Runtime infers nothing: each has that of what it stands for.
-
-    ``nodes`` come with their names and with what their values stand for, to which is added what is only known here.
-    """
+    """Types of values in blocked layout, each that of what it stands for; adds to the maps what is only known here."""
     types: dict[str, str] = {}
     for node, name, value_map in nodes:
         if _BLOCKED in node.domain or any(v in types for v in node.inputs):
-            value_map.update(_map_same_named_outputs(node, name, source))
+            source_node = source.by_id.get(name)
+            if source_node is not None and source_node.op == node.op:
+                # It keeps its name on blocked values, since it does not care about the layout.
+                outputs = zip(node.outputs, source_node.outputs, strict=False)
+                value_map.update({v: value for v, value in outputs if v not in source.values})
             sources = {node.outputs[0]: node.inputs[0]} if node.op == "ReorderInput" else value_map
             types |= {
                 v: source.values[sources[v]].dtype for v in node.outputs if sources.get(v) in source.values
             }
     return types
-
-
-def _map_same_named_outputs(node: Node, name: str, source: Model) -> dict[str, str]:
-    """What a node writes that keeps its name on blocked values, since it does not care about the layout."""
-    source_node = source.by_id.get(name)
-    if source_node is None or source_node.op != node.op:
-        return {}
-    return {
-        v: value
-        for v, value in zip(node.outputs, source_node.outputs, strict=False)
-        if v not in source.values
-    }
 
 
 def _follow_fused_nodes(node: Node, value: str, source: Model | None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from rtlab.core.trace import Processor, Profile, Recording
 from rtlab.core.variant import Target
 from rtlab.errors import ModelError
 
-_DATE = re.compile(r"_(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:_\d+)?$")
 _CPU = "CPUExecutionProvider"
 _NO_EDGES = (
     "The profile names operators only: no edges between them. For these, give the optimized model as well: ort_model "
@@ -30,15 +27,9 @@ _NO_EDGES = (
 
 
 def read(profile: Path | None, model: Path | None) -> Recording:
-    """Read the layers of an optimized model, their times, or both.
-
-    Without the model, layers are the nodes that the profiler names, in the order of their first run.
-
-    Raises:
-        ReadError: a file is damaged, or the profile is one of another model.
-    """
+    """Read the layers of an optimized model, or those that the profiler names, and their times; or ``ReadError``."""
     events: list[dict[str, Any]] = []
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     if profile is not None:
         events, notes = _read_events(profile)
     providers = sorted({str(e["args"].get("provider") or _CPU) for e in events})
@@ -51,36 +42,27 @@ def read(profile: Path | None, model: Path | None) -> Recording:
         layers=layers,
         inputs=inputs,
         outputs=outputs,
-        notes=(*notes, _NO_EDGES) if model is None else (*notes,),
+        notes=(*notes, _NO_EDGES) if model is None else notes,
         device="" if on_cpu else ", ".join(providers),
         maker=compiler_info.ONNX_RUNTIME,
     )
     return Recording(engine, _make_profile(profile, events, engine) if profile is not None else None)
 
 
-def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def _read_events(path: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Kernel times of the profile, each with a name, microseconds and arguments; and notes."""
     document = contents.load_rows(path, "ort_profile", "a list of events")
     kernel_events: list[dict[str, Any]] = []
-    run_times: list[float] = []
     for i, event in enumerate(document.value):
         if not isinstance(event, dict):
             raise fault("ort_profile", path.name, f"row {i} holds {format_value(event)}", "an event")
         if event.get("cat") == "Node":
             kernel_events += _parse_kernel_event(event, i, path.name)
-        elif event.get("name") == "model_run" and (time := parse_number(event.get("dur"))) is not None:
-            run_times.append(time / 1e3)
     if not kernel_events:
         raise fault(
             "ort_profile", path.name, "row 0: no event is the time of a kernel", f'a name with "{KERNEL}"'
         )
-    notes = [*document.notes]
-    if run_times:
-        notes.append(
-            f"While profiled, an inference took {np.median(run_times):.3g} ms (median of {len(run_times)}); without "
-            "the profiler it takes less."
-        )
-    return kernel_events, notes
+    return kernel_events, document.notes
 
 
 def _parse_kernel_event(event: dict[str, Any], row: int, file: str) -> list[dict[str, Any]]:
@@ -127,20 +109,17 @@ def _read_layers(path: Path) -> tuple[tuple[Layer, ...], tuple[Tensor, ...], tup
 
 
 def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> Profile:
-    samples = optimized.collect_samples(optimized.collect_kernel_times(events), engine.layers)
+    runs = optimized.collect_kernel_times(events)
+    samples = optimized.collect_samples(runs, engine.layers)
     names = {y.name for y in engine.layers}
-    unmatched_names = [
-        n for n in dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events) if n not in names
-    ]
-    match_count = len({e["name"] for e in events}) - len(unmatched_names)
+    unmatched_names = [n for n in runs if n not in names]
+    match_count = len(runs) - len(unmatched_names)
     if not samples or match_count < len(unmatched_names):
-        timed_names = {y.name for y in engine.layers if y.id in samples}
         raise make_mismatch_error(
             f'profile "{path.name}"',
             unmatched_names,
-            sorted(names - timed_names),
-            f"{match_count or 'none'} of its {match_count + len(unmatched_names)} nodes is one of the {len(names)} "
-            "layers",
+            sorted(names - runs.keys()),
+            f"{match_count or 'none'} of its {len(runs)} nodes is one of the {len(names)} layers",
         )
     providers = {str(e["args"].get("provider") or _CPU) for e in events}
     processor: Processor = "CPU" if providers == {_CPU} else "GPU"
@@ -155,17 +134,8 @@ def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> P
         samples=samples,
         total=np.array([], dtype=np.float64),
         warmup=0,
-        taken=_parse_timestamp(path),
+        taken=None,
         note=note,
         processor=processor,
         runs=max(len(s) for s in samples.values()),
     )
-
-
-def _parse_timestamp(path: Path) -> datetime.datetime | None:
-    """ONNX Runtime ends the name of a profile with the local time, new releases with milliseconds too."""
-    match = _DATE.search(path.stem)
-    try:
-        return datetime.datetime.strptime(match[1], "%Y-%m-%d_%H-%M-%S").astimezone() if match else None
-    except (ValueError, OverflowError):
-        return None

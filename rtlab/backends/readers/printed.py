@@ -26,17 +26,6 @@ TABLE = re.compile(
 _COUNT = re.compile(r"=== Profile \((?P<count>\d{1,12}) iterations ?\) ===")
 _TAG = re.compile(r"^(?:\[[\d/]+-[\d:.]+\] )?(?:\[[VIWEF]\] )?[ \t]*")
 _TOTAL = "Total"
-#: A row of such a table, told by its decimals, where the head is missing.
-_CELLS = (
-    r"(?P<time>\d{1,9}\.\d\d)[ \t]+(?P<mean>\d{1,7}\.\d{4})(?:[ \t]+(?P<median>\d{1,7}\.\d{4}))?"
-    r"[ \t]+\d{1,3}\.\d"
-)
-TABLE_ROW = re.compile(
-    rf"^(?:\[[\d/]+-[\d:.]+\] )?(?:\[[VIWEF]\] )?[ \t]*(?:{_CELLS}[ \t]+(?P<name>\S.*)|"
-    rf"(?P<older>(?!\[[VIWEF]\][ \t]|\[\d+/)\S.*?)[ \t]+"
-    rf"{_CELLS.replace('?P<', '?P<o')})[ \t]*\r?$",
-    re.MULTILINE,
-)
 #: A row of a printed profile: microseconds and a name.
 TIME = re.compile(r"^Timing:\s*(?P<time>[^\s]+?)us\s*->\s*(?P<name>.*?)\r?$", re.MULTILINE)
 # Values may hold any character, so a line is taken apart at its fixed keys.
@@ -44,10 +33,6 @@ _LINE = re.compile(
     r"Name: (?P<name>.*?), LayerType: (?P<kind>[\w:]+), Inputs: \[(?P<Inputs>.*?)\], "
     r"(?:Constants: \[(?P<Constants>.*?)\], )?Outputs: \[(?P<Outputs>|.*?\})\](?=, \w+: |$)(?P<rest>.*)"
 )
-#: What is left of a key behind the last value, where a row is cut.
-_PART = re.compile(r", [A-Z]?\w*$")
-#: What a reader must know of a text of one line, which may be cut.
-ENDLESS = "The line has no end: its last part may be cut off."
 _KEY = re.compile(r", (?P<key>[A-Z]\w*): ")
 _SIDES = ("Inputs", "Outputs", "Constants")
 #: The sections of a listing. Tensors at the edge took the place of bindings in TensorRT 11 and RTX.
@@ -56,41 +41,25 @@ _SECTIONS = frozenset({"Layers:", "Bindings:", "I/O Tensors:"})
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Names and milliseconds of layers over ``count`` inferences, as medians or else means.
-
-    ``is_complete`` is True if its total was read, too. ``has_line_end`` is False where all of it is one line without
-    an end, whose name may be cut.
-    """
+    """Names and milliseconds of layers over ``count`` inferences, medians or means; ``is_complete`` up to the total."""
 
     rows: tuple[tuple[str, float], ...]
     count: int
     medians: bool
     is_complete: bool
-    has_line_end: bool = True
 
 
 def parse_layers(text: str, file: str) -> Document:
-    """The inspector's text form as the document that its JSON form would be, or of a piece of it what is whole.
-
-    Raises:
-        ReadError: it has no listing of layers, or a line within it is no layer.
-    """
+    """The inspector's text form as the document of its JSON form, or of a piece what is whole; or ``ReadError``."""
     header = INSPECTOR.search(text) or ROW.search(text)
     if header is None:
         raise fault("layers", file, "line 1: it has no listing of layers", 'a line "Layers:"')
     line = _get_line(text, header.start())
     lines = text[header.start() :].rstrip(" \t\r\n").split("\n")
-    is_multiline = "\n" in text.strip()
     notes: list[str] = []
-    if is_multiline and (last := _trim_last_row(lines[-1], is_complete=text.endswith("\n"))) is not None:
+    if (last := _trim_last_row(lines[-1], has_end=text.endswith("\n"))) != lines[-1]:
+        notes.append(f'Line {line + len(lines) - 1} of "{file}" is cut off: its end is not read.')
         lines[-1] = last
-        notes.append(
-            f'Line {line + len(lines) - 1} of "{file}" is cut off'
-            + (" behind what is shown of it." if last else ": it is not read.")
-        )
-    elif not is_multiline and not text.endswith(("\n", "]", "}")):
-        notes.append(ENDLESS)
-        lines[-1] = _PART.sub("", lines[-1])
     # What people paste begins with a layer.
     sections = _split_sections(lines, "Layers:" if header.re is ROW else "")
     has_several_rows = sum(row.startswith("Name: ") for _, row in sections["Layers:"]) > 1
@@ -103,8 +72,7 @@ def parse_layers(text: str, file: str) -> Document:
         raise fault("layers", file, f"line {line}: no layer in its listing is whole", "a line for each layer")
     if header.re is ROW:
         notes.append(
-            f'"{file}" is a piece of a listing of layers, cut off at its start: '
-            f"{pluralize(len(layer_entries), 'layer')} of it "
+            f'"{file}" is a piece of a listing of layers: {pluralize(len(layer_entries), "layer")} of it '
             f"{'is' if len(layer_entries) == 1 else 'are'} shown. Give all of what the inspector printed for the rest."
         )
     edges = [
@@ -118,10 +86,8 @@ def parse_layers(text: str, file: str) -> Document:
         if (m := EDGE.match(row)) is not None
     ]
     bindings = [row for _, row in sections["Bindings:"]]
-    return Document(
-        {"Layers": layer_entries, **({"I/O Tensors": edges} if edges else {"Bindings": bindings})},
-        tuple(notes),
-    )
+    document = {"Layers": layer_entries, "I/O Tensors": edges, "Bindings": bindings}
+    return Document(document, tuple(notes))
 
 
 def _get_line(text: str, at: int) -> int:
@@ -145,14 +111,13 @@ def _split_sections(lines: Iterable[str], section: str) -> dict[str, list[tuple[
     return sections
 
 
-def _trim_last_row(row: str, *, is_complete: bool) -> str | None:
-    """The last row as far as it is whole, where it is cut off; without an end its last value may be cut."""
+def _trim_last_row(row: str, *, has_end: bool) -> str:
+    """The last row as far as it is whole: without an end its last value may be cut."""
     if not row.startswith("Name: ") or EDGE.match(row):
-        return None if is_complete or row in _SECTIONS else ""
-    if parse_entry(row) is None:
-        return ""
+        return row if has_end or row in _SECTIONS else ""
     marks = [*_KEY.finditer(row)]
-    return None if is_complete or row.endswith(("]", "}")) or not marks else row[: marks[-1].start()]
+    whole_row = row if has_end or row.endswith(("]", "}")) or not marks else row[: marks[-1].start()]
+    return "" if parse_entry(whole_row) is None else whole_row
 
 
 def parse_entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
@@ -212,17 +177,8 @@ def _split_ints(text: str) -> list[str]:
 
 
 def parse_table(text: str, file: str) -> Table:
-    """The last table of ``trtexec --dumpProfile`` in a text that holds one, or its rows where the head is cut off.
-
-    A last row without an end may be cut within its name, and is left out.
-
-    Raises:
-        ReadError: it has no rows.
-    """
-    heads = [*TABLE.finditer(text)]
-    if not heads:
-        return _parse_headless(text)
-    head = heads[-1]
+    """The last table of ``--dumpProfile`` in a text, without a last row that may be cut; ``ReadError`` without rows."""
+    head = [*TABLE.finditer(text)][-1]
     numbers = 4 if head["median"] else 3
     rows: list[tuple[str, float]] = []
     is_complete = False
@@ -251,32 +207,8 @@ def parse_table(text: str, file: str) -> Table:
     return Table(tuple(rows), int(counts[-1]["count"]) if counts else 0, bool(head["median"]), is_complete)
 
 
-def _parse_headless(text: str) -> Table:
-    """Rows of a table whose head is missing; decimals tell which number is which."""
-    matches = [*TABLE_ROW.finditer(text)]
-    has_tags = any(row[0].startswith("[") for row in matches)
-    rows: list[tuple[str, float]] = []
-    medians = all(row["median"] or row["omedian"] for row in matches)
-    has_several_rows = text.strip().count("\n") > 0
-    for row in matches:
-        name = (row["name"] or row["older"]).strip()
-        # A row may be cut within its name: that of older releases at its start, of later ones at its end.
-        is_truncated = (row.start() == 0 and ((has_tags and row[0][:1] != "[") or row["older"])) or (
-            row.end() == len(text) and row["name"]
-        )
-        if name != _TOTAL and not (has_several_rows and is_truncated):
-            time = (row["median"] or row["omedian"]) if medians else (row["mean"] or row["omean"])
-            rows.append((name, float(time)))
-    has_line_end = has_several_rows or not matches or matches[-1].end() < len(text)
-    return Table(tuple(rows), 0, medians, is_complete=False, has_line_end=has_line_end)
-
-
 def parse_times(text: str, file: str) -> list[list[tuple[str, float]]]:
-    """Tables of layer times, one for each inference: names and milliseconds.
-
-    Raises:
-        ReadError: a row has no time.
-    """
+    """Tables of layer times, one for each inference: names and milliseconds; ``ReadError`` where a row has no time."""
     runs: list[list[tuple[str, float]]] = []
     rows = [*TIME.finditer(text)]
     if text.strip().count("\n") > 0 and rows[-1].end() == len(text):

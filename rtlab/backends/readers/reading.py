@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rtlab.backends import compiler_info
 from rtlab.backends.readers import (
-    archive,
     build,
     contents,
     inspector,
@@ -18,7 +19,6 @@ from rtlab.backends.readers import (
     ort,
     printed,
     recognise,
-    results,
 )
 from rtlab.backends.readers.log import verbose
 from rtlab.core.arrays import NUMPY
@@ -41,7 +41,10 @@ _ELSEWHERE = {
     "cache": 'Give it as scales of a variant, such as study.add("int8", scales="calibration.cache").',
     "timing_cache": 'Give it to a build: rtlab.BuildOptions.of(timing_cache="timing.cache").',
 }
-_MYELIN = re.compile(r"ForeignNode\[|__my|_myl\d")
+#: What may be unpacked of an archive in all, and how many members are looked at: a zip of a few kilobytes can hold far
+#: more.
+_UNPACKED, _MEMBERS = 1 << 30, 1000
+_CHUNK = 1 << 20
 _JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*(?:["\]]|\{\s*["}]))')
 _ONLY_TENSORS = 'The files contain tensors only. For layers, give layers="layers.json" as well.'
 _NO_LAYERS = (
@@ -62,15 +65,10 @@ _NO_ENGINE = (
 def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
     """Read an engine from files by kind; ``recognise.KINDS`` lists the kinds.
 
-    Args:
-        files: Any of ``layers``, ``log``, ``profile`` and ``times``, with any of ``output``, ``metadata`` and
-            ``results``; or an ``archive``; or ``ort_profile`` and ``ort_model``; or ``results`` alone.
-        select: The optimization profile to show, where the engine has several; by default the one that the profile
-            of layers is of, else the first.
-
-    Raises:
-        ReadError: a file is missing, damaged or of another kind than it is given as, or files belong to different
-            engines.
+    These are any of ``layers``, ``log``, ``profile`` and ``times``, with any of ``output``, ``metadata`` and
+    ``results``; or an ``archive``; or ``ort_profile`` and ``ort_model``; or ``results`` alone. ``select`` is the
+    optimization profile to show; by default the one that the profile of layers is of, else the first. Raises
+    ``ReadError`` where a file is missing, damaged or of another kind, or files belong to different engines.
     """
     paths = {kind: Path(path) for kind, path in files.items()}
     _check_kinds(paths)
@@ -104,22 +102,17 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
 
 
 def parse_log(text: str) -> BuildLog:
-    """What the verbose log of a build that was made here tells.
-
-    Raises:
-        ReadError: nothing in it tells of a build.
-    """
+    """What the verbose log of a build that was made here tells; ``ReadError`` where nothing in it tells of a build."""
     return verbose.parse(text).log
 
 
 def _check_kinds(paths: Mapping[str, Path]) -> None:
     """Raise unless each file is what it is given as. What no kind fits is left to the reader of its kind."""
-    for kind in paths:
+    for kind, path in paths.items():
         if kind not in recognise.KINDS:
             raise ReadError(
                 f'Cannot read trtexec files: there is no kind "{kind}". Choose one of {", ".join(recognise.KINDS)}.'
             )
-    for kind, path in paths.items():
         if not path.is_file():
             # The reader tells what is there instead.
             contents.read_bytes(path, kind)
@@ -129,9 +122,8 @@ def _check_kinds(paths: Mapping[str, Path]) -> None:
             if kind in {"archive", "build", "plan", "model", "cache", "timing_cache"}:
                 raise
             continue
-        if actual_kind == kind or {actual_kind, kind} == {"model", "ort_model"}:
-            continue
-        if (kind, actual_kind) == ("log", "profile") and recognise.is_table_in_log(path):
+        is_table_in_log = (kind, actual_kind) == ("log", "profile") and recognise.is_table_in_log(path)
+        if actual_kind == kind or {actual_kind, kind} == {"model", "ort_model"} or is_table_in_log:
             continue
         if actual_kind == "plan":
             raise _make_plan_error(path)
@@ -144,26 +136,22 @@ def _check_kinds(paths: Mapping[str, Path]) -> None:
 
 def _check_combination(paths: Mapping[str, Path]) -> None:
     """Raise where two files tell of two compilers, or one would be passed over in silence."""
-    trt_kinds = [
-        k for k in ("archive", "layers", "log", "profile", "times", "output", "metadata") if k in paths
-    ]
-    ort_kinds = [k for k in ("ort_profile", "ort_model") if k in paths]
-    kinds = [k for k in paths if k not in _ELSEWHERE] if "build" in paths else []
-    if len(kinds) > 1:
-        other = next(k for k in kinds if k != "build")
+    groups = (
+        ("build",),
+        ("ort_profile", "ort_model"),
+        ("archive", "layers", "log", "profile", "times", "output", "metadata", "results", "plan"),
+    )
+    firsts = [next((kind for kind in group if kind in paths), None) for group in groups]
+    first, other = (*(kind for kind in firsts if kind), None, None)[:2]
+    if first and other:
         raise ReadError(
-            f'Cannot read "{paths["build"].name}" beside "{paths[other].name}": a recorded build is all of an engine. '
-            "Read each under a name of its own."
+            f'Cannot read "{paths[first].name}" beside "{paths[other].name}": the first is {recognise.KINDS[first]}, '
+            f"the second {recognise.KINDS[other]}; one engine has files of one of them. Read each under a name of its "
+            "own."
         )
-    if ort_kinds and (trt_kinds or "results" in paths):
-        other = (trt_kinds or ["results"])[0]
-        raise ReadError(
-            f'Cannot read "{paths[ort_kinds[0]].name}" beside "{paths[other].name}": the first is '
-            f"{recognise.KINDS[ort_kinds[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of "
-            "them. Read each under a name of its own."
-        )
-    if trt_kinds and not {"archive", "layers", "log", "profile", "times"} & set(paths):
-        names = ", ".join(f'"{paths[k].name}"' for k in trt_kinds)
+    kinds = [kind for kind in ("output", "metadata") if kind in paths]
+    if kinds and not {"archive", "layers", "log", "profile", "times"} & set(paths):
+        names = ", ".join(f'"{paths[kind].name}"' for kind in kinds)
         raise ReadError(
             f'Cannot read an engine from {names}: none tells of its layers or their times. Give layers="layers.json" '
             '(trtexec --exportLayerInfo), profile="profile.json" or log="build.log" beside.'
@@ -179,29 +167,38 @@ def _make_plan_error(path: Path) -> ReadError:
 
 def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     device = measured.read_device(paths.get("metadata"))
-    # It may be that of a run alone.
-    parsed_log = verbose.parse(paths["log"], require_build=False) if "log" in paths else None
+    parsed_log = verbose.parse(paths["log"]) if "log" in paths else None
     rows = _read_rows(paths, parsed_log)
-    inspected_engine, log = _read_layers(paths, select, rows, parsed_log)
+    log = None if parsed_log is None else parsed_log.log
+    prefer = rows.find_profile() if rows else None
+    inspected_engine = _read_layers(paths, select, prefer, parsed_log)
     if not inspected_engine.layers and rows is not None:
-        inspected_engine = _make_layers_from_rows(inspected_engine, rows, select)
+        # Layers as a profile names them, where nothing else lists any.
+        row_engine = inspector.parse({"Layers": rows.names}, "profile", select=select, prefer=prefer)
+        row_notes = (
+            *(n for n in inspected_engine.notes if n != _NO_LAYERS),
+            *row_engine.notes[:-1],
+            _ONLY_ROWS,
+        )
+        inspected_engine = dataclasses.replace(
+            row_engine, notes=row_notes, inputs=inspected_engine.inputs, outputs=inspected_engine.outputs
+        )
     if log is not None:
         device = device.merge(measured.DeviceRecord(log.device, log.target, log.version, log.latency))
     if rows is not None:
         device = device.merge(rows.device)
-    times = measured.read_latencies(paths.get("times"), device)
+    latencies, latency_notes = measured.read_latencies(paths.get("times"), device)
     profile: Profile | None = None
     time_notes: Sequence[str] = ()
     if rows is not None and inspected_engine.layers:
         path = paths.get("profile") or paths["log"]
-        profile, time_notes = measured.join_times(rows, inspected_engine, path, device, times)
-    elif len(times.compute):
+        profile, time_notes = measured.join_times(rows, inspected_engine, path, device, latencies)
+    elif len(latencies):
         # The one median of metadata is of untold many.
         runs = None if "times" in paths else 0
         source = measured.describe_source(device)
-        profile = Profile(source, "", {}, times.compute, warmup=0, taken=None, processor="GPU", runs=runs)
-        time_notes = times.notes
-    notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes]
+        profile = Profile(source, "", {}, latencies, warmup=0, taken=None, processor="GPU", runs=runs)
+    notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes, *latency_notes]
     if not inspected_engine.layers and not (parsed_log and parsed_log.has_build):
         notes.append(_NO_ENGINE)
     if "plan" in paths:
@@ -232,150 +229,91 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     return Recording(engine, profile, log if has_build else None, outputs, reference)
 
 
-def _make_layers_from_rows(
-    inspected_engine: inspector.InspectedEngine, rows: measured.ProfileRows, select: int | None
-) -> inspector.InspectedEngine:
-    """Layers as a profile names them, where nothing else lists any; what came before stays told."""
-    row_engine = inspector.parse(
-        {"Layers": rows.names}, "profile", select=select, prefer=rows.find_profile(), duplicate_keys=()
-    )
-    notes = (*(n for n in inspected_engine.notes if n != _NO_LAYERS), *row_engine.notes[:-1], _ONLY_ROWS)
-    return dataclasses.replace(
-        row_engine, notes=notes, inputs=inspected_engine.inputs, outputs=inspected_engine.outputs
-    )
-
-
 def _read_rows(
     paths: Mapping[str, Path], parsed_log: verbose.ParsedLog | None
 ) -> measured.ProfileRows | None:
     """Times of layers: those of the profile, or a table in the log of a run."""
     if "profile" in paths:
         return measured.read_rows(paths["profile"])
-    if parsed_log is None or not (
-        parsed_log.has_times or (not parsed_log.has_build and recognise.is_table_in_log(paths["log"]))
-    ):
+    if parsed_log is None:
         return None
-    return measured.read_rows(paths["log"])
+    has_table = parsed_log.has_times or (not parsed_log.has_build and recognise.is_table_in_log(paths["log"]))
+    return measured.read_rows(paths["log"]) if has_table else None
 
 
 def _read_layers(
     paths: Mapping[str, Path],
     select: int | None,
-    rows: measured.ProfileRows | None,
+    prefer: int | None,
     parsed_log: verbose.ParsedLog | None,
-) -> tuple[inspector.InspectedEngine, BuildLog | None]:
-    """Layers of the layer file, or of the log; and the log."""
-    log = None if parsed_log is None else parsed_log.log
+) -> inspector.InspectedEngine:
+    """Layers of the layer file, or of the log."""
     log_engine = inspector.InspectedEngine((), (), (), (), None)
     if parsed_log is not None:
-        log_engine = _read_log_layers(parsed_log, paths["log"].name, select, rows)
+        log_engine = _read_log_layers(parsed_log, paths["log"].name, select, prefer)
     if "layers" not in paths:
-        if parsed_log is not None and parsed_log.has_build:
-            missing = _note_missing_layers(parsed_log.log, len(log_engine.layers))
-            log_engine = dataclasses.replace(log_engine, notes=(*log_engine.notes, *missing))
-        return log_engine, log
+        return log_engine
     path = paths["layers"]
     text = contents.read_text(path, "layers")
+    is_text_form = _JSON.match(text) is None and '"LayerType"' not in text
     document = (
         printed.parse_layers(text, path.name)
-        if _is_text_form(text)
+        if is_text_form and (printed.INSPECTOR.search(text) or printed.ROW.search(text))
         else contents.parse_partial(text, path.name, "layers")
     )
-    inspected_engine = inspector.parse(
-        document.value,
-        path.name,
-        select=select,
-        prefer=rows.find_profile() if rows else None,
-        duplicate_keys=document.twice,
-    )
-    notes = (*document.notes, *inspected_engine.notes)
-    if log is not None:
-        notes += _check_same_build(paths["log"], log, log_engine, inspected_engine)
-    return dataclasses.replace(inspected_engine, notes=notes), log
+    inspected_engine = inspector.parse(document.value, path.name, select=select, prefer=prefer)
+    if parsed_log is not None:
+        _check_same_build(paths["log"], parsed_log, inspected_engine)
+    return dataclasses.replace(inspected_engine, notes=(*document.notes, *inspected_engine.notes))
 
 
 def _read_log_layers(
-    parsed_log: verbose.ParsedLog, file: str, select: int | None, rows: measured.ProfileRows | None
+    parsed_log: verbose.ParsedLog, file: str, select: int | None, prefer: int | None
 ) -> inspector.InspectedEngine:
     """Layers that a log lists. The inspector's text form tells more than the builder's own listing."""
     contents.check_layer_count("log", file, len(parsed_log.layers))
-    log_layers = inspector.InspectedEngine(parsed_log.layers, parsed_log.inputs, parsed_log.outputs, (), None)
-    if not parsed_log.printed_rows:
-        return log_layers
     entries, damaged_lines = printed.parse_entries(parsed_log.printed_rows)
     notes: tuple[str, ...] = ()
     if damaged_lines:
         more = f" and {len(damaged_lines) - 1} more" if len(damaged_lines) > 1 else ""
         notes = (f"Line {damaged_lines[0]}{more} of the listing of layers could not be read.",)
-    if not entries or (damaged_lines and log_layers.layers) or len(entries) < len(log_layers.layers):
-        return dataclasses.replace(log_layers, notes=notes)
-    edges = [t.name for t in (*parsed_log.inputs, *parsed_log.outputs)]
-    detailed_layers = inspector.parse(
-        {"Layers": entries, "Bindings": [*edges, *parsed_log.bound_names]},
-        file,
-        select=select,
-        prefer=rows.find_profile() if rows else None,
-    )
+    inputs, outputs, layers = parsed_log.inputs, parsed_log.outputs, parsed_log.layers
+    if not entries or (damaged_lines and layers) or len(entries) < len(layers):
+        missing = () if layers or not parsed_log.has_build else (_NO_LAYERS,)
+        return inspector.InspectedEngine(layers, inputs, outputs, (*notes, *missing), None)
+    bindings = [*(t.name for t in (*inputs, *outputs)), *parsed_log.bound_names]
+    detailed = inspector.parse({"Layers": entries, "Bindings": bindings}, file, select=select, prefer=prefer)
     return dataclasses.replace(
-        detailed_layers,
-        inputs=detailed_layers.inputs or parsed_log.inputs,
-        outputs=detailed_layers.outputs or parsed_log.outputs,
-        notes=(*detailed_layers.notes, *notes),
+        detailed,
+        inputs=detailed.inputs or inputs,
+        outputs=detailed.outputs or outputs,
+        notes=(*detailed.notes, *notes),
     )
 
 
 def _check_same_build(
-    path: Path,
-    log: BuildLog,
-    log_engine: inspector.InspectedEngine,
-    inspected_engine: inspector.InspectedEngine,
-) -> tuple[str, ...]:
-    """A note where a log and a layer file seem to be of two builds; raises where they have no name in common."""
-    layer_names = {inspector.split_profile(y.name)[0] for y in inspected_engine.layers}
-    log_names = {inspector.split_profile(y.name)[0] for y in log_engine.layers}
+    path: Path, parsed_log: verbose.ParsedLog, inspected_engine: inspector.InspectedEngine
+) -> None:
+    """Raise where a log and a layer file have no name in common."""
+    layer_names = sorted({y.name for y in inspected_engine.layers})
+    log_names = {inspector.split_profile(y.name)[0] for y in parsed_log.layers}
+    is_shared = not log_names.isdisjoint(layer_names)
     if not log_names:
-        decisions = [d for a in log.attempts for p in a.passes for d in p.decisions]
+        decisions = [d for a in parsed_log.log.attempts for p in a.passes for d in p.decisions]
         log_names = {inspector.split_profile(n)[0] for d in decisions for n in (*d.names, d.result) if n}
-        all_names = "\n".join(sorted(layer_names))
-        if not log_names or any(n in all_names for n in log_names):
-            return ()
-    elif log_names & layer_names:
-        # The log names a region, the inspector the layers that Myelin made of it.
-        unlisted_names = [n for n in sorted(layer_names - log_names) if not _MYELIN.search(n)]
-        if not unlisted_names or _note_missing_layers(log, len(log_engine.layers)):
-            return ()
-        return (
-            f'"{path.name}" may be of another build: it does not list {measured.format_names(unlisted_names)}.',
+        all_names = "\n".join(layer_names)
+        is_shared = not log_names or any(n in all_names for n in log_names)
+    if not is_shared:
+        raise measured.make_mismatch_error(
+            f'log "{path.name}"',
+            sorted(log_names),
+            layer_names,
+            f"none of its {len(log_names)} layers is one of the {len(layer_names)}",
         )
-    raise measured.make_mismatch_error(
-        f'log "{path.name}"',
-        sorted(log_names),
-        sorted(layer_names),
-        f"none of its {len(log_names)} layers is one of the {len(layer_names)}",
-    )
-
-
-def _is_text_form(text: str) -> bool:
-    """Whether this is the inspector's text form."""
-    if _JSON.match(text) or '"LayerType"' in text:
-        return False
-    return printed.INSPECTOR.search(text) is not None or printed.ROW.search(text) is not None
-
-
-def _note_missing_layers(log: BuildLog, layers: int) -> tuple[str, ...]:
-    """Notes on what a log alone cannot show."""
-    last_count = next((a.counts[-1] for a in reversed(log.attempts) if a.counts), None)
-    if not layers:
-        return (_NO_LAYERS,)
-    if last_count is not None and layers < last_count:
-        return (
-            f"The log names {layers} layers of the engine, fewer than the {last_count} after its last pass.",
-        )
-    return ()
 
 
 def _read_results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, tuple[str, ...]]:
-    _, outputs, reference, notes = results.read(path)
+    _, outputs, reference, notes = measured.read_results(path)
     output_names = {t.name for t in engine.outputs}
     tensor_names = output_names | {t.name for y in engine.layers for t in y.outputs}
     if output_names and not set(outputs) & tensor_names:
@@ -390,7 +328,7 @@ def _read_results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, 
 
 def _read_tensors(path: Path) -> Recording:
     """A recording of tensors alone."""
-    runner, outputs, reference, notes = results.read(path)
+    runner, outputs, reference, notes = measured.read_results(path)
     types = {v: k for k, v in NUMPY.items()}
     tensors = tuple(
         Tensor(n, types.get(str(v.dtype), str(v.dtype)), tuple(v.shape)) for n, v in outputs.items()
@@ -412,9 +350,9 @@ def _read_archive(paths: Mapping[str, Path], select: int | None) -> Recording:
     path = paths["archive"]
     with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         try:
-            unpacked_archive = archive.unpack(path, Path(folder))
+            members, notes = _unpack(path, Path(folder))
             # What is given beside an archive stands for what is in it.
-            files = {**unpacked_archive.files, **{k: p for k, p in paths.items() if k != "archive"}}
+            files = {**members, **{k: p for k, p in paths.items() if k != "archive"}}
             recording = _read_engine(files, select) if {"layers", "log"} & set(files) else None
         except ReadError as error:
             if f'"{path.name}"' in str(error):
@@ -428,4 +366,55 @@ def _read_archive(paths: Mapping[str, Path], select: int | None) -> Recording:
             f'Cannot read an engine from "{path.name}": key "layers" has no member; a layer file or a log belongs '
             "there. " + EXPORT.format(file="engine.trt")
         )
-    return dataclasses.replace(recording, engine=archive.add_archive_info(recording.engine, unpacked_archive))
+    engine = dataclasses.replace(recording.engine, notes=(*recording.engine.notes, *notes))
+    return dataclasses.replace(recording, engine=engine)
+
+
+def _unpack(path: Path, folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Write the members of trex's archive that are read into a folder: files by kind, and notes; or ``ReadError``."""
+    skipped_names: list[str] = []
+    paths: list[Path] = []
+    name = ""
+    budget = _UNPACKED
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for index, info in enumerate(_list_members(archive)):
+                name = info.filename
+                # Python asks for the last letter of a name that may have none.
+                if not name or info.is_dir() or Path(name).name in {"plan_cfg.json", "build_cfg.json"}:
+                    continue
+                target = folder / str(index) / re.sub(r"[^\w.\- ]", "_", Path(name).name)[-100:]
+                target.parent.mkdir()
+                with archive.open(info) as member, target.open("wb") as file:
+                    chunk = member.read(_CHUNK)
+                    if recognise.is_engine(chunk):
+                        continue
+                    while chunk:
+                        budget = _reduce_budget(budget, file.write(chunk))
+                        chunk = member.read(_CHUNK)
+                try:
+                    if recognise.detect_kind(target) != "timing_cache":
+                        paths.append(target)
+                except ReadError:
+                    skipped_names.append(name)
+    # A member may be of a method or encryption that Python lacks, which is a RuntimeError.
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
+        problem = f'member "{name}" is damaged ({error})'
+        raise contents.fault("archive", path.name, problem, "a whole file") from error
+    note = f"Members of the archive that are not read: {', '.join(skipped_names[:3])}."
+    return recognise.sort_by_kind(paths), (note,) if skipped_names else ()
+
+
+def _list_members(archive: zipfile.ZipFile) -> Iterable[zipfile.ZipInfo]:
+    """The members; of one that was written again, and stands twice, the last."""
+    members = {info.filename: info for info in archive.infolist()}
+    if len(members) > _MEMBERS:
+        raise ValueError(f"there are more than {_MEMBERS}")
+    return members.values()
+
+
+def _reduce_budget(budget: int, size: int) -> int:
+    """The bytes that may still be unpacked."""
+    if size > budget:
+        raise ValueError(f"larger than {_UNPACKED >> 30} GiB unpacked")
+    return budget - size

@@ -88,67 +88,37 @@ _PIECES = (
     ("profile", re.compile(r'"(?:averageMs|medianMs|timeMs)"\s*:')),
     ("times", re.compile(r'"(?:computeMs|startEnqMs|startComputeMs)"\s*:')),
 )
-#: Names in quotes, one to a line: a piece of a file that holds names of layers only.
-_NAMES = re.compile(r'(?:^[ \t]*,?[ \t]*"(?:[^"\\\n]|\\.)*"[ \t]*,?[ \t]*(?:\n|\Z)){10}', re.MULTILINE)
-#: A line of the builder's listing without what follows the layer's name.
-_LAYER = re.compile(rb"[> \t]*Layer\(\w*(?:\): [^\n]*)?\s*\Z")
-_ELSE = {
-    b"\x1f\x8b": "a gzip file: unpack it first",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x80": "a pickle of Python",
-    b"\x7fELF": "a program",
-    b"\x89HDF": "an HDF5 file",
-    b"PK": "a zip file",
-}
 
 
 def detect_kind(path: Path) -> str:
     """The kind of a file, one of ``KINDS``; raises ``ReadError`` where it is none of them, or cannot be read."""
     with contents.open_file(path, f'Cannot read "{path}"') as file:
-        file_kind = detect_stream_kind(file, path.name)
-        file.seek(0)
         head = file.read(_HEAD)
-    if file_kind is None:
-        raise _make_unknown_error(path, head)
-    return file_kind
-
-
-def detect_stream_kind(file: BinaryIO, name: str) -> str | None:
-    """The kind of what an open file of this name holds; None where it is none of ``KINDS``.
-
-    Raises:
-        ReadError: it is a damaged archive.
-    """
-    head = file.read(_HEAD)
-    return _detect_binary(file, name, head) or _detect_text(head)
-
-
-def _make_unknown_error(path: Path, head: bytes) -> ReadError:
-    description = next((w for magic, w in _ELSE.items() if head.startswith(magic)), "")
-    if not head:
-        description = "empty"
-    elif _LAYER.match(head):
-        description = (
-            "one line of a listing of layers, cut off within the name of its layer, "
-            "which is all that it contains"
+        if is_engine(head):
+            return "plan"
+        if head.startswith(_TIMING_CACHE):
+            return "timing_cache"
+        is_zip = head.startswith(b"PK")
+        binary_kind = (
+            _detect_zip(file, path.name) if is_zip else _detect_onnx(file, file.seek(0, os.SEEK_END))
         )
-    content = f"is {description}" if description else f"begins with {head[:16]!r}, which identifies no kind"
-    return ReadError(
-        f'Cannot read "{path.name}": byte 0: it {content}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
-        'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
-        "output, metadata, log, archive, results, ort_profile or ort_model."
-    )
+    file_kind = binary_kind or _detect_text(head)
+    if file_kind is None:
+        content = f"begins with {head[:16]!r}, which identifies no kind" if head else "is empty"
+        raise ReadError(
+            f'Cannot read "{path.name}": byte 0: it {content}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
+            'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, '
+            "times, output, metadata, log, archive, results, ort_profile or ort_model."
+        )
+    return file_kind
 
 
 def holds_arrays(path: Path) -> bool:
     """Whether a file holds NumPy's arrays, as ``numpy.save`` or ``numpy.savez`` writes them."""
     try:
         with open_input(path) as file:
-            head = file.read(6)
-        if head == b"\x93NUMPY":
-            return True
-        if not head.startswith(b"PK"):
-            return False
+            if file.read(6) == b"\x93NUMPY":
+                return True
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile):
@@ -159,36 +129,30 @@ def holds_arrays(path: Path) -> bool:
 def holds_engine(path: Path) -> bool:
     """Whether a file tells of an engine: it is of one of ``KINDS``, and no ONNX model."""
     try:
-        with open_input(path) as file:
-            return detect_stream_kind(file, path.name) not in {None, "model"}
-    except (OSError, ReadError):
+        return detect_kind(path) != "model"
+    except ReadError:
         return False
 
 
 def sort_by_kind(paths: Iterable[Path]) -> dict[str, Path]:
-    """Files by kind. Of trex's metadata, those of the profiling run are taken before those of the build.
-
-    Raises:
-        ReadError: a file is of no known kind, or two are of one kind.
-    """
+    """Files by kind, of trex's metadata the best; ``ReadError`` where one is unknown, or two are of one kind."""
     paths_by_kind: dict[str, Path] = {}
     kinds = [(path, detect_kind(path)) for path in paths]
-    has_several_profiles = sum(file_kind == "profile" for _, file_kind in kinds) > 1
+    has_several_profiles = sum(kind == "profile" for _, kind in kinds) > 1
     for path, detected_kind in kinds:
         # A log of trtexec that ends in a table of what was exported as well.
         is_log = has_several_profiles and detected_kind == "profile" and is_table_in_log(path)
-        file_kind = "log" if is_log else detected_kind
-        if (other := paths_by_kind.get(file_kind)) is not None:
-            ranks = _rank(file_kind, other), _rank(file_kind, path)
-            if ranks[0] == ranks[1]:
-                raise ReadError(
-                    f'Cannot distinguish "{other.name}" from "{path.name}": by their first bytes (byte 0) both are '
-                    f"{KINDS[file_kind]}; one of a kind belongs to an engine. Leave one out, or name the right one: "
-                    f'{file_kind}="{path.name}".'
-                )
-            if ranks[0] > ranks[1]:
-                continue
-        paths_by_kind[file_kind] = path
+        kind = "log" if is_log else detected_kind
+        other = paths_by_kind.get(kind)
+        is_better = other is not None and kind == "metadata" and _rank_metadata(other) - _rank_metadata(path)
+        if other is not None and not is_better:
+            raise ReadError(
+                f'Cannot distinguish "{other.name}" from "{path.name}": by their first bytes (byte 0) both are '
+                f"{KINDS[kind]}; one of a kind belongs to an engine. Leave one out, or name the right one: "
+                f'{kind}="{path.name}".'
+            )
+        if other is None or is_better < 0:
+            paths_by_kind[kind] = path
     return paths_by_kind
 
 
@@ -198,12 +162,8 @@ def _read_head(path: Path) -> str:
     return head.decode(wrapping.detect_encoding(head[:4]), "replace")
 
 
-def _rank(file_kind: str, path: Path) -> int:
-    """Which of two files of one kind tells more of an engine."""
-    if file_kind == "log":
-        return int("build" in path.name)
-    if file_kind != "metadata":
-        return 0
+def _rank_metadata(path: Path) -> int:
+    """How much metadata of trex tell of an engine."""
     keys = _collect_keys(_read_head(path))
     return 2 * ("performance_summary" in keys) + bool(keys & {"device_information", "ComputeCapability"})
 
@@ -223,21 +183,6 @@ def is_engine(head: bytes) -> bool:
     # The length of a JSON object, that object, and the engine.
     at = 4 + int(struct.unpack("<I", head[:4])[0])
     return head[at : at + 4] in _PLANS
-
-
-def is_timing_cache(head: bytes) -> bool:
-    """Whether these first bytes are those of a timing cache."""
-    return head.startswith(_TIMING_CACHE)
-
-
-def _detect_binary(file: BinaryIO, name: str, head: bytes) -> str | None:
-    if is_engine(head):
-        return "plan"
-    if is_timing_cache(head):
-        return "timing_cache"
-    if head.startswith(b"PK"):
-        return _detect_zip(file, name)
-    return _detect_onnx(file, file.seek(0, os.SEEK_END))
 
 
 def _detect_zip(file: BinaryIO, name: str) -> str | None:
@@ -305,7 +250,7 @@ def _detect_text(head: bytes) -> str | None:
         return _detect_json(text[starts[0] :]) or _detect_fragment(text)
     if _VERBOSE.search(text) or _SENTENCE.search(text):
         return "log"
-    if any(rule.search(text) for rule in (printed.TIME, printed.TABLE, printed.TABLE_ROW)):
+    if printed.TIME.search(text) or printed.TABLE.search(text):
         return "profile"
     if printed.INSPECTOR.search(text) or printed.ROW.match(text):
         return "layers"
@@ -317,11 +262,7 @@ def _detect_fragment(text: str) -> str | None:
     """The kind of a piece of a file, which has lost its beginning."""
     if (fragment_kind := next((kind for kind, marks in _PIECES if marks.search(text)), None)) is not None:
         return fragment_kind
-    if printed.ROW.search(text):
-        return "layers"
-    if _RUN.search(text):
-        return "log"
-    return "layers" if _NAMES.search(text) else None
+    return "layers" if printed.ROW.search(text) else "log" if _RUN.search(text) else None
 
 
 def _detect_json(text: str) -> str | None:

@@ -36,17 +36,15 @@ class Wrapping:
     marks: tuple[re.Pattern[str], ...] = ()
     colours: bool = False
     fences: bool = False
-    returns: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.marks or self.colours or self.fences or self.returns)
+        return bool(self.marks or self.colours or self.fences)
 
     def strip(self, text: str) -> str:
-        """The text without it, in as many lines."""
+        """The text without it, in as many lines that end as on Unix."""
+        text = text.replace("\r\n", "\n")
         if self.colours:
             text = _COLOUR.sub("", text)
-        if self.returns:
-            text = text.replace("\r\n", "\n")
         for mark in self.marks:
             text = mark.sub("", text)
         return _FENCE.sub("", _LAST.sub("", text)) if self.fences else text
@@ -55,13 +53,13 @@ class Wrapping:
 def detect_wrapping(head: str, *, stamps: bool = True) -> Wrapping:
     """What stands around the lines of a text, by the first of them; ``stamps`` says to look for times, too."""
     sample = head[:_SAMPLE]
-    colours, returns = "\x1b" in sample, "\r\n" in sample
-    sample = Wrapping((), colours, returns=returns).strip(sample)
+    colours = "\x1b" in sample
+    sample = Wrapping(colours=colours).strip(sample)
     marks: list[re.Pattern[str]] = []
     while len(marks) < _DEEPEST and (mark := _find_mark(sample, stamps=stamps)) is not None:
         marks.append(mark)
         sample = mark.sub("", sample)
-    return Wrapping(tuple(marks), colours, _FENCE.search(sample) is not None, returns)
+    return Wrapping(tuple(marks), colours, _FENCE.search(sample) is not None)
 
 
 def _find_mark(sample: str, *, stamps: bool) -> re.Pattern[str] | None:
@@ -86,8 +84,6 @@ def strip_wrapping(text: str) -> str:
 
 def detect_encoding(head: bytes) -> str:
     """The encoding of a text by its first bytes; PowerShell writes UTF-16."""
-    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     if len(head) > 1 and not head[1] and head[0]:

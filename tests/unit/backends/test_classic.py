@@ -81,8 +81,6 @@ NORM = {k: np.ones(4, np.float32) for k in ("s", "b", "m", "v")}
         (graph(("Exp", "k", ["w"], ["e"]), ("Conv", "c", ["x", "e"], ["y"])), ["c"]),
         (graph(("Transpose", "t", ["x"], ["a"]), ("Flatten", "f", ["a"], ["y"])), ["t + f"]),
         (graph(("ReduceMean", "m", ["x"], ["y"], {"axes": [2, 3]})), ["m"]),
-        (graph(("Exp", "e", ["x"], ["a"]), ("ReduceSum", "s", ["a"], ["b"]), ("Log", "g", ["b"], ["y"])),
-         ["e + s + g"]),
         # Siblings of one window; another stride is no sibling.
         (graph(conv("c", "x", "a"), conv("d", "x", "b"), ("Concat", "j", ["a", "b"], ["y"], {"axis": 1})),
          ["c || d", "c || d copy"]),

@@ -77,7 +77,7 @@ def test_what_stands_behind_a_tactic_is_no_part_of_it() -> None:
     row = f"Name: c, {told}, JumpTargetThen: __myl_Add_1, JumpTargetElse: __myl_Mul_2, Metadata: [ONNX Layer: /loop]"
     entry = printed.parse_entry(row)
     assert entry is not None
-    found = inspector.make_layer("c", entry, 5, [])
+    found = inspector.make_layer("c", entry, 5)
     assert ("5:c", "cjmp", "", 2, 7) == (found.id, found.kind, found.tactic, found.stream, found.event)
     assert {"JumpTargetThen": "__myl_Add_1", "JumpTargetElse": "__myl_Mul_2"} == found.attributes
     assert ("/loop",) == found.origins

@@ -20,7 +20,7 @@ import engines
 from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends.onnxruntime import OnnxRuntime
-from rtlab.backends.readers import archive, contents, measured, printed, reading, recognise
+from rtlab.backends.readers import contents, measured, reading, recognise
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -196,34 +196,11 @@ def test_a_log_alone_gives_the_layers_that_it_lists_or_says_that_it_lists_none()
     assert reading.read({"log": log, "times": engines.files("written-fp16")["times"]}).profile.total.size
 
 
-def test_a_log_that_names_a_part_of_the_layers_says_so(tmp_path) -> None:
-    told = f"Original: 4 layers\nAfter a: 2 layers\n{LISTED}".rsplit("Layer(Conv): b", 1)[0]
-    found = reading.read({"log": put(tmp_path, "build.log", told)}).engine
-    assert 1 == len(found.layers)
-    assert any("fewer than the 2" in n for n in found.notes)
-
-
 #: What a builder lists at the end of a verbose log: layers "a" and "b".
 LISTED = (
     "Engine Layer Information:\nLayer(Conv): a, Tactic: 0x1, x[Float(1,8)] -> t[Float(1,8)]\n"
     "Layer(Conv): b, Tactic: 0x1, t[Float(1,8)] -> y[Float(1,8)]\n"
 )
-
-
-@pytest.mark.parametrize(
-    ("passes", "names", "said"),
-    [
-        ("", ["a", "b"], []),
-        ("", ["a", "b", "c"], ['"build.log" may be of another build: it does not list "c".']),
-        # Of three layers after the last pass the log lists two, so that the third may be this one.
-        ("Original: 4 layers\nAfter a: 3 layers\n", ["a", "b", "c"], []),
-        ("", ["a", "b", "__myl_Re_myl1_2"], []),
-    ],
-)
-def test_a_layer_that_a_whole_listing_lacks_makes_the_log_doubtful(tmp_path, passes, names, said) -> None:
-    """A log of the build before is easily taken for that of the engine; Myelin's layers stand in no log."""
-    files = {"log": put(tmp_path, "build.log", passes + LISTED), "layers": put(tmp_path, "l.json", names)}
-    assert said == [n for n in reading.read(files).engine.notes if "another build" in n]
 
 
 CORPUS = Path(__file__).parents[2] / "corpus"
@@ -340,7 +317,7 @@ def test_constants_and_strides_of_eleven_are_kept(tmp_path) -> None:
     assert {"Unknown": {"kept": 1}} == found.attributes
 
 
-@pytest.mark.parametrize("code", ["utf-16", "utf-16-le", "utf-8-sig", "utf-32"])
+@pytest.mark.parametrize("code", ["utf-16", "utf-16-le", "utf-8-sig"])
 def test_the_encoding_and_line_ends_of_windows_do_not_matter(tmp_path, code) -> None:
     text = json.dumps(TWO, indent=1)
     plain = reading.read({"layers": put(tmp_path, "a", text)})
@@ -364,11 +341,10 @@ def test_lines_of_a_log_around_the_json_are_passed_over_and_told(tmp_path) -> No
         ('{"Layers": [\n{"Name" "a"}]}', "line 2, column 9: it is not whole JSON"),
         ('{"Layers": ["a"]}\n{"Layers": ["b"]}', "line 2, column 1: it is not whole JSON but has a second JSON"),
         ('{"Layers": ["a"]}, "more"]', "line 1, column 18"),
-        ('{"Layers": ' + "[" * 100_000, "line 1, column 211: it is not whole JSON that can be read, it nests too deep"),
-        ('{"Layers": [' + "9" * 5000 + "]}", "line 1, column 13"),
-        ('{"Layers": ["a"], "Layers": ["b"]}', 'key "Layers" stands twice'),
+        ('{"Layers": ' + "[" * 100_000, "line 1, column 1: it is not whole JSON that can be read, it nests too deep"),
+        ('{"Layers": [' + "9" * 5000 + "]}", "line 1, column 1:"),
         ('{"Layers": []}', "profiling verbosity NONE"),
-        ('{"Layers": ["a", {"Name": "b", "Inputs": [{}]}]}', 'tensor 0 under the key "Inputs" of layer 1'),
+        ('{"Layers": ["a", {"Name": "b", "Inputs": [{}]}]}', 'layer 1 has no names of tensors under the key "Inputs"'),
         ('{"Layers": ["a", 3]}', "layer 1 has no name"),
         (b'{"Layers": ["\xff"]}', "byte 13: it is not text"),
     ],
@@ -388,7 +364,6 @@ def test_numbers_in_quotes_are_numbers_and_truth_values_are_not(tmp_path) -> Non
     files = {"layers": put(tmp_path, "l", {"Layers": entries}), "profile": put(tmp_path, "p", rows)}
     found = reading.read(files)
     assert [(3, 4), None, None] == [t.shape for t in found.engine.layers[0].inputs]
-    assert any('left open: "q", "r"' in n for n in found.engine.notes)
     assert [0.5] == list(found.profile.samples["0:n"])
     put(tmp_path, "p", [{"name": "n", "averageMs": True}])
     assert 'row "n" has no time (row 0, key "averageMs": true)' in refusal(files)
@@ -426,13 +401,6 @@ def test_layers_of_one_name_share_the_time_that_the_first_of_them_shows(tmp_path
     found = reading.read({"layers": put(tmp_path, "l", ["a", "a"]), "profile": put(tmp_path, "p", rows)})
     assert {"0:a": [3.0]} == {k: list(v) for k, v in found.profile.samples.items()}
     assert any("1 name belongs to several layers" in n for n in found.engine.notes)
-
-
-def test_copies_of_data_are_told_beside_the_time_of_computing(tmp_path) -> None:
-    times = [{"computeMs": 1.0, "latencyMs": 1.5, "h2dMs": 0.4, "d2hMs": 0.1}] * 3
-    found = reading.read({"layers": put(tmp_path, "l", TWO), "times": put(tmp_path, "t", times)})
-    assert [1.0] * 3 == list(found.profile.total)
-    assert "1.5 ms (median); 1 ms of it are computing" in found.engine.notes[0]
 
 
 def test_outputs_are_read_in_the_type_that_the_engine_tells(tmp_path) -> None:
@@ -477,37 +445,26 @@ def archived(path: Path, members: dict[str, object]) -> dict[str, Path]:
     return {"archive": path}
 
 
-def test_of_a_strange_archive_only_what_is_read_is_written(tmp_path) -> None:
+def test_of_a_strange_archive_what_is_read_is_taken_and_one_of_thousands_refused(tmp_path) -> None:
     rows = [{"name": "a", "averageMs": 1.0}]
-    members = {f"{i}.txt": f"nothing of ours {i}" for i in range(3000)} | {"m.profile.json": rows}
-    large = "nothing of ours " * (1 << 17)
-    path = archived(tmp_path / "e.tea", {**members, "large.txt": large})["archive"]
+    members = {f"{i}.txt": f"nothing of ours {i}" for i in range(1000)}
+    path = archived(tmp_path / "e.tea", dict([*members.items()][:999]) | {"m.profile.json": rows})["archive"]
     folder = tmp_path / "unpacked"
     folder.mkdir()
-    unpacked = archive.unpack(path, folder)
-    assert ["profile"] == list(unpacked.files)
-    written = sorted(p.name for p in folder.rglob("*") if p.is_file())
-    # Of one that is not read at once, nobody knows before it lies there.
-    assert ["large.txt", "m.profile.json"] == written
-    assert ("Members of the archive that are not read: 0.txt, 1.txt, 2.txt.",) == unpacked.notes
-
-
-def test_an_archive_of_many_engines_is_refused_before_it_is_unpacked(tmp_path) -> None:
-    rows = [{"name": "a", "averageMs": 1.0}]
-    path = archived(tmp_path / "e.tea", {f"{i}.profile.json": rows for i in range(3000)})["archive"]
-    with pytest.raises(ReadError, match=r'Cannot distinguish "0.profile.json" from "1.profile.json"'):
-        archive.unpack(path, tmp_path)
-    assert 1 + 65 == sum(p.is_file() for p in tmp_path.rglob("*"))
+    unpacked, notes = reading._unpack(path, folder)
+    assert ["profile"] == list(unpacked)
+    assert ("Members of the archive that are not read: 0.txt, 1.txt, 2.txt.",) == notes
+    path = archived(tmp_path / "m.tea", members | {"m.profile.json": rows})["archive"]
+    with pytest.raises(ReadError, match="there are more than 1000"):
+        reading._unpack(path, folder)
 
 
 BUILT = {
     "engine.trt": b"ftrt\0\0\0\0",
     "timing.cache": b"ptrtd\0\0\0",
     "build_cfg.json": {"engine_build_duration": 12.5, "flags": "0"},
-    "plan_cfg.json": {"num_layers": "2", "io_tensors": {"x": {
-        "mode": "TensorIOMode.INPUT", "dtype": "DataType.HALF", "shape": "(1, 3)", "location": "TensorLocation.DEVICE",
-    }}},
-}  # fmt: skip
+    "plan_cfg.json": {"num_layers": "2"},
+}
 
 
 def test_an_archive_of_trex_is_read_member_by_member(tmp_path) -> None:
@@ -517,8 +474,6 @@ def test_an_archive_of_trex_is_read_member_by_member(tmp_path) -> None:
     )
     assert ["a", "b"] == [y.name for y in found.engine.layers]
     assert 2 == len(found.profile.samples)
-    assert 12.5 == found.engine.seconds
-    assert [("x", "fp16", (1, 3))] == [(t.name, t.dtype, t.shape) for t in found.engine.inputs]
     # The plan is not even unpacked.
     assert not any("serialized" in n or "lists" in n for n in found.engine.notes)
 
@@ -537,9 +492,9 @@ def test_damaged_archives_are_refused_with_the_member(tmp_path) -> None:
 
 def test_a_member_that_swells_is_not_unpacked(tmp_path, monkeypatch) -> None:
     """A few kilobytes may hold gigabytes; the bound is lowered here so that the test stays small."""
-    monkeypatch.setattr("rtlab.backends.readers.archive._MOST", 1 << 20)
+    monkeypatch.setattr("rtlab.backends.readers.reading._UNPACKED", 1 << 20)
     files = archived(tmp_path / "e.tea", {"m.graph.json": "[" + " " * (1 << 21) + "]"})
-    assert 'member "m.graph.json" is larger than' in refusal(files)
+    assert 'member "m.graph.json" is damaged (larger than' in refusal(files)
 
 
 def test_results_of_polygraphy_give_outputs_and_their_reference(tmp_path) -> None:
@@ -621,8 +576,8 @@ def test_a_damaged_zip_beside_the_layers_does_not_cost_the_archive(tmp_path) -> 
 
 def test_a_member_with_a_long_name_is_written_under_its_last_hundred_letters(tmp_path) -> None:
     name = "x" * 190 + ".layers.json"
-    unpacked = archive.unpack(archived(tmp_path / "e.tea", {f"folder/{name}": TWO})["archive"], tmp_path)
-    assert name[-100:] == unpacked.files["layers"].name
+    unpacked, _ = reading._unpack(archived(tmp_path / "e.tea", {f"folder/{name}": TWO})["archive"], tmp_path)
+    assert name[-100:] == unpacked["layers"].name
 
 
 #: What README.md of the corpus says of its names; all others are logs.
@@ -681,7 +636,7 @@ def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("", "a folder"), ("pipe", "a pipe"), ("none", "No such file"), ("p.zip", "a zip file")],
+    [("", "a folder"), ("pipe", "a pipe"), ("none", "No such file"), ("p.zip", "identifies no kind")],
 )
 def test_folders_pipes_missing_files_and_other_zips_are_refused(tmp_path, name, words) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -726,19 +681,6 @@ ROW = "  1.50  0.1000  0.0500  20.0  "
 
 
 @pytest.mark.parametrize(
-    ("text", "rows", "has_line_end"),
-    [
-        (f"{ROW}conv", ["conv"], False), (f"{ROW}conv\n", ["conv"], True), ("no row", [], True),
-        (f"{ROW}conv\n{ROW}cut", ["conv"], True), (f"{ROW}conv\n{ROW}pool\n", ["conv", "pool"], True),
-        (f"{ROW}conv\n{ROW}Total\n", ["conv"], True),
-    ],
-)  # fmt: skip
-def test_a_lone_row_of_a_table_without_its_head_may_lack_its_end(text, rows, has_line_end) -> None:
-    table = printed._parse_headless(text)
-    assert ([(name, 0.05) for name in rows], has_line_end) == ([*table.rows], table.has_line_end)
-
-
-@pytest.mark.parametrize(
     ("unmatched", "names", "untimed", "layers", "different"),
     [
         (3, 29, 3, 29, True), (2, 9, 3, 29, False), (3, 29, 2, 9, False), (3, 30, 3, 29, False),
@@ -748,5 +690,4 @@ def test_a_lone_row_of_a_table_without_its_head_may_lack_its_end(text, rows, has
 def test_names_of_two_engines_differ_by_more_than_two_and_a_tenth_on_both_sides(
     unmatched: int, names: int, untimed: int, layers: int, different: bool
 ) -> None:
-    counts = (dict.fromkeys(map(str, range(unmatched)), 0.0), [""] * names, [""] * untimed)
-    assert different is measured._are_different_engines(*counts, dict.fromkeys(map(str, range(layers))))
+    assert different is measured._are_different_engines(unmatched, names, untimed, layers)

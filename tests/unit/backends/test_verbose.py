@@ -9,8 +9,7 @@ import pytest
 
 from build_logs import CONV, INCEPTION, REGIONS, REST, SPARSE
 from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
-from rtlab.backends.readers import printed, recognise
-from rtlab.backends.readers.log import listing
+from rtlab.backends.readers import printed
 from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Tuning
 from rtlab.errors import ReadError
@@ -68,9 +67,9 @@ def test_of_three_strategies_the_one_that_the_builder_names_became_the_engine() 
     assert 2 == len(log.streams)
     assert all(s.startswith("Multi stream is disabled") for s in log.streams)
     assert ({"fc_1": "fc", "fc_1_2": "fc_1"}, {"y_6": "y", "z_10": "z"}) == (log.nodes, log.tensors)
-    # 2048MiB became 2,048 bytes; one tactic asked for 2 MiB; seven results were cached.
+    # One tactic asked for 2 MiB; seven results were cached.
     assert 2048 == log.workspace
-    rules = (r"2,048 bytes.*workspace:2048\.$", r"^1 tactics .*workspace:2 \(", "^7 results")
+    rules = (r"^1 tactics .*workspace:2 \(", "^7 results")
     assert all(re.search(rule, note) for rule, note in zip(rules, log.notes, strict=True))
 
 
@@ -171,50 +170,12 @@ LINE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("line", "tactic", "reads", "writes", "said"),
-    [
-        (LINE, "-390", ["x", "y"], ["z", "v"], ""),
-        (LINE[:-1], "-390", ["x", "y"], ["z"], "3 tensors of it can be read; what else it writes"),
-        (LINE.partition("z")[0], "-390", ["x", "y"], [], "2 tensors of it can be read; what else it writes"),
-        (LINE.partition(" ->")[0] + " -", "-390", ["x", "y"], [], "what it writes .* and what else it reads"),
-        (LINE.partition("2)")[0], "-390", ["x"], [], "1 tensor of it can be read; what it writes"),
-        (LINE.partition("8:4")[0], "-390", [], [], "none of them is whole; what it writes"),
-        (LINE.partition("0, x")[0], "", [], [], "its tactic and its tensors"),
-    ],
-)
-@pytest.mark.parametrize("end", ["", "\n"])
-def test_a_lone_line_of_the_listing_tells_what_is_whole_of_it(
-    tmp_path, line, tactic, reads, writes, said, end
-) -> None:
-    """A tactic without a comma behind it may be cut, and so may a tensor without its bracket."""
-    path = tmp_path / "pasted.log"
-    path.write_text(line + end, encoding="utf-8")
-    found = parse(path)
-    (layer,) = found.layers
-    assert ("a + b", "CaskConvolution", tactic) == (layer.name, layer.kind, layer.tactic)
-    assert (reads, writes) == ([t.name for t in layer.inputs], [t.name for t in layer.outputs])
-    notes = [n for n in found.log.notes if n.startswith("The line is cut off")]
-    assert bool(said) == len(notes)
-    assert all(re.search(said, n) for n in notes)
-
-
 @pytest.mark.parametrize(("head", "unread"), [("Engine Layer Information:\n", 1), ("", 0)])
 def test_a_line_cut_off_within_a_log_is_no_layer(tmp_path: Path, head: str, unread: int) -> None:
     path = tmp_path / "build.log"
     path.write_text(f"{head}{LINE}\n{LINE[:-1]}\n{LINE}\n", encoding="utf-8")
     found = parse(path)
     assert (2, unread) == (len(found.layers), found.unread)
-
-
-@pytest.mark.parametrize("line", ["Layer(Cask", "Layer(Cask): a +", "Layer(Cask): a + b, Tac"])
-def test_a_line_cut_off_within_the_name_of_its_layer_is_refused_for_that(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "pasted.log"
-    path.write_text(line, encoding="utf-8")
-    with pytest.raises(ReadError, match="cut off within the name of its layer"):
-        recognise.detect_kind(path)
-    # What stands before a sign that only looks like a tactic is no name.
-    assert listing.parse_partial_layer("Layer(X): w + Q, Tactic: 5 + a", 0) is None
 
 
 @pytest.mark.parametrize(
@@ -412,7 +373,7 @@ def test_of_several_builds_the_last_complete_one_is_taken(tmp_path: Path) -> Non
     assert (alone.layers, alone.log.attempts[1].counts, alone.log.device) == (
         both.layers, both.log.attempts[1].counts, both.log.device,
     )  # fmt: skip
-    assert any(re.search(r"3 builds.* lines 1 to .*not complete", note) for note in both.log.notes)
+    assert any(re.search(r"3 builds.* begins in line \d+\.", note) for note in both.log.notes)
 
 
 def test_int8_calibration_is_an_attempt_of_the_same_build() -> None:
@@ -490,9 +451,7 @@ def test_an_operator_has_a_contest_beside_that_of_its_region() -> None:
     [
         (b"", "it is empty"),
         (b"hello\nworld\n", "lines, 1 to 2"),
-        (b'{"Layers": []}', "JSON"),
-        (b"ptrt\x00\x00\x01" + bytes(range(256)), "engine"),
-        (b"\x1f\x8b\x08", "gzip"),
+        (b"ptrt\x00\x00\x01" + bytes(range(256)), "tells of a build"),
         (b"[07/07/2026-02:11:00] [I] Verbose: Disabled\n" * 2, "--verbose"),
         (None, "No such file"),
     ],

@@ -54,7 +54,7 @@ HABITS = {
     "int8": (Habits(), Habits(quantizes=0.5, precision="int8", counts=3)),
     "sums elsewhere": (Habits(shorts=0.5), Habits(shorts=0.5, pools=True, counts=2)),
     "all of it": (
-        Habits(shorts=0.5, splits=0.1, batch=32),
+        Habits(shorts=0.5, batch=32),
         Habits(shorts=0.5, pools=True, quantizes=0.3, precision="int8", counts=3),
     ),
 }
@@ -81,7 +81,7 @@ def test_engines_that_share_no_name_are_aligned_through_every_difference(habits:
     assert back == {(g.first, g.second, g.basis) for g in found.groups}
 
 
-HALF, FOUR, PICTURE = ((8, 16, 16), (8, 8, 8)), ((8, 8, 8), (16, 8, 8)), (1, 8, 16, 16)
+PICTURE = (1, 8, 16, 16)
 TWINS = (
     ("a", "x", "a", SAME, 1),
     ("b", "x", "b", SAME, 1),
@@ -89,8 +89,6 @@ TWINS = (
     ("b5", "b", "d", WIDE, 5),
 )
 END = ("c d", "y", ((32, 16, 16), (64, 16, 16)), "Concat")
-REGION = Layer("R", "{ForeignNode[p'...r']}", "Myelin", 0, (Tensor("a", "fp16", PICTURE),),
-               (Tensor("d", "fp16", PICTURE),))  # fmt: skip
 QUANTIZING = Layer("q", "QuantizeLinear_1", "Reformat", 0, (Tensor("x", "fp32", PICTURE),),
                    (Tensor("xq", "int8", PICTURE),), attributes={"Origin": "QDQ"})  # fmt: skip
 #: Layers of two engines, and which stand beside which; with the basis of some.
@@ -111,24 +109,6 @@ BESIDE: dict[str, tuple[list[Layer], list[Layer], str, dict[str, str]]] = {
         [*(conv(*t) for t in TWINS), step("end", *END)],
         [*(conv(f"{n}'", *t) for n, *t in (TWINS[i] for i in (1, 0, 3, 2))), step("end'", *END)],
         "a > a', b > b', a3 > a3', b5 > b5', end > end'", {},
-    ),
-    "a whole and its parts": (
-        [conv("conv", "x", "a", SAME), step("relu", "a", "b", SAME), step("pool", "b", "c", HALF, "CaskPooling"),
-         conv("next", "c", "y", FOUR, 1)],
-        [conv("all", "x", "c", HALF), conv("then", "c", "y", FOUR, 1)],
-        "conv relu pool > all, next > then", {"conv": "fused", "next": "shapes"},
-    ),
-    # The horizontal merge for which TensorRT is known.
-    "siblings and a wider convolution": (
-        [conv("a", "x", "a", SAME, 1), conv("b", "x", "b", ((8, 16, 16), (24, 16, 16)), 1),
-         step("end", "a b", "y", WIDE, "Concat")],
-        [conv("both", "x", "m", WIDE, 1), step("end'", "m", "y", WIDE, "Concat")], "a b > both, end > end'", {},
-    ),
-    "a region and all that it holds": (
-        [conv("in", "x", "a", SAME, 7), conv("p", "a", "b", SAME), step("q", "b", "c", SAME), conv("r", "c", "d", SAME),
-         conv("out", "d", "y", WIDE, 5)],
-        [conv("in'", "x", "a", SAME, 7), REGION, conv("out'", "d", "y", WIDE, 5)],
-        "in > in', p q r > R, out > out'", {},
     ),
     # Its time is what a precision costs, which must not be lost in a convolution's gain.
     "a step that only quantizes": (
@@ -163,8 +143,8 @@ def test_what_a_convolution_is_has_to_agree(differs: dict) -> None:
 def test_hundreds_of_equal_blocks_keep_their_order() -> None:
     """More than one table of costs holds: matched window by window, between pairs that are known."""
     ops = network(150, stages=1)
-    one, runs = build(ops, Habits(shorts=0.5, splits=0.3), "a", 0)
-    two, others = build(ops, Habits(splits=0.3, quantizes=0.2, counts=2), "b", 50)
+    one, runs = build(ops, Habits(shorts=0.5), "a", 0)
+    two, others = build(ops, Habits(quantizes=0.2, counts=2), "b", 50)
     for group in compared(one, two).groups:
         mine = {p for i in group.first.layers for p in runs.get(i, ())}
         assert mine == {p for i in group.second.layers for p in others.get(i, ())}
@@ -209,13 +189,6 @@ def test_of_a_cut_file_what_is_there_is_aligned(cut: float) -> None:
                  and runs[g.first.layers[0]] != others[g.second.layers[0]]]  # fmt: skip
         assert not wrong
         assert found.overlap.is_enough == (found.overlap.share >= 0.5)
-
-
-def test_the_same_layer_twice_is_two_groups() -> None:
-    layers = [conv("same", "x", "a", SAME), conv("same", "a", "y", SAME)]
-    sides = ([dataclasses.replace(y, id=f"{i}{s}") for i, y in enumerate(layers)] for s in ("", "'"))
-    one, two = (engine(*side) for side in sides)
-    assert {(("0",), ("0'",)), (("1",), ("1'",))} == pairs(compared(one, two))
 
 
 def test_engines_of_names_alone_are_aligned_by_names_then_by_kind_and_order() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import heapq
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -15,7 +12,7 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Target
 from rtlab.relation.coverage import Coverage, coverage
-from rtlab.relation.mapping import Mapping, Pair, map_to_places
+from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
@@ -198,13 +195,11 @@ def test_without_a_model_nothing_is_related_and_nothing_fails() -> None:
     ("size", "index", "expected"),
     [
         # Nothing is asked for at run time, though the exporter wrote it as a computation.
-        (4, 1, {"reshape": "view", "shape": "shape", "mask": "folded", "pick": "view"}),
+        (4, 1, {"reshape": "view", "shape": "shape", "mask": "folded"}),
         # The compiler may fill it anew for every batch; what it did is not told.
         ("batch", 1, {"mask": "unknown"}),
-        # They lie apart, so that they have to be copied.
-        (4, [1, 0, 1], {"pick": "unknown"}),
     ],
-    ids=["sizes fixed", "sizes open", "several elements"],
+    ids=["sizes fixed", "sizes open"],
 )
 def test_what_is_made_of_sizes_that_the_inputs_fix_is_constant(size, index, expected) -> None:
     """A mask whose sizes are asked of a reshaped value, as a windowed attention is exported, and picked elements."""
@@ -303,42 +298,6 @@ def test_a_step_behind_a_node_is_not_taken_from_a_reader_that_has_no_layer() -> 
     assert "a" not in relate(m, m, behind).nodes("L1")
 
 
-def test_what_the_kernel_of_a_producer_names_runs_there() -> None:
-    """A product and the GELU behind it in one kernel, whose label has the product alone."""
-    nodes = [node("MatMul", ["x", "w"], ["p"], name="first"), node("Div", ["p", "root"], ["d"], name="div"),
-             node("Erf", ["d"], ["e"], name="erf"), node("Add", ["e", "one"], ["s"], name="add"),
-             node("Mul", ["p", "s"], ["m"], name="mul"), node("MatMul", ["m", "w"], ["y"], name="second")]  # fmt: skip
-    weights = {"w": np.ones((4, 4), np.float32), "root": np.float32([2**0.5]), "one": np.float32([1])}
-    m = model(nodes, [("x", F, [4, 4])], [("y", F, [4, 4])], weights)
-
-    def related(name: str) -> Mapping:
-        first = layer(0, ("first",), name=name, reads=["x"], writes=["t"])
-        return relate(m, m, engine(first, layer(1, ("second",), reads=["t"], writes=["y"])))
-
-    gelu = related("__myl_FcDivCastErfCastAddMul_myl0_0")
-    assert {"first", "div", "erf", "add", "mul"} == set(gelu.nodes("L0"))
-    for name in ("__myl_FcDivCastTanhCastAddMul_myl0_0", "gemm_0"):
-        assert "unknown" == related(name).why("erf").reason
-
-
-def test_an_operation_that_a_kernel_names_once_is_that_of_one_node() -> None:
-    """The second of two is not in the kernel of the first, and a rounding that quantizes is nobody's Round."""
-    m = chain("Relu", "Erf", "Erf", "Relu")
-
-    def related(name: str, dtype: str = "") -> Mapping:
-        first = layer(0, ("a",), name=name, reads=["v0"], writes=["t"])
-        if dtype:
-            first = dataclasses.replace(first, outputs=(Tensor("t", dtype),))
-        return relate(m, m, engine(first, layer(1, ("d",), reads=["t"], writes=["v4"])))
-
-    once, twice = related("__myl_ReluErf_myl0_0"), related("__myl_ReluErfErf_myl0_0")
-    assert ("L0",) == once.layers("b")
-    assert "unknown" == once.why("c").reason
-    assert ("L0",) == twice.layers("b") == twice.layers("c")
-    m = chain("Relu", "Round", "Round", "Relu")
-    assert "unknown" == related("__myl_ReluMulRounCast_myl0_0", "int8").why("b").reason
-
-
 def called(calls: int) -> Model:
     """A function of two nodes, called so often, one call after the other."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
@@ -348,33 +307,3 @@ def called(calls: int) -> Model:
     graph = helper.make_graph(nodes, "called", ends[:1], ends[1:])
     function = helper.make_function("local", "Block", ["a"], ["b"], body, opsets)
     return load(helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9))
-
-
-def test_a_node_of_a_function_has_the_layers_of_each_call_where_these_are_known() -> None:
-    """By hand: two calls, whose layers L0 and L1 the nodes share; a layer L2 that no call is known to have."""
-    pairs = [Pair("call0", "L0", "declared"), Pair("call1", "L1", "declared")]
-    pairs += [Pair("relu", y, "declared") for y in ("L0", "L1", "L2")]
-    pairs += [Pair("neg", y, "declared") for y in ("L0", "L2")]
-    found = map_to_places(Mapping(tuple(pairs), ()), called(2))
-    # The second call's Neg has no layer that is known to be of that call, so any of the node's may be.
-    assert {
-        ("call0", "L0"), ("call1", "L1"), ("call0/relu", "L0"), ("call1/relu", "L1"), ("call0/neg", "L0"),
-        ("call1/neg", "L0"), ("call1/neg", "L2"),
-    } == {(p.node, p.layer) for p in found.pairs}  # fmt: skip
-
-
-def test_to_place_twice_the_calls_takes_twice_the_steps(monkeypatch) -> None:
-    """Each call was compared with the layers of all others, and 256 calls took minutes."""
-    steps: list[int] = []
-    layers, merge = Mapping.layers, heapq.merge
-    monkeypatch.setattr(Mapping, "layers", lambda self, n: steps.append(len(f := layers(self, n))) or f)
-    monkeypatch.setattr(heapq, "merge", lambda *s: (steps.append(sum(map(len, s))), merge(*s))[1])
-
-    def taken(calls: int) -> int:
-        model = called(calls)
-        pairs = [Pair(n, f"L{i}", "declared") for i in range(calls) for n in (f"call{i}", "relu", "neg")]
-        steps.clear()
-        assert 3 * calls == len(map_to_places(Mapping(tuple(pairs), ()), model).pairs)
-        return sum(steps)
-
-    assert taken(64) <= 2.1 * taken(32)

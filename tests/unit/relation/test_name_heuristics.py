@@ -14,7 +14,7 @@ from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.relation import trtexec_flags
-from rtlab.relation.name_heuristics import infer_work
+from rtlab.relation.names import infer_work
 
 
 def named(name: str) -> Layer:

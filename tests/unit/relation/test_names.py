@@ -7,7 +7,6 @@ import pytest
 from onnx import helper, numpy_helper
 
 import strategies
-from rtlab.core.engine import Layer
 from rtlab.core.model import Model, load
 from rtlab.relation.flow import Flow
 from rtlab.relation.names import Names, words
@@ -26,10 +25,9 @@ def chain(*nodes: tuple[str, str], values: dict[str, str] | None = None) -> Mode
     return load(strategies.of_nodes(made, result=["N", 4]), name="m")
 
 
-def named(model: Model, name: str, *, others: tuple[str, ...] = ()) -> list[str]:
+def named(model: Model, name: str) -> list[str]:
     """Ids of the nodes that a layer's name tells, regions included, candidates left out."""
-    layers = [Layer(n, n, "", i) for i, n in enumerate((name, *others))]
-    names = Names(model, Flow(model), layers)
+    names = Names(model, Flow(model))
     found = [n.id for f in names.find_explicit(name) if f.sure for n in f.nodes]
     found += [n.id for f in names.find_regions(name, ()) for n in f.nodes if n.id not in found]
     return found
@@ -81,7 +79,6 @@ def test_each_era_writes_its_own_form_of_a_node_s_name(name: str, expected: list
 
 
 REGION = chain(*((n, "Relu") for n in ("a", "b.", ".c", "d", "e")))
-COPIED = chain(("a", "Relu"), ("join", "Concat"), ("b", "Relu"), values={"a": "269"})
 UNNAMED = chain(("", "Relu"), ("b", "Neg"), values={"": "v7"})
 
 
@@ -93,8 +90,6 @@ UNNAMED = chain(("", "Relu"), ("b", "Neg"), values={"": "v7"})
         # Of a region the first and the last node are named; what helps TensorRT is no end.
         (REGION, "{ForeignNode[b....d]}", ["b.", "d", ".c"]), (REGION, "{ForeignNode[a....c]}", ["a", ".c", "b."]),
         (REGION, "{ForeignNode[d]}", ["d"]), (REGION, "{ForeignNode[b....ONNXTRT_castHelper_9]}", ["b."]),
-        # An eliminated concatenation leaves copies of what could not be written in place.
-        (COPIED, "269 copy", ["join"]), (COPIED, "a_copy", ["join"]), (COPIED, "join copy", []),
         # The parser calls a node without a name by its first output.
         (UNNAMED, "node_of_v7 + b", [UNNAMED.nodes[0].id, "b"]),
     ],
@@ -107,7 +102,7 @@ def test_numbers_regions_copies_and_nodes_without_names(model: Model, name: str,
 def test_a_region_does_not_lead_through_what_another_layer_names() -> None:
     """No region of a compiler encloses a layer that it runs outside."""
     model = chain(*((n, "Relu") for n in ("a", "b", "c", "d")))
-    found = Names(model, Flow(model), ()).find_regions("{ForeignNode[a...d]}", {"a", "c", "d"})
+    found = Names(model, Flow(model)).find_regions("{ForeignNode[a...d]}", {"a", "c", "d"})
     assert [] == list(found)
 
 
@@ -126,6 +121,6 @@ def test_a_region_that_begins_with_a_weight_begins_with_its_reader() -> None:
 
 def test_two_nodes_of_one_name_are_only_candidates() -> None:
     model = chain(("twin", "Relu"), ("other", "Neg"), ("twin", "Relu"))
-    found = list(Names(model, Flow(model), ()).find_explicit("twin + other"))
+    found = list(Names(model, Flow(model)).find_explicit("twin + other"))
     told = [([n.id for n in f.nodes], f.sure) for f in found]
     assert [(["#0", "#2"], False), (["other"], True)] == told

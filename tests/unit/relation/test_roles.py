@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -14,7 +12,6 @@ from rtlab.core.model import Model
 from rtlab.core.variant import Target
 from rtlab.relation.kernel import kernel, operations
 from rtlab.relation.relate import relate
-from rtlab.relation.roles import Roles
 
 
 def layer(
@@ -112,15 +109,3 @@ def test_a_product_that_only_a_quantizing_kernel_declares_is_done_nowhere() -> N
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), (quantizing,)))
     assert ["Q"] == [p.role for p in mapping.pairs if p.node == "first"]
     assert "first" not in mapping.run("0")
-
-
-def test_two_layers_of_one_id_are_not_taken_for_each_other() -> None:
-    """What a layer declares is kept by its id, which is its own in one engine only."""
-    model = nets.chain("a")
-    cast = dataclasses.replace(model.nodes[0], id="a/cast", op="Cast", origin="a")
-    built = dataclasses.replace(model, nodes=(cast,))
-    roles = Roles(model, built)
-    one = layer("__myl_Cast_myl0_0", "kgen", "fp32", "fp16", origins=("a/cast",))
-    other = layer("__myl_Neg_myl0_0", "kgen", "fp16", "fp16", origins=("a",))
-    assert {"0": "cast"} == roles.of("a", [one])
-    assert {"0": "work"} == roles.of("a", [other])

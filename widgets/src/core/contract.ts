@@ -186,7 +186,7 @@ export interface Reformat {
   avoidable: boolean;
 }
 
-/** Counts of nodes and layers that a mapping explains. ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none; what is left is unknown. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of ``pairs`` are the compiler's own word; the others are inferred. */
+/** Counts of nodes and layers that a mapping explains. ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of ``pairs`` are the compiler's own word; the others are inferred. */
 export interface Coverage {
   nodes: number;
   all_nodes: number;

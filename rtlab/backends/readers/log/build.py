@@ -3,15 +3,182 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from rtlab.backends.readers import inspector, printed
 from rtlab.backends.readers.log import listing
-from rtlab.backends.readers.log.decisions import Decisions
 from rtlab.backends.readers.log.machine import Header
 from rtlab.backends.readers.log.tactics import TacticRows
 from rtlab.core import buildlog, trtexec
-from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, NetworkPass, Sparsity
+from rtlab.core.buildlog import Action, BuildLog, Decision, LayerMemory, NetworkPass, Sparsity
 from rtlab.core.engine import Layer, Tensor
+
+_FUSE = re.compile(r"(?:(?P<rule>\w+): )?(?P<verb>[Ff]using) (?P<rest>.+)", re.DOTALL)
+_SCALED = re.compile(r"convolution weights from (?P<first>.+) with scale (?P<second>.+)", re.DOTALL)
+_CONCAT = re.compile(r"Eliminating con(?:c|t)atenation (?P<name>.+)", re.DOTALL)
+_SLICE = re.compile(r"Eliminating slice (?P<name>.+?) by retargeting (?P<rest>.+)", re.DOTALL)
+_TWIN = re.compile(r"Eliminating (?P<name>.+) which duplicates (?:\(\w+\) )?(?P<other>.+)", re.DOTALL)
+_COPY = re.compile(r"Generating copy for (?P<rest>.+?)(?: because (?:of )?(?P<reason>[^.]*)\.?)?$", re.DOTALL)
+_TYPE = re.compile(r"(?:Swap the|Convert) layer type of (?P<name>.+) from \w+ to (?P<kind>\w+)", re.DOTALL)
+_REFORMAT = re.compile(
+    r"Adding reformat layer: Reformatted (?P<side>Input|Output) Tensor (?P<slot>\d+) to (?P<layer>.+?) \(.+\) from "
+    r"(?P<change>\S.* to \S.*)",
+    re.DOTALL,
+)
+_RUNNING = re.compile(r"Running: (?P<rule>\w+) on (?P<name>.+)", re.DOTALL)
+
+
+class Decisions:
+    """Reads the sentences of one network in order.
+
+    ``layer_names`` are those of layers met so far, ``targets`` those of buffers that others were moved into,
+    ``removed_layers`` what a decision has taken away. ``rule`` is being tried on ``subject``.
+    """
+
+    def __init__(self, layer_names: set[str]) -> None:
+        self.layer_names = layer_names
+        self.rule, self.subject = "", ""
+        self.removed_layers: set[str] = set()
+        self.targets: set[str] = set()
+
+    def begin_rule(self, text: str) -> None:
+        """Remember which rule is tried on which layer. Whether it does anything, the next lines tell."""
+        match = _RUNNING.match(text)
+        self.rule, self.subject = (match["rule"], match["name"]) if match else ("", "")
+        self.layer_names.add(self.subject)
+
+    def end_rule(self) -> None:
+        """A pass is over, and with it the rule that was tried last."""
+        self.rule, self.subject = "", ""
+
+    def read(self, text: str, line: int) -> Decision | None:
+        """The decision that a message tells; None where it tells none, or repeats one."""
+        for rule in _RULES:
+            if (fields := rule(self, text)) is not None:
+                action, names, result, name, reason = fields
+                self.layer_names.update(names, [result] if result else ())
+                return Decision(action, names, result, name, reason, text, line)
+        return None
+
+    def split_names(self, text: str, word: str, *, last: bool = False) -> tuple[str, str] | None:
+        """The two names around ``word``; None where it is missing."""
+        places = [m.start() for m in re.finditer(re.escape(word), text)]
+        # A sentence holds few such words; without a bound a damaged one could take long.
+        pairs = [(text[:p], text[p + len(word) :]) for p in places[:50]]
+        pairs = [(a, b) for a, b in pairs if a.strip() and b.strip()]
+        if not pairs:
+            return None
+        if last:
+            pairs.reverse()
+
+        def fit(pair: tuple[str, str]) -> int:
+            first, second = pair
+            is_second_met = second in self.layer_names or second in self.targets
+            return 2 * (first == self.subject) + (first in self.layer_names) + is_second_met
+
+        return max(pairs, key=fit)
+
+
+_DecisionFields = tuple[Action, tuple[str, ...], str, str, str]
+
+
+def _read_fusion(state: Decisions, text: str) -> _DecisionFields | None:
+    match = _FUSE.fullmatch(text)
+    if match is None:
+        return None
+    rule, rest = match["rule"] or "", match["rest"]
+    if scale_match := _SCALED.fullmatch(rest):
+        # The convolution keeps its name.
+        return "fuse", (scale_match["first"], scale_match["second"]), scale_match["first"], rule, ""
+    if match["verb"] == "fusing":
+        into = state.split_names(rest, " into ", last=True)
+        if into is None:
+            return None
+        names, layer = into
+        pair = state.split_names(names[1:-1], " and ") if names[0] + names[-1] == "()" else None
+        parts = pair or (names,)
+        state.removed_layers.update(parts)
+        return "fuse", (layer, *parts), layer, rule, ""
+    pair = state.split_names(rest, " with ")
+    if pair is None:
+        return None
+    if state.rule == rule:
+        state.end_rule()
+    result = "PWN({}, {})".format(*pair) if rule == "PointWiseFusion" else " + ".join(pair)
+    return "fuse", pair, result, rule, ""
+
+
+def _read_merge(state: Decisions, text: str) -> _DecisionFields | None:
+    start = "Merging layers: "
+    if not text.startswith(start):
+        return None
+    merged_name = text[len(start) :]
+    names: list[str] = []
+    for part in merged_name.split(" || "):
+        # A layer that was merged before has the sign in its own name.
+        if names and f"{names[-1]} || {part}" in state.layer_names:
+            names[-1] = f"{names[-1]} || {part}"
+        else:
+            names.append(part)
+    return "merge", tuple(names), merged_name, "", ""
+
+
+def _read_elimination(state: Decisions, text: str) -> _DecisionFields | None:
+    if match := _CONCAT.fullmatch(text):
+        state.targets.add(match["name"])
+        return "eliminate", (match["name"],), "", "concatenation", ""
+    if match := _SLICE.fullmatch(text):
+        pair = state.split_names(match["rest"], " to ", last=True)
+        return "eliminate", (match["name"],), "", "slice", f"retargeted to {pair[1]}" if pair else ""
+    if match := _TWIN.fullmatch(text):
+        state.removed_layers.add(match["name"])
+        pair_ = (match["name"], match["other"])
+        return "eliminate", pair_, match["other"], state.rule, "it duplicates the other"
+    return None
+
+
+def _read_retarget(state: Decisions, text: str) -> _DecisionFields | None:
+    pair = state.split_names(text[12:], " to ", last=True) if text.startswith("Retargeting ") else None
+    if pair is None:
+        return None
+    state.targets.add(pair[1])
+    return "retarget", pair, "", "", ""
+
+
+def _read_copy(state: Decisions, text: str) -> _DecisionFields | None:
+    match = _COPY.fullmatch(text)
+    if match is None or (pair := state.split_names(match["rest"], " to ", last=True)) is None:
+        return None
+    state.targets.add(pair[1])
+    return "copy", pair, f"{pair[0]} copy", "", (match["reason"] or "").strip()
+
+
+def _read_removal(state: Decisions, text: str) -> _DecisionFields | None:
+    if not text.startswith("Removing ") or not (name := text[9:]) or name in state.removed_layers:
+        return None
+    state.removed_layers.add(name)
+    if state.rule.endswith("Fusion") and name != state.subject:
+        # Such a rule says only what goes: the layer it ran on does its work from then on, under its own name.
+        return "fuse", (state.subject, name), state.subject, state.rule, ""
+    return "remove", (name,), "", state.rule if name == state.subject else "", ""
+
+
+def _read_other(state: Decisions, text: str) -> _DecisionFields | None:
+    if match := _TYPE.fullmatch(text):
+        name, kind = match["name"], match["kind"]
+        result = f"PWN({name})" if kind == "POINTWISE" else ""
+        return "other", (name,), result, state.rule, f"it becomes {kind}"
+    if text.startswith("Swapping ") and (pair := state.split_names(text[9:], " with ")):
+        return "other", pair, "", state.rule, "they change places"
+    if match := _REFORMAT.fullmatch(text):
+        layer = match["layer"]
+        copy_name = f"Reformatting CopyNode for {match['side']} Tensor {match['slot']} to {layer}"
+        return "other", (layer,), copy_name, "reformat", match["change"]
+    return None
+
+
+_RULES = _read_fusion, _read_merge, _read_elimination, _read_retarget, _read_copy, _read_removal, _read_other
+
 
 #: The pass in which regions are handed to a compiler of their own.
 _REGIONS = "Myelin optimization"
@@ -25,22 +192,22 @@ _PARTS = ("Data initialization and engine generation", "Graph construction and o
 _MIB = 1 << 20
 
 
+@dataclasses.dataclass
 class OpenAttempt:
-    """One network on its way through the passes."""
+    """One network on its way through the passes; ``count`` is that of its layers."""
 
-    def __init__(self, header: Header, passes: list[NetworkPass], count: int | None) -> None:
-        self.name = ""
-        self.milliseconds: float | None = None
-        self.passes, self.count = passes, count
-        self.pending: list[Decision] = []
-        self.decisions = Decisions()
-        self.decisions.layer_names = header.layer_names
-        self.regions: dict[str, Decision] = {}
-        self.memory: dict[str, LayerMemory] = {}
-        self.totals: dict[str, int] = {}
-        self.sparsity: list[Sparsity] = []
-        self.eligible: tuple[str, ...] = ()
-        self.streams: dict[str, None] = {}
+    decisions: Decisions
+    passes: list[NetworkPass] = dataclasses.field(default_factory=list)
+    count: int | None = None
+    name: str = ""
+    milliseconds: float | None = None
+    pending: list[Decision] = dataclasses.field(default_factory=list)
+    regions: dict[str, Decision] = dataclasses.field(default_factory=dict)
+    memory: dict[str, LayerMemory] = dataclasses.field(default_factory=dict)
+    totals: dict[str, int] = dataclasses.field(default_factory=dict)
+    sparsity: list[Sparsity] = dataclasses.field(default_factory=list)
+    eligible: tuple[str, ...] = ()
+    streams: dict[str, None] = dataclasses.field(default_factory=dict)
 
     def to_attempt(self) -> buildlog.Attempt:
         """The attempt as the noun."""
@@ -55,26 +222,22 @@ class OpenAttempt:
 
 
 class Build:
-    """What the log told so far.
-
-    ``has_begun`` is set by its first pass; ``complete`` when the builder said it is done.
-    """
+    """What the log told so far; ``has_begun`` since the first pass, ``complete`` when the builder is done."""
 
     def __init__(self, header: Header, first: int) -> None:
-        self.header = header
-        self.first, self.last = first, first
+        self.header, self.first = header, first
         self.has_begun = self.complete = self.calibrating = False
-        self.attempts = [OpenAttempt(header, [], None)]
+        self.attempts = [OpenAttempt(Decisions(header.layer_names))]
         self.chosen: int | None = None
         self.tactics = TacticRows()
         self.layers: list[Layer] = []
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
-        #: Lines under the last heading of layers, and those under the longest one before it.
-        self.rows: list[tuple[int, str]] = []
-        self._rows_before: list[tuple[int, str]] = []
+        #: Lines under each heading of layers.
+        self.listings: list[list[tuple[int, str]]] = [[]]
         self.bound_names: dict[str, None] = {}
-        self.unread, self.unread_line = 0, ""
+        #: Lines of the listing of layers that no rule understands.
+        self.unread = 0
         self.notes: list[str] = []
         #: Seconds of phases by their beginnings.
         self._phases: dict[str, float] = {}
@@ -84,30 +247,13 @@ class Build:
         """The attempt that the present line belongs to."""
         return self.attempts[-1]
 
-    def record_unread(self, text: str, *, in_listing: bool) -> None:
-        """Count a line that no rule understands, if it is ``in_listing``, below the heading of the layers."""
-        self.unread += in_listing
-        self.unread_line = text
-
-    def finish(self, line: int) -> Build:
-        """The build with its last line. Where that is the only one, and cut off, what is whole of it counts."""
-        self.last = line
-        if line == 1 and (partial_layer := listing.parse_partial_layer(self.unread_line, 0)) is not None:
-            self.layers.append(partial_layer[0])
-            self.notes.append(partial_layer[1])
-        return self
-
     def rank(self) -> int:
         """How much it is worth beside other builds of the file: 0 where it tells nothing."""
-        has_content = (
-            self.layers
-            or self.rows
-            or self.tactics.tunings
-            or any(
-                a.passes or a.pending or a.memory or a.totals or a.count is not None for a in self.attempts
-            )
+        has_attempt = any(
+            a.passes or a.pending or a.memory or a.totals or a.count is not None for a in self.attempts
         )
-        return 0 if not has_content else 1 + self.complete
+        has_content = has_attempt or self.layers or any(self.listings) or self.tactics.tunings
+        return 1 + self.complete if has_content else 0
 
     def end_pass(self, name: str, count: int, line: int) -> None:
         """A pass has ended with so many layers."""
@@ -132,19 +278,10 @@ class Build:
         """Another attempt begins; the first ``keep`` passes are those of all attempts."""
         before = self.attempt.passes[:keep]
         self.tactics.end_contest()
-        self.attempts.append(OpenAttempt(self.header, before, before[-1].after if before else None))
+        count = before[-1].after if before else None
+        self.attempts.append(OpenAttempt(Decisions(self.header.layer_names), before, count))
         self.tactics.attempt = len(self.attempts) - 1
         self.complete = False
-
-    def add_region(self, name: str, labels: tuple[str, ...], text: str, line: int) -> None:
-        """A region that a compiler of its own takes whole, with the nodes in it."""
-        if labels:
-            decision = Decision("fuse", labels, name, "Myelin", "", text, line)
-            self.attempt.regions.setdefault(name, decision)
-
-    def record_memory(self, layer: str, host: str, device: str, scratch: str) -> None:
-        """Memory of a layer in bytes."""
-        self.attempt.memory[layer] = LayerMemory(layer, int(host), int(device), int(scratch))
 
     def end_phase(self, phase: str, seconds: float) -> None:
         """A phase has ended."""
@@ -164,24 +301,19 @@ class Build:
 
     def begin_rows(self) -> None:
         """A listing in the inspector's words begins; trtexec repeats that of the builder."""
-        if len(self.rows) >= len(self._rows_before):
-            self._rows_before = self.rows
-        self.rows = []
+        self.listings.append([])
         self.complete = True
 
     def read_rows(self) -> tuple[tuple[int, str], ...]:
         """Read the listing in the inspector's words where TensorRT-RTX wrote it; else give its lines."""
         # One that is shorter than another before it was cut off.
-        rows = self.rows if len(self.rows) >= len(self._rows_before) else self._rows_before
+        rows = max(reversed(self.listings), key=len)
         if any(listing.PARAMETERS.search(text) for _, text in rows):
             return tuple(rows)
         layers: list[Layer] = []
         for _, text in rows:
             if (entry := printed.parse_entry(text)) is not None:
-                # Whose program a layer is, its names tell.
-                layers.append(
-                    inspector.make_layer(str(entry["Name"]), entry, len(layers), [], keep_profile=True)
-                )
+                layers.append(inspector.make_layer(str(entry["Name"]), entry, len(layers)))
         self.unread += len(rows) - len(layers)
         if layers:
             self.begin_listing()
@@ -228,7 +360,7 @@ class Build:
             nodes=dict(self.header.nodes),
             tensors=dict(self.header.tensors),
             seconds=self.compute_seconds(),
-            latency=self.header.compute_median(),
+            latency=self.header.latency,
             workspace=self.header.workspace,
             lines=lines,
             complete=self.complete,
@@ -237,13 +369,6 @@ class Build:
 
     def _list_remarks(self) -> list[str]:
         notes = []
-        pool = self.header.workspace
-        if pool is not None and pool < _MIB:
-            notes.append(
-                f"The builder had a workspace of {pool:,} bytes. trtexec takes a size without a unit as MiB and reads "
-                f"one letter, B, K, M or G, as a unit, so that {pool}MiB is {pool:,} bytes: write "
-                f"{trtexec.format_flag('memPoolSize', {'workspace': pool * _MIB})}."
-            )
         if self.tactics.refused_count:
             notes.append(
                 f"{self.tactics.refused_count} tactics could not be timed for want of workspace; the largest asks for "
@@ -254,11 +379,6 @@ class Build:
         if self.tactics.cached_count:
             notes.append(
                 f"{self.tactics.cached_count} results came from a timing cache, so their rivals were not timed."
-            )
-        if self.tactics.orphan_count:
-            notes.append(
-                f"{self.tactics.orphan_count} tactics were timed before the first layer is named: the log lacks its "
-                "beginning."
             )
         if self.unread:
             notes.append(f"{self.unread} lines of the listing of layers could not be read.")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 from rtlab.core.engine import DTYPES, Layer, Tensor
-from rtlab.core.phrases import pluralize
 
 #: A tensor as logs and the inspector's text form print it; its type stands in one of two places.
 TENSOR = re.compile(
@@ -36,10 +35,6 @@ _NUMBER = re.compile(r"-?\d{1,18}")
 _PROFILE = re.compile(r" \[profile \d+\]$")
 #: A line of the older listing: "Layer(Type): name, Tactic: id, tensors -> tensors".
 _STEP = re.compile(r"^Layer\((?P<kind>[^)]*)\): (?P<name>.*), Tactic: (?P<tactic>-?\w+), ?(?P<tensors>.*)$")
-#: The same cut off behind its name; and what may be left of the sign between two tensors.
-_CUT = re.compile(r"^Layer\((?P<kind>[^)]*)\): (?P<name>.*), Tactic: (?P<rest>.*)$")
-_TACTIC = re.compile(r"-?\w*")
-_BETWEEN = " ,->"
 #: "x (Half[1,64:32,7,7])" since TensorRT 8.6, "x[Half(1,64:32,7,7)]" before.
 _OPERAND = re.compile(
     r"(?P<name>.*?)(?: \((?P<dtype>\w+)\[(?P<dims>[-\d,: ]*)\]\)|\[(?P<old>\w+)\((?P<older>[-\d,: ]*)\)\])"
@@ -48,10 +43,7 @@ _OPERAND = re.compile(
 
 
 def parse_edge(line: str) -> tuple[bool, Tensor] | None:
-    """Whether a tensor at the edge of the engine is an input, and the tensor; None for any other line.
-
-    Tensors of a second profile and later ones repeat those of the first and are left out.
-    """
+    """Whether a tensor at the engine's edge is an input, and the tensor; None for other lines and profiles."""
     match = EDGE.match(line)
     if match is None or _PROFILE.search(match["name"]):
         return None
@@ -69,57 +61,27 @@ def parse_layer(line: str, index: int) -> Layer | None:
     match = _STEP.match(line)
     if match is None:
         return None
-    reads, writes, is_complete, _ = _parse_operands(match["tensors"].lstrip())
-    # Every layer writes something: without that the line is cut off.
-    return _make_layer(match, index, reads, writes, match["tactic"]) if is_complete and writes else None
-
-
-def parse_partial_layer(line: str, index: int) -> tuple[Layer, str] | None:
-    """The layer of such a line that is cut off behind its name, with what is whole of it, and what is missing in words.
-
-    None where no tactic begins behind the name, which may be cut itself then.
-    """
-    match = _CUT.match(line)
-    if match is None:
-        return None
-    tactic, comma, rest = match["rest"].partition(",")
-    if _TACTIC.fullmatch(tactic) is None:
-        return None
-    if not comma:
-        missing = "its tactic and its tensors are missing"
-        return _make_layer(
-            match, index, (), (), ""
-        ), f"The line is cut off behind the layer's name: {missing}. Give the whole line."
-    reads, writes, _, has_arrow = _parse_operands(rest.strip().rstrip(_BETWEEN))
-    has_arrow = has_arrow or rest.rstrip().endswith("->")
-    count = len(reads) + len(writes)
-    summary = f"{pluralize(count, 'tensor')} of it can be read" if count else "none of them is whole"
-    missing = (
-        "what else it writes is missing" if has_arrow else "what it writes is missing, and what else it reads"
-    )
-    return (
-        _make_layer(match, index, reads, writes, tactic),
-        f"The line is cut off within the tensors of its layer: {summary}; {missing}. Give the whole line.",
-    )
-
-
-def _make_layer(
-    match: re.Match[str], index: int, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...], tactic: str
-) -> Layer:
-    name = match["name"]
-    return Layer(f"{index}:{name}", name, match["kind"], index, reads, writes, tactic=tactic)
-
-
-def _parse_operands(text: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], bool, bool]:
-    """The tensors before the arrow and behind it, whether that is all of the text, and whether there is an arrow."""
+    text = match["tensors"].lstrip()
     sides: tuple[list[Tensor], list[Tensor]] = ([], [])
     side = int(text.startswith("->"))
-    position = min(3 * side, len(text))
+    position = 3 * side
     while position < len(text) and (operand := _OPERAND.match(text, position)) is not None:
         sides[side].append(_parse_operand(operand))
         side = side or int(operand["next"] == " -> ")
         position = operand.end()
-    return tuple(sides[0]), tuple(sides[1]), position >= len(text), bool(side)
+    # Every layer writes something: without that the line is cut off.
+    if position < len(text) or not sides[1]:
+        return None
+    name = match["name"]
+    return Layer(
+        f"{index}:{name}",
+        name,
+        match["kind"],
+        index,
+        tuple(sides[0]),
+        tuple(sides[1]),
+        tactic=match["tactic"],
+    )
 
 
 def _parse_operand(match: re.Match[str]) -> Tensor:
@@ -141,17 +103,11 @@ def parse_node_ids(metadata: str) -> tuple[str, ...]:
     ids: dict[str, None] = {}
     # A label that nothing closes is none; a pattern would look for its end from each beginning anew.
     label_parts = (rest.partition("]") for rest in metadata.split(_LABEL)[1:])
-    for label in (label for label, end, _ in label_parts if end):
-        if label and " | " not in label:
-            ids[label] = None
-            continue
-        parts = label.split(" | ")
-        owners = (p.rpartition(" (") for p in parts[1:])
+    for first, *owners in (label.split(" | ") for label, end, _ in label_parts if end):
         # A branch or body is a graph, not a node, though a node may bear its name.
-        nodes = (name for name, _, kind in owners if kind.rstrip(")") not in _BODIES)
-        for part in (parts[0], *nodes):
-            if part:
-                ids[part] = None
+        owner_parts = (owner.rpartition(" (") for owner in owners)
+        nodes = (name for name, _, kind in owner_parts if kind.rstrip(")") not in _BODIES)
+        ids.update(dict.fromkeys(filter(None, (first, *nodes))))
     return tuple(ids)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import statistics
 from collections.abc import Iterable
 
 from rtlab.core.engine import Tensor
@@ -14,10 +13,6 @@ _DEVICE = re.compile(r"Selected Device: (?P<name>.+)")
 _CAPABILITY = re.compile(r"Compute Capability: (?P<major>\d{1,2})\.(?P<minor>\d)\b")
 #: The median of the latencies that trtexec sums up at its end.
 _LATENCY = re.compile(r"GPU Compute Time: min = .*?, median = (?P<latency>\d+(?:\.\d+)?(?:e-?\d+)?) ms")
-#: Averages that it tells meanwhile.
-_AVERAGE = re.compile(
-    r"Average on (?P<runs>\d{1,6}) runs - GPU latency: (?P<average>\d+(?:\.\d+)?(?:e-?\d+)?) ms"
-)
 _THROUGHPUT = re.compile(r"Throughput: (?P<throughput>\d+(?:\.\d+)?(?:e[+-]?\d+)?) qps")
 _WORKSPACE = re.compile(r"Memory Pools: workspace: (?P<workspace>\d+(?:\.\d+)?(?:e-?\d+)?) MiB")
 _VERSION = re.compile(r"TensorRT version: (?P<version>\d+\.\d+(?:\.\d+)*)")
@@ -26,17 +21,17 @@ _LIBRARY = re.compile(
     r"oad(?:ing|ed)? shared library libnvinfer_builder_resource(?:_sm(?P<sm>\d{2,3}))?\.so\.(?P<version>[\d.]*\d)"
 )
 _REGISTERED = re.compile(
-    r"Registering (?P<what>layer|tensor): (?P<ours>.+) for ONNX (?:node|tensor): (?P<theirs>.+)"
+    r"^Registering (?P<what>layer|tensor): (?P<ours>.+) for ONNX (?:node|tensor): (?P<theirs>.+)"
 )
 _INPUT = re.compile(
-    r"Adding network input: (?P<name>.*) with dtype: (?P<dtype>\w+), dimensions: \((?P<shape>[-\d, ]*)\)"
+    r"^Adding network input: (?P<name>.*) with dtype: (?P<dtype>\w+), dimensions: \((?P<shape>[-\d, ]*)\)"
 )
 #: trtexec, up to TensorRT 8.5 and later.
 _BOUND = re.compile(
     r"(?:Created )?(?P<side>[Ii]n|[Oo]ut)put binding for (?P<name>.*) with dimensions (?P<shape>[-\dx]+)"
     r"(?: and type (?P<dtype>\w+) is created)?"
 )
-_OUTPUT = re.compile(r"Marking (?P<ours>.*) as output: (?P<name>.*)")
+_OUTPUT = re.compile(r"^Marking (?P<ours>.*) as output: (?P<name>.*)")
 #: How the parser calls types that rtlab calls otherwise.
 _PARSED = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 #: Up to this many digits a version has one for its first number.
@@ -47,9 +42,8 @@ _SHORT = 4
 class Header:
     """What a log tells before a build begins: the machine, and how the parser named layers and tensors.
 
-    ``latency`` is what trtexec tells at its end: milliseconds of an inference on the GPU, in the median. ``workspace``
-    is the pool that trtexec gave the builder, in bytes, None where it is the default. ``averages`` are milliseconds of
-    an inference, each over ``runs`` of them, and ``throughput`` inferences in a second.
+    ``latency`` is what trtexec tells at its end: milliseconds of an inference on the GPU, in the median; ``throughput``
+    inferences in a second. ``workspace`` is the pool that trtexec gave the builder, in bytes, None for the default.
     """
 
     version: str = ""
@@ -57,8 +51,6 @@ class Header:
     latency: float | None = None
     workspace: int | None = None
     throughput: float | None = None
-    averages: list[float] = dataclasses.field(default_factory=list)
-    runs: int = 0
     target: Target = dataclasses.field(default_factory=lambda: Target("unknown"))
     inputs: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     outputs: dict[str, None] = dataclasses.field(default_factory=dict)
@@ -68,27 +60,6 @@ class Header:
     nodes: dict[str, str] = dataclasses.field(default_factory=dict)
     tensors: dict[str, str] = dataclasses.field(default_factory=dict)
     layer_names: set[str] = dataclasses.field(default_factory=set)
-
-    def read_input(self, text: str) -> None:
-        """Take in an input of the network, as the parser tells it."""
-        if match := _INPUT.match(text):
-            dtype = _PARSED.get(match["dtype"], match["dtype"])
-            shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", match["shape"]))
-            self.inputs[match["name"]] = Tensor(match["name"], dtype, shape)
-
-    def read_registration(self, text: str) -> None:
-        """Take in a name that the parser gave."""
-        if match := _REGISTERED.match(text):
-            table = self.nodes if match["what"] == "layer" else self.tensors
-            if match["ours"] != match["theirs"]:
-                table[match["ours"]] = match["theirs"]
-            if match["what"] == "layer":
-                self.layer_names.add(match["ours"])
-
-    def read_output(self, text: str) -> None:
-        """Take in an output of the network."""
-        if match := _OUTPUT.match(text):
-            self.outputs[match["name"]] = None
 
     def read_binding(self, text: str) -> str:
         """Take in a tensor of a run; gives its name, empty where the line tells none."""
@@ -107,21 +78,14 @@ class Header:
             parts.append(f"{self.latency:.4g} ms per inference in the median")
         if self.throughput is not None:
             parts.append(f"{self.throughput:.6g} inferences per second")
-        if self.latency is None and self.averages:
-            parts.append(
-                f"{statistics.median(self.averages):.4g} ms per inference in the median of {len(self.averages)} "
-                f"averages of {self.runs} runs each"
-            )
         return ", ".join(parts)
-
-    def compute_median(self) -> float | None:
-        """Milliseconds of an inference in the median, or in that of averages where the log was cut before its sum."""
-        return statistics.median(self.averages) if self.latency is None and self.averages else self.latency
 
     def update(self, match: re.Match[str]) -> None:
         """Take in what ``match_header_line`` found."""
         groups = match.groupdict()
-        if match.re is _BANNER:
+        if match.re in {_REGISTERED, _INPUT, _OUTPUT}:
+            self._update_network(match)
+        elif match.re is _BANNER:
             # 8502 is 8.5.2, 101601 is 10.16.1.
             digits = groups["digits"]
             split = 1 if len(digits) <= _SHORT else len(digits) - 4
@@ -132,9 +96,6 @@ class Header:
             self.target = Target(f"sm{int(groups['major'])}{groups['minor']}")
         elif match.re is _LATENCY:
             self.latency = float(groups["latency"])
-        elif match.re is _AVERAGE:
-            self.averages.append(float(groups["average"]))
-            self.runs = int(groups["runs"])
         elif match.re is _THROUGHPUT:
             self.throughput = float(groups["throughput"])
         elif match.re is _WORKSPACE:
@@ -146,10 +107,29 @@ class Header:
             if self.target.sm is None and groups["sm"]:
                 self.target = Target(f"sm{groups['sm']}")
 
+    def _update_network(self, match: re.Match[str]) -> None:
+        """Take in an input, an output, or the name of a layer or tensor."""
+        if match.re is _REGISTERED:
+            ours, theirs = match["ours"], match["theirs"]
+            is_layer = match["what"] == "layer"
+            if ours != theirs:
+                (self.nodes if is_layer else self.tensors)[ours] = theirs
+            if is_layer:
+                self.layer_names.add(ours)
+        elif match.re is _INPUT:
+            dtype = _PARSED.get(match["dtype"], match["dtype"])
+            shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", match["shape"]))
+            self.inputs[match["name"]] = Tensor(match["name"], dtype, shape)
+        else:
+            self.outputs[match["name"]] = None
+
 
 def match_header_line(text: str) -> re.Match[str] | None:
-    """What a message tells of machine or version, for ``Header.update``; None where it tells nothing."""
-    rules = (_BANNER, _DEVICE, _CAPABILITY, _VERSION, _LIBRARY, _LATENCY, _AVERAGE, _THROUGHPUT, _WORKSPACE)
+    """What a message tells of network, machine or version, for ``Header.update``; None where it tells nothing."""
+    rules = (
+        _REGISTERED, _INPUT, _OUTPUT, _BANNER, _DEVICE, _CAPABILITY, _VERSION, _LIBRARY, _LATENCY, _THROUGHPUT,
+        _WORKSPACE,
+    )  # fmt: skip
     return next((match for rule in rules if (match := rule.search(text))), None)
 
 

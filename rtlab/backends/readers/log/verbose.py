@@ -6,26 +6,111 @@ characters of a message choose who reads it; a logger's prefix is skipped, which
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
+import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rtlab.backends.readers.log import listing
 from rtlab.backends.readers.log.build import Build
-from rtlab.backends.readers.log.lines import TAGGED, LogLines
 from rtlab.backends.readers.log.machine import Header, match_header_line
-from rtlab.backends.readers.log.tactics import make_tactic_time
-from rtlab.core.buildlog import BuildLog, Sparsity
+from rtlab.backends.readers.log.tactics import parse_time
+from rtlab.backends.readers.wrapping import Wrapping, detect_encoding, detect_wrapping
+from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Sparsity
 from rtlab.core.engine import Layer, Tensor
+from rtlab.core.inputs import open_input
 from rtlab.errors import ReadError
 
-#: What a log of a run is good for, as ``trtexec --loadEngine`` writes it.
-_RUN = 'For its content, give the layers of the engine beside it: layers="layers.json" (trtexec --exportLayerInfo).'
+_AGAIN = (
+    "Make a verbose log with trtexec --verbose, with polygraphy convert -vv, or with a logger that receives VERBOSE "
+    "messages, and give all of it."
+)
+#: Lines of a log that tells of a build.
+_EXPECTED = 'such as "After vertical fusions: 84 layers" or "Tactic: 0x0000000000000000 Time: 0.0031"'
+_CHUNK = 1 << 20
+_SAMPLED = 1 << 16
+#: A longer line is no line of a log; it is read in pieces.
+_LONGEST = 1 << 23
+#: How a logger's line begins: a severity or TensorRT's name in brackets, after a date or a name at most.
+TAGGED = re.compile(rb"\s*(?:\[[^\[\]]{1,40}\] ?)?\[(?:V|I|W|E|F|TRT|TensorRT)\]")
+#: How lines end that are whole, where nothing stands behind them: any other may be cut within a number or a name.
+_COMPLETE_LINE = re.compile(
+    rb"(?:\blayers|\bseconds\.?|\bms|\bsec\.|\bMiB|\*{3,}|(?:Layer\([^)]*\): |Name: ).*[\])]|&&&& .*)\s*$",
+    re.DOTALL,
+)
+
+
+class LogLines:
+    """Iterates over lists of lines without their ends, and without what mail, issues and terminals put around them.
+
+    ``is_cut`` is set after the last line where that has no end. Such a line of a file is dropped (``last_dropped``)
+    where it may end within a number or a name, as is the first line where it lacks its beginning.
+    """
+
+    def __init__(self, source: Path | str) -> None:
+        self.source = source
+        self.is_empty, self.is_cut, self.last_dropped = True, False, False
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """Read all of it once; OSError where the file cannot be read."""
+        rest = b""
+        wrapping = Wrapping()
+        is_file = isinstance(self.source, Path)
+        for number, chunk in enumerate(self._decode_chunks()):
+            text = chunk
+            if not number:
+                wrapping = detect_wrapping(chunk[:_SAMPLED].decode("utf-8", "replace"), stamps=False)
+                if wrapping.fences and len(chunk) < _CHUNK:
+                    # All of it: where the last fence goes, the line before it has no end.
+                    text, wrapping = _strip_wrapping(wrapping, chunk), Wrapping()
+            lines = (rest + text).split(b"\n")
+            rest = lines.pop()
+            if len(rest) > _LONGEST:
+                lines, rest = [*lines, rest], b""
+            if wrapping:
+                lines = _strip_wrapping(wrapping, b"\n".join(lines)).split(b"\n")
+            if is_file and not number:
+                _drop_partial_line(lines)
+            yield lines
+        self.is_cut = bool(rest.strip())
+        if self.is_cut:
+            rest = _strip_wrapping(wrapping, rest) if wrapping else rest
+            self.last_dropped = is_file and _COMPLETE_LINE.search(rest) is None
+            yield [b"" if self.last_dropped else rest]
+
+    def _decode_chunks(self) -> Iterator[bytes]:
+        """Chunks in UTF-8."""
+        with (
+            open_input(self.source)
+            if isinstance(self.source, Path)
+            else io.BytesIO(self.source.encode("utf-8", "replace"))
+        ) as file:
+            while chunk := file.read(_CHUNK):
+                if self.is_empty:
+                    self.is_empty = False
+                    decoder = codecs.getincrementaldecoder(detect_encoding(chunk[:64]))("replace")
+                yield decoder.decode(chunk).encode("utf-8", "replace").removeprefix(codecs.BOM_UTF8)
+
+
+def _strip_wrapping(wrapping: Wrapping, lines: bytes) -> bytes:
+    """Lines without what stands around them."""
+    return wrapping.strip(lines.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def _drop_partial_line(lines: list[bytes]) -> None:
+    """Empty the first line where it lacks its beginning: a logger marks the others, and not this one."""
+    indices = [i for i, line in enumerate(lines[:20]) if line.strip()][:4]
+    if len(indices) < 2 or lines[indices[0]].startswith(b"&&&&"):
+        return
+    first, *others = (TAGGED.match(lines[i]) for i in indices)
+    if first is None and all(others):
+        lines[indices[0]] = b""
+
+
 #: How lines begin that tell of a run.
-_RUN_LINES = ("GPU C", "Avera", "Throu")
-#: Other builds of a file that a note lists.
-_LISTED = 5
+_RUN_LINES = ("GPU C", "Throu")
 #: What loggers write before a message: brackets of date, severity and name, words of severity, dates.
 _PREFIX = re.compile(
     rb"\s*(?P<tag>(?:(?:\[(?!MS\]|MemUsage|BlockAssign|GpuLayer|DlaLayer|\d+,)[^\[\]\n]{1,100}\]|"
@@ -50,8 +135,8 @@ _MEMORY = re.compile(
     r"(?P<device>\d{1,18})(?: bytes)?(?: Scratch Memory: (?P<scratch>\d{1,18}))?"
 )
 _SPARSITY = re.compile(
-    r".*?\(Sparsity\) (?:(?P<found>Found (?P<eligible>\d{1,9}) layer\(s\) eligible|Layers eligible)|"
-    r"(?:Chose (?P<chosen>\d{1,9}) layer\(s\)|TRT inference plan picked))[^:]*:(?P<names>.*)"
+    r".*?\(Sparsity\) (?:(?P<found>Found \d{1,9} layer\(s\) eligible|Layers eligible)|"
+    r"(?:Chose \d{1,9} layer\(s\)|TRT inference plan picked))[^:]*:(?P<names>.*)"
 )
 _SECONDS = re.compile(r"(?P<what>.+?) (?:completed )?in (?P<seconds>\d+(?:\.\d+)?(?:e-?\d+)?) sec")
 _FOREIGN = re.compile(r"ForeignNode (?P<name>\{.*\}) metadata: (?P<labels>.*)")
@@ -63,11 +148,9 @@ _STRATEGY = re.compile(r"(?:Building graph using|.*?with) (?P<name>backend strat
 class ParsedLog:
     """A log, and the engine's layers and the tensors at its edges, as far as the log lists them.
 
-    ``printed_rows`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT
-    up to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound_names`` are names of inputs and
-    outputs. ``unread`` are lines of the listing that no rule understood.
-    ``has_build`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency.
-    ``has_times`` says that it holds a table of the times of the layers.
+    ``printed_rows`` are lines, each with its number, in which the inspector's text form lists the same layers;
+    ``bound_names`` are names of inputs and outputs, ``unread`` counts lines of the listing that no rule understood.
+    Without ``has_build`` the log is that of a run alone; ``has_times`` says that it holds a table of layer times.
     """
 
     log: BuildLog
@@ -81,19 +164,12 @@ class ParsedLog:
     has_times: bool = False
 
 
-def parse(source: Path | str, *, require_build: bool = True) -> ParsedLog:
-    """Read a verbose build log.
+def parse(source: Path | str) -> ParsedLog:
+    """Read a verbose build log, or what a log of a run alone tells of machine, version and latency.
 
-    Args:
-        source: A file, in UTF-8, or UTF-16 with or without a mark, or the text itself; the lines of any logger.
-        require_build: Refuse a log that tells of no build. Else that of a run is taken too, such as
-            ``trtexec --loadEngine`` writes, for the machine and the version that it tells.
-
-    Returns:
-        The last complete build of the log; where none is complete, the last that tells anything. Others are noted.
-
-    Raises:
-        ReadError: the file cannot be read, or nothing in it tells of a build.
+    ``source`` is a file in UTF-8 or UTF-16, or the text itself, with the lines of any logger. The result is the last
+    complete build of the log; where none is complete, the last that tells anything. Raises ``ReadError`` where the file
+    cannot be read, or nothing in it tells of a build or a run.
     """
     title = f'"{source}"' if isinstance(source, Path) else "the build log"
     reading, text = _LogReader(), LogLines(source)
@@ -104,7 +180,7 @@ def parse(source: Path | str, *, require_build: bool = True) -> ParsedLog:
         raise ReadError(
             f"Cannot read {title}: {error.strerror or error}. Name a file that exists."
         ) from error
-    return reading.make_log(title, text, require_build=require_build)
+    return reading.make_log(title, text)
 
 
 class _LogReader:
@@ -115,7 +191,7 @@ class _LogReader:
         self.header = Header()
         self.build = Build(self.header, 1)
         self.best_build: Build | None = None
-        self.other_builds: list[str] = []
+        self.build_count = 0
         self.has_times = False
         self._has_tags = False
         self._has_prefix = True
@@ -123,22 +199,22 @@ class _LogReader:
         self._offset, self._tail = 0, b""
         # A reader returns False where the line was not its own: it may be one that begins with the name of a layer.
         self._readers: dict[bytes, Callable[[str], bool | None]] = {
-            b"After": self._on_after, b"Origi": self._on_original, b"Runni": self._on_running,
+            b"After": self._on_after, b"Origi": self._on_original, b"Runni": self._on_decision,
             b"Addin": self._on_adding, b"-----": self._on_timing, b"*****": self._on_autotuning,
-            b">>>>>": self._on_choice, b"=====": self._on_costs, b"=== P": self._on_table,
+            b">>>>>": self._on_choice, b"=====": self._on_other, b"=== P": self._on_other,
             b"Faste": self._on_fastest, b"Skipp": self._on_skipping,
             b"Layer": self._on_layer, b"Name:": self._on_name, b"I/O T": self._on_edges, b"Engin": self._on_engine,
-            b"Bindi": self._on_bindings,
+            b"Bindi": self._on_edges,
             **dict.fromkeys((b"Creat", b"Input", b"Outpu"), self._on_binding),
             b"Total": self._on_total, b"Max S": self._on_total, b"(Spar": self._on_sparsity,
             b"(fore": self._on_sparsity, b"Forei": self._on_foreign, b"[MS] ": self._on_stream,
             b"Data ": self._on_engine, b"Graph": self._on_engine, b"Forma": self._on_engine, b"Finis": self._on_engine,
-            b"Build": self._on_building, b"Use b": self._on_strategy, b"Chose": self._on_strategy,
-            b"Skip ": self._on_strategy, b"Regis": self._on_registering, b"Marki": self._on_marking,
+            b"Build": self._on_strategy, b"Use b": self._on_strategy, b"Chose": self._on_strategy,
+            b"Skip ": self._on_strategy, b"Regis": self._on_device, b"Marki": self._on_device,
             b"Selec": self._on_device, b"Compu": self._on_device, b"Tenso": self._on_device, b"&&&& ": self._on_device,
             b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device,
-            b"Start": self._on_calibration,
-            b"GPU C": self._on_device, b"Avera": self._on_device, b"Throu": self._on_device,
+            b"Start": self._on_other,
+            b"GPU C": self._on_device, b"Throu": self._on_device,
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
                 self._on_decision,
@@ -204,8 +280,7 @@ class _LogReader:
         if "Set Tactic Name: " in text:
             tactics.rows.append(line)
         elif "got cached result" in text and (m := _CACHED.match(text)):
-            if row := make_tactic_time(m["tactic"], m["time"]):
-                tactics.record_cached(m["layer"], m["formats"], m["runner"], row, self.line)
+            tactics.record_cached(m, self.line)
         elif "Fastest Tactic: " in text:
             self._on_fastest(text)
         elif "has no valid tactics for this config" in text:
@@ -230,12 +305,9 @@ class _LogReader:
         return True
 
     def _store_build(self) -> None:
-        build = self.build.finish(self.line)
-        if self.best_build is None or build.rank() >= self.best_build.rank():
-            build, self.best_build = self.best_build, build  # type: ignore[assignment]
-        if build is not None and build.rank() > 0:
-            state = "complete" if build.complete else "not complete"
-            self.other_builds.append(f"lines {build.first} to {build.last} ({state})")
+        self.build_count += self.build.rank() > 0
+        if self.best_build is None or self.build.rank() >= self.best_build.rank():
+            self.best_build = self.build
 
     def _on_after(self, text: str) -> bool:
         match = _LAYERS.match(text)
@@ -249,54 +321,40 @@ class _LogReader:
         """Whether a sentence is the builder's: where a logger marks its lines, other programs' lines lack the mark."""
         return self._has_prefix or not self._has_tags
 
-    def _on_running(self, text: str) -> None:
-        self.build.attempt.decisions.begin_rule(text)
-
     def _on_decision(self, text: str) -> bool:
         if not self._is_trusted():
             return False
+        if text.startswith("Running"):
+            self.build.attempt.decisions.begin_rule(text)
+            return True
         if decision := self.build.attempt.decisions.read(text, self.line):
             self.build.attempt.pending.append(decision)
         return True
 
     def _on_adding(self, text: str) -> bool:
-        if text.startswith("Adding network input: "):
-            self._begin_header()
-            self.header.read_input(text)
-            return True
-        return text.startswith("Adding reformat layer: ") and self._on_decision(text)
-
-    def _on_registering(self, text: str) -> None:
-        self._begin_header()
-        self.header.read_registration(text)
-
-    def _on_marking(self, text: str) -> None:
-        if " as output: " in text:
-            self._begin_header()
-            self.header.read_output(text)
-
-    def _on_building(self, text: str) -> None:
-        if match := _STRATEGY.match(text):
-            self.build.has_begun = True
-            self.build.begin_strategy(match["name"])
+        return self._on_device(text) or (
+            text.startswith("Adding reformat layer: ") and self._on_decision(text)
+        )
 
     def _on_strategy(self, text: str) -> bool:
+        if text.startswith("Building") and (match := _STRATEGY.match(text)):
+            self.build.has_begun = True
+            self.build.begin_strategy(match["name"])
+            return True
         match = _ESTIMATE.search(text)
         if match is None or "backend strategy" not in text:
             return False
-        if row := make_tactic_time("", match["time"]):
-            self.build.attempt.milliseconds = row.milliseconds
+        self.build.attempt.milliseconds = parse_time(match["time"])
         if not text.startswith("Skip"):
             self.build.chosen = len(self.build.attempts) - 1
         return True
 
     def _on_foreign(self, text: str) -> None:
         if match := _FOREIGN.match(text):
-            self.build.add_region(match["name"], listing.parse_node_ids(match["labels"]), text, self.line)
-
-    def _on_calibration(self, text: str) -> None:
-        if text.startswith("Starting Calibration"):
-            self.build.calibrating = True
+            name, labels = match["name"], listing.parse_node_ids(match["labels"])
+            if labels:
+                decision = Decision("fuse", labels, name, "Myelin", "", text, self.line)
+                self.build.attempt.regions.setdefault(name, decision)
 
     # Tactics.
 
@@ -316,12 +374,11 @@ class _LogReader:
         if match := _CHOSE.match(text):
             self.build.tactics.record_choice(match["runner"], match["tactic"])
 
-    def _on_costs(self, text: str) -> None:
+    def _on_other(self, text: str) -> None:
         if " Computing " in text:
             self.build.tactics.begin_formats("")
-
-    def _on_table(self, text: str) -> None:
         self.has_times |= text.startswith("=== Profile (")
+        self.build.calibrating |= text.startswith("Starting Calibration")
 
     def _on_fastest(self, text: str) -> bool:
         match = _FASTEST.match(text)
@@ -351,7 +408,7 @@ class _LogReader:
             self.build.tactics.read_operator_line(text.encode("utf-8", "replace"), self.line)
         elif match := _SPARSITY.match(text):
             attempt = self.build.attempt
-            names = _split_names(match["names"], match["eligible"] or match["chosen"])
+            names = _split_names(match["names"])
             if match["found"]:
                 attempt.eligible = names
             else:
@@ -380,14 +437,15 @@ class _LogReader:
             if (listed_layer := listing.parse_layer(text, len(build.layers))) is not None:
                 build.layers.append(listed_layer)
             else:
-                build.record_unread(text, in_listing=self._section == "steps")
+                build.unread += self._section == "steps"
             return True
         if text.strip() == "Layers:":
             self._section = "rows"
             build.begin_rows()
             return True
         if match := _MEMORY.match(text):
-            build.record_memory(match["layer"], match["host"], match["device"], match["scratch"] or "0")
+            host, device, scratch = (int(match[key] or 0) for key in ("host", "device", "scratch"))
+            build.attempt.memory[match["layer"]] = LayerMemory(match["layer"], host, device, scratch)
             return True
         return False
 
@@ -397,16 +455,12 @@ class _LogReader:
             if edge := listing.parse_edge(text):
                 (build.inputs if edge[0] else build.outputs).append(edge[1])
         elif self._section == "rows":
-            build.rows.append((self.line, text))
-        elif not build.rows and ", LayerType: " in text and ", Inputs: [" in text:
+            build.listings[-1].append((self.line, text))
+        elif not build.listings[-1] and ", LayerType: " in text and ", Inputs: [" in text:
             # The heading is cut off.
             self._section = "rows"
-            build.rows.append((self.line, text))
+            build.listings[-1].append((self.line, text))
         return bool(self._section)
-
-    def _on_bindings(self, text: str) -> None:
-        if self._section == "rows" and text.strip() == "Bindings:":
-            self._section = ""
 
     def _on_binding(self, text: str) -> bool:
         tensor_name = self.header.read_binding(text)
@@ -415,7 +469,11 @@ class _LogReader:
         return bool(tensor_name)
 
     def _on_edges(self, text: str) -> None:
-        if text.strip() == "I/O Tensors:" and self._section == "rows":
+        if self._section != "rows":
+            return
+        if text.strip() == "Bindings:":
+            self._section = ""
+        elif text.strip() == "I/O Tensors:":
             self._section = "edges"
             self.build.inputs.clear()
             self.build.outputs.clear()
@@ -436,30 +494,22 @@ class _LogReader:
             self.header.update(match)
         return match is not None
 
-    def _make_run_log(self, text: LogLines, summary: str) -> ParsedLog:
-        """A log without a build, such as that of ``trtexec --loadEngine``."""
-        build = self.build
-        build.notes.append(f"The log is that of a run and reports no build: {summary}.")
-        build.notes += text.describe_cut(self.line)
-        edges = tuple(self.header.bound_inputs.values()), tuple(self.header.bound_outputs.values())
-        return ParsedLog(
-            build.to_log(self.line), (), *edges, bound_names=tuple(build.bound_names), has_build=False
-        )
-
-    def make_log(self, title: str, text: LogLines, *, require_build: bool) -> ParsedLog:
+    def make_log(self, title: str, text: LogLines) -> ParsedLog:
         """All that was read, once the log has ended."""
         self._store_build()
-        build = self.best_build
-        if build is None or not build.rank():
-            run = self.header.describe()
-            if not run:
-                raise ReadError(f"Cannot read {title}: {text.explain_no_build(self.line)}")
-            if require_build:
-                raise ReadError(
-                    f"Cannot read {title}: it tells {run}, but {text.explain_no_build(self.line)} {_RUN}"
-                )
-            return self._make_run_log(text, run)
-        if not build.complete:
+        build = self.best_build or self.build
+        has_build = build.rank() > 0
+        run = self.header.describe()
+        if not has_build and not run:
+            reason = (
+                "it is empty."
+                if text.is_empty
+                else f"none of its lines, 1 to {self.line}, tells of a build. Expected are lines {_EXPECTED}."
+            )
+            raise ReadError(f"Cannot read {title}: {reason} {_AGAIN}")
+        if not has_build:
+            build.notes.append(f"The log is that of a run and reports no build: {run}.")
+        elif not build.complete:
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."
                 if text.is_cut and build is self.build
@@ -467,36 +517,34 @@ class _LogReader:
             )
         elif text.is_cut and self._section == "rows" and build is self.build:
             build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")
-        build.notes += text.describe_cut(self.line)
-        if self.other_builds:
-            more = f" and {len(self.other_builds) - _LISTED} more" if len(self.other_builds) > _LISTED else ""
+        if text.last_dropped:
             build.notes.append(
-                f"The file holds {len(self.other_builds) + 1} builds; this is the one in lines {build.first} to "
-                f"{build.last}. Others: {', '.join(self.other_builds[:_LISTED])}{more}."
+                f"Line {self.line}, the last, has no end and may be cut off: it is not read. Add the end of the line "
+                "if it is whole."
             )
+        if self.build_count > 1:
+            note = f"The file holds {self.build_count} builds; this is the one that begins in line {build.first}."
+            build.notes.append(note)
         printed_rows = build.read_rows()
-        edges, bound_names = build.get_edges(), tuple(build.bound_names)
+        run_edges = tuple(self.header.bound_inputs.values()), tuple(self.header.bound_outputs.values())
         return ParsedLog(
             build.to_log(self.line),
             tuple(build.layers),
-            *edges,
+            *(build.get_edges() if has_build else run_edges),
             printed_rows,
-            bound_names,
+            tuple(build.bound_names),
             build.unread,
+            has_build=has_build,
             has_times=self.has_times,
         )
 
 
-def _split_names(text: str, count: str | None) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     """Names in a list parted by commas; those may stand in names too, within brackets."""
-    parts = [part for part in text.strip().split(", ") if part]
-    if count is None or len(parts) == int(count):
-        return tuple(parts)
     names: list[str] = []
-    for part in parts:
-        before = names[-1] if names else ""
-        if before.count("(") > before.count(")"):
-            names[-1] = f"{before}, {part}"
+    for part in filter(None, text.strip().split(", ")):
+        if names and names[-1].count("(") > names[-1].count(")"):
+            names[-1] += f", {part}"
         else:
             names.append(part)
     return tuple(names)

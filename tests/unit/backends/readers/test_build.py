@@ -194,5 +194,5 @@ def test_a_file_larger_than_any_build_is_not_read(tmp_path, monkeypatch):
 def test_it_is_all_of_an_engine(tmp_path):
     profile = tmp_path / "profile.json"
     profile.write_text('[{"count": 1}, {"name": "conv", "timeMs": 1, "averageMs": 1}]')
-    with pytest.raises(ReadError, match="a recorded build is all of an engine"):
+    with pytest.raises(ReadError, match="one engine has files of one of them"):
         rtlab.read(saved(tmp_path), profile)
