@@ -26,8 +26,7 @@ def registry() -> dict[str, Backend]:
     """Every backend by name, best builder first; those that cannot be used here come after those that can."""
     from rtlab.backends.classic.backend import Classic
     from rtlab.backends.onnxruntime import OnnxRuntime
-    from rtlab.backends.tensorrt import TensorRT
-    from rtlab.backends.tensorrt_rtx import TensorRTRTX
+    from rtlab.backends.tensorrt import TensorRT, TensorRTRTX
     from rtlab.backends.trtexec_json import Trtexec
 
     built_in: list[Backend] = [TensorRT(), TensorRTRTX(), OnnxRuntime(), Classic(), Trtexec()]
@@ -126,7 +125,7 @@ def _get_provider_backend(provider: str) -> Backend:
 @functools.cache
 def _get_release_backend(release: Compiler) -> Backend:
     """A release of a compiler, one object for all spellings; its engines are kept there."""
-    from rtlab.backends.tensorrt_rtx import TensorRTRTX
+    from rtlab.backends.tensorrt import TensorRTRTX
 
     return TensorRTRTX(release)
 

@@ -12,9 +12,11 @@ import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
+import io
 import os
 import platform
 import re
+import runpy
 import secrets
 import shutil
 import sys
@@ -90,36 +92,27 @@ class Compiler:
     @property
     def nbytes(self) -> int:
         """Bytes of disk that it takes."""
-        from rtlab.backends.workers.installing import measure_size
-
-        if self.path is not None:
-            return measure_size(self.path)
         if self.recorded:
             return 0
-        return sum(
-            measure_size(Path(self.where) / part)
-            for part in (_ENVIRONMENT_MODULE, BINDING, f"{_ENVIRONMENT_MODULE}_libs")
-        )
+        modules = (_ENVIRONMENT_MODULE, BINDING, f"{_ENVIRONMENT_MODULE}_libs")
+        folders = [Path(self.where) / m for m in modules] if self.path is None else [self.path]
+        files = (f for folder in folders for f in folder.rglob("*") if f.is_file() and not f.is_symlink())
+        return sum(file.stat().st_size for file in files)
 
     def tried(self, progress: Progress | None = None) -> CompilerProbe:
         """What a child finds that imports it and asks for a builder."""
-        from rtlab.backends.workers import compiler, process
+        from rtlab.backends.workers import compiler
+        from rtlab.backends.workers.process import BUILDING, Bounds, call
 
         error_prefix = f'Cannot use compiler "{self.version}"'
         if self.recorded:
             return CompilerProbe(
                 f"{error_prefix}: it is not installed. Builds of the samples that were recorded with it are shown."
             )
-        path = () if self.path is None else (str(self.path),)
+        module, path = (_ENVIRONMENT_MODULE, ()) if self.path is None else (BINDING, (str(self.path),))
+        bounds = Bounds(error_prefix, BUILDING, Limits(seconds=60.0), progress or Silent())
         try:
-            version, routes = process.call(
-                compiler.probe_binding,
-                _ENVIRONMENT_MODULE if self.own else BINDING,
-                limits=Limits(seconds=60.0),
-                progress=progress or Silent(),
-                error_prefix=error_prefix,
-                path=path,
-            )
+            version, routes = call(compiler.probe_binding, module, bounds, path)
         except BackendError as error:
             return CompilerProbe(str(error))
         if version != self.version:
@@ -193,7 +186,7 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         version: Such as ``1.5``, which takes the newest 1.5 that there is, or ``1.5.0.114``.
         source: A folder with the wheels of ``tensorrt-rtx-cu13-bindings`` and ``tensorrt-rtx-cu13-libs``, for where
             there is no network.
-        progress: Told of megabytes as they come, and asked whether to stop.
+        progress: Told of each step, and asked whether to stop.
 
     Returns:
         The compiler; one that is here already is not installed again.
@@ -241,9 +234,7 @@ def _add(
     temp_folder = base_folder / f"{_TEMP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temp_folder.mkdir()
-        progress.phase(
-            f"Installing TensorRT-RTX {version}, MB of about {_NEEDED // 1_000_000}, {_format_size(free)} free"
-        )
+        progress.phase(f"Installing TensorRT-RTX {version}, about {_format_size(_NEEDED)}")
         _install_part(temp_folder, f"{_PARTS[0]}=={version}.*", source, error_prefix, progress)
         exact = _read_installed_version(temp_folder, error_prefix)
         _install_part(temp_folder, f"{_PARTS[1]}=={exact}", source, error_prefix, progress)
@@ -300,21 +291,35 @@ def remove(version: str) -> Compiler:
 def _install_part(
     temp_folder: Path, requirement: str, source: str | Path | None, error_prefix: str, progress: Progress
 ) -> None:
-    """Install one part into the room; raises ``Unavailable`` where pip says why not."""
-    from rtlab.backends.workers import installing, process
+    """Install one part into a folder; raises ``Unavailable`` where pip says why not."""
+    from rtlab.backends.workers.process import INSTALLING, Bounds, call
 
-    source_folder = "" if source is None else str(Path(source).resolve())
-    code, words = process.call(
-        installing.install,
-        (requirement, str(temp_folder), source_folder),
-        limits=Limits(seconds=_SECONDS),
-        progress=progress,
-        error_prefix=error_prefix,
-        work=process.INSTALLING,
+    source_options = [] if source is None else ["--no-index", "--find-links", str(Path(source).resolve())]
+    arguments = (
+        "install", "--target", str(temp_folder), "--no-deps", "--only-binary", ":all:", "--no-compile", "--no-input",
+        "--disable-pip-version-check", "--no-warn-conflicts", "--progress-bar", "off", "--retries", "1",
+        *source_options, requirement,
+    )  # fmt: skip
+    code, text = call(
+        run_pip, arguments, Bounds(error_prefix, INSTALLING, Limits(seconds=_SECONDS), progress)
     )
     if code:
-        reason = _explain_pip_failure(words, requirement, source)
-        raise Unavailable(f"{error_prefix}: {reason}", details=words)
+        reason = _explain_pip_failure(text, requirement, source)
+        raise Unavailable(f"{error_prefix}: {reason}", details=text)
+
+
+def run_pip(arguments: tuple[str, ...], report: object) -> tuple[int, str]:  # noqa: ARG001 - every call gets one
+    """Run pip in this process, a child: its exit code, 0 where all is installed, and what it wrote."""
+    # pip refuses --target together with an installation for the user, which a configuration may ask for.
+    os.environ["PIP_USER"] = "0"
+    sys.argv = ["pip", *arguments]
+    text, code = io.StringIO(), None
+    try:
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            runpy.run_module("pip", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    return code if isinstance(code, int) else int(code is not None), text.getvalue()
 
 
 def _explain_pip_failure(words: str, requirement: str, source: str | Path | None) -> str:
@@ -366,9 +371,17 @@ def _read_installed_version(temp_folder: Path, error_prefix: str) -> str:
 
 
 @functools.cache
-def _get_environment_release() -> Compiler:
-    from rtlab.backends.workers.builder import find_package_version
+def find_package_version(module: str) -> str:
+    """The version of the package that brings a module, which may bear several names; empty where it has none."""
+    # Usually it bears the module's name; asking every package for its modules takes half a second.
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(module)
+    owners = importlib.metadata.packages_distributions().get(module, [])
+    return importlib.metadata.version(owners[0]) if owners else ""
 
+
+@functools.cache
+def _get_environment_release() -> Compiler:
     return Compiler(find_package_version(_ENVIRONMENT_MODULE), BACKEND)
 
 

@@ -1,4 +1,6 @@
-"""What the TensorRT backends share. The functions that touch a binding run in the child process only.
+"""The child's side of a build: the parser, the builder with its configuration, TensorRT's own calibrators.
+
+Which attributes, flags and pools exist is asked of the binding itself; what it lacks is refused with what it has.
 
 Polygraphy's loaders (``NetworkFromOnnxPath``, ``CreateConfig``) are not used: one variable of the environment decides
 which of the two bindings a process has, none of them sets a compute capability to build for, and of what the parser
@@ -8,19 +10,21 @@ refuses they keep the text but not the node (0.53.6).
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import os
+import pickle
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.workers import calibrator, refusals, settings, trt_callbacks
-from rtlab.backends.workers.job_spec import BuildSpec
+from rtlab.backends.workers import refusals
+from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import pluralize
-from rtlab.errors import BuildError, Unavailable
+from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
 QUANTIZING = frozenset({
@@ -30,6 +34,77 @@ QUANTIZING = frozenset({
 })  # fmt: skip
 # Names that a listing line cannot mistake for one of its own keys.
 _PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
+#: Attributes of a configuration that are not the user's, and what to do instead.
+_RESERVED_ATTRIBUTES = {
+    "flags": "Give flags=[...] and cleared=[...] with names",
+    "profiling_verbosity": "Leave it out: rtlab needs DETAILED",
+    "progress_monitor": "Leave it out: rtlab shows progress with it",
+    "num_compute_capabilities": "Choose target=...",
+    "int8_calibrator": "Give implicit=True and choose calibrator=...",
+    "quantization_flags": "Leave it out: a calibrator sets what it needs",
+    "algorithm_selector": "Leave it out: an object cannot be sent to the compiler's process",
+    "profile_stream": "Leave it out: an object cannot be sent to the compiler's process",
+}
+#: What is set by a method instead of an attribute.
+_METHOD_SETTINGS = ("preview_features", "tactic_sources")
+#: Flags of weakly typed networks.
+_WEAK_TYPING_FLAGS = {"FP16", "BF16", "INT8", "FP8", "INT4", "FP4"} | {
+    "OBEY_PRECISION_CONSTRAINTS",
+    "PREFER_PRECISION_CONSTRAINTS",
+}
+#: The version and the calibrator in the first line of a calibration cache.
+_HEADER = re.compile(rb"TRT-(\d+)-(\w+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibratorInput:
+    """What a calibrator reads: batches, or a cache.
+
+    ``algorithm`` is TensorRT's word in the header of a cache, such as ``EntropyCalibration2``; ``quantile``, in [0, 1],
+    counts for ``LegacyCalibration`` only. ``folder`` may be written to; it has ``count`` batches, a pickled
+    mapping of arrays each, with these ``shapes``. ``cache`` is a cache's text, which is used instead of samples.
+    """
+
+    algorithm: str
+    folder: str
+    quantile: float = 1.0
+    count: int = 0
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    cache: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildSpec:
+    """One build: ``model`` is the path of an ONNX file, which is only read.
+
+    ``binding`` is ``tensorrt_rtx`` or ``tensorrt``, ``product`` its name for people; ``sm`` the compute capability that
+    TensorRT-RTX compiles for. ``times``: this compiler times kernels, and so can keep a timing cache. ``tf32`` lets
+    products of FP32 be computed in TF32, ``sparse`` lets kernels skip the zeros of 2:4 weights, ``debug`` lets the
+    values that fusion leaves be read while the engine runs. ``profiles`` are those of ``options`` with every dynamic
+    input, ``timing`` the bytes of a timing cache (None for no cache). ``log`` is the file that the verbose log goes to,
+    line by line, so that it outlives a crash.
+    """
+
+    binding: str
+    model: str
+    sm: int | None
+    error_prefix: str
+    product: str = "TensorRT"
+    times: bool = False
+    keep_plan: bool = False
+    tf32: bool = False
+    sparse: bool = False
+    debug: bool = False
+    options: BuildOptions = dataclasses.field(default_factory=BuildOptions)
+    profiles: tuple[Mapping[str, Shapes], ...] = ()
+    timing: bytes | None = None
+    calibration: CalibratorInput | None = None
+    log: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU takes part: one that times kernels, or one that the engine is to run on."""
+        return self.times or self.debug
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +208,7 @@ def probe_binding(binding: str, report: Any) -> tuple[str, tuple[str, ...] | Non
 
 
 def compile_plan(spec: BuildSpec, report: Any) -> BuildOutput:
-    """Parse and build with the binding; runs in the child process.
+    """Parse and build one request; runs in the child process.
 
     Raises:
         BuildError: the parser or the builder refuses; all unsupported operators are named.
@@ -159,7 +234,7 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
         if severity not in quiet:
             warnings.append(message)
 
-    logger = trt_callbacks.message_logger(trt, on_message)
+    logger = message_logger(trt, on_message)
     builder = trt.Builder(logger)
     network = builder.create_network(_get_network_flags(trt, spec))
     parser = trt.OnnxParser(network, logger)
@@ -173,34 +248,33 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
         network.mark_unfused_tensors_as_debug_tensors()
     report.phase("Compiling")
     config = builder.create_builder_config()
-    config.progress_monitor = trt_callbacks.progress_monitor(trt, report)
+    config.progress_monitor = _progress_monitor(trt, report)
     configure(trt, config, spec, warnings)
-    settings.add_profiles(builder, network, config, spec, warnings)
-    notes = settings.use_timing_cache(config, spec, warnings)
-    attached_calibrator = calibrator.attach(trt, builder, config, spec, report)
+    _add_profiles(builder, network, config, spec, warnings)
+    notes = _use_timing_cache(config, spec, warnings)
+    calibrator = _attach_calibrator(trt, builder, config, spec, report)
     start = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - start
-    cache, cache_notes = calibrator.read_cache(attached_calibrator, spec, done=plan is not None)
+    cache = read_calibration_cache(calibrator, spec, done=plan is not None)
     if plan is None:
         causes = [words for line in warnings if (words := refusals.extract_cause(line, gpu=spec.on_gpu))]
-        why = causes[-1] if causes else "It gave no reason"
         raise BuildError(
-            f"{spec.error_prefix}: the builder refused the network. {why}. Choose "
-            f"{'other options, or another' if spec.options.count else 'another'} precision or target, or "
+            f"{spec.error_prefix}: the builder refused the network. {causes[-1] if causes else 'It gave no reason'}. "
+            f"Choose {'other options, or another' if spec.options.count else 'another'} precision or target, or "
             'backend="onnxruntime".'
         )
     return BuildOutput(
         bytes(plan) if spec.keep_plan else None,
         seconds,
         trt.__version__,
-        (*notes, *cache_notes),
-        settings.serialize_timing_cache(config, spec),
+        notes,
+        _serialize_timing_cache(config, spec),
         cache,
     )
 
 
-def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str] | None = None) -> None:
+def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
     """Set a builder's configuration: one target, all details in the listing, the flags of a variant, its options."""
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if spec.sm is not None and hasattr(config, "set_compute_capability"):
@@ -209,7 +283,7 @@ def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str] | None
     for flag, enabled in ((trt.BuilderFlag.TF32, spec.tf32), (trt.BuilderFlag.SPARSE_WEIGHTS, spec.sparse)):
         # TF32 is on by default, but FP32 means FP32 here.
         (config.set_flag if enabled else config.clear_flag)(flag)
-    settings.apply(trt, config, spec, [] if warnings is None else warnings)
+    _apply_options(trt, config, spec, warnings)
 
 
 def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any) -> str:
@@ -219,11 +293,10 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
     builder = trt.Builder(parser_logger)
     network = builder.create_network(_get_network_flags(trt, spec))
     survey = trt.OnnxParser(network, parser_logger)
-    content = Path(spec.model).read_bytes()
     if hasattr(survey, "supports_model_v2"):  # not in the first releases of TensorRT 10
-        survey.supports_model_v2(content, spec.model)
+        survey.supports_model_v2(Path(spec.model).read_bytes(), spec.model)
     else:
-        survey.supports_model(content, spec.model)
+        survey.supports_model(Path(spec.model).read_bytes(), spec.model)
     for source in (parser, survey):
         for i in range(source.num_errors):
             error = source.get_error(i)
@@ -260,3 +333,289 @@ def _get_network_flags(trt: Any, spec: BuildSpec) -> int:
     if spec.calibration is not None or not hasattr(flags, "STRONGLY_TYPED"):
         return 0
     return 1 << int(flags.STRONGLY_TYPED)
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def _apply_options(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
+    """Set attributes, flags and memory pools of an ``IBuilderConfig``.
+
+    ``warnings`` are errors and warnings that the builder logged so far; they grow while it is used.
+
+    Raises:
+        VariantError: a name is unknown to this binding, or it does not take the value.
+    """
+    options, compiler = spec.options, f"{spec.error_prefix}: {spec.product} {trt.__version__}"
+    for name, value in options.config:
+        if name in _RESERVED_ATTRIBUTES:
+            raise VariantError(
+                f'{spec.error_prefix}: "{name}" is not for the user to set. {_RESERVED_ATTRIBUTES[name]}.'
+            )
+        if name in _METHOD_SETTINGS:
+            members = (value,) if isinstance(value, str) else tuple(value)
+            _set_by_method(trt, config, name, members, compiler)
+        else:
+            _set_attribute(config, name, value, compiler, warnings)
+    flags = trt.BuilderFlag.__members__
+    for name in (*options.flags, *options.cleared):
+        if name in _WEAK_TYPING_FLAGS and spec.calibration is None:
+            raise VariantError(
+                f'{spec.error_prefix}: builder flag "{name}" belongs to weakly typed networks, and the types of this '
+                'one stand in its graph. Choose the precision instead, such as precision="fp16".'
+            )
+        _check_known(name, flags, "builder flag", compiler)
+        (config.set_flag if name in options.flags else config.clear_flag)(flags[name])
+    pools = trt.MemoryPoolType.__members__
+    for name, size in options.pools:
+        _check_known(name, pools, "memory pool", compiler)
+        before = len(warnings)
+        config.set_memory_pool_limit(pools[name], size)
+        if (actual_size := config.get_memory_pool_limit(pools[name])) != size or warnings[before:]:
+            raise VariantError(
+                f'{compiler} does not limit memory pool "{name}" to {size} bytes and keeps {actual_size}. '
+                f"{_format_reason(warnings[before:])}Choose another limit, or leave it out."
+            )
+
+
+def _set_attribute(config: Any, name: str, value: Any, compiler: str, warnings: list[str]) -> None:
+    """Set one attribute of the configuration, and see that it was taken."""
+    attributes = [n for n in dir(type(config)) if getattr(getattr(type(config), n), "fset", None) is not None]
+    settable = [n for n in (*attributes, *_METHOD_SETTINGS) if n not in _RESERVED_ATTRIBUTES]
+    _check_known(name, settable, "attribute of IBuilderConfig", compiler)
+    default, before = getattr(config, name), len(warnings)
+    setting = list(value) if isinstance(value, tuple) else value
+    if (members := getattr(type(default), "__members__", None)) is not None:
+        _check_known(str(value), members, f"value of {name}", compiler)
+        setting = members[value]
+    try:
+        setattr(config, name, setting)
+    except (AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise VariantError(
+            f"{compiler} does not take {name}={value!r}, which is a {type(value).__name__}. "
+            f"Give a value like the default, {default!r}.",
+            details=str(error),
+        ) from error
+    if (actual_setting := getattr(config, name)) != setting:
+        raise VariantError(
+            f"{compiler} does not take {name}={value!r}: it keeps {actual_setting!r}. "
+            f"{_format_reason(warnings[before:])}Choose a value within its bounds, or leave it out."
+        )
+
+
+def _set_by_method(trt: Any, config: Any, name: str, members: tuple[str, ...], compiler: str) -> None:
+    enum_members = (trt.PreviewFeature if name == "preview_features" else trt.TacticSource).__members__
+    for member in members:
+        _check_known(member, enum_members, f"member of {name}", compiler)
+    if name == "preview_features":
+        for member in members:
+            config.set_preview_feature(enum_members[member], True)  # noqa: FBT003 - the binding's signature
+    elif not config.set_tactic_sources(sum(1 << int(enum_members[member]) for member in set(members))):
+        raise VariantError(
+            f"{compiler} does not take tactic_sources={list(members)}. Choose fewer, or leave them out."
+        )
+
+
+def _check_known(name: str, choices: Iterable[str], noun: str, compiler: str) -> None:
+    """Raise ``VariantError`` with what is close, and all that exists, unless a name is among the choices."""
+    by_case = {n.casefold(): n for n in choices}
+    if name not in by_case.values():
+        close = [by_case[c] for c in difflib.get_close_matches(str(name).casefold(), by_case, n=3)]
+        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        raise VariantError(
+            f'{compiler} has no {noun} "{name}". {hint}Choose one of {", ".join(by_case.values())}.'
+        )
+
+
+def _add_profiles(builder: Any, network: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
+    """Add the optimization profiles; a shape tensor gets values instead of sizes.
+
+    Raises:
+        BuildError: an input needs a profile and has none, or TensorRT refuses one.
+    """
+    tensors = [network.get_input(i) for i in range(network.num_inputs)]
+    required_inputs = [t.name for t in tensors if t.is_shape_tensor or -1 in tuple(t.shape)]
+    if not spec.profiles and not required_inputs:
+        return
+    for number, ranges in enumerate(spec.profiles or ({},)):
+        if missing := [name for name in required_inputs if name not in ranges]:
+            raise BuildError(
+                f'{spec.error_prefix}: optimization profile {number} lacks input "{missing[0]}", whose values or sizes '
+                f'are not fixed. Give profiles=[{{"{missing[0]}": (least, usual, greatest)}}]; a shape tensor has its '
+                "values there."
+            )
+        profile = builder.create_optimization_profile()
+        before = len(warnings)
+        try:
+            for tensor in tensors:
+                if tensor.name not in ranges:
+                    continue
+                set_range = profile.set_shape_input if tensor.is_shape_tensor else profile.set_shape
+                set_range(tensor.name, *ranges[tensor.name])
+            accepted = config.add_optimization_profile(profile) >= 0
+        except (TypeError, ValueError, RuntimeError) as error:
+            warnings.append(str(error))
+            accepted = False
+        if not accepted:
+            raise BuildError(
+                f"{spec.error_prefix}: optimization profile {number} is refused. {_format_reason(warnings[before:])}"
+                "Give sizes that the graph allows."
+            )
+
+
+def _use_timing_cache(config: Any, spec: BuildSpec, warnings: list[str]) -> tuple[str, ...]:
+    """Give the builder the timing cache of earlier builds; one that does not fit is replaced, with a note."""
+    if spec.timing is None:
+        return ()
+    if not spec.times:
+        return (f"no timing cache: {spec.product} times nothing while it builds, and ignores one",)
+    before = len(warnings)
+    cache = config.create_timing_cache(spec.timing)
+    # A cache of another GPU or version is refused here; a damaged one may come back empty, with a warning.
+    accepted = cache is not None and config.set_timing_cache(cache, ignore_mismatch=False)
+    if accepted and not (spec.timing and warnings[before:]):
+        return ()
+    why = " ".join(warnings[before:])
+    config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
+    return (f"timing cache replaced: it is damaged, or of another version or GPU. {why}".rstrip(),)
+
+
+def _serialize_timing_cache(config: Any, spec: BuildSpec) -> bytes:
+    """The timing cache after a build; empty where none is wanted."""
+    if spec.timing is None or not spec.times:
+        return b""
+    cache = config.get_timing_cache()
+    return b"" if cache is None else bytes(cache.serialize())
+
+
+def _format_reason(warnings: list[str]) -> str:
+    return f"It says: {warnings[0]} " if warnings else ""
+
+
+# --- implicit INT8 ---------------------------------------------------------------------------------------------------
+
+
+def _attach_calibrator(trt: Any, builder: Any, config: Any, spec: BuildSpec, report: Any) -> Any:
+    """Ask for INT8 and give the configuration a calibrator, which is returned; None without implicit INT8.
+
+    Raises:
+        VariantError: this TensorRT has no calibrators.
+    """
+    calibrator_input = spec.calibration
+    if calibrator_input is None:
+        return None
+    if not hasattr(trt, "IInt8Calibrator"):
+        raise VariantError(
+            f"{spec.error_prefix}: {spec.product} {trt.__version__} has no calibrators, which implicit INT8 needs. "
+            "Leave out implicit=True: INT8 then stands in the graph as explicit Q/DQ pairs, which is rtlab's default."
+        )
+    from polygraphy.backend.trt import Calibrator
+
+    vendor.find_cuda_runtime()
+    bases = {
+        "EntropyCalibration2": trt.IInt8EntropyCalibrator2,
+        "EntropyCalibration": trt.IInt8EntropyCalibrator,
+        "MinMaxCalibration": trt.IInt8MinMaxCalibrator,
+        "LegacyCalibration": trt.IInt8LegacyCalibrator,
+    }
+    calibrator = Calibrator(
+        _Batches(calibrator_input, report),
+        cache=_write_cache_file(calibrator_input, trt.__version__),
+        BaseClass=bases[calibrator_input.algorithm],
+        quantile=calibrator_input.quantile,
+        # A regression that starts at the maximum changes nothing: the quantile alone counts.
+        regression_cutoff=1.0,
+    )
+    config.set_flag(trt.BuilderFlag.INT8)
+    config.int8_calibrator = calibrator
+    if calibrator_input.shapes and spec.profiles:
+        profile = builder.create_optimization_profile()
+        for name, shape in calibrator_input.shapes.items():
+            profile.set_shape(name, shape, shape, shape)
+        config.set_calibration_profile(profile)
+    return calibrator
+
+
+def read_calibration_cache(calibrator: Any, spec: BuildSpec, *, done: bool) -> str:
+    """The text of the cache that was read or made.
+
+    Raises:
+        CalibrationError: TensorRT stopped before it had seen all samples, since one could not be copied to the GPU.
+    """
+    if calibrator is None or spec.calibration is None:
+        return ""
+    # A refusal of the network before calibration has another reason.
+    if calibrator.num_batches < spec.calibration.count and (done or calibrator.num_batches):
+        raise CalibrationError(
+            f"{spec.error_prefix}: TensorRT's calibrator took {calibrator.num_batches} of {spec.calibration.count} "
+            "batches. Look for the reason in the log; the GPU's memory may be too small for a batch."
+        )
+    return bytes(calibrator.cache_contents or b"").decode("utf-8", "replace")
+
+
+class _Batches:
+    """The batches in a folder, in order, one in memory at a time."""
+
+    def __init__(self, calibrator_input: CalibratorInput, report: Any) -> None:
+        self._calibrator_input, self._report = calibrator_input, report
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Read one file after the other."""
+        for number in range(self._calibrator_input.count):
+            if number == 0:
+                self._report.phase("Calibrating", self._calibrator_input.count)
+            yield pickle.loads(batch_path(self._calibrator_input.folder, number).read_bytes())  # noqa: S301 - our own file
+            self._report.advance()
+
+
+def batch_path(folder: str, number: int) -> Path:
+    """Where a batch is kept."""
+    return Path(folder) / f"batch-{number:07}.pickle"
+
+
+def _write_cache_file(calibrator_input: CalibratorInput, version: str) -> str | None:
+    """The cache in a file, with the version of this TensorRT in its header: one of another version would be ignored."""
+    if not calibrator_input.cache:
+        return None
+    major, minor, patch = (int(n) for n in re.findall(r"\d+", version)[:3])
+    number = major * 10000 + minor * 100 + patch
+    file = Path(calibrator_input.folder) / "calibration.cache"
+    file.write_bytes(
+        _HEADER.sub(lambda match: b"TRT-%d-%s" % (number, match[2]), calibrator_input.cache, count=1)
+    )
+    return str(file)
+
+
+def message_logger(trt: Any, on_message: Callable[[Any, str], object]) -> Any:
+    """A logger of the binding that passes severity and text of every message to ``on_message``.
+
+    It is called very often. An exception in it would be swallowed by the binding.
+    """
+
+    class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
+        log = staticmethod(on_message)
+
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+    return Logger()
+
+
+def _progress_monitor(trt: Any, report: Any) -> Any:
+    """A progress monitor that reports nested phases: the outermost counts, the others name what is going on."""
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined,unused-ignore]
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
+            report.phase(phase_name, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:  # noqa: ARG002
+            report.advance()
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            pass
+
+    return Monitor()

@@ -7,6 +7,7 @@ the process; so does any failure, because a CUDA error stays with its process.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,8 @@ import numpy as np
 from rtlab.backends import compiler_info
 from rtlab.backends.readers import inspector
 from rtlab.backends.workers import driver, loaded, process
-from rtlab.backends.workers.execution_context import EnginePort
-from rtlab.backends.workers.job_spec import OpenSpec
+from rtlab.backends.workers.execution_context import EnginePort, OpenSpec
+from rtlab.backends.workers.process import RUNNING, Bounds
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.files import write
@@ -45,7 +46,7 @@ _MAX_OPEN_ENGINES = 2
 class EngineRunner:
     """The half of a TensorRT backend that runs engines; it sets ``name``, ``binding``, ``product`` and ``maker``.
 
-    ``cuda`` and ``libraries`` name the modules that reach the CUDA runtime and the driver.
+    ``cuda`` is the module that reaches the CUDA runtime.
     """
 
     name: str
@@ -53,7 +54,6 @@ class EngineRunner:
     product: str
     maker = compiler_info.TENSORRT
     cuda = "polygraphy.cuda"
-    libraries = "ctypes"
     limits = Limits()
     #: Folders that go first on the path of its children: that of a release beside the environment's own.
     path: tuple[str, ...] = ()
@@ -104,23 +104,22 @@ class EngineRunner:
         return f"{self.product} on {gpu.name}" if gpu else self.product
 
     def describe(self, plan: bytes, progress: Progress, *, error_prefix: str) -> loaded.EngineFacts:
-        """What the engine of a plan tells of itself, loaded in a child process; errors are those of ``open_plan``."""
-        session, facts = self._load(plan, progress, error_prefix)
-        session.close()
+        """What an engine says of itself, loaded in a child process; errors are those of ``open_plan``."""
+        child, facts = self._load(plan, progress, error_prefix)
+        child.close()
         return facts
 
     def _load(
         self, plan: bytes, progress: Progress, error_prefix: str
     ) -> tuple[process.ChildProcess, loaded.EngineFacts]:
         """A child process with the engine of a plan."""
-        session = process.ChildProcess(self.limits, work=process.RUNNING, path=self.path)
-        spec = OpenSpec(
-            self.binding, self.product, plan, error_prefix, self.device, self.cuda, self.libraries
-        )
+        child = process.ChildProcess(self.limits.stack, path=self.path)
+        spec = OpenSpec(self.binding, self.product, plan, error_prefix, self.device, self.cuda)
+        bounds = Bounds(error_prefix, RUNNING, self.limits, progress)
         try:
-            return session, session.call(loaded.open_plan, spec, progress=progress, error_prefix=error_prefix)
+            return child, child.call(loaded.open_plan, spec, bounds)
         except BaseException:
-            session.close()
+            child.close()
             raise
 
     def open_plan(self, plan: str | Path | bytes, progress: Progress | None = None) -> Engine:
@@ -195,20 +194,14 @@ class EngineRunner:
     ) -> Profile:
         """Time whole inferences, then each layer, on the GPU; see ``Runner.profile``.
 
-        ``note`` tells clocks and temperature before and after, the latency while layers were timed, and rows that
-        belong to no layer. A budget of ``seconds`` counts from when the engine is on the GPU. Raises ``Unavailable``
-        where version or GPU are not the engine's.
+        ``note`` has the latency while layers were timed, and rows that belong to no layer. A budget of ``seconds``
+        counts from when the engine is on the GPU. Raises ``Unavailable`` where version or GPU are not the engine's.
         """
         error_prefix = f'Backend "{self.name}" cannot profile'
         payload = _as_arrays(inputs), runs, warmup, seconds
         times = self._call(engine, loaded.profile, payload, progress, error_prefix, limit_s=limit_s)
         samples, notes = assign_times(times.layers, engine.layers)
         profiled_median = float(np.median(times.profiled_total)) if len(times.profiled_total) else 0.0
-        note = [
-            f"clocks and temperature before: {times.before}; after: {times.after}",
-            f"median latency while layers are timed {profiled_median:.4g} ms",
-            *notes,
-        ]
         return Profile(
             source=f"{self.product} {engine.version}",
             device=self.device.name if self.device else engine.device,
@@ -216,7 +209,7 @@ class EngineRunner:
             total=times.total,
             warmup=times.warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note="; ".join(note),
+            note="; ".join((f"median latency while layers are timed {profiled_median:.4g} ms", *notes)),
             processor="GPU",
             runs=len(times.profiled_total),
         )
@@ -277,7 +270,6 @@ class EngineRunner:
             inferences=count.inferences,
             seconds=count.seconds,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=f"clocks and temperature before: {count.before}; after: {count.after}",
         )
 
     def release(self, engine: Engine) -> None:
@@ -295,16 +287,15 @@ class EngineRunner:
         *,
         limit_s: float | None = None,
     ) -> R:
+        limits = self.limits if limit_s is None else dataclasses.replace(self.limits, seconds=limit_s)
         try:
-            session = self._open_session(engine, progress, error_prefix)
-            return session.call(
-                function, payload, progress=progress, error_prefix=error_prefix, seconds=limit_s
-            )
+            child = self._open_child(engine, progress, error_prefix)
+            return child.call(function, payload, Bounds(error_prefix, RUNNING, limits, progress))
         except BaseException:
             self.release(engine)
             raise
 
-    def _open_session(self, engine: Engine, progress: Progress, error_prefix: str) -> process.ChildProcess:
+    def _open_child(self, engine: Engine, progress: Progress, error_prefix: str) -> process.ChildProcess:
         entry = self._sessions.get(id(engine))
         if entry is not None and entry[1].alive:
             self._sessions.move_to_end(id(engine))
@@ -314,10 +305,10 @@ class EngineRunner:
         while len(self._sessions) >= _MAX_OPEN_ENGINES:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
-        session, _ = self._load(plan, progress, error_prefix)
+        child, _ = self._load(plan, progress, error_prefix)
         # The engine is kept too, so that its id stays its own.
-        self._sessions[id(engine)] = engine, session
-        return session
+        self._sessions[id(engine)] = engine, child
+        return child
 
 
 class _CancelOnlyProgress:

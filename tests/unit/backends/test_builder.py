@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from nets import graph
-from rtlab.backends.workers.builder import BuiltPlan, _write_model, restore_origins
+from rtlab.backends.tensorrt import BuiltPlan, _write_model, restore_origins
 from rtlab.backends.workers.compiler import BuildOutput, OriginalNames
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model

@@ -18,8 +18,8 @@ from onnx import TensorProto, helper
 from fake_gpu import VERSIONS, Here, needs_api
 from nets import graph
 from rtlab import backends
-from rtlab.backends.tensorrt import TensorRT
-from rtlab.backends.workers import builder, calibrator, driver
+from rtlab.backends.tensorrt import TensorRT, build_plan
+from rtlab.backends.workers import compiler, driver
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions
@@ -136,7 +136,7 @@ def test_a_shape_tensor_gets_values_or_is_named():
     # The stand-in cannot run it; that the values arrived is in the log.
     options = BuildOptions.of(profiles=[{"to": ((1, 1), (2, 4), (8, 8))}])
     request = BuildRequest(shaped, Variant.of("fp32", target="sm86", options=options))
-    plan = builder.build(request, Silent(), Here("trt10"), version="10.16.1", times=True, runs=False)
+    plan = build_plan(request, Silent(), Here("trt10"), times=True, runs=False)
     assert ['"to": ["values", [1, 1], [2, 4], [8, 8]]'] == re.findall(r'"to": \["values".*?\]\]', plan.log)
 
 
@@ -207,7 +207,6 @@ def test_a_calibration_cache_is_used_without_samples():
     assert made == engine.calibration
     old = implicit(request={"cache": made.replace("TRT-101601", "TRT-8600")})
     assert configured(old)["calibration"]["taken"]
-    assert [n for n in old.notes if "of TensorRT 8600 were used" in n]
     assert "\nvalue_" not in old.calibration
 
 
@@ -236,7 +235,7 @@ def test_samples_that_the_calibrator_did_not_take_are_an_error(batches: int, don
     order: Any = SimpleNamespace(error_prefix="X", calibration=SimpleNamespace(count=3, cache=b""))
     made = SimpleNamespace(cache_contents=b"TRT-1-A", num_batches=batches)
     with pytest.raises(CalibrationError, match="2 of 3 batches") if lost else nullcontext():
-        assert ("TRT-1-A", ()) == calibrator.read_cache(made, order, done=done)
+        assert "TRT-1-A" == compiler.read_calibration_cache(made, order, done=done)
 
 
 @needs_api
