@@ -36,7 +36,7 @@ class _Report:
 
 
 class Session:
-    """In the place of ``child.ChildProcess``; a real one where a binding is no stand-in, or Polygraphy imports it."""
+    """In the place of ``child.ChildProcess``; a real one where a binding is no stand-in."""
 
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
@@ -49,8 +49,7 @@ class Session:
     def call(self, function: Any, payload: Any, bounds: Any) -> Any:
         if self._opened is None and self._child is None:
             names = [n for n in (getattr(payload, n, "") for n in ("binding", "cuda")) if n]
-            # Polygraphy's calibrator imports "tensorrt", which is a stand-in in a child only.
-            if not names or getattr(payload, "calibration", None) or any("fake_trt" not in n for n in names):
+            if not names or any("fake_trt" not in n for n in names):
                 stack, more = self._how
                 self._child = ChildProcess(stack, **more)
         if self._child is not None:

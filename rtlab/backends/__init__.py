@@ -41,11 +41,10 @@ def registry() -> dict[str, Backend]:
             continue
         if not reason and backend.name != point.name:
             reason = f'it calls itself "{backend.name}". Register it under that name.'
+        if not reason and point.name in table:
+            reason = "another one of this name is registered."
         if reason:
             warnings.warn(f'Cannot use backend "{point.name}": {reason}', RuntimeWarning, stacklevel=2)
-        elif point.name in table:
-            text = f'Backend "{point.name}" is registered twice; the first is kept'
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
         else:
             table[point.name] = backend
     return table
@@ -53,13 +52,9 @@ def registry() -> dict[str, Backend]:
 
 def _explain_unusable(backend: object) -> str:
     """Why an object is no backend; empty where it is one."""
-    missing = [n for n in ("name", "availability", "capabilities") if not hasattr(backend, n)]
-    if not missing:
-        return ""
-    return (
-        f"{type(backend).__name__} has no {', '.join(missing)}. A backend follows rtlab.core.protocols: see "
-        "docs/backend.md."
-    )
+    missing = ", ".join(n for n in ("name", "availability", "capabilities") if not hasattr(backend, n))
+    words = f"{type(backend).__name__} has no {missing}. A backend follows rtlab.core.protocols: see docs/backend.md."
+    return words if missing else ""
 
 
 #: Backends that were handed over, which a later one of their name may replace, as when a cell runs again.

@@ -54,7 +54,7 @@ class Compiler:
         version: Its version in full.
         backend: What ``Study.add(backend=...)`` takes.
         path: The folder that goes on a child's path; None for the environment's own, and for a recorded one.
-        recorded: Whether it is not here, and only builds are that somebody recorded with it.
+        recorded: Whether only recorded builds of it are here.
     """
 
     version: str
@@ -84,9 +84,7 @@ class Compiler:
         """The folder that it lies in."""
         if self.path is not None:
             return str(self.path)
-        if self.recorded:
-            return ""
-        spec = importlib.util.find_spec(_ENVIRONMENT_MODULE)
+        spec = None if self.recorded else importlib.util.find_spec(_ENVIRONMENT_MODULE)
         return str(Path(spec.origin).parents[1]) if spec is not None and spec.origin else ""
 
     @property
@@ -215,7 +213,7 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
 def _add(
     version: str, base_folder: Path, source: str | Path | None, error_prefix: str, progress: Progress
 ) -> Compiler:
-    _sweep(base_folder)
+    _remove_leftovers(base_folder)
     free = shutil.disk_usage(base_folder).free
     if importlib.util.find_spec("pip") is None:
         raise Unavailable(
@@ -236,7 +234,8 @@ def _add(
         temp_folder.mkdir()
         progress.phase(f"Installing TensorRT-RTX {version}, about {_format_size(_NEEDED)}")
         _install_part(temp_folder, f"{_PARTS[0]}=={version}.*", source, error_prefix, progress)
-        exact = _read_installed_version(temp_folder, error_prefix)
+        (binding,) = importlib.metadata.distributions(path=[str(temp_folder)])
+        exact = binding.version
         _install_part(temp_folder, f"{_PARTS[1]}=={exact}", source, error_prefix, progress)
         progress.phase(f"Trying TensorRT-RTX {exact}")
         compiler = Compiler(exact, f"{BACKEND}:{exact}", temp_folder)
@@ -325,23 +324,20 @@ def run_pip(arguments: tuple[str, ...], report: object) -> tuple[int, str]:  # n
 def _explain_pip_failure(words: str, requirement: str, source: str | Path | None) -> str:
     """What pip found, and what to do next."""
     version = requirement.partition("==")[2].removesuffix(".*")
+    here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     if "No space left" in words or "Disk quota" in words:
         return "the disk is full. Free some room, or name another folder in RTLAB_COMPILERS."
-    version_match = _LISTED.search(words)
-    others = "" if version_match is None or version_match[1] == "none" else version_match[1]
     if source is not None:
-        return (
-            f'"{source}" has no wheel of {requirement} for {_describe_platform()}. '
-            f"{_explain_offline_install(version)}"
-        )
-    if _OFFLINE.search(words) and not others:
+        return f'"{source}" has no wheel of {requirement} for {here}. {_explain_offline_install(version)}'
+    listed = _LISTED.search(words)
+    if listed is not None and listed[1] != "none":
+        return f"there is no such release; there are {listed[1]}. Choose one of them."
+    if _OFFLINE.search(words):
         return f"the package index cannot be reached. {_explain_offline_install(version)}"
-    if others:
-        return f"there is no such release; there are {others}. Choose one of them."
-    if version_match is not None:
+    if listed is not None:
         return (
-            f"no release has a wheel for {_describe_platform()}; wheels exist for x86-64 Linux and Windows. Add it on "
-            "such a machine, or read the files that it writes there with rtlab read."
+            f"no release has a wheel for {here}; wheels exist for x86-64 Linux and Windows. Add it on such a machine, "
+            "or read the files that it writes there with rtlab read."
         )
     return "pip failed. Its output is in the details; try again, or give the wheels with --from FOLDER."
 
@@ -354,20 +350,6 @@ def _explain_offline_install(version: str) -> str:
         f"On a machine with a network run pip download --no-deps -d FOLDER {names}, bring the folder, "
         f"and run rtlab compilers add {version} --from FOLDER."
     )
-
-
-def _describe_platform() -> str:
-    return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-
-
-def _read_installed_version(temp_folder: Path, error_prefix: str) -> str:
-    """The version of the binding that was installed."""
-    versions = [d.version for d in importlib.metadata.distributions(path=[str(temp_folder)])]
-    if len(versions) != 1 or not _VERSION.fullmatch(versions[0]):
-        raise Unavailable(
-            f"{error_prefix}: what was installed names no version ({', '.join(versions)}). Choose another release."
-        )
-    return versions[0]
 
 
 @functools.cache
@@ -413,13 +395,13 @@ def _format_size(nbytes: int) -> str:
     return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes // 1_000_000} MB"
 
 
-def _sweep(place: Path) -> None:
-    """Remove what installations left that somebody killed."""
+def _remove_leftovers(place: Path) -> None:
+    """Remove what killed installations left."""
     import psutil
 
     for leftover in place.glob(f"{_TEMP_PREFIX}*"):
         owner = leftover.name.removeprefix(_TEMP_PREFIX).partition("-")[0]
-        if not (owner.isdigit() and psutil.pid_exists(int(owner))):
+        if not psutil.pid_exists(int(owner)):
             shutil.rmtree(leftover, ignore_errors=True)
 
 

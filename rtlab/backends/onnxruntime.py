@@ -302,8 +302,7 @@ class OnnxRuntime:
                 f"Layers have no times: on {provider.title}, the profiler reports when work was handed over{remedy}"
             )
             return {}, notes
-        samples, more = placement.collect_samples(kernel_runs, engine.layers, provider.name, provider.title)
-        return samples, [*notes, more] if more else notes
+        return placement.collect_samples(kernel_runs, engine.layers, provider.name, provider.title), notes
 
     def outputs(
         self,

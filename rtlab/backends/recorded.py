@@ -80,8 +80,7 @@ def shorten_structure(structure: str) -> str:
 def index() -> Index:
     """What is recorded here; empty where the files are not installed, or are another rtlab's."""
     try:
-        content = (folder() / INDEX).read_bytes()
-        recorded_index = msgspec.json.decode(content, type=Index)
+        recorded_index = msgspec.json.decode((folder() / INDEX).read_bytes(), type=Index)
     except (OSError, msgspec.DecodeError):
         return Index()
     return recorded_index if recorded_index.schema == build.SCHEMA else Index()
@@ -104,9 +103,9 @@ def find(request: BuildRequest, release: str) -> Engine | None:
     """
     build_key = compute_key(request, release)
     file = index().builds.get(build_key)
-    content = None if file is None else read_builds(file).get(build_key)
-    if file is None or content is None:
+    if file is None:
         return None
+    content = read_builds(file)[build_key]
     if content.startswith(b'{"refused"'):
         refusal = msgspec.json.decode(content, type=RecordedRefusal)
         raise BuildError(refusal.refused, details=refusal.details)

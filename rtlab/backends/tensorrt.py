@@ -12,7 +12,6 @@ import datetime
 import difflib
 import importlib.metadata
 import importlib.util
-import pickle
 import platform
 import re
 import tempfile
@@ -20,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import onnx
 
 from rtlab.backends import compiler_info, compilers, recorded
@@ -28,12 +26,11 @@ from rtlab.backends.readers import inspector
 from rtlab.backends.readers.log import listing, verbose
 from rtlab.backends.readers.log import operators as tables
 from rtlab.backends.workers import compiler, driver, process, refusals, timing_cache, worker_pool
-from rtlab.backends.workers.compiler import BuildSpec, CalibratorInput
+from rtlab.backends.workers.compiler import BuildSpec
 from rtlab.backends.workers.process import BUILDING, Bounds
 from rtlab.backends.workers.running import EngineRunner
 from rtlab.core import files
 from rtlab.core.buildlog import Entry, Operator
-from rtlab.core.calibrators import METHODS, TENSORRT_CALIBRATORS
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
@@ -42,10 +39,9 @@ from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
-from rtlab.core.variant import SUPPORTED_TARGETS, Calibrator, Precision, Target
+from rtlab.core.variant import SUPPORTED_TARGETS, Precision, Target
 from rtlab.errors import (
     BuildError,
-    CalibrationError,
     ReadError,
     RtlabError,
     RunError,
@@ -55,8 +51,6 @@ from rtlab.errors import (
 
 #: Bytes of which each weight starts at a multiple, as a page of memory does.
 _ALIGNED = 4096
-#: TensorRT's own calibrators, by the method that they follow, as the header of a cache names them.
-ALGORITHMS = {m.name: a for a in TENSORRT_CALIBRATORS for m in METHODS.values() if m.tensorrt == a}
 
 
 class TensorRT(EngineRunner):
@@ -91,8 +85,7 @@ class TensorRT(EngineRunner):
         Raises:
             Unavailable: package, driver or GPU are missing.
             VariantError: the target is not the local GPU, or an option does not exist or fit.
-            CalibrationError: implicit INT8 has neither samples nor a cache that fit.
-            BuildError: the parser or builder refuses, crashes or passes a limit.
+                BuildError: the parser or builder refuses, crashes or passes a limit.
             RunError: the plan cannot be loaded again.
             Cancelled: ``progress`` asked to stop.
         """
@@ -234,16 +227,11 @@ class TensorRTRTX(EngineRunner):
             return self._find_recorded(request)
         if not availability.ok:
             raise Unavailable(f'Backend "{self.name}" cannot build: {availability.reason}')
-        if variant.target.sm is None:
+        targets = self.capabilities().targets
+        if variant.target not in targets:
             raise VariantError(
-                f'Backend "{self.name}" cannot build for target "{variant.target}": it compiles for RTX cards. '
-                'Choose target="sm86", "sm89" or "sm120", or backend="onnxruntime".'
-            )
-        if variant.target not in self.capabilities().targets:
-            target_names = quote_names(self.capabilities().targets)
-            raise VariantError(
-                f'Backend "{self.name}" cannot build for target "{variant.target}": it does not know this compute '
-                f"capability. Choose one of {target_names}."
+                f'Backend "{self.name}" cannot build for target "{variant.target}": it compiles for RTX cards only. '
+                f'Choose one of {quote_names(targets)}, or backend="onnxruntime".'
             )
         gpu = self.device
         runs = gpu is not None and gpu.sm == variant.target.sm
@@ -343,9 +331,8 @@ class BuiltPlan:
 
     output: compiler.BuildOutput
     log: str
-    names: compiler.OriginalNames
+    names: Mapping[str, str]
     notes: tuple[str, ...]
-    cache: str
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...]
 
 
@@ -359,7 +346,6 @@ def build_plan(
 
     Raises:
         VariantError: an option does not exist or does not fit the model.
-        CalibrationError: implicit INT8 has neither samples nor a cache that fit.
         BuildError: the parser or builder refuses, crashes or passes a limit; ``details`` has the end of the log.
         Cancelled: ``progress`` asked to stop; ``details`` has the end of the log.
     """
@@ -368,8 +354,6 @@ def build_plan(
     profiles = tuple(
         _complete_profile(request.model, dict(profile), error_prefix) for profile in options.profiles
     )
-    if options.implicit:
-        _check_implicit(request, error_prefix)
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "log"
@@ -388,11 +372,6 @@ def build_plan(
             options=options,
             profiles=profiles,
             timing=_read_timing_cache(options, notes),
-            calibration=_prepare_calibration(
-                request, profiles, names, folder, progress=progress, error_prefix=error_prefix
-            )
-            if options.implicit
-            else None,
             log=str(log),
         )
         call = worker_pool.call if request.several else process.call
@@ -417,13 +396,12 @@ def build_plan(
         except RtlabError as error:
             notes.append(f"timing cache not kept: {error}")
     ranges = tuple(tuple(sorted(p.items())) for p in profiles)
-    cache = _rename_tensors(output.cache, names.values)
-    return BuiltPlan(output, text, names, (*notes, *output.notes), cache, ranges)
+    return BuiltPlan(output, text, names, (*notes, *output.notes), ranges)
 
 
 def _write_model(
     model: Model, folder: Path, *, static: bool, progress: Progress
-) -> tuple[Path, compiler.OriginalNames]:
+) -> tuple[Path, Mapping[str, str]]:
     """The file that the builder reads: the model's own where that will do, for to write a large one takes seconds.
 
     Weights go to a file beside it, as they lie in memory; the builder maps it, and parses a small file.
@@ -431,7 +409,7 @@ def _write_model(
     model_file = model.file
     graph_names = {n for node in model.nodes for n in (node.id, *node.inputs, *node.outputs) if n}
     if model_file is not None and all(map(compiler.is_plain, graph_names)):
-        return model_file, compiler.OriginalNames({}, {})
+        return model_file, {}
     proto, weights = model.outline(static=static)
     with (folder / "weights").open("wb") as file:
         for tensor in proto.graph.initializer:
@@ -478,22 +456,20 @@ def open_engine(plan: BuiltPlan, request: BuildRequest, progress: Progress, back
         notes=(*plan.notes, *engine.notes),
         plan=plan.output.plan,
         profiles=plan.profiles,
-        calibration=plan.cache,
     )
 
 
 def restore_origins(layers: Iterable[Layer], plan: BuiltPlan) -> tuple[Layer, ...]:
     """Layers with the ids of the model's nodes, where the builder was given other names."""
-    names = plan.names.nodes
     return tuple(
-        dataclasses.replace(layer, origins=tuple(dict.fromkeys(names.get(o, o) for o in layer.origins)))
+        dataclasses.replace(layer, origins=tuple(dict.fromkeys(plan.names.get(o, o) for o in layer.origins)))
         for layer in layers
     )
 
 
 def _complete_profile(model: Model, ranges: dict[str, Shapes], error_prefix: str) -> Mapping[str, Shapes]:
     """A profile with every dynamic input; those that were not given have the one shape of ``input_shape``."""
-    for name, shapes in ranges.items():
+    for name in ranges:
         if name not in model.inputs:
             close = difflib.get_close_matches(name, model.inputs, n=1)
             hint = f'Did you mean "{close[0]}"? ' if close else ""
@@ -502,118 +478,12 @@ def _complete_profile(model: Model, ranges: dict[str, Shapes], error_prefix: str
                 f'{error_prefix}: an optimization profile names input "{name}", and the model has none of this name. '
                 f"{hint}Its inputs: {input_names}."
             )
-        value = model.values[name]
-        declared_shape = value.shape or ()
-        # A profile of a shape tensor holds values, not sizes; the parser knows which inputs are shape tensors.
-        is_shape_tensor = len(declared_shape) <= 1 and value.dtype in {"int32", "int64"}
-        fits = len(shapes[0]) == len(declared_shape) and all(
-            not isinstance(dim, int) or {s[axis] for s in shapes} == {dim}
-            for axis, dim in enumerate(declared_shape)
-        )
-        if not fits and not is_shape_tensor:
-            declared_text = "x".join(str(d if d is not None else "?") for d in declared_shape)
-            raise VariantError(
-                f'{error_prefix}: an optimization profile gives input "{name}" the shapes '
-                f"{', '.join('x'.join(map(str, s)) for s in shapes)}, and the model declares {declared_text}. Give "
-                f"shapes of {len(declared_shape)} dimensions, with its fixed sizes."
-            )
     for name in model.inputs:
         declared_shape = model.values[name].shape or ()
         if name not in ranges and not all(isinstance(d, int) for d in declared_shape):
             fixed_shape = model.input_shape(name)
             ranges[name] = (fixed_shape, fixed_shape, fixed_shape)
     return ranges
-
-
-def _check_implicit(request: BuildRequest, error_prefix: str) -> None:
-    """Refuse what TensorRT's own calibrators cannot do."""
-    variant, chosen_calibrator = request.variant, request.variant.calibrator
-    if any(node.op in {"QuantizeLinear", "DequantizeLinear"} for node in request.model.nodes):
-        raise VariantError(
-            f"{error_prefix}: the model has Q/DQ pairs, and TensorRT then ignores its calibrator. "
-            "Take the model without them, or leave out implicit=True."
-        )
-    if variant.precision is not Precision.INT8 or variant.pins:
-        raise VariantError(
-            f"{error_prefix}: implicit quantization knows INT8 for the whole network only. "
-            'Choose precision="int8" without pins, or leave out implicit=True.'
-        )
-    if request.cache:
-        return
-    if chosen_calibrator == Calibrator.AUTO:
-        raise VariantError(
-            f'{error_prefix}: TensorRT has no calibrator that chooses among several as "auto" does. Leave the '
-            'calibrator out for TensorRT\'s usual one, "entropy2", or give the scales that "auto" finds as a '
-            "calibration cache."
-        )
-    if chosen_calibrator is None or chosen_calibrator.method not in ALGORITHMS:
-        raise VariantError(
-            f'{error_prefix}: TensorRT has no calibrator of its own like "{chosen_calibrator}". Choose calibrator='
-            f"{', '.join(chr(34) + str(m) + chr(34) for m in ALGORITHMS)}, or leave out implicit=True."
-        )
-    if chosen_calibrator.settings and chosen_calibrator.method != "percentile":
-        raise VariantError(
-            f'{error_prefix}: TensorRT\'s own calibrator takes no settings, and "{chosen_calibrator}" has some. '
-            f'Choose calibrator="{chosen_calibrator.method}", or leave out implicit=True.'
-        )
-
-
-def _prepare_calibration(
-    request: BuildRequest,
-    profiles: tuple[Mapping[str, Shapes], ...],
-    names: compiler.OriginalNames,
-    folder: str,
-    *,
-    progress: Progress,
-    error_prefix: str,
-) -> CalibratorInput:
-    """What TensorRT's calibrator reads: the text of a cache, or samples, which go to files in ``folder``."""
-    if request.cache:
-        header = request.cache.partition("\n")[0].strip()
-        algorithm = header.rpartition("-")[2]
-        if algorithm not in ALGORITHMS.values():
-            raise CalibrationError(
-                f'{error_prefix}: the calibration cache starts with "{header[:80]}". Give one that TensorRT wrote, '
-                "whose first line is such as TRT-100300-EntropyCalibration2."
-            )
-        builder_names = {name: fresh for fresh, name in names.values.items()}
-        return CalibratorInput(
-            algorithm, folder, cache=_rename_tensors(request.cache, builder_names).encode()
-        )
-    chosen_calibrator = request.variant.calibrator
-    if request.data is None or chosen_calibrator is None:
-        raise CalibrationError(
-            f"{error_prefix}: implicit INT8 needs samples or a calibration cache, and there is neither. "
-            "Give the study data=..., or scales=... with the path of a cache."
-        )
-    model = request.model if profiles else request.model.static()
-    opt_batch = next((shapes[1][0] for p in profiles for shapes in p.values() if shapes[1]), None)
-    progress.phase("Writing calibration data", request.data.count)
-    count, shapes = 0, dict[str, tuple[int, ...]]()
-    for batch in request.data.batches(model, opt_batch):
-        check(progress, "writing calibration data")
-        batch_shapes = {name: tuple(array.shape) for name, array in batch.items()}
-        shapes = shapes or batch_shapes
-        if batch_shapes != shapes:  # the rest that does not fill a batch; a calibrator has one shape
-            continue
-        # TensorRT's calibrators read floating inputs as float32, in one piece.
-        content = {
-            n: np.ascontiguousarray(a, np.float32 if a.dtype.kind == "f" else None) for n, a in batch.items()
-        }
-        compiler.batch_path(folder, count).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
-        progress.advance(request.data.samples_in(model, batch))
-        count += 1
-    quantile = chosen_calibrator["p"] / 100 if chosen_calibrator.method == "percentile" else 1.0
-    return CalibratorInput(ALGORITHMS[chosen_calibrator.method], folder, quantile, count, shapes)
-
-
-def _rename_tensors(cache: str, names: Mapping[str, str]) -> str:
-    """The text of a calibration cache with tensors renamed. Names may hold colons; the digits come last."""
-    lines = []
-    for line in cache.split("\n"):
-        name, colon, digits = line.rpartition(": ")
-        lines.append(f"{names.get(name, name)}{colon}{digits}")
-    return "\n".join(lines)
 
 
 def _read_timing_cache(options: BuildOptions, notes: list[str]) -> bytes | None:

@@ -1,10 +1,10 @@
 """The one door to compilers and their runtimes: whoever calls one has its module from here.
 
 Children, in which TensorRT's bindings work, are started by ``workers.process`` alone. Polygraphy is a library like
-others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), TensorRT's
-calibrators (``workers.compiler``), the results that it saved (``readers.results``). Where it has something of the kind
-that is not used, a line says why: its loaders in ``workers.compiler``, its runner in ``workers.execution_context``, its
-comparator in ``rtlab/analyses/accuracy/errors.py``.
+others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), the results
+that it saved (``readers.results``). Where it has something that is not used, a line says why: its loaders in
+``workers.compiler``, its runner in ``workers.execution_context``, its comparator in
+``rtlab/analyses/accuracy/errors.py``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ def binding(name: str) -> ModuleType:
 
 def cuda(name: str) -> ModuleType:
     """What reaches the CUDA runtime, which is ``polygraphy.cuda``; in a child process."""
-    find_cuda_runtime()
-    return importlib.import_module(name)
-
-
-def find_cuda_runtime() -> None:
-    """Let Polygraphy find the CUDA runtime that TensorRT's packages bring, wherever their release puts it."""
+    # The runtime that TensorRT's packages bring lies elsewhere in each release.
     patterns = ("lib/libcudart.so*", "bin/cudart64_*.dll", "bin/*/cudart64_*.dll")
     folders = [
         str(library.parent)
@@ -37,8 +32,9 @@ def find_cuda_runtime() -> None:
         for library in Path(entry).glob(f"nvidia/*/{pattern}")
     ]
     if folders:
-        name = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
-        os.environ[name] = os.pathsep.join(dict.fromkeys([*filter(None, [os.environ.get(name)]), *folders]))
+        path = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
+        os.environ[path] = os.pathsep.join(dict.fromkeys([*filter(None, [os.environ.get(path)]), *folders]))
+    return importlib.import_module(name)
 
 
 def onnxruntime() -> ModuleType:

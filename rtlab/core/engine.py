@@ -115,8 +115,7 @@ class Engine(Memoizable):
     holds memory totals in bytes as the compiler *reported* them. ``plan`` is the serialized engine, where one
     exists, ``runnable`` the model that a runner of the same backend executes, or its ONNX bytes. ``device`` names the
     GPU of an engine from elsewhere, empty where its files do not tell. ``profiles`` gives the bounds of each dynamic
-    input by optimization profile, where they are told. ``calibration`` is the text of the calibration cache that
-    TensorRT's own calibrator used or made, empty where it had no part in the build. ``maker`` tells what holds of all
+    input by optimization profile, where they are told. ``maker`` tells what holds of all
     engines of its compiler. ``recorded`` says that it was not built here: the build was recorded where its compiler is,
     and ``seconds`` and ``built`` are those of that build.
     """
@@ -138,7 +137,6 @@ class Engine(Memoizable):
     runnable: bytes | Model | None = dataclasses.field(default=None, repr=False)
     device: str = ""
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
-    calibration: str = dataclasses.field(default="", repr=False)
     maker: Maker = dataclasses.field(default_factory=Maker, repr=False)
     recorded: bool = False
 

@@ -90,9 +90,8 @@ class BuildRequest:
     """A model that already expresses its precision, and what it is built for.
 
     ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it. ``keep_plan``
-    asks for the serialized engine, which is as large as the weights. ``data`` and ``cache``, samples or the text of a
-    calibration cache, feed TensorRT 10's own calibrators, where ``variant.options`` asks for its implicit INT8.
-    ``several`` says that more builds follow at once, so that what was started for one may wait for the next.
+    asks for the serialized engine, which is as large as the weights. ``several`` says that more builds follow at once,
+    so that what was started for one may wait for the next.
     """
 
     model: Model
@@ -100,8 +99,6 @@ class BuildRequest:
     limits: Limits = Limits()
     level: str = "all"
     keep_plan: bool = False
-    data: CalibrationData | None = None
-    cache: str = ""
     several: bool = False
 
 

@@ -281,8 +281,6 @@ class Variant:
         used = {chosen, *(p for _, p in pins)}
         how = Calibrator.of(calibrator) if calibrator is not None else None
         usual = Calibrator.AUTO if Precision.INT8 in used else Calibrator.MINMAX
-        if isinstance(options, BuildOptions) and options.implicit:
-            usual = Calibrator.ENTROPY2
         scaled = any(p.needs_calibrator for p in used)
         how = (how or usual) if scaled and not scales else None
         where = target if isinstance(target, Target) else Target(str(target or "cpu"))
@@ -334,7 +332,7 @@ class Variant:
             tuple((str(pattern), Calibrator.of(c)) for pattern, c in (calibrators or {}).items())
             if how
             else (),
-            _select_transforms(treatments, used, options),
+            _select_transforms(treatments, used),
         )
 
     @property
@@ -364,9 +362,7 @@ class Variant:
             parts.append(f"{len(self.calibrators)} calibrated apart")
         parts += dict.fromkeys(t.done for t in self.treatments)
         if self.options is not None:
-            option_count = self.options.count - self.options.implicit
-            parts += ["implicit"] if self.options.implicit else []
-            parts += [pluralize(option_count, "option")] if option_count else []
+            parts += [pluralize(self.options.count, "option")]
         return " · ".join(parts)
 
     @property
@@ -393,16 +389,11 @@ def has_effect(kind: PtqTransformKind, used: Iterable[Precision]) -> bool:
 
 
 def _select_transforms(
-    source: Iterable[str | PtqTransform], used: Iterable[Precision], options: BuildOptions | None
+    source: Iterable[str | PtqTransform], used: Iterable[Precision]
 ) -> tuple[PtqTransform, ...]:
     """The treatments that do something for the precisions in use, in the order in which they are carried out."""
     specs = (source,) if isinstance(source, (str, PtqTransform)) else tuple(source)
     treatments = {PtqTransform.of(t) for t in specs}
-    if treatments and options is not None and options.implicit:
-        raise VariantError(
-            "Cannot transform a model that TensorRT quantizes by itself: its graph stays as it is. "
-            "Leave implicit INT8 out, or the transforms."
-        )
     kinds = get_args(PtqTransformKind)
     effective = {t for t in treatments if has_effect(t.kind, used)}
     return tuple(sorted(effective, key=lambda t: (kinds.index(t.kind), t)))

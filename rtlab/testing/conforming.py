@@ -46,6 +46,8 @@ _TOLERANCE = 5e-3
 _RUNS, _WARMUP, _MANY, _BUDGET = 3, 1, 1_000_000, 0.5
 #: Seconds between two looks whether a limit is passed.
 _TICK = 1.0
+#: What a check of files says that fails.
+_WRITES = "it writes a file that it was given to read"
 #: A message: what was attempted, a colon, what was found, and what to do next, each a sentence.
 _MESSAGE = re.compile(r"^[A-Z][^\n]*?: .+?[.?!)] .*[.?!)]$", re.DOTALL)
 
@@ -99,6 +101,10 @@ def _check(condition: object, otherwise: str) -> None:
     """An assertion that ``python -O`` keeps."""
     if not condition:
         raise AssertionError(otherwise)
+
+
+def _check_type(value: object, kind: type, call: str) -> None:
+    _check(isinstance(value, kind), f"{call} gives {value!r}, and no {kind.__name__}")
 
 
 def _check_date(date: datetime.datetime | None, what: str) -> None:
@@ -236,42 +242,28 @@ class _Trial:
         _check(name, "name is empty")
         _check(name == name.strip(), f'name "{name}" has spaces around it')
         here = self.backend.availability()
-        _check(
-            isinstance(here, Availability),
-            f"availability() gives {here!r}, and an Availability belongs there",
-        )
-        if here.ok:
-            _check(here.version, "it is available in no version")
-        else:
-            _check(
-                here.reason.rstrip().endswith("."),
-                f'it is not available, and the reason is no sentence: "{here.reason}"',
-            )
+        _check_type(here, Availability, "availability()")
+        is_reason = here.ok or here.reason.rstrip().endswith(".")
+        _check(here.version or not here.ok, "it is available in no version")
+        _check(is_reason, f'it is not available, and the reason is no sentence: "{here.reason}"')
 
     def claims(self) -> None:
         able = self.able
-        _check(
-            isinstance(able, Capabilities), f"capabilities() gives {able!r}, and Capabilities belong there"
-        )
-        _check(
-            able == self.backend.capabilities(), "capabilities() says something else when it is asked again"
-        )
+        _check_type(able, Capabilities, "capabilities()")
+        _check(able == self.backend.capabilities(), "capabilities() says something else when asked again")
         roles = [role for role in ROLES if getattr(able, role)]
         _check(roles, "it has no role: neither builds, runs, opens nor reads")
         for role in roles:
-            missing = lacking(self.backend, role)
-            _check(not missing, f"{role}=True, and of {ROLES[role].__name__} it lacks {', '.join(missing)}")
+            missing = ", ".join(lacking(self.backend, role))
+            _check(not missing, f"{role}=True, and of {ROLES[role].__name__} it lacks {missing}")
         if able.builds and self._here:
             _check(able.targets, "builds=True, and there is no target")
             _check(able.precisions, "builds=True, and there is no precision")
-        for target in able.targets:
-            _check(isinstance(target, Target), f"target {target!r} is no Target")
-        for precision in able.precisions:
-            _check(isinstance(precision, Precision), f"precision {precision!r} is no Precision")
-        _check(
-            not able.forces or able.maker.tunes == "build",
-            f'forces=True, and its maker tunes "{able.maker.tunes}", not in the build',
-        )
+        for choices, kind in ((able.targets, Target), (able.precisions, Precision)):
+            for choice in choices:
+                _check(isinstance(choice, kind), f"{choice!r} is no {kind.__name__}")
+        tunes = able.maker.tunes
+        _check(tunes == "build" or not able.forces, f'forces=True, and its maker tunes "{tunes}"')
 
     # --- building ----------------------------------------------------------------------------------------------------
 
@@ -309,9 +301,7 @@ class _Trial:
     def builds(self) -> None:
         self._check_engine(self.engine, self.model, self._target)
         strange = {n for y in self.engine.layers for n in y.origins} - {n.id for n in self.model.nodes}
-        _check(
-            not strange, f"layers say that they are of nodes that the model does not have: {sorted(strange)}"
-        )
+        _check(not strange, f"layers are of nodes that the model does not have: {sorted(strange)}")
 
     def builds_for(self, target: Target) -> None:
         self._check_engine(self._build(target=target), self.model, target)
@@ -325,9 +315,7 @@ class _Trial:
 
     def _check_engine(self, engine: Engine, model: Model, target: Target) -> None:
         """Fail unless an engine is that of a model and a target, as this backend builds them."""
-        _check(
-            isinstance(engine, Engine), f"build() gives {type(engine).__name__}, and an Engine belongs there"
-        )
+        _check_type(engine, Engine, "build()")
         maker = engine.maker
         _check(engine.backend == self.backend.name, f'the engine says that "{engine.backend}" made it')
         _check(engine.target == target, f'the engine is for "{engine.target}", and "{target}" was asked for')
@@ -338,37 +326,26 @@ class _Trial:
         _check(ids, "the engine has no layers")
         _check(len(ids) == len(set(ids)), "two layers have one id")
         _check(indices == sorted(indices), "layers are not in the order of their index")
-        for what, tensors, names in (
-            ("inputs", engine.inputs, model.inputs),
-            ("outputs", engine.outputs, model.outputs),
-        ):
-            tensor_names = [t.name for t in tensors]
-            _check(
-                set(tensor_names) == set(names),
-                f"its {what} are {tensor_names}, and those of the model {names}",
-            )
-        for fact, values in (
-            ("memory", engine.totals),
-            ("streams", [y for y in engine.layers if y.stream]),
-            ("tactics", [y for y in engine.layers if y.tactic]),
-        ):
-            _check(fact in maker.reports or not values, f"it reports no {fact}, and tells some")
+        for what in ("inputs", "outputs"):
+            names, expected = [t.name for t in getattr(engine, what)], getattr(model, what)
+            _check(set(names) == set(expected), f"its {what} are {names}, and the model's {expected}")
+        streams, tactics = any(y.stream for y in engine.layers), any(y.tactic for y in engine.layers)
+        for fact, has in (("memory", engine.totals), ("streams", streams), ("tactics", tactics)):
+            _check(fact in maker.reports or not has, f"it reports no {fact}, and tells some")
 
     def other_target(self) -> None:
-        foreign_target = next(
-            t for t in map(Target, ("cpu", "sm75", "npu", "gpu")) if t not in self.able.targets
-        )
+        known = self.able.targets
+        foreign_target = next(t for t in map(Target, ("cpu", "sm75", "npu", "gpu")) if t not in known)
         try:
             engine = self._build(target=foreign_target)
         except RtlabError as error:
             _check_message(error, VariantError, BuildError, Unavailable)
         else:
-            _check(engine.target in self.able.targets, f'it says that it built for "{foreign_target}"')
+            _check(engine.target in known, f'it says that it built for "{foreign_target}"')
 
     def unknown_operator(self) -> None:
-        _expect_error(
-            lambda: self._build(make_unknown_op_model()), "it builds an unknown operator", BuildError
-        )
+        model = make_unknown_op_model()
+        _expect_error(lambda: self._build(model), "it builds an unknown operator", BuildError)
 
     def build_stops(self) -> None:
         _expect_cancelled(lambda: self._build(progress=_AlwaysStopped()), "build()")
@@ -376,14 +353,12 @@ class _Trial:
     def build_limit(self) -> None:
         limit = Limits(seconds=1e-3)
         try:
-            engine = self._build(limits=limit)
+            seconds = self._build(limits=limit).seconds
         except RtlabError as error:
             _check_message(error, BuildError)
         else:
-            _check(
-                engine.seconds <= limit.seconds + _TICK,
-                f"the build took {engine.seconds:g} s, and {limit.seconds:g} s was the limit",
-            )
+            is_within = seconds <= limit.seconds + _TICK
+            _check(is_within, f"the build took {seconds:g} s, and {limit.seconds:g} s was the limit")
 
     def pickles(self) -> None:
         copy = pickle.loads(pickle.dumps(self.engine))  # noqa: S301 - its own
@@ -403,10 +378,7 @@ class _Trial:
     def profiles(self) -> None:
         """As many runs as were asked for, of whole inferences and, where layers are timed, of each layer."""
         profile = self._profile()
-        _check(
-            isinstance(profile, Profile),
-            f"profile() gives {type(profile).__name__}, and a Profile belongs there",
-        )
+        _check_type(profile, Profile, "profile()")
         _check(profile.source, "the times do not say who measured them")
         _check(profile.device, "the times do not say on which device")
         _check_date(profile.taken, "the profile")
@@ -446,15 +418,11 @@ class _Trial:
         _check(set(names) == set(outputs), f"asked for {sorted(names)}, it gives {sorted(outputs)}")
         for name, reference in compute_reference(self.model, self.batch, tuple(names)).items():
             value = np.asarray(outputs[name])
-            _check(
-                value.shape == reference.shape,
-                f'"{name}" has shape {value.shape}, and the model says {reference.shape}',
-            )
+            shapes = f"shape {value.shape}, and the model says {reference.shape}"
+            _check(value.shape == reference.shape, f'"{name}" has {shapes}')
             error = compute_relative_error(value, reference)
-            _check(
-                error <= self.tolerance,
-                f'"{name}" is off by {error:.2g} of its largest magnitude, and {self.tolerance:g} is allowed',
-            )
+            words = f"off by {error:.2g} of its largest magnitude, and {self.tolerance:g} is allowed"
+            _check(error <= self.tolerance, f'"{name}" is {words}')
 
     def inputs_stay(self) -> None:
         before = {k: v.copy() for k, v in self.batch.items()}
@@ -479,14 +447,10 @@ class _Trial:
         self._check_outputs(self._outputs(), self.model.outputs)
 
     def refuses_to_run(self) -> None:
-        _expect_error(
-            lambda: self._outputs(names=("no such value",)), "it gives a value that there is not", RunError
-        )
-        _expect_error(
-            lambda: self.backend.outputs(self.engine, {}),
-            "it runs without an input that the model needs",
-            RunError,
-        )
+        names = ("no such value",)
+        _expect_error(lambda: self._outputs(names=names), "it gives a value that there is not", RunError)
+        run = functools.partial(self.backend.outputs, self.engine, {})
+        _expect_error(run, "it runs without an input that the model needs", RunError)
 
     def runs_stop(self) -> None:
         _expect_cancelled(lambda: self._outputs(progress=_AlwaysStopped()), "outputs()")
@@ -494,11 +458,8 @@ class _Trial:
 
     def run_limit(self) -> None:
         """One run of a small network may be over before anybody looks; a million are not."""
-        _expect_error(
-            lambda: self._profile(runs=_MANY, limit_s=_BUDGET),
-            f"profile() claims {_MANY:,} runs in {_BUDGET} s, which was the limit",
-            RunError,
-        )
+        run = functools.partial(self._profile, runs=_MANY, limit_s=_BUDGET)
+        _expect_error(run, f"profile() claims {_MANY:,} runs in {_BUDGET} s, which was the limit", RunError)
 
     # --- opening, counting, explaining, reading ----------------------------------------------------------------------
 
@@ -506,16 +467,12 @@ class _Trial:
         with tempfile.TemporaryDirectory() as folder:
             missing, other = Path(folder) / "missing.plan", Path(folder) / "other.plan"
             other.write_bytes(b"no engine at all" * 64)
-            before = _digest(other)
-            for file, kinds in ((missing, ()), (other, (RunError,))):
-                _expect_error(
-                    functools.partial(self.backend.open_plan, file),
-                    f"it opens {file.stem}.plan, which is no engine",
-                    ReadError,
-                    Unavailable,
-                    *kinds,
-                )
-            _check(before == _digest(other), "it writes a file that it was given to read")
+            before, kinds = _digest(other), (ReadError, Unavailable)
+            open_missing = functools.partial(self.backend.open_plan, missing)
+            _expect_error(open_missing, "it opens a file that is not there", *kinds)
+            open_other = functools.partial(self.backend.open_plan, other)
+            _expect_error(open_other, "it opens a file that is no engine", *kinds, RunError)
+            _check(before == _digest(other), _WRITES)
 
     def opens(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -523,7 +480,7 @@ class _Trial:
             self.backend.save(self.engine, file)
             before = _digest(file)
             engine = self.backend.open_plan(file)
-            _check(before == _digest(file), "it writes a file that it was given to read")
+            _check(before == _digest(file), _WRITES)
         self._check_copy(engine)
 
     def counts(self) -> None:
@@ -531,11 +488,8 @@ class _Trial:
         _check(math.isfinite(throughput.rate), "the rate is no number")
         _check(throughput.rate > 0, "nothing was finished")
         _check(throughput.batch == 1, f"it counts a batch of {throughput.batch}, and 1 was given")
-        _expect_error(
-            lambda: self.backend.throughput(self.engine, self.batch, Silent(), streams=0),
-            "it counts over no stream",
-            RunError,
-        )
+        count = functools.partial(self.backend.throughput, self.engine, self.batch, Silent(), streams=0)
+        _expect_error(count, "it counts over no stream", RunError)
 
     def refuses_caches(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -569,11 +523,8 @@ class _Trial:
             _check(now == tactic, f"told to force tactic {tactic:#x}, its copy holds {now:#x}")
 
     def refuses_to_explain(self) -> None:
-        _expect_error(
-            lambda: self.backend.explain(make_unknown_op_model(), "odd", "behind"),
-            "it explains an unknown operator",
-            BuildError,
-        )
+        explain = functools.partial(self.backend.explain, make_unknown_op_model(), "odd", "behind")
+        _expect_error(explain, "it explains an unknown operator", BuildError)
 
     def refuses_to_read(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -582,8 +533,9 @@ class _Trial:
             odd = {k: Path(folder) / f"odd-{k}" for k in kinds}
             for path in odd.values():
                 path.write_bytes(b"\x00no file of anybody\x00")
-            _expect_error(lambda: self.backend.read(missing), "it reads files that are not there", ReadError)
-            _expect_error(lambda: self.backend.read(odd), "it reads a file of no kind", ReadError)
+            for files, what in ((missing, "that are not there"), (odd, "of no kind")):
+                read = functools.partial(self.backend.read, files)
+                _expect_error(read, f"it reads files {what}", ReadError)
 
     def reads(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -592,10 +544,7 @@ class _Trial:
                 copies[kind].write_bytes(path.read_bytes())
             before = {p: _digest(p) for p in copies.values()}
             recording = self.backend.read(copies)
-            _check(
-                before == {p: _digest(p) for p in copies.values()},
-                "it writes a file that it was given to read",
-            )
+            _check(before == {p: _digest(p) for p in copies.values()}, _WRITES)
             _check(set(before) == set(Path(folder).iterdir()), "it leaves files behind")
         ids = [layer.id for layer in recording.engine.layers]
         _check(len(ids) == len(set(ids)), "two layers have one id")
@@ -618,8 +567,9 @@ def check_rules(backend: Explainer, model: Model, engine: Engine) -> None:
     neighbours = ((n.id, r.id) for n in model.top for v in n.outputs for r in model.consumers.get(v, ()))
     for one, other in neighbours:
         verdict, both = backend.explain(model, one, other), f'of "{one}" and "{other}"'
-        _check(isinstance(verdict, Ruled), f"explain() gives {verdict!r} {both}, and a Ruled belongs there")
-        _check(verdict.text.rstrip().endswith("."), f'what it tells {both} is no sentence: "{verdict.text}"')
+        _check_type(verdict, Ruled, f"explain() {both}")
+        is_sentence = verdict.text.rstrip().endswith(".")
+        _check(is_sentence, f'what it tells {both} is no sentence: "{verdict.text}"')
         _check(verdict.source, f"what it tells {both} has no source")
         _check(verdict.rule or not verdict.fused, f"it says {both} that they are one layer, by no rule")
         if verdict.fused is not None and one in homes and other in homes:

@@ -1,4 +1,4 @@
-"""The child's side of a build: the parser, the builder with its configuration, TensorRT's own calibrators.
+"""The child's side of a build: the parser, and the builder with its configuration.
 
 Which attributes, flags and pools exist is asked of the binding itself; what it lacks is refused with what it has.
 
@@ -13,10 +13,9 @@ import dataclasses
 import difflib
 import itertools
 import os
-import pickle
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from rtlab.backends import vendor
 from rtlab.backends.workers import refusals
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import pluralize
-from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
+from rtlab.errors import BuildError, Unavailable, VariantError
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
 QUANTIZING = frozenset({
@@ -40,8 +39,7 @@ _RESERVED_ATTRIBUTES = {
     "profiling_verbosity": "Leave it out: rtlab needs DETAILED",
     "progress_monitor": "Leave it out: rtlab shows progress with it",
     "num_compute_capabilities": "Choose target=...",
-    "int8_calibrator": "Give implicit=True and choose calibrator=...",
-    "quantization_flags": "Leave it out: a calibrator sets what it needs",
+    "int8_calibrator": "Choose calibrator=..., whose scales stand in the graph",
     "algorithm_selector": "Leave it out: an object cannot be sent to the compiler's process",
     "profile_stream": "Leave it out: an object cannot be sent to the compiler's process",
 }
@@ -52,25 +50,6 @@ _WEAK_TYPING_FLAGS = {"FP16", "BF16", "INT8", "FP8", "INT4", "FP4"} | {
     "OBEY_PRECISION_CONSTRAINTS",
     "PREFER_PRECISION_CONSTRAINTS",
 }
-#: The version and the calibrator in the first line of a calibration cache.
-_HEADER = re.compile(rb"TRT-(\d+)-(\w+)")
-
-
-@dataclasses.dataclass(frozen=True)
-class CalibratorInput:
-    """What a calibrator reads: batches, or a cache.
-
-    ``algorithm`` is TensorRT's word in the header of a cache, such as ``EntropyCalibration2``; ``quantile``, in [0, 1],
-    counts for ``LegacyCalibration`` only. ``folder`` may be written to; it has ``count`` batches, a pickled
-    mapping of arrays each, with these ``shapes``. ``cache`` is a cache's text, which is used instead of samples.
-    """
-
-    algorithm: str
-    folder: str
-    quantile: float = 1.0
-    count: int = 0
-    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
-    cache: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +77,6 @@ class BuildSpec:
     options: BuildOptions = dataclasses.field(default_factory=BuildOptions)
     profiles: tuple[Mapping[str, Shapes], ...] = ()
     timing: bytes | None = None
-    calibration: CalibratorInput | None = None
     log: str = ""
 
     @property
@@ -111,8 +89,7 @@ class BuildSpec:
 class BuildOutput:
     """What the child sends back: the serialized engine, the time in seconds, the binding's version.
 
-    ``timing`` are the bytes of the timing cache after the build, ``cache`` the text of the calibration cache that
-    TensorRT's calibrator used or made, both empty where there is none.
+    ``timing`` are the bytes of the timing cache after the build, empty where there is none.
     """
 
     plan: bytes | None
@@ -120,19 +97,10 @@ class BuildOutput:
     version: str
     notes: tuple[str, ...] = ()
     timing: bytes = b""
-    cache: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class OriginalNames:
-    """The way back from names that a builder was given: of nodes, and of values inside the graph."""
-
-    nodes: Mapping[str, str]
-    values: Mapping[str, str]
-
-
-def sanitize(proto: Any) -> OriginalNames:
-    """Give nodes and inner values of a ``ModelProto`` names that survive the listing; returns the way back.
+def sanitize(proto: Any) -> dict[str, str]:
+    """Give nodes and inner values of a ``ModelProto`` names that survive the listing; returns nodes' original names.
 
     Node ids are unique already. Graph inputs and outputs stay as they are, because the engine's user needs them.
     """
@@ -155,7 +123,7 @@ def sanitize(proto: Any) -> OriginalNames:
             _rename(node.output, new_names)
         for field in ("input", "output", "initializer", "value_info"):
             _rename(getattr(graph, field, ()), new_names)
-    return OriginalNames(labels, {fresh: name for name, fresh in new_names.items()})
+    return labels
 
 
 def is_plain(name: str) -> bool:
@@ -213,7 +181,6 @@ def compile_plan(spec: BuildSpec, report: Any) -> BuildOutput:
     Raises:
         BuildError: the parser or the builder refuses; all unsupported operators are named.
         VariantError: an option does not exist in this binding, or its value is refused.
-        CalibrationError: TensorRT's calibrator could not read its samples.
     """
     trt = vendor.binding(spec.binding)
     report.phase("Reading the model")
@@ -236,7 +203,7 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
 
     logger = message_logger(trt, on_message)
     builder = trt.Builder(logger)
-    network = builder.create_network(_get_network_flags(trt, spec))
+    network = builder.create_network(_get_network_flags(trt))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(spec.model) or network.num_layers == 0:
         text = "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
@@ -252,11 +219,9 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
     configure(trt, config, spec, warnings)
     _add_profiles(builder, network, config, spec, warnings)
     notes = _use_timing_cache(config, spec, warnings)
-    calibrator = _attach_calibrator(trt, builder, config, spec, report)
     start = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - start
-    cache = read_calibration_cache(calibrator, spec, done=plan is not None)
     if plan is None:
         causes = [words for line in warnings if (words := refusals.extract_cause(line, gpu=spec.on_gpu))]
         raise BuildError(
@@ -270,7 +235,6 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
         trt.__version__,
         notes,
         _serialize_timing_cache(config, spec),
-        cache,
     )
 
 
@@ -291,7 +255,7 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
     refused_nodes: dict[str, tuple[str, str]] = {}
     # Parsing ends at the first refusal; asking for support walks the whole graph.
     builder = trt.Builder(parser_logger)
-    network = builder.create_network(_get_network_flags(trt, spec))
+    network = builder.create_network(_get_network_flags(trt))
     survey = trt.OnnxParser(network, parser_logger)
     if hasattr(survey, "supports_model_v2"):  # not in the first releases of TensorRT 10
         survey.supports_model_v2(Path(spec.model).read_bytes(), spec.model)
@@ -327,12 +291,10 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
     return f"{spec.error_prefix}: its parser refuses {count}: {node_list}{more}. {advice}"
 
 
-def _get_network_flags(trt: Any, spec: BuildSpec) -> int:
-    """Strong typing is the only mode of current releases; earlier ones must be asked for it, and implicit INT8 not."""
+def _get_network_flags(trt: Any) -> int:
+    """Strong typing, which is the only mode of current releases, and a flag of earlier ones."""
     flags = trt.NetworkDefinitionCreationFlag
-    if spec.calibration is not None or not hasattr(flags, "STRONGLY_TYPED"):
-        return 0
-    return 1 << int(flags.STRONGLY_TYPED)
+    return 1 << int(flags.STRONGLY_TYPED) if hasattr(flags, "STRONGLY_TYPED") else 0
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -359,7 +321,7 @@ def _apply_options(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) 
             _set_attribute(config, name, value, compiler, warnings)
     flags = trt.BuilderFlag.__members__
     for name in (*options.flags, *options.cleared):
-        if name in _WEAK_TYPING_FLAGS and spec.calibration is None:
+        if name in _WEAK_TYPING_FLAGS:
             raise VariantError(
                 f'{spec.error_prefix}: builder flag "{name}" belongs to weakly typed networks, and the types of this '
                 'one stand in its graph. Choose the precision instead, such as precision="fp16".'
@@ -490,100 +452,6 @@ def _serialize_timing_cache(config: Any, spec: BuildSpec) -> bytes:
 
 def _format_reason(warnings: list[str]) -> str:
     return f"It says: {warnings[0]} " if warnings else ""
-
-
-# --- implicit INT8 ---------------------------------------------------------------------------------------------------
-
-
-def _attach_calibrator(trt: Any, builder: Any, config: Any, spec: BuildSpec, report: Any) -> Any:
-    """Ask for INT8 and give the configuration a calibrator, which is returned; None without implicit INT8.
-
-    Raises:
-        VariantError: this TensorRT has no calibrators.
-    """
-    calibrator_input = spec.calibration
-    if calibrator_input is None:
-        return None
-    if not hasattr(trt, "IInt8Calibrator"):
-        raise VariantError(
-            f"{spec.error_prefix}: {spec.product} {trt.__version__} has no calibrators, which implicit INT8 needs. "
-            "Leave out implicit=True: INT8 then stands in the graph as explicit Q/DQ pairs, which is rtlab's default."
-        )
-    from polygraphy.backend.trt import Calibrator
-
-    vendor.find_cuda_runtime()
-    bases = {
-        "EntropyCalibration2": trt.IInt8EntropyCalibrator2,
-        "EntropyCalibration": trt.IInt8EntropyCalibrator,
-        "MinMaxCalibration": trt.IInt8MinMaxCalibrator,
-        "LegacyCalibration": trt.IInt8LegacyCalibrator,
-    }
-    calibrator = Calibrator(
-        _Batches(calibrator_input, report),
-        cache=_write_cache_file(calibrator_input, trt.__version__),
-        BaseClass=bases[calibrator_input.algorithm],
-        quantile=calibrator_input.quantile,
-        # A regression that starts at the maximum changes nothing: the quantile alone counts.
-        regression_cutoff=1.0,
-    )
-    config.set_flag(trt.BuilderFlag.INT8)
-    config.int8_calibrator = calibrator
-    if calibrator_input.shapes and spec.profiles:
-        profile = builder.create_optimization_profile()
-        for name, shape in calibrator_input.shapes.items():
-            profile.set_shape(name, shape, shape, shape)
-        config.set_calibration_profile(profile)
-    return calibrator
-
-
-def read_calibration_cache(calibrator: Any, spec: BuildSpec, *, done: bool) -> str:
-    """The text of the cache that was read or made.
-
-    Raises:
-        CalibrationError: TensorRT stopped before it had seen all samples, since one could not be copied to the GPU.
-    """
-    if calibrator is None or spec.calibration is None:
-        return ""
-    # A refusal of the network before calibration has another reason.
-    if calibrator.num_batches < spec.calibration.count and (done or calibrator.num_batches):
-        raise CalibrationError(
-            f"{spec.error_prefix}: TensorRT's calibrator took {calibrator.num_batches} of {spec.calibration.count} "
-            "batches. Look for the reason in the log; the GPU's memory may be too small for a batch."
-        )
-    return bytes(calibrator.cache_contents or b"").decode("utf-8", "replace")
-
-
-class _Batches:
-    """The batches in a folder, in order, one in memory at a time."""
-
-    def __init__(self, calibrator_input: CalibratorInput, report: Any) -> None:
-        self._calibrator_input, self._report = calibrator_input, report
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Read one file after the other."""
-        for number in range(self._calibrator_input.count):
-            if number == 0:
-                self._report.phase("Calibrating", self._calibrator_input.count)
-            yield pickle.loads(batch_path(self._calibrator_input.folder, number).read_bytes())  # noqa: S301 - our own file
-            self._report.advance()
-
-
-def batch_path(folder: str, number: int) -> Path:
-    """Where a batch is kept."""
-    return Path(folder) / f"batch-{number:07}.pickle"
-
-
-def _write_cache_file(calibrator_input: CalibratorInput, version: str) -> str | None:
-    """The cache in a file, with the version of this TensorRT in its header: one of another version would be ignored."""
-    if not calibrator_input.cache:
-        return None
-    major, minor, patch = (int(n) for n in re.findall(r"\d+", version)[:3])
-    number = major * 10000 + minor * 100 + patch
-    file = Path(calibrator_input.folder) / "calibration.cache"
-    file.write_bytes(
-        _HEADER.sub(lambda match: b"TRT-%d-%s" % (number, match[2]), calibrator_input.cache, count=1)
-    )
-    return str(file)
 
 
 def message_logger(trt: Any, on_message: Callable[[Any, str], object]) -> Any:

@@ -163,11 +163,9 @@ class ExecutionContext:
         with contextlib.suppress(PolygraphyException):
             self.stream.synchronize()
         self.context = None
-        if self._allocator is not None:
-            for pointer, _ in self._allocator.buffers.values():
-                self._device[f"allocated {pointer}"] = pointer
+        buffers = () if self._allocator is None else self._allocator.buffers.values()
         with contextlib.suppress(PolygraphyException):
-            for pointer in self._device.values():
+            for pointer in (*self._device.values(), *(pointer for pointer, _ in buffers)):
                 self._open_engine.cuda.wrapper().free(pointer)
         with contextlib.suppress(PolygraphyException):
             self._stack.close()
@@ -184,9 +182,8 @@ class ExecutionContext:
         if number and not context.set_optimization_profile_async(number, stream.ptr):
             raise self._open_engine.create_error(f"optimization profile {number} was refused")
         for port in [port for port in self.ports if port.is_input]:
-            value = feed[port.name]
-            raw = pack(value, port.type)
-            if not context.set_input_shape(port.name, tuple(value.shape)):
+            raw = pack(feed[port.name], port.type)
+            if not context.set_input_shape(port.name, tuple(feed[port.name].shape)):
                 raise self._open_engine.create_error(f'the shape of input "{port.name}" was refused')
             # Bytes on the host live as long as the lane, because copies are asynchronous.
             self._host[port.name] = raw
@@ -241,14 +238,10 @@ class ExecutionContext:
     def _check(self, feed: Mapping[str, NDArray[Any]]) -> None:
         error_prefix = self._open_engine.spec.error_prefix
         names = [port.name for port in self.ports if port.is_input]
-        input_list = quote_names(names) or "none"
-        if missing := next((n for n in names if n not in feed), ""):
+        if different := sorted(set(names).symmetric_difference(feed)):
             raise RunError(
-                f'{error_prefix}: input "{missing}" is missing. Give all inputs of the engine: {input_list}.'
-            )
-        if unknown_name := next((n for n in feed if n not in names), ""):
-            raise RunError(
-                f'{error_prefix}: the engine has no input "{unknown_name}". Its inputs are {input_list}.'
+                f'{error_prefix}: input "{different[0]}" is {"missing" if different[0] in names else "unknown"}. Give '
+                f"all inputs of the engine, and no others: {quote_names(names) or 'none'}."
             )
         for port in self.ports:
             if port.format != "LINEAR":
@@ -256,33 +249,28 @@ class ExecutionContext:
                     f'{error_prefix}: "{port.name}" has the memory layout "{port.format}", and rtlab gives and takes '
                     "linear tensors only. Build the engine without formats of its own for inputs and outputs."
                 )
-            expected_dtype = get_dtype(port.type)
-            if port.is_input and feed[port.name].dtype != expected_dtype:
+            dtype = get_dtype(port.type)
+            if port.is_input and feed[port.name].dtype != dtype:
                 raise RunError(
-                    f'{error_prefix}: input "{port.name}" is {feed[port.name].dtype}, and the engine takes '
-                    f'{expected_dtype}. Convert it with .astype("{expected_dtype}").'
+                    f'{error_prefix}: input "{port.name}" is {feed[port.name].dtype}, and the engine takes {dtype}. '
+                    f'Convert it with .astype("{dtype}").'
                 )
 
     def _select_profile(self, feed: Mapping[str, NDArray[Any]]) -> int:
         """The first optimization profile that takes these shapes."""
         bounded_ports = [port for port in self.ports if port.ranges]
-        count = max((len(port.ranges) for port in bounded_ports), default=1)
-        for number in range(count):
-            if all(_fits(feed[port.name].shape, port.ranges[number]) for port in bounded_ports):
+        fits = [[_fits(feed[p.name].shape, bounds) for bounds in p.ranges] for p in bounded_ports]
+        for number, profile_fits in enumerate(zip(*fits, strict=True)):
+            if all(profile_fits):
                 return number
-        port = next(
-            (p for p in bounded_ports if not any(_fits(feed[p.name].shape, r) for r in p.ranges)),
-            bounded_ports[0],
-        )
-        bounds_text = "; ".join(
-            (f"profile {i}: " if len(port.ranges) > 1 else "")
-            + " to ".join(dict.fromkeys((_format_shape(least), _format_shape(most))))
-            for i, (least, _, most) in enumerate(port.ranges)
-        )
+        if not bounded_ports:
+            return 0
+        port = next((p for p, own in zip(bounded_ports, fits, strict=True) if not any(own)), bounded_ports[0])
+        shape, ranges = _format_shape(feed[port.name].shape), dict.fromkeys(map(_format_range, port.ranges))
         raise RunError(
-            f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape '
-            f"{_format_shape(feed[port.name].shape)}, and the engine takes {bounds_text}. Give a batch within that, or "
-            f'build with an optimization profile that holds it: profiles=[{{"{port.name}": (least, usual, most)}}].'
+            f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape {shape}, and the engine takes '
+            f"{'; '.join(ranges)}. Give a batch within that, or build with an optimization profile that holds it: "
+            f'profiles=[{{"{port.name}": (least, usual, most)}}].'
         )
 
     def _allocate_output(self, port: EnginePort) -> None:
@@ -324,15 +312,8 @@ def _create_allocator(open_engine: OpenEngine) -> Any:
             self.shapes: dict[str, tuple[int, ...]] = {}
             self.error = ""
 
-        def reallocate_output_async(
-            self,
-            tensor_name: str,
-            memory: Any,
-            size: int,
-            alignment: int,
-            stream: int,  # noqa: ARG002
-        ) -> int:
-            return self.reallocate_output(tensor_name, memory, size, alignment)
+        def reallocate_output_async(self, tensor_name: str, *sizes: Any) -> int:
+            return self.reallocate_output(tensor_name, *sizes[:3])
 
         def reallocate_output(self, tensor_name: str, memory: Any, size: int, alignment: int) -> int:  # noqa: ARG002
             pointer, capacity = self.buffers.get(tensor_name, (0, 0))
@@ -363,6 +344,10 @@ def _fits(shape: tuple[int, ...], bounds: Shapes) -> bool:
 
 def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "scalar"
+
+
+def _format_range(bounds: Shapes) -> str:
+    return " to ".join(dict.fromkeys(map(_format_shape, bounds[::2])))
 
 
 def get_dtype(member: str) -> np.dtype[Any]:

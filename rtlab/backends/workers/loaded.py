@@ -42,22 +42,19 @@ _WARMUP_SHARE, _LATENCY_SHARE = 0.1, 0.5
 
 @dataclasses.dataclass(frozen=True)
 class EngineFacts:
-    """What an open engine tells of itself, all *reported* by TensorRT.
+    """What an open engine says of itself, all *reported* by TensorRT.
 
-    ``layers`` is the inspector's JSON text with the shapes of profile 0 set; ``memory`` the bytes of device memory
-    for activations of one context, ``weights`` those of all weights, None where untold; ``aux_streams`` the streams
-    beside the main one.
+    ``layers`` is the inspector's JSON text with the shapes of profile 0 set; ``memory`` the bytes of device memory for
+    activations of one context, ``weights`` those of all weights, by the key ``weights``, empty in the first releases of
+    TensorRT 10; ``aux_streams`` the streams beside the main one.
     """
 
     version: str
-    name: str
     layers: str
     ports: tuple[EnginePort, ...]
-    profiles: int
     aux_streams: int
     memory: int
-    weights: int | None
-    verbosity: str
+    weights: Mapping[str, int]
     log: str
 
 
@@ -75,19 +72,11 @@ class EngineTimes:
     warmup: int
 
 
-@dataclasses.dataclass(frozen=True)
-class InferenceCount:
-    """How many inferences were finished in how many seconds."""
-
-    inferences: int
-    seconds: float
-
-
 _open: list[OpenEngine] = []
 
 
 def open_plan(spec: OpenSpec, report: Any) -> EngineFacts:
-    """Deserialize a plan, keep the engine, and tell what it is.
+    """Deserialize a plan, keep the engine, and describe it.
 
     Raises:
         ReadError: the bytes are no plan of this compiler.
@@ -140,20 +129,16 @@ def _describe(open_engine: OpenEngine, log: list[str]) -> EngineFacts:
             context.set_input_shape(port.name, port.ranges[0][1])
     inspector.execution_context = context
     text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-    # The first releases of TensorRT 10 do not tell it.
-    weights = None
+    weights = {}
     if hasattr(engine, "get_engine_stat"):
-        weights = engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE)
+        weights = {"weights": engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE)}
     return EngineFacts(
         version=trt.__version__,
-        name=engine.name,
         layers=text,
         ports=io_ports,
-        profiles=engine.num_optimization_profiles,
         aux_streams=engine.num_aux_streams,
         memory=engine.device_memory_size_v2,
         weights=weights,
-        verbosity=engine.profiling_verbosity.name.lower(),
         log="\n".join(log),
     )
 
@@ -261,8 +246,8 @@ def _measure_latency(execution: ExecutionContext) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def throughput(payload: tuple[Mapping[str, NDArray[Any]], int, float, int], report: Any) -> InferenceCount:
-    """Count inferences over ``streams`` streams, each with a context and memory of its own, for some seconds.
+def throughput(payload: tuple[Mapping[str, NDArray[Any]], int, float, int], report: Any) -> tuple[int, float]:
+    """Finished inferences over ``streams`` streams, each with a context and memory of its own, and the seconds taken.
 
     Inputs are copied once, before the clock starts. A stream gets its next inference when its last one is done.
     """
@@ -294,7 +279,7 @@ def throughput(payload: tuple[Mapping[str, NDArray[Any]], int, float, int], repo
             execution.stream.synchronize()
             finished += 1
         end = time.perf_counter()
-    return InferenceCount(finished, end - start)
+    return finished, end - start
 
 
 def _get_open_engine() -> OpenEngine:
@@ -419,20 +404,13 @@ def collect_debug_tensors(
             details="\n".join(listener.errors),
         )
     missing_names = [n for n in names if n not in listener.values]
-    if not missing_names:
-        return dict(listener.values)
-    if not listener.names:
+    if missing_names:
+        available_names = [*listener.names, *others]
+        close_matches = difflib.get_close_matches(missing_names[0], available_names, n=5, cutoff=0.4)
         raise RunError(
-            f'{error_prefix}: the engine shows no inner tensors, such as "{missing_names[0]}"; it was built without '
-            f"debug tensors. Build it again with rtlab, or read its outputs: {quote_names(others)}."
+            f'{error_prefix}: the engine shows no value "{missing_names[0]}": it was fused away, folded or renamed, or '
+            "the engine was built without debug tensors. Build it again with rtlab, or choose one of "
+            f"{quote_names(close_matches or available_names[:5])}.",
+            details="\n".join(available_names),
         )
-    available_names = [*listener.names, *others]
-    close_matches = (
-        difflib.get_close_matches(missing_names[0], available_names, n=5, cutoff=0.4) or available_names[:5]
-    )
-    more = f" (and {len(missing_names) - 1} more)" if len(missing_names) > 1 else ""
-    raise RunError(
-        f'{error_prefix}: the value "{missing_names[0]}"{more} does not exist in the engine: it was fused away, folded '
-        f"or renamed. Choose one that does; near ones are {quote_names(close_matches)}.",
-        details="\n".join(available_names),
-    )
+    return dict(listener.values)

@@ -129,8 +129,8 @@ class Bounds:
         self._most_bytes = self._most_bytes or used + min(self.limits.memory, free)
         if used > self._most_bytes:
             raise self.work.failure(
-                f"{self.error_prefix}: it took all the memory that is free, or that rtlab.Limits(memory=...) grants "
-                f"({self.limits.memory / 2**30:.3g} GiB). {self.work.memory_hint}, or choose another machine."
+                f"{self.error_prefix}: it took {used / 2**30:.1f} GiB of memory, and {self._most_bytes / 2**30:.1f} "
+                f"GiB were free or granted by rtlab.Limits(memory=...). {self.work.memory_hint}, or choose another machine."
             )
 
 

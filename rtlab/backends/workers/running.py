@@ -146,7 +146,7 @@ class EngineRunner:
         )
 
     def engine(self, plan: bytes, facts: loaded.EngineFacts, *, error_prefix: str) -> Engine:
-        """The noun for an opened plan: layers, inputs, outputs, totals, and notes on what was not told."""
+        """An opened plan as an ``Engine``."""
         try:
             # The inspector writes control characters into strings as they are.
             document = json.loads(facts.layers, strict=False)
@@ -158,19 +158,21 @@ class EngineRunner:
             ) from error
         inspection = inspector.parse(document, "the inspector's text")
         gpu = self.device
-        streams = f"{facts.aux_streams} auxiliary streams" if facts.aux_streams else ""
-        edges = {port.name: Tensor(port.name, port.dtype, port.shape) for port in facts.ports}
+        streams = [f"{facts.aux_streams} auxiliary streams"] if facts.aux_streams else []
+        inputs, outputs = (
+            tuple(Tensor(p.name, p.dtype, p.shape) for p in facts.ports if p.is_input == is_input)
+            for is_input in (True, False)
+        )
         return Engine(
             backend=self.name,
             version=facts.version,
             target=Target(f"sm{gpu.sm}" if gpu else "unknown"),
             layers=inspection.layers,
-            inputs=inspection.inputs or tuple(edges[p.name] for p in facts.ports if p.is_input),
-            outputs=inspection.outputs or tuple(edges[p.name] for p in facts.ports if not p.is_input),
-            totals={"activation": facts.memory}
-            | ({} if facts.weights is None else {"weights": facts.weights}),
+            inputs=inspection.inputs or inputs,
+            outputs=inspection.outputs or outputs,
+            totals={"activation": facts.memory, **facts.weights},
             log=facts.log,
-            notes=(*inspection.notes, *filter(None, [streams])),
+            notes=(*inspection.notes, *streams),
             plan=plan,
             device=gpu.name if gpu else "",
             profiles=_collect_profiles(facts.ports),
@@ -231,7 +233,8 @@ class EngineRunner:
         error_prefix = f'Backend "{self.name}" cannot run'
         payload = _as_arrays(inputs), tuple(names)
         # Its phases are those of one batch among many.
-        silent = _CancelOnlyProgress(progress or Silent())
+        silent = Silent()
+        silent.stopped = (progress or silent).stopped  # type: ignore[method-assign]
         return self._call(engine, loaded.outputs, payload, silent, error_prefix, limit_s=limit_s)
 
     def unfused(
@@ -261,14 +264,14 @@ class EngineRunner:
                 f"{self.limits.seconds:g} s."
             )
         payload = _as_arrays(inputs), streams, seconds, warmup
-        count = self._call(engine, loaded.throughput, payload, progress, error_prefix)
+        finished, taken_s = self._call(engine, loaded.throughput, payload, progress, error_prefix)
         return Throughput(
             source=f"{self.product} {engine.version}",
             device=self.device.name if self.device else engine.device,
             streams=streams,
             batch=max((a.shape[0] for a in inputs.values() if a.ndim), default=1),
-            inferences=count.inferences,
-            seconds=count.seconds,
+            inferences=finished,
+            seconds=taken_s,
             taken=datetime.datetime.now(datetime.timezone.utc),
         )
 
@@ -311,23 +314,10 @@ class EngineRunner:
         return child
 
 
-class _CancelOnlyProgress:
-    """Progress that is asked whether to stop, and not told of anything."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.stopped = progress.stopped
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        """Open a phase."""
-
-    def advance(self, steps: int = 1) -> None:
-        """Report steps."""
-
-
 def assign_times(
     times: Mapping[tuple[str, int], NDArray[np.float64]], layers: Sequence[Layer]
 ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
-    """Times by layer id, joined by name, and notes on what does not join.
+    """Times by layer id, joined by name, and a note on those that do not join.
 
     Layers of one name take their times in order; where one layer reports several times in an inference, as in a loop,
     these are summed.
@@ -350,10 +340,6 @@ def assign_times(
         notes.append(
             f"{len(unmatched_times)} timed names are no layers ({sum(unmatched_times.values()):.3g} ms): {quoted_names}"
         )
-    untimed_layers = [layer.name for layer in layers if layer.id not in samples]
-    if untimed_layers:
-        quoted_names = quote_names(untimed_layers[:3])
-        notes.append(f"{len(untimed_layers)} layers report no time: {quoted_names}")
     return samples, notes
 
 

@@ -229,15 +229,13 @@ def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
         event("ov_3_2", 3000, P, 15), event("ov_1_0", 1000, P, 13), event("ov_2_1", 2000, P, 14),
         event("det", 500, CPU, 9), event("copy", 700, CPU, 16),
     ]  # fmt: skip
-    found, note = placement.collect_samples(optimized.collect_kernel_times(run), layers, P, "OpenVINO")
+    found = placement.collect_samples(optimized.collect_kernel_times(run), layers, P, "OpenVINO")
     named = {i.partition(":")[2]: s.tolist() for i, s in found.items()}
     subgraphs = {f"OpenVINO subgraph {n}": [float(n)] for n in (1, 2, 3)}
     assert {**subgraphs, "det": [0.5]} == named
     # A time at the wrong layer is worse than none.
     few = optimized.collect_kernel_times([event("ov_1_0", 1000, P, 13)])
-    assert {} == placement.collect_samples(few, layers, P, "OpenVINO")[0]
-    assert note.startswith("0.7 ms more in 1 ")
-    assert note.endswith("copy")
+    assert {} == placement.collect_samples(few, layers, P, "OpenVINO")
 
 
 def test_a_fused_layer_has_the_provider_of_the_value_that_it_writes() -> None:

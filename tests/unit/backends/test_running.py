@@ -145,7 +145,7 @@ def test_only_two_engines_stay_on_the_gpu(backend):
 @needs_api
 def test_a_failure_ends_the_child_and_the_next_call_starts_anew(backend):
     engine = backend.open_plan(plan(spec()))
-    with pytest.raises(RunError, match="engine has no input"):
+    with pytest.raises(RunError, match='input "z" is unknown'):
         backend.outputs(engine, {"x": X, "z": X})
     assert {} == backend._sessions
     assert ["y"] == list(backend.outputs(engine, {"x": X}))
@@ -182,7 +182,7 @@ def test_times_join_by_name_in_order_and_sum_in_loops():
     times = {("a", 0): one, ("a", 1): 2 * one, ("loop", 0): one, ("loop", 1): 3 * one, ("other", 0): one}
     samples, notes = assign_times(times, layers)
     assert {"0:a": 1.0, "1:a": 2.0, "2:loop": 4.0} == {k: float(v[0]) for k, v in samples.items()}
-    assert ["other" in notes[0], "quiet" in notes[1]] == [True] * len(notes)
+    assert ["other" in note for note in notes] == [True]
 
 
 def crash(payload: object, report: object) -> None:
