@@ -62,9 +62,7 @@ _REGISTERED: set[str] = set()
 
 
 def register(backend: Backend) -> str:
-    """Keep a backend under its own name, for as long as this process lives.
-
-    Other processes, such as those of an executor, do not know it: there the entry-point group does.
+    """Keep a backend under its own name in this process, not in those of an executor.
 
     Raises:
         VariantError: the object is no backend, or its name is that of another one.

@@ -149,7 +149,9 @@ def known() -> tuple[Compiler, ...]:
     releases_here = [] if in_environment else _list_recorded()
     with contextlib.suppress(OSError):
         releases_here += [
-            _create_added(p) for p in folder().iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()
+            Compiler(p.name, f"{BACKEND}:{p.name}", p)
+            for p in folder().iterdir()
+            if _VERSION.fullmatch(p.name) and p.is_dir()
         ]
     releases_here += [_get_environment_release()] if in_environment else []
     # The environment's own goes before an added one of its version, and that before a recorded one.
@@ -181,13 +183,10 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
     It is there when all of it is, and was tried; a stop or a failure leaves nothing behind.
 
     Args:
-        version: Such as ``1.5``, which takes the newest 1.5 that there is, or ``1.5.0.114``.
-        source: A folder with the wheels of ``tensorrt-rtx-cu13-bindings`` and ``tensorrt-rtx-cu13-libs``, for where
-            there is no network.
-        progress: Told of each step, and asked whether to stop.
-
-    Returns:
-        The compiler; one that is here already is not installed again.
+        version: Such as ``1.5``, which takes the newest 1.5 that there is, or ``1.5.0.114``; one that is here already
+            is not installed again.
+        source: A folder with the wheels of ``tensorrt-rtx-cu13-bindings`` and ``tensorrt-rtx-cu13-libs``.
+        progress: Gets each step, and is asked whether to stop.
 
     Raises:
         VariantError: it is no version.
@@ -247,7 +246,7 @@ def _add(
         final_path = base_folder / exact
         if not final_path.exists():  # another process may have been quicker
             temp_folder.rename(final_path)
-        return _create_added(final_path)
+        return dataclasses.replace(compiler, path=final_path)
     finally:
         shutil.rmtree(temp_folder, ignore_errors=True)
 
@@ -373,10 +372,6 @@ def _list_recorded() -> list[Compiler]:
 
     releases = recorded.releases()
     return [Compiler(r, f"{BACKEND}:{r}" if i else BACKEND, recorded=True) for i, r in enumerate(releases)]
-
-
-def _create_added(path: Path) -> Compiler:
-    return Compiler(path.name, f"{BACKEND}:{path.name}", path)
 
 
 def _check_version(version: str, verb: str) -> str:

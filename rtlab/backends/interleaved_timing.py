@@ -1,10 +1,10 @@
-"""Whole inferences against the clock, and why their layers do not sum to them."""
+"""Whole inferences against the clock."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,8 +23,6 @@ _BOUND, _FEWEST = 10_000.0, 3
 _WARMING = 0.1
 #: Turns that each of several takes, so that all of them see the same load of the machine.
 _TURNS = 3
-#: Part of the latency by which layers may miss it without a note.
-_TOLERANCE = 0.1
 
 
 class Times(NamedTuple):
@@ -86,31 +84,3 @@ def alternate(
     while len(times[0]) < _MOST and spent[0] < min(_BRIEF, bound):
         times[0].append(run(0))
     return Times(tuple(map(np.asarray, times)), warmed)
-
-
-def explain_differences(
-    total: NDArray[np.float64],
-    profiled_total: NDArray[np.float64],
-    samples: Mapping[str, NDArray[np.float64]],
-) -> list[str]:
-    """Why the layers' medians do not sum to the latency, where they miss it by more than a tenth.
-
-    All are milliseconds: ``total`` of inferences without the profiler, shape ``(inferences,)``, ``profiled_total`` of
-    those with it and ``samples`` of layers, shape ``(runs,)`` each.
-    """
-    complete_samples = [taken for taken in samples.values() if len(taken) == len(profiled_total)]
-    if not complete_samples:
-        return []
-    latency, profiled_latency = float(np.median(total)), float(np.median(profiled_total))
-    table = np.stack(complete_samples)
-    if abs(float(np.median(table, axis=1).sum()) - latency) <= _TOLERANCE * latency:
-        return []
-    notes = []
-    if abs(profiled_latency - latency) > _TOLERANCE * latency:
-        notes.append(
-            f"An inference took {profiled_latency:.3g} ms with the profiler, {latency:.3g} ms without"
-        )
-    between = profiled_latency - float(np.median(table.sum(axis=0)))
-    if between > _TOLERANCE * profiled_latency:
-        notes.append(f"Of a profiled inference, {between:.3g} ms passed between the layers")
-    return notes

@@ -22,7 +22,6 @@ from rtlab.backends import (
     cancellable_call,
     compiler_info,
     extra_outputs,
-    interleaved_timing,
     placement,
     providers,
     vendor,
@@ -244,8 +243,7 @@ class OnnxRuntime:
 
         Whole inferences are timed in a session without instrumentation: ``runs``, and more of them within half a
         second. Layers are timed in a second one, ``runs`` times, in turns with the first. Each is bounded by ten
-        seconds; the numbers done are in the result. Its note says why the layers do not sum to the latency, where they
-        do not. For the rest see ``Runner.profile``.
+        seconds; the numbers done are in the result. For the rest see ``Runner.profile``.
         """
         started_at = time.monotonic()
         bounds = self._create_bounds("profile", progress, limit_s)
@@ -269,7 +267,7 @@ class OnnxRuntime:
             total=total,
             warmup=times.warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=". ".join((*notes, *interleaved_timing.explain_differences(total, profiled_total, samples))),
+            note=". ".join(notes),
             processor=cast("Processor", engine.target.name.upper()),
             runs=len(profiled_total),
         )

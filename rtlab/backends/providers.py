@@ -172,7 +172,7 @@ def plug_ins() -> Mapping[str, str]:
 
 def _register_plug_in(module: str) -> dict[str, str]:
     try:
-        package = vendor.plug_in(module)
+        package = vendor.binding(module)
         names = package.get_ep_names() if hasattr(package, "get_ep_names") else [package.get_ep_name()]
     except Exception:  # noqa: BLE001 - a broken plug-in must not take the others along
         return {}

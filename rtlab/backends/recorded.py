@@ -1,11 +1,9 @@
 """The recorded builds that rtlab brings along, for where a compiler has no wheel.
 
-``sample_models/make_recordings.py`` makes them: every sample in each precision and for each target, and all that the
-notebooks ask for. A build is found again by the structure of what is to be built (``Model.structure``), its target, its
-options and the release; not by its weights and scales, whose last bits differ from processor to processor.
-
-``recordings/index.json`` lists them, and ``recordings/NAME.xz`` holds some, one a line: its key and what
-``readers.build`` writes.
+``sample_models/make_recordings.py`` makes them. A build is found again by the structure of what is to be built
+(``Model.structure``), its target, its options and the release; not by its weights and scales, whose last bits differ
+from processor to processor. ``recordings/index.json`` lists them, and ``recordings/NAME.xz`` has some, one a line: its
+key and what ``readers.build`` writes.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from types import ModuleType
 
 
 def binding(name: str) -> ModuleType:
-    """TensorRT's binding, ``tensorrt`` or ``tensorrt_rtx``; in a child process, since it may end the one it is in."""
+    """TensorRT's binding, in a child process, since it may end the one it is in; or a plug-in of ONNX Runtime."""
     return importlib.import_module(name)
 
 
@@ -42,8 +42,3 @@ def onnxruntime() -> ModuleType:
     import onnxruntime as ort
 
     return ort  # type: ignore[no-any-return,unused-ignore]
-
-
-def plug_in(name: str) -> ModuleType:
-    """A package that brings an execution provider to ONNX Runtime."""
-    return importlib.import_module(name)

@@ -40,20 +40,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "Sample",
-    "SampleCard",
-    "SampleCards",
-    "digits_input",
-    "digits_picture",
-    "engine",
-    "engines",
-    "inception_chain",
-    "list",
-    "load",
-    "names",
-    "transformer_stack",
-    "which",
-]
+    "Sample", "SampleCard", "SampleCards", "digits_input", "digits_picture", "engine", "engines", "inception_chain",
+    "list", "load", "names", "transformer_stack", "which",
+]  # fmt: skip
 
 #: Samples of data that come with a model which was not trained.
 UNTRAINED = 16
@@ -154,9 +143,8 @@ def which(model: Model) -> str:
 def _folder() -> Path:
     if (folder := find_package_data("sample_models")) is not None:
         return folder
-    package = Path(__file__).parents[1]
     raise ModelError(
-        f'Cannot find the sample models: neither "{package}" nor its parent holds them. '
+        f'Cannot find the sample models: neither "{Path(__file__).parents[1]}" nor its parent holds them. '
         'Install rtlab again with pip install --force-reinstall "rtlab", or run from a checkout.'
     )
 

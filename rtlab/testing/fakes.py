@@ -51,10 +51,7 @@ def tiny_model(*, batch: int | str = "N", seed: int = 0) -> Model:
     ]
     weights = [
         weight("stem_w", 8, 3, 3, 3),
-        constant("g", 1.1, 8),
-        constant("b", 0.1, 8),
-        constant("m", 0.05, 8),
-        constant("v", 0.9, 8),
+        *(constant(name, value, 8) for name, value in zip("gbmv", (1.1, 0.1, 0.05, 0.9), strict=True)),
         weight("left_w", 4, 8, 1, 1),
         weight("right_w", 4, 8, 3, 3),
         weight("fc_w", 8, 4),

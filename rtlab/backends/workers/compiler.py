@@ -229,13 +229,9 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
             f"Choose {'other options, or another' if spec.options.count else 'another'} precision or target, or "
             'backend="onnxruntime".'
         )
-    return BuildOutput(
-        bytes(plan) if spec.keep_plan else None,
-        seconds,
-        trt.__version__,
-        notes,
-        _serialize_timing_cache(config, spec),
-    )
+    timing_cache = config.get_timing_cache() if spec.times and spec.timing is not None else None
+    timing = b"" if timing_cache is None else bytes(timing_cache.serialize())
+    return BuildOutput(bytes(plan) if spec.keep_plan else None, seconds, trt.__version__, notes, timing)
 
 
 def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
@@ -440,14 +436,6 @@ def _use_timing_cache(config: Any, spec: BuildSpec, warnings: list[str]) -> tupl
     why = " ".join(warnings[before:])
     config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
     return (f"timing cache replaced: it is damaged, or of another version or GPU. {why}".rstrip(),)
-
-
-def _serialize_timing_cache(config: Any, spec: BuildSpec) -> bytes:
-    """The timing cache after a build; empty where none is wanted."""
-    if spec.timing is None or not spec.times:
-        return b""
-    cache = config.get_timing_cache()
-    return b"" if cache is None else bytes(cache.serialize())
 
 
 def _format_reason(warnings: list[str]) -> str:

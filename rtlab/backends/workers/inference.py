@@ -264,10 +264,9 @@ def _create_session(spec: SessionSpec, options: Any) -> Any:
     return ort_session
 
 
-def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
+def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> Any:
     with translate_errors():
-        result: list[Any] = session.run(names, feed)
-    return result
+        return session.run(names, feed)
 
 
 def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], options: Any) -> Outputs:
@@ -283,13 +282,12 @@ def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], 
         return dict(zip(names, map(_array, ort_values), strict=True))
 
 
-def _array(value: Any) -> NDArray[Any]:
+def _array(value: Any) -> Any:
     """A tensor as an array, in the same memory where NumPy knows its type and ONNX Runtime (after 1.24) offers it."""
     try:
-        array: NDArray[Any] = np.from_dlpack(value)
+        return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
-        array = value.numpy()
-    return array
+        return value.numpy()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """What is done with an engine on the GPU. These functions run in a child process, which keeps one engine open.
 
-``open_plan`` comes first; the others work on the engine that it left. Memory, streams and copies are those of
-``polygraphy.cuda``. Every function takes what ``child`` sends and a report of progress.
+``open_plan`` comes first; the others work on the engine that it left. Every function takes a payload and a report.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class Bounds:
         if used > self._most_bytes:
             raise self.work.failure(
                 f"{self.error_prefix}: it took {used / 2**30:.1f} GiB of memory, and {self._most_bytes / 2**30:.1f} "
-                f"GiB were free or granted by rtlab.Limits(memory=...). {self.work.memory_hint}, or choose another machine."
+                f"GiB were free or granted by rtlab.Limits(memory=...). {self.work.memory_hint}, or another machine."
             )
 
 

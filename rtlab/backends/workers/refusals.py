@@ -132,17 +132,11 @@ def translate_errors(error_prefix: str, lines: list[str]) -> Iterator[None]:
 
     try:
         yield
-    except PolygraphyException as error:
-        if "Could not find the CUDA runtime" in str(error):
-            raise _create_no_runtime_error(error_prefix, error) from error
+    except (PolygraphyException, OSError) as error:
+        if isinstance(error, OSError) or "Could not find the CUDA runtime" in str(error):
+            raise Unavailable(
+                f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or "
+                "the one of your CUDA release), or add its folder to LD_LIBRARY_PATH.",
+                details=str(error),
+            ) from error
         raise create_run_error(error_prefix, str(error).split(". To figure out")[0], lines) from error
-    except OSError as error:
-        raise _create_no_runtime_error(error_prefix, error) from error
-
-
-def _create_no_runtime_error(error_prefix: str, error: Exception) -> Unavailable:
-    return Unavailable(
-        f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one "
-        "of your CUDA release), or add its folder to LD_LIBRARY_PATH.",
-        details=str(error),
-    )

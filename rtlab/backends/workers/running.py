@@ -73,16 +73,11 @@ class EngineRunner:
         """That GPU as a target."""
         return Target(f"sm{self.device.sm}") if self.device else None
 
-    @property
-    def device_description(self) -> str:
-        """That GPU in words."""
-        gpu = self.device
-        return f"{gpu.name}, sm{gpu.sm}, driver for CUDA {gpu.cuda}" if gpu else ""
-
     def _create_capabilities(
         self, targets: Sequence[Target], *, runs: bool, forces: bool = False
     ) -> Capabilities:
         """What both products can do, for targets. The compiler itself refuses types that it lacks."""
+        gpu = self.device
         return Capabilities(
             targets=tuple(targets),
             precisions=tuple(Precision),
@@ -93,7 +88,7 @@ class EngineRunner:
             counts=True,
             forces=forces,
             local=self.local,
-            device=self.device_description,
+            device=f"{gpu.name}, sm{gpu.sm}, driver for CUDA {gpu.cuda}" if gpu else "",
             maker=self.maker,
         )
 

@@ -1,7 +1,7 @@
 """ONNX Runtime in child processes: whatever it does to the process that it runs in, the notebook lives on.
 
-A child keeps sessions and does one call after the other; calls of several threads at once have a child each. A crash, a
-limit that is passed, or a cancel ends the child with all of its sessions, and the next call starts another one.
+Calls of several threads at once have a child each. A crash, a limit that is passed, or a cancel ends the child with all
+of its sessions, and the next call starts another one.
 """
 
 from __future__ import annotations

@@ -363,20 +363,6 @@ def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> 
     np.testing.assert_allclose(np.concatenate(found.milliseconds), 100.0)
 
 
-@pytest.mark.parametrize(
-    ("latency", "slowed", "layers", "said"),
-    [
-        (10.0, 10.5, [[6.0] * 3, [3.5] * 3], []), (10.0, 99.0, [], []),
-        (5.0, 10.0, [[6.0] * 3, [3.5] * 3], ["10 ms with the profiler, 5 ms without"]),
-        (10.0, 10.0, [[5.0] * 3, [1.0] * 3], ["4 ms passed between the layers"]),
-    ],
-)  # fmt: skip
-def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, said) -> None:
-    samples = {str(i): np.asarray(row) for i, row in enumerate(layers)}
-    found = interleaved_timing.explain_differences(np.full(3, latency), np.full(3, slowed), samples)
-    assert [True] * len(said) == [words in note for words, note in zip(said, found, strict=True)]
-
-
 ROOT = Path(__file__).parents[3]
 FOUND = json.loads((ROOT / "tests" / "data" / "cuda-h100.json").read_text(encoding="utf-8"))
 MODELS = FOUND["models"]
