@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 
 
 class OrtBench:
-    """ONNX Runtime with all of its optimizations; ``threads`` is the number that it takes by itself.
-
-    What it does ends soon after ``progress`` asks for it, by raising ``Cancelled``.
-    """
+    """ONNX Runtime with all of its optimizations, and as many ``threads`` as it takes by itself."""
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress or Silent()
@@ -86,12 +83,15 @@ class BoundSession:
             RunError: ONNX Runtime fails on the batch, or the limit of time is passed.
             Cancelled: it was asked to stop.
         """
-        self.time()
+        self._run(1)
         arrays: list[NDArray[Any]] = self._binding.copy_outputs_to_cpu()
         return dict(zip(self._names, arrays, strict=True))
 
     def time(self, repeats: int = 1) -> float:
         """Milliseconds of one run, the mean of ``repeats`` in a row; errors are those of ``outputs``."""
+        return self._run(repeats)
+
+    def _run(self, repeats: int) -> float:
         stop = functools.partial(setattr, self._run_options, "terminate", True)  # noqa: FBT003 - it has no name
         bounds = Bounds("Cannot run a formulation", RUNNING, Limits(), self._progress)
         return cancellable_call.call(lambda: self._measure(repeats), stop, bounds)

@@ -1,8 +1,7 @@
 """Models as ONNX Runtime opens them, with any of their values among the outputs, so that a session returns it.
 
-A small model is handed over as bytes. To write one of hundreds of megabytes as bytes holds the interpreter for seconds,
-in which no thread of the notebook does anything, and ONNX Runtime copies it again and again; so the weights of a large
-one are written once, piece by piece, to a folder that lives as long as the model, and every session reads them there.
+A small model is handed over as bytes. To write a large one as bytes blocks the interpreter for seconds, and ONNX Runtime
+copies it repeatedly; so its weights are written once to a folder that lives as long as the model.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MOST, _BRIEF = 300, 500.0
 #: Milliseconds after which timing ends, whatever was asked for, and the fewest inferences by then.
 _BOUND, _FEWEST = 10_000.0, 3
-#: Part of the time of the first work that it may warm up for.
+#: Part of its time that the first may warm up for.
 _WARMING = 0.1
 #: Turns that each of several takes, so that all of them see the same load of the machine.
 _TURNS = 3

@@ -100,7 +100,8 @@ def trim_memory(payload: None, report: Progress) -> None:  # noqa: ARG001
 def run(payload: tuple[int, list[str], Mapping[str, NDArray[Any]]], report: Progress) -> list[Any]:  # noqa: ARG001
     """What a session that was kept computes of a batch, of each name."""
     number, names, feed = payload
-    return _run(_SESSIONS[number], names, dict(feed))
+    arrays: list[Any] = _run(_SESSIONS[number], names, dict(feed))
+    return arrays
 
 
 def time_sessions(
