@@ -1,6 +1,6 @@
 """Models as ONNX Runtime opens them, with any of their values among the outputs, so that a session returns it.
 
-A small model is handed over as bytes. To write a large one as bytes blocks the interpreter for seconds, and ONNX Runtime
+A small model is handed over as bytes. To write a large one so blocks the interpreter for seconds, and ONNX Runtime
 copies it repeatedly; so its weights are written once to a folder that lives as long as the model.
 """
 
