@@ -25,62 +25,102 @@ README = HERE / "README.md"
 OWN = "Apache-2.0, as rtlab"
 DIGITS = "digits of scikit-learn, CC BY 4.0"
 ARCHITECTURES = "rtlab.samples.architectures"
-#: What each is there to show, and what makes it.
-SHOWS: dict[str, tuple[str, str]] = {
+#: The title of each, what it is there to show, and what makes it.
+SHOWS: dict[str, tuple[str, str, str]] = {
     "digits_inception": (
+        "Handwritten digits, Inception",
         "two Inception blocks, batch normalisation as nodes of its own, a residual",
         "make_digits_inception.py",
     ),
     "digits_outlier": (
+        "Handwritten digits, outlier channels",
         "depthwise-separable, with channels that are rarely active and then very large",
         "make_digits_outlier.py",
     ),
     "digits_mobilenet": (
+        "Handwritten digits, MobileNetV2",
         "inverted residuals: depthwise filters, ReLU6 as Clip, linear projections",
         "make_digits_mobilenet.py",
     ),
     "digits_dark": (
+        "Handwritten digits, bytes on black",
         "squeeze-and-excitation gates; pictures as bytes over 255, on black",
         "make_digits_gate.py",
     ),
     "digits_light": (
+        "Handwritten digits, bytes on white",
         "squeeze-and-excitation gates; pictures as bytes over 255, on white",
         "make_digits_gate.py",
     ),
     "digits_vit": (
+        "Handwritten digits, vision transformer",
         "a vision transformer: LayerNormalization, attention, GELU in five nodes",
         "make_digits_vit.py",
     ),
-    "digits_lstm": ("an LSTM over eight rows of eight pixels", "make_digits_recurrent.py"),
-    "digits_gru": ("a GRU over 32 rows of 32 pixels", "make_digits_recurrent.py"),
+    "digits_lstm": (
+        "Handwritten digits, LSTM",
+        "an LSTM over eight rows of eight pixels",
+        "make_digits_recurrent.py",
+    ),
+    "digits_gru": ("Handwritten digits, GRU", "a GRU over 32 rows of 32 pixels", "make_digits_recurrent.py"),
     "digits_qat": (
+        "Handwritten digits, trained for INT8",
         "a residual network trained with INT8 in the loop, Q/DQ well placed",
         "make_digits_qat.py",
     ),
-    "digits_qat_misplaced": ("the same network, Q/DQ as ONNX Runtime places them", "make_digits_qat.py"),
-    "digits_sparse24": ("a residual network, 2:4 sparse along the input channels", "make_digits_sparse24.py"),
-    "fp16_overflow": ("one sum beyond 65,504, the end of FP16", "make_fp16_overflow.py"),
+    "digits_qat_misplaced": (
+        "Handwritten digits, misplaced Q/DQ",
+        "the same network, Q/DQ as ONNX Runtime places them",
+        "make_digits_qat.py",
+    ),
+    "digits_sparse24": (
+        "Handwritten digits, 2:4 sparse",
+        "a residual network, 2:4 sparse along the input channels",
+        "make_digits_sparse24.py",
+    ),
+    "fp16_overflow": (
+        "A sum that FP16 cannot hold",
+        "one sum beyond 65,504, the end of FP16",
+        "make_fp16_overflow.py",
+    ),
     "sentences": (
+        "Who acts, an encoder with an attention mask",
         "an encoder as in BERT that reads token ids with an attention mask",
         "make_sentences.py",
     ),
     "googlenet": (
+        "GoogLeNet, synthetic weights",
         "nine Inception blocks, the classic figure of vertical and horizontal fusion",
         f"{ARCHITECTURES}.googlenet",
     ),
-    "resnet50": ("53 convolutions and 16 residual additions", f"{ARCHITECTURES}.resnet50"),
-    "mobilenet_v2": ("17 blocks with a depthwise convolution each", f"{ARCHITECTURES}.mobilenet_v2"),
+    "resnet50": (
+        "ResNet-50, synthetic weights",
+        "53 convolutions and 16 residual additions",
+        f"{ARCHITECTURES}.resnet50",
+    ),
+    "mobilenet_v2": (
+        "MobileNetV2, synthetic weights",
+        "17 blocks with a depthwise convolution each",
+        f"{ARCHITECTURES}.mobilenet_v2",
+    ),
     "csp_detector": (
+        "A detector of CSP blocks with SiLU, synthetic weights",
         "a detector's CSP blocks with SiLU and a pyramid of three maps",
         f"{ARCHITECTURES}.csp_detector",
     ),
-    "bert": ("four encoder layers of BERT-base's size", "rtlab.samples.transformers.bert"),
+    "bert": (
+        "BERT, four layers, synthetic weights",
+        "four encoder layers of BERT-base's size",
+        "rtlab.samples.transformers.bert",
+    ),
     "dynamic_shapes": (
+        "Attention of dynamic length",
         "self-attention over N×length×32: computed shapes, constants to fold, views",
         "make_traits.py",
     ),
-    "control_flow": ("an If whose bodies read values of the outer graph", "make_traits.py"),
+    "control_flow": ("A branch", "an If whose bodies read values of the outer graph", "make_traits.py"),
     "hostile_names": (
+        "Hostile names",
         "names that are missing, repeated, very long, or full of separators and markup",
         "make_traits.py",
     ),
@@ -198,12 +238,12 @@ def accuracies() -> dict[str, dict[str, float]]:
 
 def card(sample: samples.Sample, accuracy: dict[str, float]) -> dict[str, object]:
     """One card as ``rtlab.samples.SampleCard`` reads it."""
-    trait, script = SHOWS[sample.name]
+    title, trait, script = SHOWS[sample.name]
     task = sample.task
     digits = task is not None and sample.name != "sentences"
     return {
         "name": sample.name,
-        "title": sample.title,
+        "title": title,
         "trait": f"{trait[0].upper()}{trait[1:]}.",
         "task": "not trained"
         if task is None
@@ -233,7 +273,7 @@ def table(cards: list[dict[str, object]]) -> str:
     for found in cards:
         file = HERE / f"{found['name']}.onnx"
         if file.exists():
-            trait = SHOWS[str(found["name"])][0]
+            trait = SHOWS[str(found["name"])][1]
             size = f"{round(file.stat().st_size / 1000)} kB"
             rows.append(f"| `{file.name}` | {found['nodes']} | {size} | {trait} | `{found['script']}` |")
     return "\n".join(rows)

@@ -25,7 +25,7 @@ from typing_extensions import Self
 import rtlab
 from rtlab.backends import recorded
 from rtlab.backends.readers import build
-from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.tensorrt import TensorRTRTX
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import Precision
 from rtlab.errors import BuildError, RtlabError

@@ -18,7 +18,7 @@ needs_api = pytest.mark.skipif(
 
 
 class Here(TensorRT):
-    cuda = libraries = "fake_trt"
+    cuda = "fake_trt"
 
     def __init__(self, release: str) -> None:
         super().__init__()

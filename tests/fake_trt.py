@@ -112,10 +112,6 @@ class Cudart:
     def cudaMemcpyAsync(self, to, source, nbytes, kind, stream):  # noqa: N802
         return self._copy(to.value, source.value, nbytes.value, kind.value, stream.value)
 
-    def cudaDeviceGetPCIBusId(self, out, size, device):  # noqa: N802
-        out.value = b"0000:01:00.0"
-        return 0
-
     def _copy(self, to, source, nbytes, kind, stream):
         if stream is not None and stream not in self.gpu.streams:
             return 400
@@ -158,37 +154,6 @@ def __getattr__(name: str) -> Any:
         wrapper()
         return getattr(polygraphy.cuda, name)
     raise AttributeError(name)
-
-
-class Nvml:
-    """Clocks and a temperature that rises whenever it is asked for."""
-
-    celsius = 40
-
-    def nvmlInit_v2(self):  # noqa: N802 - NVML's name, as are those that follow
-        return 0
-
-    def nvmlShutdown(self):  # noqa: N802
-        return 0
-
-    def nvmlDeviceGetHandleByPciBusId_v2(self, bus, out):  # noqa: N802
-        out._obj.value = 7
-        return 0 if bus == b"0000:01:00.0" else 6
-
-    def nvmlDeviceGetClockInfo(self, handle, which, out):  # noqa: N802
-        out._obj.value = {1: 1410, 2: 1215}[which]
-        return 0
-
-    def nvmlDeviceGetTemperature(self, handle, which, out):  # noqa: N802
-        Nvml.celsius += 1
-        out._obj.value = Nvml.celsius
-        return 0
-
-
-def CDLL(name: str) -> Any:  # noqa: N802 - stands for ctypes.CDLL
-    if "nvidia-ml" in name or "nvml" in name:
-        return Nvml()
-    raise OSError(f"{name}: cannot open shared object file")
 
 
 @dataclasses.dataclass(frozen=True)

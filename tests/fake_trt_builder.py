@@ -1,8 +1,7 @@
 """The building half of ``fake_trt``: ``fake_trt_builder.trt10`` and ``.trt11`` also parse, configure and build.
 
-A build computes nothing. It checks what a real builder checks, reads the calibrator to its end, and logs as one line of
-JSON how it was configured, so that a test sees it in the engine's log. In a child process it takes the place of
-``tensorrt``, since Polygraphy's calibrator imports that; in the test's own process it leaves it alone.
+A build computes nothing. It checks what a real builder checks, and logs as one line of JSON how it was configured, so
+that a test sees it in the engine's log.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ class _Builder:
         conf.progress_monitor.phase_start("Building", None, 2)
         if not conf.progress_monitor.step_complete("Building", 0):
             return None
-        calibration = conf.int8_calibrator and self._calibrate(conf.int8_calibrator, net, conf)
         conf.timing["builds"] += 1
         taken: dict[str, tuple[int, float]] = {}
         if "EDITABLE_TIMING_CACHE" in on:
@@ -69,7 +67,7 @@ class _Builder:
             "strong": strong, "debug": net.debug, "flags": on, "pools": conf.pools,
             "state": {k: getattr(v := getattr(conf, k), "name", v) for k in _Config.ATTRIBUTES},
             "profiles": [p.bounds for p in conf.profiles], "tactics": conf.tactics, "preview": conf.preview,
-            "calibration": calibration, "tactics taken": {name: tactic for name, (tactic, _) in taken.items()},
+            "tactics taken": {name: tactic for name, (tactic, _) in taken.items()},
         }  # fmt: skip
         self.log("VERBOSE", "CONFIGURED " + json.dumps(configured))
         self.log("VERBOSE", "Total Activation Memory: 4242")
@@ -108,32 +106,6 @@ class _Builder:
             entries[key] = (fastest, 0.25)
         tactic = entries[key][0]
         return tactic, tactics.get(tactic, 1.0)
-
-    def _calibrate(self, calibrator: Any, net: Any, conf: Any) -> dict[str, Any]:
-        base = next(c.__name__ for c in type(calibrator).__mro__ if c.__name__.startswith("IInt8"))
-        bounds = conf.calibration and conf.calibration.bounds
-        seen: dict[str, Any] = {"class": base, "batches": 0, "profile": bounds}
-        if base == "IInt8LegacyCalibrator":
-            seen |= {"quantile": calibrator.get_quantile(), "cutoff": calibrator.get_regression_cutoff()}
-        algorithm = base.removeprefix("IInt8").replace("Calibrator", "Calibration")
-        version = "".join(f"{int(n):02}" for n in self.api.version.split(".")[:3]).lstrip("0")
-        header = f"TRT-{version}-{algorithm}"
-        cache = calibrator.read_calibration_cache()
-        if cache is not None:
-            return seen | {"taken": bytes(cache).decode().startswith(header)}
-        shapes = {n: conf.calibration.bounds[n][1] if conf.calibration else d for n, d in net.inputs.items()}
-        greatest = dict.fromkeys(shapes, 0.0)
-        while pointers := calibrator.get_batch(list(shapes)):
-            seen["batches"] += 1
-            for (name, shape), pointer in zip(shapes.items(), pointers, strict=True):
-                values = fake_trt.gpu.view(pointer, 4 * int(np.prod(shape))).copy().view(np.float32)
-                greatest[name] = max(greatest[name], float(np.abs(values).max()))
-        scales = {n: np.float32(v / 127).tobytes()[::-1].hex() for n, v in greatest.items()}
-        # Names inside the graph as the builder knows them.
-        scales |= {o: "3c010204" for node in net.model.graph.node for o in node.output}
-        text = "\n".join([header, *(f"{n}: {s}" for n, s in scales.items()), ""])
-        calibrator.write_calibration_cache(memoryview(text.encode()))
-        return seen | {"greatest": greatest}
 
 
 class _Network:
@@ -204,7 +176,7 @@ class _Config:
         self.builder, self.level, self.max_aux_streams = builder, 3, -1
         self.tiling_optimization_level = enums["TilingOptimizationLevel"].NONE
         self.profiling_verbosity = enums["ProfilingVerbosity"].LAYER_NAMES_ONLY
-        self.progress_monitor = self.int8_calibrator = self.calibration = None
+        self.progress_monitor = self.int8_calibrator = None
         self.on = {enums["BuilderFlag"].TF32}
         self.pools: dict[str, int] = {}
         self.profiles: list[_Profile] = []
@@ -246,10 +218,6 @@ class _Config:
     def add_optimization_profile(self, profile: Any) -> int:
         self.profiles.append(profile._driver)
         return len(self.profiles) - 1
-
-    def set_calibration_profile(self, profile: Any) -> bool:
-        self.calibration = profile._driver
-        return True
 
     def create_timing_cache(self, serialized_timing_cache: bytes) -> Any:
         blob, version = bytes(serialized_timing_cache), self.builder.api.version
@@ -338,6 +306,3 @@ fake_trt._DRIVERS |= {"Builder": _Builder, "OnnxParser": _Parser, "TimingCacheVa
 fake_trt._STATIC |= {"TimingCacheKey.parse": _parse}
 for _binding in fake_trt.BINDINGS if tensorrt_api.AVAILABLE else ():
     sys.modules[_binding.replace("fake_trt", __name__)] = fake_trt.api(_binding).module()
-if "pytest" not in sys.modules:
-    sys.modules["tensorrt"] = sys.modules[f"{__name__}.trt10"]
-    fake_trt.wrapper()

@@ -36,33 +36,32 @@ class _Report:
 
 
 class Session:
-    """In the place of ``child.ChildProcess``; a real one where a binding is no stand-in, or Polygraphy imports it."""
+    """In the place of ``child.ChildProcess``; a real one where a binding is no stand-in."""
 
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
-    def __init__(self, limits: Any, **how: Any) -> None:
-        self._how = (limits, how)
+    def __init__(self, stack: int, **how: Any) -> None:
+        self._how = (stack, how)
         self._child: ChildProcess | None = None
         self._opened: list[Any] | None = None
         self.alive, self.busy = True, False
 
-    def call(self, function: Any, payload: Any, **how: Any) -> Any:
+    def call(self, function: Any, payload: Any, bounds: Any) -> Any:
         if self._opened is None and self._child is None:
-            names = [n for n in (getattr(payload, n, "") for n in ("binding", "cuda", "libraries")) if n]
-            # Polygraphy's calibrator imports "tensorrt", which is a stand-in in a child only.
-            if not names or getattr(payload, "calibration", None) or any("fake_trt" not in n for n in names):
-                limits, more = self._how
-                self._child = ChildProcess(limits, **more)
+            names = [n for n in (getattr(payload, n, "") for n in ("binding", "cuda")) if n]
+            if not names or any("fake_trt" not in n for n in names):
+                stack, more = self._how
+                self._child = ChildProcess(stack, **more)
         if self._child is not None:
             try:
-                return self._child.call(function, payload, **how)
+                return self._child.call(function, payload, bounds)
             finally:
                 self.alive = self._child.alive
-        report = _Report(how["progress"], how["error_prefix"])
+        report = _Report(bounds.progress, bounds.error_prefix)
         with self._lock:
             before, loaded._open[:] = loaded._open[:], self._opened or []
             try:
-                check(how["progress"], how["error_prefix"])
+                check(bounds.progress, bounds.error_prefix)
                 return _copy(function(_copy(payload), report))
             except RtlabError as error:
                 raise _copy(error) from None

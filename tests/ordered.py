@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from rtlab.backends.workers import session_child
 from rtlab.backends.workers.inference import SessionSpec
-from rtlab.backends.workers.session_child import ChildCaller
 
 
 def orders(
@@ -15,7 +15,7 @@ def orders(
 ) -> list[SessionSpec]:
     """Orders of sessions as they come from now on; each is carried out as ``change`` makes it."""
     found: list[SessionSpec] = []
-    real = ChildCaller.call
+    real = session_child.call
 
     def noted(given: object) -> object:
         if not isinstance(given, SessionSpec):
@@ -23,10 +23,10 @@ def orders(
         found.append(given)
         return change(given)
 
-    def call(self, child, function, payload):
+    def call(function, payload, *where):
         several = isinstance(payload, tuple)
         changed = tuple(map(noted, payload)) if several else noted(payload)
-        return real(self, child, function, changed)
+        return real(function, changed, *where)
 
-    monkeypatch.setattr(ChildCaller, "call", call)
+    monkeypatch.setattr(session_child, "call", call)
     return found

@@ -24,7 +24,7 @@ import engines
 import rtlab
 from nets import fp32_proto
 from rtlab.backends.onnxruntime import OnnxRuntime
-from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.tensorrt import TensorRTRTX
 from rtlab.core.engine import Engine
 from rtlab.core.model import make_empty_model
 from rtlab.core.protocols import BuildRequest, Progress

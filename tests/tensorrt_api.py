@@ -28,8 +28,7 @@ BOTH = {
     "set_memory_pool_limit set_preview_feature set_tactic_sources set_timing_cache tiling_optimization_level",
     "ICudaEngine": "create_engine_inspector create_execution_context device_memory_size_v2 get_engine_stat "
     "get_tensor_dtype get_tensor_format get_tensor_location get_tensor_mode get_tensor_name get_tensor_profile_shape "
-    "get_tensor_shape is_debug_tensor name num_aux_streams num_io_tensors num_optimization_profiles "
-    "profiling_verbosity",
+    "get_tensor_shape is_debug_tensor name num_aux_streams num_io_tensors num_optimization_profiles",
     "IDebugListener": "process_debug_tensor",
     "IExecutionContext": "enqueue_emits_profile execute_async_v3 get_tensor_shape infer_shapes profiler "
     "report_to_profiler set_debug_listener set_input_shape set_optimization_profile_async set_output_allocator "

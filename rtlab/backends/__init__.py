@@ -26,8 +26,7 @@ def registry() -> dict[str, Backend]:
     """Every backend by name, best builder first; those that cannot be used here come after those that can."""
     from rtlab.backends.classic.backend import Classic
     from rtlab.backends.onnxruntime import OnnxRuntime
-    from rtlab.backends.tensorrt import TensorRT
-    from rtlab.backends.tensorrt_rtx import TensorRTRTX
+    from rtlab.backends.tensorrt import TensorRT, TensorRTRTX
     from rtlab.backends.trtexec_json import Trtexec
 
     built_in: list[Backend] = [TensorRT(), TensorRTRTX(), OnnxRuntime(), Classic(), Trtexec()]
@@ -42,11 +41,10 @@ def registry() -> dict[str, Backend]:
             continue
         if not reason and backend.name != point.name:
             reason = f'it calls itself "{backend.name}". Register it under that name.'
+        if not reason and point.name in table:
+            reason = "another one of this name is registered."
         if reason:
             warnings.warn(f'Cannot use backend "{point.name}": {reason}', RuntimeWarning, stacklevel=2)
-        elif point.name in table:
-            text = f'Backend "{point.name}" is registered twice; the first is kept'
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
         else:
             table[point.name] = backend
     return table
@@ -54,13 +52,9 @@ def registry() -> dict[str, Backend]:
 
 def _explain_unusable(backend: object) -> str:
     """Why an object is no backend; empty where it is one."""
-    missing = [n for n in ("name", "availability", "capabilities") if not hasattr(backend, n)]
-    if not missing:
-        return ""
-    return (
-        f"{type(backend).__name__} has no {', '.join(missing)}. A backend follows rtlab.core.protocols: see "
-        "docs/backend.md."
-    )
+    missing = ", ".join(n for n in ("name", "availability", "capabilities") if not hasattr(backend, n))
+    words = f"{type(backend).__name__} has no {missing}. A backend follows rtlab.core.protocols: see docs/backend.md."
+    return words if missing else ""
 
 
 #: Backends that were handed over, which a later one of their name may replace, as when a cell runs again.
@@ -68,9 +62,7 @@ _REGISTERED: set[str] = set()
 
 
 def register(backend: Backend) -> str:
-    """Keep a backend under its own name, for as long as this process lives.
-
-    Other processes, such as those of an executor, do not know it: there the entry-point group does.
+    """Keep a backend under its own name in this process, not in those of an executor.
 
     Raises:
         VariantError: the object is no backend, or its name is that of another one.
@@ -126,7 +118,7 @@ def _get_provider_backend(provider: str) -> Backend:
 @functools.cache
 def _get_release_backend(release: Compiler) -> Backend:
     """A release of a compiler, one object for all spellings; its engines are kept there."""
-    from rtlab.backends.tensorrt_rtx import TensorRTRTX
+    from rtlab.backends.tensorrt import TensorRTRTX
 
     return TensorRTRTX(release)
 

@@ -10,36 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.backends import cpu, session_outputs, vendor
-from rtlab.backends.cancellable_call import CancellableCaller
-from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends import cancellable_call, vendor
+from rtlab.backends.onnxruntime import OnnxRuntime, get_cpu_name
 from rtlab.backends.workers import inference
 from rtlab.backends.workers.inference import STOP_SPINNING, SessionSpec
-from rtlab.backends.workers.session_child import BUILDING
+from rtlab.backends.workers.process import Bounds
+from rtlab.backends.workers.session_child import BUILDING, RUNNING
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
-from rtlab.core.protocols import Progress
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Limits, Progress
 from rtlab.core.trace import Outputs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: Milliseconds that nobody minds to wait for.
-_BRIEF = 100.0
-
-
 class OrtBench:
-    """ONNX Runtime with all of its optimizations; ``threads`` is the number that it takes by itself.
-
-    What it does ends soon after ``progress`` asks for it, by raising ``Cancelled``.
-    """
+    """ONNX Runtime with all of its optimizations, and as many ``threads`` as it takes by itself."""
 
     def __init__(self, progress: Progress | None = None) -> None:
-        self._progress = progress
+        self._progress = progress or Silent()
         self._runner = OnnxRuntime()
         self.threads = self._runner.threads
-        self.device = cpu.get_name()
+        self.device = get_cpu_name()
         self.source = self._runner.source.partition(",")[0]
 
     def values(self, model: Model, names: Sequence[str], batch: Batch) -> Outputs:
@@ -50,41 +44,35 @@ class OrtBench:
             Cancelled: it was asked to stop.
         """
         with self._runner.reading(model, names, progress=self._progress) as read:
-            # What is read lies in the session's memory, which ends with it.
+            # The arrays lie in the session's memory, which ends with it.
             outputs = {name: np.array(array) for name, array in read(batch).items()}
         return {**{n: np.asarray(batch[n]) for n in names if n in batch}, **outputs}
 
     def open(self, model: bytes, batch: Batch, threads: int) -> BoundSession:
-        """A model with its input in place.
-
-        Raises:
-            BuildError: ONNX Runtime refuses the model.
-            Cancelled: it was asked to stop.
-        """
+        """A model with its input in place; errors are those of ``values``."""
         return BoundSession(model, batch, threads, self._progress)
 
 
 class BoundSession:
     """A session that runs one batch again and again, without copying it."""
 
-    def __init__(self, model: bytes, batch: Batch, threads: int, progress: Progress | None = None) -> None:
+    def __init__(self, model: bytes, batch: Batch, threads: int, progress: Progress) -> None:
         ort = vendor.onnxruntime()
         self._progress, self._run_options = progress, ort.RunOptions()
-        #: Milliseconds of the fastest run, of the same batch always.
-        self._fastest_ms = float("inf")
         # Threads that wait for more work would take the processor from the session that is timed next.
         spec = SessionSpec(model, "Cannot open a formulation", threads, entries=(STOP_SPINNING,))
-        opener = CancellableCaller(spec.error_prefix, progress, work=BUILDING)
-        self._session = session_outputs.open_session(lambda: contextlib.nullcontext(model), spec, opener)
+        bounds = Bounds(spec.error_prefix, BUILDING, Limits(), progress)
+        self._session = cancellable_call.open_session(lambda: contextlib.nullcontext(model), spec, bounds)
         self._names = [o.name for o in self._session.get_outputs()]
         self._binding = self._session.io_binding()
         # Bound memory is not copied, so it must live as long as the binding.
         self._inputs = {
-            k: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(v)) for k, v in batch.items()
+            i.name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(batch[i.name]))
+            for i in self._session.get_inputs()
+            if i.name in batch
         }
-        input_names = {i.name for i in self._session.get_inputs()}
-        for name in input_names & set(self._inputs):
-            self._binding.bind_ortvalue_input(name, self._inputs[name])
+        for name, value in self._inputs.items():
+            self._binding.bind_ortvalue_input(name, value)
         for name in self._names:
             self._binding.bind_output(name)
 
@@ -95,22 +83,18 @@ class BoundSession:
             RunError: ONNX Runtime fails on the batch, or the limit of time is passed.
             Cancelled: it was asked to stop.
         """
-        self._measure_cancellable(1)
+        self._run(1)
         arrays: list[NDArray[Any]] = self._binding.copy_outputs_to_cpu()
         return dict(zip(self._names, arrays, strict=True))
 
     def time(self, repeats: int = 1) -> float:
-        """Milliseconds of one run, the mean of ``repeats`` in a row.
+        """Milliseconds of one run, the mean of ``repeats`` in a row; errors are those of ``outputs``."""
+        return self._run(repeats)
 
-        Raises:
-            RunError: ONNX Runtime fails on the batch, or the limit of time is passed.
-            Cancelled: it was asked to stop.
-        """
-        # What is known to end soon needs nobody beside it, who would take the processor from it.
-        is_brief = repeats * self._fastest_ms <= _BRIEF
-        milliseconds = self._measure(repeats) if is_brief else self._measure_cancellable(repeats)
-        self._fastest_ms = min(self._fastest_ms, milliseconds)
-        return milliseconds
+    def _run(self, repeats: int) -> float:
+        stop = functools.partial(setattr, self._run_options, "terminate", True)  # noqa: FBT003 - it has no name
+        bounds = Bounds("Cannot run a formulation", RUNNING, Limits(), self._progress)
+        return cancellable_call.call(lambda: self._measure(repeats), stop, bounds)
 
     def _measure(self, repeats: int) -> float:
         with inference.translate_errors():
@@ -118,8 +102,3 @@ class BoundSession:
             for _ in range(repeats):
                 self._session.run_with_iobinding(self._binding, self._run_options)
             return (time.perf_counter() - start) * 1e3 / repeats
-
-    def _measure_cancellable(self, repeats: int) -> float:
-        stop = functools.partial(setattr, self._run_options, "terminate", True)  # noqa: FBT003 - it has no name
-        caller = CancellableCaller("Cannot run a formulation", self._progress)
-        return caller.call(lambda: self._measure(repeats), stop)

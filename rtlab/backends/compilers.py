@@ -12,9 +12,11 @@ import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
+import io
 import os
 import platform
 import re
+import runpy
 import secrets
 import shutil
 import sys
@@ -52,7 +54,7 @@ class Compiler:
         version: Its version in full.
         backend: What ``Study.add(backend=...)`` takes.
         path: The folder that goes on a child's path; None for the environment's own, and for a recorded one.
-        recorded: Whether it is not here, and only builds are that somebody recorded with it.
+        recorded: Whether only recorded builds of it are here.
     """
 
     version: str
@@ -82,44 +84,33 @@ class Compiler:
         """The folder that it lies in."""
         if self.path is not None:
             return str(self.path)
-        if self.recorded:
-            return ""
-        spec = importlib.util.find_spec(_ENVIRONMENT_MODULE)
+        spec = None if self.recorded else importlib.util.find_spec(_ENVIRONMENT_MODULE)
         return str(Path(spec.origin).parents[1]) if spec is not None and spec.origin else ""
 
     @property
     def nbytes(self) -> int:
         """Bytes of disk that it takes."""
-        from rtlab.backends.workers.installing import measure_size
-
-        if self.path is not None:
-            return measure_size(self.path)
         if self.recorded:
             return 0
-        return sum(
-            measure_size(Path(self.where) / part)
-            for part in (_ENVIRONMENT_MODULE, BINDING, f"{_ENVIRONMENT_MODULE}_libs")
-        )
+        modules = (_ENVIRONMENT_MODULE, BINDING, f"{_ENVIRONMENT_MODULE}_libs")
+        folders = [Path(self.where) / m for m in modules] if self.path is None else [self.path]
+        files = (f for folder in folders for f in folder.rglob("*") if f.is_file() and not f.is_symlink())
+        return sum(file.stat().st_size for file in files)
 
     def tried(self, progress: Progress | None = None) -> CompilerProbe:
         """What a child finds that imports it and asks for a builder."""
-        from rtlab.backends.workers import compiler, process
+        from rtlab.backends.workers import compiler
+        from rtlab.backends.workers.process import BUILDING, Bounds, call
 
         error_prefix = f'Cannot use compiler "{self.version}"'
         if self.recorded:
             return CompilerProbe(
                 f"{error_prefix}: it is not installed. Builds of the samples that were recorded with it are shown."
             )
-        path = () if self.path is None else (str(self.path),)
+        module, path = (_ENVIRONMENT_MODULE, ()) if self.path is None else (BINDING, (str(self.path),))
+        bounds = Bounds(error_prefix, BUILDING, Limits(seconds=60.0), progress or Silent())
         try:
-            version, routes = process.call(
-                compiler.probe_binding,
-                _ENVIRONMENT_MODULE if self.own else BINDING,
-                limits=Limits(seconds=60.0),
-                progress=progress or Silent(),
-                error_prefix=error_prefix,
-                path=path,
-            )
+            version, routes = call(compiler.probe_binding, module, bounds, path)
         except BackendError as error:
             return CompilerProbe(str(error))
         if version != self.version:
@@ -158,7 +149,9 @@ def known() -> tuple[Compiler, ...]:
     releases_here = [] if in_environment else _list_recorded()
     with contextlib.suppress(OSError):
         releases_here += [
-            _create_added(p) for p in folder().iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()
+            Compiler(p.name, f"{BACKEND}:{p.name}", p)
+            for p in folder().iterdir()
+            if _VERSION.fullmatch(p.name) and p.is_dir()
         ]
     releases_here += [_get_environment_release()] if in_environment else []
     # The environment's own goes before an added one of its version, and that before a recorded one.
@@ -190,13 +183,10 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
     It is there when all of it is, and was tried; a stop or a failure leaves nothing behind.
 
     Args:
-        version: Such as ``1.5``, which takes the newest 1.5 that there is, or ``1.5.0.114``.
-        source: A folder with the wheels of ``tensorrt-rtx-cu13-bindings`` and ``tensorrt-rtx-cu13-libs``, for where
-            there is no network.
-        progress: Told of megabytes as they come, and asked whether to stop.
-
-    Returns:
-        The compiler; one that is here already is not installed again.
+        version: Such as ``1.5``, which takes the newest 1.5 that there is, or ``1.5.0.114``; one that is here already
+            is not installed again.
+        source: A folder with the wheels of ``tensorrt-rtx-cu13-bindings`` and ``tensorrt-rtx-cu13-libs``.
+        progress: Gets each step, and is asked whether to stop.
 
     Raises:
         VariantError: it is no version.
@@ -222,7 +212,7 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
 def _add(
     version: str, base_folder: Path, source: str | Path | None, error_prefix: str, progress: Progress
 ) -> Compiler:
-    _sweep(base_folder)
+    _remove_leftovers(base_folder)
     free = shutil.disk_usage(base_folder).free
     if importlib.util.find_spec("pip") is None:
         raise Unavailable(
@@ -241,11 +231,10 @@ def _add(
     temp_folder = base_folder / f"{_TEMP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
     try:
         temp_folder.mkdir()
-        progress.phase(
-            f"Installing TensorRT-RTX {version}, MB of about {_NEEDED // 1_000_000}, {_format_size(free)} free"
-        )
+        progress.phase(f"Installing TensorRT-RTX {version}, about {_format_size(_NEEDED)}")
         _install_part(temp_folder, f"{_PARTS[0]}=={version}.*", source, error_prefix, progress)
-        exact = _read_installed_version(temp_folder, error_prefix)
+        (binding,) = importlib.metadata.distributions(path=[str(temp_folder)])
+        exact = binding.version
         _install_part(temp_folder, f"{_PARTS[1]}=={exact}", source, error_prefix, progress)
         progress.phase(f"Trying TensorRT-RTX {exact}")
         compiler = Compiler(exact, f"{BACKEND}:{exact}", temp_folder)
@@ -257,7 +246,7 @@ def _add(
         final_path = base_folder / exact
         if not final_path.exists():  # another process may have been quicker
             temp_folder.rename(final_path)
-        return _create_added(final_path)
+        return dataclasses.replace(compiler, path=final_path)
     finally:
         shutil.rmtree(temp_folder, ignore_errors=True)
 
@@ -300,43 +289,54 @@ def remove(version: str) -> Compiler:
 def _install_part(
     temp_folder: Path, requirement: str, source: str | Path | None, error_prefix: str, progress: Progress
 ) -> None:
-    """Install one part into the room; raises ``Unavailable`` where pip says why not."""
-    from rtlab.backends.workers import installing, process
+    """Install one part into a folder; raises ``Unavailable`` where pip says why not."""
+    from rtlab.backends.workers.process import INSTALLING, Bounds, call
 
-    source_folder = "" if source is None else str(Path(source).resolve())
-    code, words = process.call(
-        installing.install,
-        (requirement, str(temp_folder), source_folder),
-        limits=Limits(seconds=_SECONDS),
-        progress=progress,
-        error_prefix=error_prefix,
-        work=process.INSTALLING,
+    source_options = [] if source is None else ["--no-index", "--find-links", str(Path(source).resolve())]
+    arguments = (
+        "install", "--target", str(temp_folder), "--no-deps", "--only-binary", ":all:", "--no-compile", "--no-input",
+        "--disable-pip-version-check", "--no-warn-conflicts", "--progress-bar", "off", "--retries", "1",
+        *source_options, requirement,
+    )  # fmt: skip
+    code, text = call(
+        run_pip, arguments, Bounds(error_prefix, INSTALLING, Limits(seconds=_SECONDS), progress)
     )
     if code:
-        reason = _explain_pip_failure(words, requirement, source)
-        raise Unavailable(f"{error_prefix}: {reason}", details=words)
+        reason = _explain_pip_failure(text, requirement, source)
+        raise Unavailable(f"{error_prefix}: {reason}", details=text)
+
+
+def run_pip(arguments: tuple[str, ...], report: object) -> tuple[int, str]:  # noqa: ARG001 - every call gets one
+    """Run pip in this process, a child: its exit code, 0 where all is installed, and what it wrote."""
+    # pip refuses --target together with an installation for the user, which a configuration may ask for.
+    os.environ["PIP_USER"] = "0"
+    sys.argv = ["pip", *arguments]
+    text, code = io.StringIO(), None
+    try:
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            runpy.run_module("pip", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    return code if isinstance(code, int) else int(code is not None), text.getvalue()
 
 
 def _explain_pip_failure(words: str, requirement: str, source: str | Path | None) -> str:
     """What pip found, and what to do next."""
     version = requirement.partition("==")[2].removesuffix(".*")
+    here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     if "No space left" in words or "Disk quota" in words:
         return "the disk is full. Free some room, or name another folder in RTLAB_COMPILERS."
-    version_match = _LISTED.search(words)
-    others = "" if version_match is None or version_match[1] == "none" else version_match[1]
     if source is not None:
-        return (
-            f'"{source}" has no wheel of {requirement} for {_describe_platform()}. '
-            f"{_explain_offline_install(version)}"
-        )
-    if _OFFLINE.search(words) and not others:
+        return f'"{source}" has no wheel of {requirement} for {here}. {_explain_offline_install(version)}'
+    listed = _LISTED.search(words)
+    if listed is not None and listed[1] != "none":
+        return f"there is no such release; there are {listed[1]}. Choose one of them."
+    if _OFFLINE.search(words):
         return f"the package index cannot be reached. {_explain_offline_install(version)}"
-    if others:
-        return f"there is no such release; there are {others}. Choose one of them."
-    if version_match is not None:
+    if listed is not None:
         return (
-            f"no release has a wheel for {_describe_platform()}; wheels exist for x86-64 Linux and Windows. Add it on "
-            "such a machine, or read the files that it writes there with rtlab read."
+            f"no release has a wheel for {here}; wheels exist for x86-64 Linux and Windows. Add it on such a machine, "
+            "or read the files that it writes there with rtlab read."
         )
     return "pip failed. Its output is in the details; try again, or give the wheels with --from FOLDER."
 
@@ -351,24 +351,18 @@ def _explain_offline_install(version: str) -> str:
     )
 
 
-def _describe_platform() -> str:
-    return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-
-
-def _read_installed_version(temp_folder: Path, error_prefix: str) -> str:
-    """The version of the binding that was installed."""
-    versions = [d.version for d in importlib.metadata.distributions(path=[str(temp_folder)])]
-    if len(versions) != 1 or not _VERSION.fullmatch(versions[0]):
-        raise Unavailable(
-            f"{error_prefix}: what was installed names no version ({', '.join(versions)}). Choose another release."
-        )
-    return versions[0]
+@functools.cache
+def find_package_version(module: str) -> str:
+    """The version of the package that brings a module, which may bear several names; empty where it has none."""
+    # Usually it bears the module's name; asking every package for its modules takes half a second.
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(module)
+    owners = importlib.metadata.packages_distributions().get(module, [])
+    return importlib.metadata.version(owners[0]) if owners else ""
 
 
 @functools.cache
 def _get_environment_release() -> Compiler:
-    from rtlab.backends.workers.builder import find_package_version
-
     return Compiler(find_package_version(_ENVIRONMENT_MODULE), BACKEND)
 
 
@@ -378,10 +372,6 @@ def _list_recorded() -> list[Compiler]:
 
     releases = recorded.releases()
     return [Compiler(r, f"{BACKEND}:{r}" if i else BACKEND, recorded=True) for i, r in enumerate(releases)]
-
-
-def _create_added(path: Path) -> Compiler:
-    return Compiler(path.name, f"{BACKEND}:{path.name}", path)
 
 
 def _check_version(version: str, verb: str) -> str:
@@ -400,13 +390,13 @@ def _format_size(nbytes: int) -> str:
     return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes // 1_000_000} MB"
 
 
-def _sweep(place: Path) -> None:
-    """Remove what installations left that somebody killed."""
+def _remove_leftovers(place: Path) -> None:
+    """Remove what killed installations left."""
     import psutil
 
     for leftover in place.glob(f"{_TEMP_PREFIX}*"):
         owner = leftover.name.removeprefix(_TEMP_PREFIX).partition("-")[0]
-        if not (owner.isdigit() and psutil.pid_exists(int(owner))):
+        if not psutil.pid_exists(int(owner)):
             shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -1,8 +1,7 @@
 """Models as ONNX Runtime opens them, with any of their values among the outputs, so that a session returns it.
 
-A small model is handed over as bytes. To write one of hundreds of megabytes as bytes holds the interpreter for seconds,
-in which no thread of the notebook does anything, and ONNX Runtime copies it again and again; so the weights of a large
-one are written once, piece by piece, to a folder that lives as long as the model, and every session reads them there.
+A small model is handed over as bytes. To write a large one so blocks the interpreter for seconds, and ONNX Runtime
+copies it repeatedly; so its weights are written once to a folder that lives as long as the model.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import tempfile
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -24,7 +23,7 @@ from rtlab.core.protocols import Progress
 from rtlab.errors import RunError
 
 #: Bytes from which a weight lies outside the model that a session reads.
-EXTERNAL = 1024
+_EXTERNAL = 1024
 #: Bytes of weights from which they are written to a file of their own.
 LARGE = 16 << 20
 
@@ -53,10 +52,9 @@ def open_session_model(
         ModelError: its weights cannot be read any more.
     """
     if not isinstance(runnable, Model):
-        yield _add_outputs_to_bytes(runnable, names) if names else runnable
+        yield _add_outputs_to_bytes(runnable, names)
     elif count_weight_bytes(runnable) < LARGE:
-        data = _get_model_files(runnable).bytes(runnable)
-        yield _add_outputs_to_bytes(data, names) if names else data
+        yield _add_outputs_to_bytes(_get_model_files(runnable).bytes(runnable), names)
     else:
         with write_external_model(runnable, names, progress) as path:
             yield path
@@ -117,10 +115,7 @@ _LOCK = threading.Lock()
 
 def _get_model_files(model: Model) -> _ModelFiles:
     with _LOCK:
-        model_files = _MODEL_FILES.get(model)
-        if model_files is None:
-            model_files = _MODEL_FILES[model] = _ModelFiles()
-        return model_files
+        return _MODEL_FILES.setdefault(model, _ModelFiles())
 
 
 def count_weight_bytes(runnable: bytes | Model) -> int:
@@ -135,45 +130,35 @@ def _write_external_weights(model: Model, folder: Path, progress: Progress) -> o
     # The clone shares the tensors of the model, which stays as it is.
     copy = model.ir.clone()
     load_body_constants(copy)
-    large = [
-        v
+    large = {
+        v: t
         for v in copy.graph.initializers.values()
         if (t := v.const_value) is not None
         and t.dtype != ir.DataType.STRING
-        and (t.nbytes >= EXTERNAL or isinstance(t, ir.ExternalTensor))
-    ]
-    external_tensors = ir.external_data.convert_tensors_to_external(
-        [v.const_value for v in large if v.const_value is not None],
-        folder,
-        "weights",
-        lambda *_: check(progress, "writing the model"),
-    )
-    for value, tensor in zip(large, external_tensors, strict=True):
+        and (t.nbytes >= _EXTERNAL or isinstance(t, ir.ExternalTensor))
+    }
+    report = lambda *_: check(progress, "writing the model")  # noqa: E731
+    external = ir.external_data.convert_tensors_to_external([*large.values()], folder, "weights", report)
+    for value, tensor in zip(large, external, strict=True):
         value.const_value = tensor
     return ir.to_proto(copy)
 
 
 def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
-    return bytes(_add_outputs(onnx.load_from_string(data), names).SerializeToString())
+    return bytes(_add_outputs(onnx.load_from_string(data), names).SerializeToString()) if names else data
 
 
-def _add_outputs(proto: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+def _add_outputs(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
     """A graph with the named values as additional outputs."""
     extended_proto = onnx.ModelProto()
     extended_proto.CopyFrom(proto)
+    value_names = {v.name for v in (*proto.graph.input, *proto.graph.initializer)}
+    value_names.update(o for n in proto.graph.node for o in n.output)
+    if unknown := [n for n in names if n not in value_names]:
+        raise RunError(
+            f'Cannot read value "{unknown[0]}": the model has no value of this name. See model.values.'
+        )
     output_names = {o.name for o in proto.graph.output}
-    value_names = _collect_value_names(proto)
-    for name in names:
-        if name not in value_names:
-            raise RunError(
-                f'Cannot read value "{name}": the model has no value of this name. See model.values.'
-            )
-        if name not in output_names:
-            output_names.add(name)
-            extended_proto.graph.output.add(name=name)
+    for name in dict.fromkeys(n for n in names if n not in output_names):
+        extended_proto.graph.output.add(name=name)
     return extended_proto
-
-
-def _collect_value_names(proto: onnx.ModelProto) -> Collection[str]:
-    node_outputs = {o for n in proto.graph.node for o in n.output}
-    return node_outputs | {i.name for i in (*proto.graph.input, *proto.graph.initializer)}

@@ -19,27 +19,25 @@ import numpy as np
 import onnx
 
 from rtlab.backends import (
+    cancellable_call,
     compiler_info,
-    cpu,
     extra_outputs,
-    interleaved_timing,
     placement,
     providers,
-    session_outputs,
+    vendor,
 )
-from rtlab.backends.cancellable_call import CancellableCaller
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
-from rtlab.backends.workers import session_child
+from rtlab.backends.workers import inference, session_child
 from rtlab.backends.workers.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
-from rtlab.backends.workers.session_child import ChildCaller, ChildSession
+from rtlab.backends.workers.process import Bounds
+from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
-from rtlab.core.precision import compute_amax
-from rtlab.core.progress import check
+from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Processor, Profile
 from rtlab.core.variant import Precision, Target
@@ -56,8 +54,28 @@ _CPU_UNSUPPORTED = {Precision.BF16, Precision.FP4}
 _BYTES_PER_KERNEL_RUN, _MAX_PROFILER_BYTES, _MIN_PROFILED_RUNS = 3000, 32 << 20, 3
 #: Sessions kept for streaming; a comparison reads two engines in turn.
 _MAX_SESSIONS = 4
-#: How notes of an engine begin that tell how to open it again.
+#: How the notes of an engine begin that say how to open it again.
 _LEVEL_PREFIX, _OPTIONS_PREFIX = "optimization level ", "provider options "
+#: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
+_QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
+
+
+def get_cpu_name() -> str:
+    """The name of this machine's processor, as the operating system has it."""
+    import platform
+
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _count_cores() -> int:
+    import psutil
+
+    return int(psutil.cpu_count(logical=False) or os.cpu_count() or 1)
 
 
 class OnnxRuntime:
@@ -66,17 +84,13 @@ class OnnxRuntime:
     def __init__(self, provider: Provider = CPU, *, threads: int | None = None) -> None:
         self.provider = provider
         self.name = "onnxruntime" if provider == CPU else PREFIX + provider.short
-        self.threads = threads or cpu.count_cores()
+        self.threads = threads or _count_cores()
         self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, ChildSession]] = (
             collections.OrderedDict()
         )
 
     def availability(self) -> Availability:
-        """Look for the package without importing it, and for another provider than the CPU's with importing it."""
-        if self.provider == CPU:
-            version = providers.version()
-            reason = "" if version else 'package "onnxruntime" is not installed. Run pip install onnxruntime.'
-            return Availability(ok=not reason, version=version, reason=reason)
+        """Look for the package; it is imported for another provider than the CPU's."""
         reason = providers.explain_missing(self.provider)
         return Availability(ok=not reason, version="" if reason else providers.version(), reason=reason)
 
@@ -128,7 +142,7 @@ class OnnxRuntime:
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
         error_prefix = f'Backend "{self.name}" cannot build "{request.variant.name}"'
-        caller = ChildCaller(error_prefix, progress, request.limits, work=session_child.BUILDING)
+        bounds = Bounds(error_prefix, session_child.BUILDING, request.limits, progress)
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
             runnable: bytes | Model = model
@@ -136,13 +150,12 @@ class OnnxRuntime:
             with extra_outputs.open_session_model(model, progress=progress):
                 # What is written of a large model is there from now on.
                 start = time.perf_counter()
-            layers = self._build_optimized_layers(request, model, level, caller)
+            layers = self._build_optimized_layers(request, model, level, bounds)
         else:
-            availability = self.availability()
-            if not availability.ok:
-                raise Unavailable(f"{error_prefix}: {availability.reason}")
+            if reason := self.availability().reason:
+                raise Unavailable(f"{error_prefix}: {reason}")
             runnable, start = _name_nodes_by_id(model), time.perf_counter()
-            layers, level, notes = self._build_partitioned_layers(request, runnable, level, caller)
+            layers, level, notes = self._build_partitioned_layers(request, runnable, level, bounds)
         check(progress, "the build")
         return Engine(
             backend=self.name,
@@ -161,61 +174,46 @@ class OnnxRuntime:
         )
 
     def _build_optimized_layers(
-        self, request: BuildRequest, runnable: bytes | Model, level: str, caller: ChildCaller
+        self, request: BuildRequest, runnable: bytes | Model, level: str, bounds: Bounds
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
-        with _make_folder() as folder:
-            saved = Path(folder) / "optimized.onnx"
-            provider_options, target = self._get_provider_options(request), request.variant.target
-            with extra_outputs.open_session_model(runnable) as data:
-                caller.optimize(
-                    self._create_spec(
-                        data, caller.error_prefix, level, provider_options, target, saved=str(saved)
-                    )
-                )
-            proto = onnx.load(str(saved), load_external_data=False)
+        options, target = self._get_provider_options(request), request.variant.target
+        with _make_folder() as folder, extra_outputs.open_session_model(runnable) as data:
+            saved = str(Path(folder) / "optimized.onnx")
+            spec = self._create_spec(data, bounds.error_prefix, level, options, target, saved=saved)
+            session_child.call(inference.optimize, spec, bounds)
+            proto = onnx.load(saved, load_external_data=False)
         return optimized.read(proto, request.model.name, request.model)[0]
 
     def _build_partitioned_layers(
-        self, request: BuildRequest, data: bytes, level: str, caller: ChildCaller
+        self, request: BuildRequest, data: bytes, level: str, bounds: Bounds
     ) -> tuple[tuple[Layer, ...], str, tuple[str, ...]]:
         """Layers with their provider, the level that they are made at, and notes."""
-        provider_options, title = self._get_provider_options(request), self.provider.title
-        parts = caller.optimize(
-            self._create_spec(
-                data,
-                caller.error_prefix,
-                "basic",
-                provider_options,
-                request.variant.target,
-                entries=(RECORD_PLACEMENT,),
-            )
+        options, title, variant = self._get_provider_options(request), self.provider.title, request.variant
+        spec = self._create_spec(
+            data, bounds.error_prefix, "basic", options, variant.target, entries=(RECORD_PLACEMENT,)
         )
+        parts = session_child.call(inference.optimize, spec, bounds)
         provider_parts = [part for part in parts if part.provider == self.provider.name]
         if not provider_parts:
             raise BuildError(
-                f"{caller.error_prefix}: {self.provider.name} takes none of the model's {len(request.model.top)} "
+                f"{bounds.error_prefix}: {self.provider.name} takes none of the model's {len(request.model.top)} "
                 'nodes, so that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
             )
-        notes = [placement.describe_placement(self.provider.name, title, parts)]
-        tf32 = request.variant.precision is Precision.TF32
-        notes += filter(
-            None,
-            [
-                providers.describe_arithmetic(
-                    self.provider, request.variant.target, provider_options, tf32=tf32
-                )
-            ],
+        tf32 = variant.precision is Precision.TF32
+        arithmetic = providers.describe_arithmetic(self.provider, variant.target, options, tf32=tf32)
+        notes = (
+            placement.describe_placement(self.provider.name, title, parts),
+            *filter(None, [arithmetic]),
+            *([_OPTIONS_PREFIX + json.dumps(options)] if options else []),
         )
-        if provider_options:
-            notes.append(_OPTIONS_PREFIX + json.dumps(provider_options))
         if all(len(part.nodes) == 1 for part in provider_parts):
             # Nothing is compiled together, unless a subgraph has one node only; then the graph cannot be written.
             with contextlib.suppress(BuildError):
-                layers = self._build_optimized_layers(request, data, level, caller)
-                return placement.add_providers(layers, request.model, parts), level, tuple(notes)
+                layers = self._build_optimized_layers(request, data, level, bounds)
+                return placement.add_providers(layers, request.model, parts), level, notes
         # Nodes left to the CPU are fused at other levels, and then the profiler names them otherwise.
-        return placement.build_regions(request.model, parts, self.provider.name, title), "basic", tuple(notes)
+        return placement.build_regions(request.model, parts, self.provider.name, title), "basic", notes
 
     def _get_provider_options(self, request: BuildRequest) -> dict[str, str]:
         if self.provider == CPU:
@@ -228,7 +226,7 @@ class OnnxRuntime:
         return "the CPU" if self.provider == CPU else f"{self.provider.title} ({str(target).upper()})"
 
     def _get_device_name(self, target: Target) -> str:
-        return cpu.get_name() if target.name == "cpu" else providers.get_device_name(self.provider, target)
+        return get_cpu_name() if target.name == "cpu" else providers.get_device_name(self.provider, target)
 
     def profile(
         self,
@@ -245,27 +243,21 @@ class OnnxRuntime:
 
         Whole inferences are timed in a session without instrumentation: ``runs``, and more of them within half a
         second. Layers are timed in a second one, ``runs`` times, in turns with the first. Each is bounded by ten
-        seconds, so that a large model does not hold the notebook; the numbers done are in the result. Its note tells
-        why the layers do not sum to the latency, where they do not. For the rest see ``Runner.profile``.
+        seconds; the numbers done are in the result. For the rest see ``Runner.profile``.
         """
         started_at = time.monotonic()
-        caller = self._create_child_caller("profile", progress, limit_s)
+        bounds = self._create_bounds("profile", progress, limit_s)
         progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
         with (
             _make_folder() as folder,
             extra_outputs.open_session_model(_require_runnable(engine)) as data,
         ):
-            plain_spec = self._create_engine_spec(engine, data, caller)
-            profiled_spec = dataclasses.replace(plain_spec, profile=str(Path(folder) / "profile"))
+            spec = self._create_engine_spec(engine, data, bounds)
+            profiled_spec = dataclasses.replace(spec, profile=str(Path(folder) / "profile"))
             remaining = None if seconds is None else seconds - (time.monotonic() - started_at)
-            times, kernel_runs = caller.time(
-                (plain_spec, profiled_spec),
-                inputs,
-                runs=runs,
-                warmup=warmup,
-                seconds=remaining,
-                max_profiled_runs=self._limit_profiled_runs(engine, runs + warmup),
-            )
+            max_profiled_runs = self._limit_profiled_runs(engine, runs)
+            payload = spec, profiled_spec, dict(inputs), runs, warmup, remaining, max_profiled_runs
+            times, kernel_runs = session_child.call(inference.time_sessions, payload, bounds)
         total, profiled_total = times.milliseconds
         samples, notes = self._collect_samples(engine, kernel_runs)
         return Profile(
@@ -273,22 +265,22 @@ class OnnxRuntime:
             device=self._get_device_name(engine.target),
             samples=samples,
             total=total,
-            warmup=times.warmups[0],
+            warmup=times.warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=". ".join((*notes, *interleaved_timing.explain_differences(total, profiled_total, samples))),
+            note=". ".join(notes),
             processor=cast("Processor", engine.target.name.upper()),
             runs=len(profiled_total),
         )
 
-    def _limit_profiled_runs(self, engine: Engine, runs: int) -> int | None:
-        """How many of so many runs the profiler may keep at a time; None for all of them."""
-        if self.provider != CPU or not engine.layers:
+    def _limit_profiled_runs(self, engine: Engine, runs: int) -> int:
+        """How many runs the profiler may keep at a time, an untimed one among them."""
+        if self.provider != CPU:
             # Other processors may take minutes to make a session.
-            return None
+            return runs + 1
         # A session of large weights takes long to make too, and much memory anyway.
         byte_limit = max(_MAX_PROFILER_BYTES, extra_outputs.count_weight_bytes(_require_runnable(engine)))
-        max_runs = max(_MIN_PROFILED_RUNS, byte_limit // (_BYTES_PER_KERNEL_RUN * len(engine.layers)))
-        return max_runs if max_runs < runs else None
+        most = byte_limit // (_BYTES_PER_KERNEL_RUN * max(1, len(engine.layers)))
+        return min(runs + 1, max(_MIN_PROFILED_RUNS, most))
 
     def _collect_samples(
         self, engine: Engine, kernel_runs: Mapping[str, NodeRuns]
@@ -308,8 +300,7 @@ class OnnxRuntime:
                 f"Layers have no times: on {provider.title}, the profiler reports when work was handed over{remedy}"
             )
             return {}, notes
-        samples, more = placement.collect_samples(kernel_runs, engine.layers, provider.name, provider.title)
-        return samples, [*notes, more] if more else notes
+        return placement.collect_samples(kernel_runs, engine.layers, provider.name, provider.title), notes
 
     def outputs(
         self,
@@ -321,14 +312,14 @@ class OnnxRuntime:
         limit_s: float | None = None,
     ) -> Outputs:
         """Run one batch at level BASIC, where quantized numerics do not depend on fusion; see ``Runner.outputs``."""
-        key, caller = (id(engine), tuple(names)), self._create_child_caller("run", progress, limit_s)
+        key, bounds = (id(engine), tuple(names)), self._create_bounds("run", progress, limit_s)
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
             with extra_outputs.open_session_model(_require_runnable(engine), names, progress) as data:
-                session = caller.open_session(self._create_engine_spec(engine, data, caller, level="basic"))
+                session = ChildSession(self._create_engine_spec(engine, data, bounds, level="basic"), bounds)
         output_names = list(names) or list(session.outputs)
-        arrays = session.run(caller, output_names, inputs)
+        arrays = session.run(output_names, inputs, bounds)
         self._sessions[key] = (engine, session)
         while len(self._sessions) > _MAX_SESSIONS:
             _, (_, oldest) = self._sessions.popitem(last=False)
@@ -336,22 +327,21 @@ class OnnxRuntime:
         return dict(zip(output_names, arrays, strict=True))
 
     def unfused(
-        self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
+        self,
+        engine: Engine,
+        inputs: Batch,  # noqa: ARG002 - the protocol's signature
+        progress: Progress,
+        *,
+        limit_s: float | None = None,  # noqa: ARG002 - the same
     ) -> tuple[str, ...]:
         """Values that can be read without changing what is computed.
 
-        All of them, unless the outputs come out differently beside them: OpenVINO 2025 computes another network from a
-        model with Q/DQ pairs whose values are all read. Then those between the layers, which are written anyway.
+        On the CPU these are all. Other providers compile another network where inner values of a subgraph are outputs
+        too: there they are the values between the layers, which are written anyway.
         """
         check(progress, "reading values")
-        names = extra_outputs.list_value_names(_require_runnable(engine))
-        plain_outputs = self.outputs(engine, inputs, progress=progress, limit_s=limit_s)
-        try:
-            read = self.outputs(engine, inputs, names, progress=progress, limit_s=limit_s)
-        except (BuildError, RunError):
-            read = {}
-        if all(name in read and _is_close(plain_outputs[name], read[name]) for name in plain_outputs):
-            return names
+        if self.provider == CPU:
+            return extra_outputs.list_value_names(_require_runnable(engine))
         return tuple(t.name for layer in engine.layers for t in layer.outputs)
 
     @contextlib.contextmanager
@@ -375,27 +365,36 @@ class OnnxRuntime:
             # Asked for no value, ONNX Runtime would return every output.
             yield lambda _: {}
             return
-        limits = Limits() if limit_s is None else Limits(seconds=limit_s)
-        error_prefix = f'Backend "{self.name}" cannot run'
-        create_spec = functools.partial(self._create_spec, "", error_prefix)
-        create_caller = functools.partial(CancellableCaller, error_prefix, progress, limits)
-        with session_outputs.open_reader(model, value_names, create_spec, create_caller) as read:
-            yield read
+        create_bounds = functools.partial(self._create_bounds, "run", progress, limit_s)
+        level = "basic" if any(n.op in _QUANTIZING for n in model.nodes) else "all"
+        # A plan of memory for all values at once is of no use when most are handed out.
+        spec = self._create_spec("", f'Backend "{self.name}" cannot run', level, planned=False)
+        open_source = functools.partial(extra_outputs.write_external_model, model, value_names)
+        inference.free_memory()
+        session = cancellable_call.open_session(open_source, spec, create_bounds())
+        inference.free_memory()
+
+        def read(batch: Batch) -> Outputs:
+            run_options = vendor.onnxruntime().RunOptions()
+            return cancellable_call.call(
+                lambda: inference.read(session, value_names, batch, run_options),
+                functools.partial(setattr, run_options, "terminate", True),  # noqa: FBT003 - it has no name
+                create_bounds(),
+            )
+
+        yield read
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
-        for key in [
-            k for k, (session_engine, _) in tuple(self._sessions.items()) if session_engine is engine
-        ]:
+        for key in [k for k, (owner, _) in tuple(self._sessions.items()) if owner is engine]:
             _, session = self._sessions.pop(key, (engine, None))
             if session is not None:
                 session.close()
 
-    def _create_child_caller(
-        self, verb: str, progress: Progress | None, limit_s: float | None
-    ) -> ChildCaller:
+    def _create_bounds(self, verb: str, progress: Progress | None, limit_s: float | None) -> Bounds:
         limits = Limits() if limit_s is None else Limits(seconds=limit_s)
-        return ChildCaller(f'Backend "{self.name}" cannot {verb}', progress, limits)
+        error_prefix = f'Backend "{self.name}" cannot {verb}'
+        return Bounds(error_prefix, session_child.RUNNING, limits, progress or Silent())
 
     def _create_spec(
         self,
@@ -418,28 +417,18 @@ class OnnxRuntime:
         )
 
     def _create_engine_spec(
-        self, engine: Engine, data: bytes | str, caller: ChildCaller, *, level: str = ""
+        self, engine: Engine, data: bytes | str, bounds: Bounds, *, level: str = ""
     ) -> SessionSpec:
         """A session with an engine's settings, at its own level or another one."""
-        provider_options: dict[str, str] = json.loads(_read_note(engine, _OPTIONS_PREFIX, "{}"))
+        options: dict[str, str] = json.loads(_read_note(engine, _OPTIONS_PREFIX, "{}"))
+        level = level or _read_note(engine, _LEVEL_PREFIX, "all")
         # Threads that wait for more work would take the processor from the session that runs in turn.
         entries = (STOP_SPINNING,)
-        level = level or _read_note(engine, _LEVEL_PREFIX, "all")
-        return self._create_spec(
-            data, caller.error_prefix, level, provider_options, engine.target, entries=entries
-        )
-
-
-def _is_close(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two arrays differ by rounding only."""
-    if one.dtype.kind not in "fiu":
-        return bool(np.array_equal(one, other))
-    greatest = float(compute_amax(one))
-    return bool(np.allclose(one, other, rtol=0.0, atol=1e-3 * greatest, equal_nan=True))
+        return self._create_spec(data, bounds.error_prefix, level, options, engine.target, entries=entries)
 
 
 def _read_note(engine: Engine, prefix: str, default: str) -> str:
-    """What stands behind a prefix in the notes of an engine."""
+    """The rest of the note of an engine that begins with a prefix."""
     return next((n.removeprefix(prefix) for n in engine.notes if n.startswith(prefix)), default)
 
 

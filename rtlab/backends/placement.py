@@ -172,34 +172,21 @@ def add_providers(
 
 def collect_samples(
     kernel_runs: Mapping[str, NodeRuns], layers: Sequence[Layer], provider: str, title: str
-) -> tuple[dict[str, NDArray[np.float64]], str]:
-    """Milliseconds per layer and run, and what the profiler tells beyond the layers.
+) -> dict[str, NDArray[np.float64]]:
+    """Milliseconds per layer and run.
 
     Compiled subgraphs have names of their own in the profile; their numbers rise as those of the layers do.
     """
     layer_names = {layer.name for layer in layers}
-    unmatched = {
-        n: kernel.index
-        for n, kernel in kernel_runs.items()
-        if n not in layer_names and kernel.provider == provider
-    }
+    unmatched = sorted(
+        (n for n, kernel in kernel_runs.items() if n not in layer_names and kernel.provider == provider),
+        key=lambda n: kernel_runs[n].index,
+    )
     subgraphs = sorted(
         (n for n in layer_names if n.startswith(f"{title} subgraph ")),
         key=lambda n: int(n.rpartition(" ")[2]),
     )
-    names: dict[str, str] = {}
-    if len(unmatched) == len(subgraphs):
-        names = dict(zip(sorted(unmatched, key=unmatched.__getitem__), subgraphs, strict=True))
-    layer_samples = optimized.collect_samples(
-        {names.get(name, name): kernel for name, kernel in kernel_runs.items()}, layers
-    )
-    others = {
-        n: k.milliseconds
-        for n, k in kernel_runs.items()
-        if n not in layer_names and n not in names and k.milliseconds
-    }
-    if not others:
-        return layer_samples, ""
-    time = sum(float(np.median(taken)) for taken in others.values())
-    name_list = ", ".join(list(others)[:_LISTED]) + (", ..." if len(others) > _LISTED else "")
-    return layer_samples, f"{time:.3g} ms more in {len(others)} nodes that are no layers: {name_list}"
+    # A time at the wrong layer is worse than none.
+    names = dict(zip(unmatched, subgraphs, strict=True)) if len(unmatched) == len(subgraphs) else {}
+    renamed_runs = {names.get(name, name): kernel for name, kernel in kernel_runs.items()}
+    return optimized.collect_samples(renamed_runs, layers)

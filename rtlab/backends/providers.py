@@ -14,7 +14,7 @@ import os
 import pkgutil
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,9 @@ _SUFFIX = "ExecutionProvider"
 _PLUG_INS = "onnxruntime_ep_"
 #: First release that tells which nodes a provider took.
 _FIRST = (1, 24)
-#: The optimizer that writes a bias beside quantized weights as integers of 32 bits, by the product of the scales of
-#: input and weights. Where that is tiny (one channel of dead weights is enough) they saturate, and the bias is lost.
-NARROWING = "WeightBiasQuantization"
 #: Whether TF32 is on, as options spell it.
 _SAME = {False: {"0", "false"}, True: {"1", "true"}}
-#: Keeps NVIDIA's libraries from using TF32, whatever they are told.
+#: Where it is 0, NVIDIA's libraries use no TF32; they read it once.
 _OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 #: Platforms as ``sys.platform`` names them.
 _PC, _MAC, _WINDOWS = ("linux", "win32"), ("darwin",), ("win32",)
@@ -47,13 +44,13 @@ _PC, _MAC, _WINDOWS = ("linux", "win32"), ("darwin",), ("win32",)
 class Provider:
     """An execution provider by ONNX Runtime's name.
 
-    ``devices`` gives, by target, the provider's options that choose it; the first is the default. ``package`` brings
-    it on ``platforms``, where there is a wheel. ``waits`` is false where the profiler sees only how long work was
-    handed over to the device, not how long it ran; then ``blocking`` names what makes each node wait, if anything.
+    ``devices`` has, by target, the options that choose it; the first is the default. ``package`` brings it on
+    ``platforms``, where there is a wheel. ``waits`` is false where the profiler sees only how long work was handed over
+    to the device, not how long it ran; then ``blocking`` is the variable that makes each node wait, if there is one.
 
-    ``tf32`` names the option that is 1 where products of FP32 are computed as TF32, and 0 where they are not. ``exact``
-    gives, by target, the options by which numbers keep the model's types, where something less is the default;
-    ``loose`` tells, by target, what FP32 is computed in where there is no option for it.
+    ``tf32`` is the option that is 1 where products of FP32 are computed as TF32, and 0 where they are not. ``exact``
+    has, by target, the options by which numbers keep the model's types, where something less is the default; ``loose``
+    what FP32 is computed in where there is no option for it.
     """
 
     name: str
@@ -69,18 +66,13 @@ class Provider:
 
     @property
     def short(self) -> str:
-        """How it is spelled behind ``onnxruntime:``."""
+        """Its name after ``onnxruntime:``."""
         return _plain(self.name)
 
     @property
     def targets(self) -> tuple[Target, ...]:
         """What it runs on, the default first."""
         return tuple(Target(name) for name in self.devices)
-
-    @property
-    def spellings(self) -> set[str]:
-        """Every name it answers to."""
-        return {self.short, _plain(self.title)}
 
 
 def _plain(name: str) -> str:
@@ -173,39 +165,30 @@ def plug_ins() -> Mapping[str, str]:
     for module in pkgutil.iter_modules():
         if module.name.startswith(_PLUG_INS) and version():
             problems.update(_register_plug_in(module.name))
-    for device in _list_devices():
+    for device in list_devices():
         problems.setdefault(str(device.ep_name), "")
     return {name: why for name, why in problems.items() if name not in built_in()}
 
 
 def _register_plug_in(module: str) -> dict[str, str]:
-    ort = vendor.onnxruntime()
-
     try:
-        package = vendor.plug_in(module)
-        declared_names = (
-            package.get_ep_names() if hasattr(package, "get_ep_names") else [package.get_ep_name()]
-        )
-        names = [str(name) for name in declared_names]
+        package = vendor.binding(module)
+        names = package.get_ep_names() if hasattr(package, "get_ep_names") else [package.get_ep_name()]
     except Exception:  # noqa: BLE001 - a broken plug-in must not take the others along
         return {}
+    why = f'plug-in "{module}" finds no device that it supports'
     try:
-        ort.register_execution_provider_library(module, package.get_library_path())
+        vendor.onnxruntime().register_execution_provider_library(module, package.get_library_path())
     except Exception as error:  # noqa: BLE001
         # Registered by the user already, it has devices.
-        why = f'plug-in "{module}" cannot be loaded ({_first_line(error)})'
-    else:
-        why = f'plug-in "{module}" finds no device that it supports'
-    usable_names = {str(d.ep_name) for d in _list_devices()}
-    return {name: "" if name in usable_names else why for name in names}
+        first_line = str(error).strip().partition("\n")[0].rstrip(".")
+        why = f'plug-in "{module}" cannot be loaded ({first_line or type(error).__name__})'
+    usable_names = {str(d.ep_name) for d in list_devices()}
+    return {str(name): "" if str(name) in usable_names else why for name in names}
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-
-
-def _list_devices(name: str | None = None) -> list[Any]:
-    """Devices of plug-ins, all or those of one provider."""
+def list_devices(name: str | None = None) -> list[Any]:
+    """Devices of plug-ins, all or those of one provider, as ONNX Runtime describes them."""
     devices = vendor.onnxruntime().get_ep_devices() if version() else []
     return [d for d in devices if name is None or d.ep_name == name]
 
@@ -229,9 +212,9 @@ def list_installable() -> tuple[Provider, ...]:
 
 
 def _find_provider(name: str) -> Provider:
-    """What is known of a provider; one that is not known is taken for that of a GPU."""
-    provider = next((p for p in PROVIDERS if p.name == name), None)
-    return provider or Provider(name, name.removesuffix(_SUFFIX), {"gpu": {}})
+    """The provider of this name; one that is not in the table is taken for that of a GPU."""
+    unknown = Provider(name, name.removesuffix(_SUFFIX), {"gpu": {}})
+    return next((p for p in PROVIDERS if p.name == name), unknown)
 
 
 def parse_provider(spelling: str) -> Provider:
@@ -243,7 +226,7 @@ def parse_provider(spelling: str) -> Provider:
     plain_name = _plain(spelling)
     others = tuple(_find_provider(name) for name in (*built_in(), *plug_ins()))
     for provider in (*PROVIDERS, *others):
-        if plain_name in provider.spellings:
+        if plain_name in {provider.short, _plain(provider.title)}:
             return provider
     raise Unavailable(
         f'Cannot use backend "{PREFIX}{spelling}": ONNX Runtime knows no execution provider of this name. '
@@ -275,7 +258,6 @@ def explain_missing(provider: Provider) -> str:
 
 
 def _explain_install(provider: Provider) -> str:
-    """How one gets a provider."""
     package = provider.package
     if not package or sys.platform not in provider.platforms:
         where = f" on {' or '.join(provider.platforms)}" if package else ""
@@ -304,62 +286,55 @@ def build_provider_options(
         VariantError: an option is no pair of name and value, or chooses another device than the target's, or another
             arithmetic than the precision's.
     """
-    targets = quote_names(provider.devices)
+    backend, targets = f'Backend "{PREFIX}{provider.short}"', quote_names(provider.devices)
     if str(target) not in provider.devices:
         raise VariantError(
-            f'Backend "{PREFIX}{provider.short}" cannot build for target "{target}": {provider.title} does not '
-            f"run there. Choose one of {targets}."
+            f'{backend} cannot build for target "{target}": {provider.title} does not run there. Choose one of '
+            f"{targets}."
         )
     device = provider.devices[str(target)]
     provider_options = {**device, **provider.exact.get(str(target), {})}
     if provider.tf32:
         provider_options[provider.tf32] = str(int(tf32))
-    error_prefix = f'Backend "{PREFIX}{provider.short}" cannot take'
     if user_options is None:
         return provider_options
     if user_options.count != len(user_options.config):
         raise VariantError(
-            f'{error_prefix} options "{user_options}": flags, pools, profiles and timing caches are those of a '
+            f'{backend} cannot take options "{user_options}": flags, pools, profiles and timing caches are those of a '
             f'TensorRT builder. Give options of {provider.name} by name, such as options={{"device_id": 0}}.'
         )
     for name, value in user_options.config:
+        error_prefix, text = f'{backend} cannot take {name}="{value}"', str(value)
         if isinstance(value, tuple) or value is None:
             raise VariantError(
-                f"{error_prefix} {name}={value!r}: a provider takes numbers and texts only. Write the value as one "
-                "text."
+                f"{error_prefix}: a provider takes numbers and texts only. Write the value as one text."
             )
-        if name == provider.tf32 and str(value).lower() not in _SAME[tf32]:
+        if name == provider.tf32 and text.lower() not in _SAME[tf32]:
             raise VariantError(
-                f'{error_prefix} {name}="{value}" for precision {"tf32" if tf32 else "other than tf32"}: the precision '
-                f'decides it. Choose precision="{"fp32" if tf32 else "tf32"}", or leave the option out.'
+                f"{error_prefix} for precision {'tf32' if tf32 else 'other than tf32'}: the precision decides it. "
+                f'Choose precision="{"fp32" if tf32 else "tf32"}", or leave the option out.'
             )
-        if name in device and device[name].lower() not in str(value).lower():
+        if name in device and device[name].lower() not in text.lower():
             raise VariantError(
-                f'{error_prefix} {name}="{value}" for target "{target}": that is another device. '
-                f"Choose with target=..., one of {targets}."
+                f'{error_prefix} for target "{target}": that is another device. Choose with target=..., one of '
+                f"{targets}."
             )
-        provider_options[name] = str(value)
+        provider_options[name] = text
     return provider_options
 
 
 def describe_arithmetic(
     provider: Provider, target: Target, provider_options: Mapping[str, str], *, tf32: bool = False
 ) -> str:
-    """What FP32 is computed in on a target with these options, in words for a note; empty where it goes without saying.
-
-    NVIDIA's libraries use no TF32 at all where ``NVIDIA_TF32_OVERRIDE`` is 0; they read it once.
-    """
-    tf32_disabled = os.environ.get(_OVERRIDE) == "0"
+    """What FP32 is computed in on a target with these options, in words for a note; empty where that is FP32 anyway."""
     loose, exact = provider.loose.get(str(target), ""), provider.exact.get(str(target), {})
     if provider.tf32 or loose == "TF32":
-        if tf32_disabled:
+        if os.environ.get(_OVERRIDE) == "0":
             return f"FP32 is computed as FP32, since {_OVERRIDE}=0 is set"
+        if provider.tf32 and tf32:
+            return f"products of FP32 are computed as TF32 ({provider.tf32}=1)"
         if provider.tf32:
-            return (
-                f"products of FP32 are computed as TF32 ({provider.tf32}=1)"
-                if tf32
-                else f"FP32 is computed as FP32 ({provider.tf32}=0)"
-            )
+            return f"FP32 is computed as FP32 ({provider.tf32}=0)"
         return (
             f"products of FP32 are computed as TF32 where that is faster: {provider.name} has no option for it. "
             f"For FP32, set {_OVERRIDE}=0 before Python starts"
@@ -373,66 +348,12 @@ def describe_arithmetic(
     return f"numbers keep the model's types ({', '.join(exact)})" if exact else ""
 
 
-def create_session(
-    data: bytes | str,
-    options_: Any,
-    provider: Provider,
-    provider_options: Mapping[str, str],
-    target: Target,
-    *,
-    disabled_optimizers: Sequence[str] = (),
-) -> Any:
-    """A session on a provider, with the CPU for what it leaves; ONNX Runtime's own errors pass.
-
-    ``disabled_optimizers`` names optimizers of ONNX Runtime that are left out. So is ``NARROWING`` at level BASIC,
-    where numbers count.
-
-    Raises:
-        Unavailable: ONNX Runtime would run on the CPU alone, since the provider cannot start.
-    """
-    ort = vendor.onnxruntime()
-
-    basic = options_.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    provider_list: list[Any] | None = None
-    if provider.name in built_in():
-        own = [] if provider.name == CPU.name else [(provider.name, dict(provider_options))]
-        provider_list = [*own, CPU.name]
-    else:
-        # Each process registers them once.
-        plug_ins()
-        kind = str(target).upper()
-        devices = [d for d in _list_devices(provider.name) if d.device.type.name == kind]
-        if not devices:
-            kinds = sorted({d.device.type.name.lower() for d in _list_devices(provider.name)}) or ["none"]
-            raise Unavailable(
-                f'Backend "{PREFIX}{provider.short}" cannot run on target "{target}": its plug-in finds no such device '
-                f'here (it finds: {", ".join(kinds)}). Choose one of these as target=..., or backend="onnxruntime".'
-            )
-        options_.add_provider_for_devices(devices[:1], dict(provider_options))
-    # With a fallback, ONNX Runtime prints what is wrong, and goes on without the provider.
-    ort_session = ort.InferenceSession(
-        data,
-        options_,
-        providers=provider_list,
-        enable_fallback=0,
-        disabled_optimizers=[*disabled_optimizers, *([NARROWING] if basic else [])],
-    )
-    active_providers = ort_session.get_providers()
-    if provider.name not in active_providers:
-        raise Unavailable(
-            f'Backend "{PREFIX}{provider.short}" cannot start {provider.name} for target "{target}": ONNX Runtime '
-            f"goes on with {', '.join(active_providers)} alone. Check the device, its driver and "
-            f'the options of {provider.title}, or choose backend="onnxruntime".'
-        )
-    return ort_session
-
-
 def get_device_name(provider: Provider, target: Target) -> str:
-    """The device's name where one tells it: of an NVIDIA GPU its driver, of a plug-in's device ONNX Runtime."""
+    """The device's name, where its NVIDIA driver or ONNX Runtime has it."""
     gpu = driver.device() if provider.title in {"CUDA", "TensorRT", "TensorRT-RTX"} else None
     if gpu is not None:
         return gpu.name
-    for ep_device in _list_devices(provider.name):
+    for ep_device in list_devices(provider.name):
         description = ep_device.device.metadata.get("Description") or ep_device.device.vendor
         if ep_device.device.type.name == str(target).upper() and description:
             return str(description)

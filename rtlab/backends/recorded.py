@@ -1,11 +1,9 @@
 """The recorded builds that rtlab brings along, for where a compiler has no wheel.
 
-``sample_models/make_recordings.py`` makes them: every sample in each precision and for each target, and all that the
-notebooks ask for. A build is found again by the structure of what is to be built (``Model.structure``), its target, its
-options and the release; not by its weights and scales, whose last bits differ from processor to processor.
-
-``recordings/index.json`` lists them, and ``recordings/NAME.xz`` holds some, one a line: its key and what
-``readers.build`` writes.
+``sample_models/make_recordings.py`` makes them. A build is found again by the structure of what is to be built
+(``Model.structure``), its target, its options and the release; not by its weights and scales, whose last bits differ
+from processor to processor. ``recordings/index.json`` lists them, and ``recordings/NAME.xz`` has some, one a line: its
+key and what ``readers.build`` writes.
 """
 
 from __future__ import annotations
@@ -80,8 +78,7 @@ def shorten_structure(structure: str) -> str:
 def index() -> Index:
     """What is recorded here; empty where the files are not installed, or are another rtlab's."""
     try:
-        content = (folder() / INDEX).read_bytes()
-        recorded_index = msgspec.json.decode(content, type=Index)
+        recorded_index = msgspec.json.decode((folder() / INDEX).read_bytes(), type=Index)
     except (OSError, msgspec.DecodeError):
         return Index()
     return recorded_index if recorded_index.schema == build.SCHEMA else Index()
@@ -104,9 +101,9 @@ def find(request: BuildRequest, release: str) -> Engine | None:
     """
     build_key = compute_key(request, release)
     file = index().builds.get(build_key)
-    content = None if file is None else read_builds(file).get(build_key)
-    if file is None or content is None:
+    if file is None:
         return None
+    content = read_builds(file)[build_key]
     if content.startswith(b'{"refused"'):
         refusal = msgspec.json.decode(content, type=RecordedRefusal)
         raise BuildError(refusal.refused, details=refusal.details)

@@ -92,11 +92,9 @@ def opener_for(backend: str | Backend | None) -> str:
     """The backend that is asked for, or the best one that opens serialized engines."""
     if backend is not None:
         return backend if isinstance(backend, str) else backends.register(backend)
-    ready_openers = [
-        n for n in list_capable(lambda c: c.opens and c.runs) if backends.get(n).availability().ok
-    ]
-    # Its own words say what is missing.
-    return (ready_openers or sorted(list_capable(lambda c: c.opens)))[0]
+    openers = [n for n in list_capable(lambda c: c.opens and c.runs) if backends.get(n).availability().ok]
+    # Where none is here, its own words say what is missing.
+    return (openers or sorted(list_capable(lambda c: c.opens)))[0]
 
 
 def reader_for(backend: str | Backend | None) -> Reader:

@@ -15,8 +15,7 @@ class Trtexec:
     """Files of ``trtexec``, TensorRT's inspector, trex, Polygraphy and ONNX Runtime; TensorRT 5 to 11.
 
     Keys of ``read`` are those of ``recognise.KINDS``: ``layers`` (``--exportLayerInfo``) or ``log`` (``--verbose``),
-    and optionally ``profile`` (``--exportProfile``), ``times`` (``--exportTimes``), ``output``
-    (``--exportOutput``), ``metadata`` (the JSON of device and latency that NVIDIA's trex writes beside them) and so on.
+    and optionally ``profile`` (``--exportProfile``), ``times`` (``--exportTimes``) and so on.
     """
 
     name = "trtexec"
@@ -32,8 +31,7 @@ class Trtexec:
     def read(self, files: Mapping[str, Path], *, select: int | None = None) -> Recording:
         """Read an engine and, where there is a profile, the times of its layers.
 
-        Times are joined to layers by name. What does not join is told in ``Engine.notes``. ``select`` is the
-        optimization profile to show, where the engine has several.
+        Times are joined to layers by name, with a note on those that do not join.
 
         Raises:
             ReadError: a file is missing, damaged or of another kind, or files belong to different engines.

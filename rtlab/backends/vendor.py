@@ -1,25 +1,39 @@
 """The one door to compilers and their runtimes: whoever calls one has its module from here.
 
-Children, in which TensorRT's bindings work, are started by ``workers.child`` alone. Polygraphy is a library like
-others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), TensorRT's
-calibrators (``workers.calibrator``), the results that it saved (``readers.measured``). Where it has something of the
-kind that is not used, a line says why: its loaders in ``workers.compiler``, its runner in
-``workers.execution_context``, its comparator in ``rtlab/analyses/accuracy/errors.py``.
+Children, in which TensorRT's bindings work, are started by ``workers.process`` alone. Polygraphy is a library like
+others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), the results
+that it saved (``readers.measured``). Where it has something that is not used, a line says why: its loaders in
+``workers.compiler``, its runner in ``workers.execution_context``, its comparator in
+``rtlab/analyses/accuracy/errors.py``.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from pathlib import Path
 from types import ModuleType
 
 
 def binding(name: str) -> ModuleType:
-    """TensorRT's binding, ``tensorrt`` or ``tensorrt_rtx``; in a child process, since it may end the one it is in."""
+    """TensorRT's binding, in a child process, since it may end the one it is in; or a plug-in of ONNX Runtime."""
     return importlib.import_module(name)
 
 
 def cuda(name: str) -> ModuleType:
     """What reaches the CUDA runtime, which is ``polygraphy.cuda``; in a child process."""
+    # The runtime that TensorRT's packages bring lies elsewhere in each release.
+    patterns = ("lib/libcudart.so*", "bin/cudart64_*.dll", "bin/*/cudart64_*.dll")
+    folders = [
+        str(library.parent)
+        for entry in filter(None, sys.path)
+        for pattern in patterns
+        for library in Path(entry).glob(f"nvidia/*/{pattern}")
+    ]
+    if folders:
+        path = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
+        os.environ[path] = os.pathsep.join(dict.fromkeys([*filter(None, [os.environ.get(path)]), *folders]))
     return importlib.import_module(name)
 
 
@@ -28,8 +42,3 @@ def onnxruntime() -> ModuleType:
     import onnxruntime as ort
 
     return ort  # type: ignore[no-any-return,unused-ignore]
-
-
-def plug_in(name: str) -> ModuleType:
-    """A package that brings an execution provider to ONNX Runtime."""
-    return importlib.import_module(name)

@@ -101,9 +101,9 @@ class Engine(Memoizable):
     ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals`` are memory
     totals in bytes as *reported*. ``plan`` is the serialized engine, where one exists, ``runnable`` the model that a
     runner of the same backend executes, or its ONNX bytes. ``device`` names the GPU of an engine from elsewhere.
-    ``profiles`` are the bounds of each dynamic input by optimization profile. ``calibration`` is the text of the
-    calibration cache of TensorRT's own calibrator. ``maker`` describes its compiler. ``recorded`` is True for a build
-    on another machine, whose are ``seconds`` and ``built`` then.
+    ``profiles`` are the bounds of each dynamic input by optimization profile. ``maker``
+    describes its compiler. ``recorded`` is True for a build on another machine, whose are ``seconds`` and ``built``
+    then.
     """
 
     backend: str
@@ -123,7 +123,6 @@ class Engine(Memoizable):
     runnable: bytes | Model | None = dataclasses.field(default=None, repr=False)
     device: str = ""
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
-    calibration: str = dataclasses.field(default="", repr=False)
     maker: Maker = dataclasses.field(default_factory=Maker, repr=False)
     recorded: bool = False
 

@@ -23,8 +23,7 @@ class BuildOptions:
 
     ``config`` sets attributes of ``IBuilderConfig``, such as ``builder_optimization_level``; an enum's member is its
     name. ``flags`` and ``cleared`` name members of ``BuilderFlag``; ``pools`` gives limits in bytes by
-    ``MemoryPoolType``. ``timing_cache`` is a file that is read before a build and written after it. ``implicit`` is
-    TensorRT 10's implicit INT8, whose scales come from its own calibrator instead of from Q/DQ pairs in the graph.
+    ``MemoryPoolType``. ``timing_cache`` is a file that is read before a build and written after it.
     """
 
     config: tuple[tuple[str, Any], ...] = ()
@@ -33,7 +32,6 @@ class BuildOptions:
     pools: tuple[tuple[str, int], ...] = ()
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
     timing_cache: Path | None = None
-    implicit: bool = False
 
     def __post_init__(self) -> None:
         """Resolve what is written as in ``of``: lists of flags, limits by pool, profiles, the path of a file."""
@@ -62,15 +60,13 @@ class BuildOptions:
             spelled.append(f"profile({', '.join(each)})")
         if self.timing_cache is not None:
             spelled.append(f"timing_cache={self.timing_cache}")
-        if self.implicit:
-            spelled.append("implicit")
         return " ".join(spelled)
 
     @property
     def count(self) -> int:
         """How many settings there are."""
         parts = (self.config, self.flags, self.cleared, self.pools, self.profiles)
-        return sum(map(len, parts)) + (self.timing_cache is not None) + self.implicit
+        return sum(map(len, parts)) + (self.timing_cache is not None)
 
     @classmethod
     def of(
@@ -81,7 +77,6 @@ class BuildOptions:
         pools: Mapping[str, int] | None = None,
         profiles: Sequence[Mapping[str, Sequence[Sequence[int]]]] = (),
         timing_cache: str | Path | None = None,
-        implicit: bool = False,
         **config: Any,
     ) -> BuildOptions:
         """Options as one writes them: ``of(builder_optimization_level=5, profiles=[{"x": (least, usual, most)}])``.
@@ -95,7 +90,7 @@ class BuildOptions:
                 a value is of no kind that a builder takes.
         """
         settings = tuple((k, _normalize_value(k, v)) for k, v in sorted(config.items()))
-        parts: Any = flags, cleared, pools or {}, profiles, timing_cache, bool(implicit)
+        parts: Any = flags, cleared, pools or {}, profiles, timing_cache
         return cls(settings, *parts)
 
 

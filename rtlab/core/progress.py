@@ -6,10 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rtlab.core.protocols import Progress
 from rtlab.errors import Cancelled
+
+if TYPE_CHECKING:
+    # Child processes import this module, and need no ONNX.
+    from rtlab.core.protocols import Progress
 
 #: Seconds after which a rate means something.
 _SETTLED = 1.0

@@ -50,9 +50,8 @@ class BuildRequest:
     """A model that already expresses its precision, and what it is built for.
 
     ``level`` is ONNX Runtime's optimization level (``basic`` or ``all``); other backends ignore it. With ``keep_plan``
-    the engine has its serialized form, which is as large as the weights. ``data`` and ``cache``, samples or the text of
-    a calibration cache, feed TensorRT 10's own calibrators for implicit INT8 (``variant.options``). ``several`` is True
-    where more builds follow at once, so that a worker process may wait for the next.
+    the engine has its serialized form, which is as large as the weights. ``several`` is True where more
+    builds follow at once, so that a worker process may wait for the next.
     """
 
     model: Model
@@ -60,8 +59,6 @@ class BuildRequest:
     limits: Limits = Limits()
     level: str = "all"
     keep_plan: bool = False
-    data: CalibrationData | None = None
-    cache: str = ""
     several: bool = False
 
 

@@ -220,8 +220,6 @@ class Variant:
         pins = tuple((pattern, p) for pattern, p in resolved.items())
         used = {chosen, *(p for _, p in pins)}
         usual = Calibrator.AUTO if Precision.INT8 in used else Calibrator.MINMAX
-        if isinstance(options, BuildOptions) and options.implicit:
-            usual = Calibrator.ENTROPY2
         scaled = any(p.needs_calibrator for p in used)
         chosen_calibrator = usual if calibrator is None else Calibrator.of(calibrator)
         how = chosen_calibrator if scaled and not scales else None
@@ -274,7 +272,7 @@ class Variant:
             tuple((str(pattern), Calibrator.of(c)) for pattern, c in (calibrators or {}).items())
             if how
             else (),
-            _select_transforms(treatments, used, options),
+            _select_transforms(treatments, used),
         )
 
     @property
@@ -304,9 +302,7 @@ class Variant:
             parts.append(f"{len(self.calibrators)} calibrated apart")
         parts += dict.fromkeys(t.done for t in self.treatments)
         if self.options is not None:
-            option_count = self.options.count - self.options.implicit
-            parts += ["implicit"] if self.options.implicit else []
-            parts += [pluralize(option_count, "option")] if option_count else []
+            parts += [pluralize(self.options.count, "option")]
         return " · ".join(parts)
 
     @property
@@ -333,16 +329,11 @@ def has_effect(kind: PtqTransformKind, used: Iterable[Precision]) -> bool:
 
 
 def _select_transforms(
-    source: Iterable[str | PtqTransform], used: Iterable[Precision], options: BuildOptions | None
+    source: Iterable[str | PtqTransform], used: Iterable[Precision]
 ) -> tuple[PtqTransform, ...]:
     """The treatments that do something for the precisions in use, in the order in which they are carried out."""
     specs = (source,) if isinstance(source, (str, PtqTransform)) else tuple(source)
     treatments = {PtqTransform.of(t) for t in specs}
-    if treatments and options is not None and options.implicit:
-        raise VariantError(
-            "Cannot transform a model that TensorRT quantizes by itself: its graph stays as it is. "
-            "Leave implicit INT8 out, or the transforms."
-        )
     kinds = get_args(PtqTransformKind)
     effective = {t for t in treatments if has_effect(t.kind, used)}
     return tuple(sorted(effective, key=lambda t: (kinds.index(t.kind), t)))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import overload
 
 #: How a notebook shows the cards: its own colours where it has some, and as many in a row as there is room for.
 _GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(17rem,1fr));gap:.75rem;line-height:1.4"
@@ -24,17 +23,17 @@ class SampleCard:
     """One sample, without its model.
 
     Attributes:
-        name: What ``load`` knows it by.
-        title: The same in words.
-        trait: What it is there to show.
+        name: The argument of ``load``.
+        title: A title in words.
+        trait: What the sample shows.
         task: What it was trained to do, or that it was not.
         data: What it is calibrated and scored on.
         script: What makes it: a script of ``sample_models``, or a function of rtlab.
-        licence: Of the model, and of the data where that is another's.
-        nodes: Nodes of the main graph and of all bodies.
-        accuracy: Percent right by how it was prepared, measured on ONNX Runtime's CPU; empty where it solves no task.
-        measured_on: The number of samples that the percents rest on.
-        thumbnail: The graph from input to output and what it reads, as SVG.
+        licence: Of the model, and of the data where that differs.
+        nodes: Number of nodes, those of bodies included.
+        accuracy: Percent right by preparation, measured on ONNX Runtime's CPU; empty without a task.
+        measured_on: Number of samples behind the percents.
+        thumbnail: The graph from input to output, and the first sample, as SVG.
     """
 
     name: str
@@ -51,7 +50,7 @@ class SampleCard:
 
     @property
     def scores(self) -> str:
-        """The percents in words, with where they are from; empty where it solves no task."""
+        """The percents and their source in words; empty without a task."""
         if not self.accuracy:
             return ""
         percents = ", ".join(f"{percent:.2f} % {how}" for how, percent in self.accuracy.items())
@@ -79,24 +78,10 @@ class SampleCard:
         )
 
 
-class SampleCards(Sequence[SampleCard]):
+class SampleCards(tuple[SampleCard, ...]):
     """The cards of all samples: a grid of pictures in a notebook, a table as text."""
 
-    def __init__(self, cards: Sequence[SampleCard]) -> None:
-        self._cards = tuple(cards)
-
-    @overload
-    def __getitem__(self, at: int) -> SampleCard: ...
-    @overload
-    def __getitem__(self, at: slice) -> SampleCards: ...
-    def __getitem__(self, at: int | slice) -> SampleCard | SampleCards:
-        return SampleCards(self._cards[at]) if isinstance(at, slice) else self._cards[at]
-
-    def __len__(self) -> int:
-        return len(self._cards)
-
-    def __iter__(self) -> Iterator[SampleCard]:
-        return iter(self._cards)
+    __slots__ = ()
 
     def __repr__(self) -> str:
         wide = max((len(c.name) for c in self), default=0)

@@ -14,103 +14,11 @@ from rtlab.core.task import Task
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Title and description of every network, by the name of its file.
-NETWORKS: Mapping[str, tuple[str, str]] = {
-    "digits_inception": (
-        "Handwritten digits, Inception",
-        (
-            "Two Inception blocks with batch normalisation and a residual, trained on scikit-learn's digits. "
-            "Rarely inked pixels give its activations outliers, so INT8 calibrators differ visibly."
-        ),
-    ),
-    "digits_outlier": (
-        "Handwritten digits, outlier channels",
-        (
-            "Six depthwise-separable blocks. In five of them one channel fires at few positions and is then far larger "
-            "than its neighbours: trained so, then exactly rescaled. Compare int8 with minmax, which spends its levels "
-            "on those few elements and loses tens of points, and with entropy2 or percentile, which clip them and lose "
-            "nearly nothing."
-        ),
-    ),
-    "digits_mobilenet": (
-        "Handwritten digits, MobileNetV2",
-        (
-            "Five inverted residuals as in MobileNetV2: 1x1 expansion, depthwise filter, linear projection, ReLU6 as "
-            "Clip. See which of the normalisations, activations and residual additions go into the convolutions, and "
-            "what the pairs of int8 change about that."
-        ),
-    ),
-    "digits_dark": (
-        "Handwritten digits, bytes on black",
-        (
-            "Pictures as files hold them, bytes over 255 with bright ink on black, read by three depthwise-separable "
-            "blocks with squeeze-and-excitation gates. Compare int8 with auto and with entropy2, which clips nearly "
-            "all of what enters the first gate: the values lie far from zero there."
-        ),
-    ),
-    "digits_light": (
-        "Handwritten digits, bytes on white",
-        (
-            "The network of digits_dark trained on black ink on white: a third of the pixels are the largest value "
-            "there is. In int8 entropy2 loses two points and half of the output's decibels, auto one picture."
-        ),
-    ),
-    "digits_vit": (
-        "Handwritten digits, vision transformer",
-        (
-            "A vision transformer: 64 patches, two encoder blocks with LayerNormalization, attention as MatMul, "
-            "Softmax, MatMul, and GELU in five nodes. See how a compiler gathers attention, and try bf16 and fp8 "
-            "beside fp16 and int8."
-        ),
-    ),
-    "digits_lstm": (
-        "Handwritten digits, LSTM",
-        (
-            "An LSTM that reads a digit row by row: eight steps of eight pixels, 48 units. TensorRT-RTX unrolls all "
-            "eight steps and computes the four gates of a step as one product: compare the layers of a step with the "
-            "eight products and 17 elementwise operations that the definition asks for."
-        ),
-    ),
-    "digits_gru": (
-        "Handwritten digits, GRU",
-        (
-            "A GRU that reads a digit row by row: 32 steps of 32 pixels, 48 units. TensorRT-RTX multiplies the inputs "
-            "of all steps at once, ahead of a loop that computes eight steps in each of four turns."
-        ),
-    ),
-    "digits_qat": (
-        "Handwritten digits, trained for INT8",
-        (
-            "A residual network trained with fake quantization and learned scales; its Q/DQ pairs stand where "
-            "TensorRT wants them, its weights are FP32 ahead of theirs. Build it as it is (fp32): the arithmetic is "
-            "INT8 already. The placement check finds nothing."
-        ),
-    ),
-    "digits_qat_misplaced": (
-        "Handwritten digits, misplaced Q/DQ",
-        (
-            "The network of digits_qat as ONNX Runtime's quantize_static writes it: pairs behind convolutions and "
-            "additions and on the output, one shortcut left in FP32. The score is as good; run the placement check, "
-            "repair what it finds, and compare the engines: one layer less, and no kernel rounds twice."
-        ),
-    ),
-    "digits_sparse24": (
-        "Handwritten digits, 2:4 sparse",
-        (
-            "A residual network pruned to 2:4 along its input channels and trained further: of every four "
-            "neighbouring weights at least two are zero, everywhere but in the stem. Build it with sparsity to "
-            "allow TensorRT's sparse kernels."
-        ),
-    ),
-    "fp16_overflow": (
-        "A sum that FP16 cannot hold",
-        (
-            "Trained like the others, but one node, /contrast/ReduceSum, adds 49,152 squares: more than 65,504, the "
-            "end of FP16. In fp16 the network gives every picture the same answer; fp32 and bf16 are fine. Keep the "
-            "nodes /contrast/* in fp32 to repair it."
-        ),
-    ),
-}
+#: Names of the networks, which are those of their files.
+NETWORKS = (
+    "digits_inception", "digits_outlier", "digits_mobilenet", "digits_dark", "digits_light", "digits_vit",
+    "digits_lstm", "digits_gru", "digits_qat", "digits_qat_misplaced", "digits_sparse24", "fp16_overflow",
+)  # fmt: skip
 #: The networks that read bytes over 255; the others read standardised pixels.
 _GROUNDS: Mapping[str, Literal["dark", "light"]] = {"digits_dark": "dark", "digits_light": "light"}
 

@@ -24,7 +24,6 @@ from rtlab.core.task import Task
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError, Unavailable
 from rtlab.quantize import apply_transforms, assign, prepare
-from rtlab.quantize.export import build_calibration_cache
 from rtlab.relation.mapping import Mapping as NodeMapping
 
 if TYPE_CHECKING:
@@ -93,29 +92,8 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
 
 def _build_engine(job: Job, ready: Prepared, progress: Progress) -> Engine:
     builder: Builder = require_capability(job.builder, "builds", "build")
-    return builder.build(_request(job, ready), progress)
-
-
-def _request(job: Job, ready: Prepared) -> BuildRequest:
-    """What is built; with what TensorRT's own calibrator reads, where the variant asks for it."""
-    is_implicit = _is_implicit(job.variant)
-    cache_text = (
-        build_calibration_cache(job.variant, ready).encode().decode("ascii")
-        if is_implicit and job.scales
-        else ""
-    )
-    return BuildRequest(
-        ready.model,
-        job.variant,
-        job.limits,
-        keep_plan=backends.get(job.builder).capabilities().runs,
-        data=job.data if is_implicit and not cache_text else None,
-        cache=cache_text,
-    )
-
-
-def _is_implicit(variant: Variant) -> bool:
-    return variant.options is not None and variant.options.implicit
+    keep_plan = backends.get(job.builder).capabilities().runs
+    return builder.build(BuildRequest(ready.model, job.variant, job.limits, keep_plan=keep_plan), progress)
 
 
 def _open_engine(job: Job) -> Engine:
@@ -161,12 +139,6 @@ def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:
 def _prepare_model(job: Job, progress: Progress | None) -> Prepared:
     if job.plan:
         return Prepared(job.model, job.model)
-    if _is_implicit(job.variant):
-        # TensorRT chooses what runs in INT8; the graph stays as it is, and explicit pairs stand in on the CPU.
-        variant = dataclasses.replace(job.variant, options=None)
-        ready = _prepare_model(dataclasses.replace(job, variant=variant), progress)
-        note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
-        return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
     model, notes = apply_transforms.apply_transforms(job.model, job.variant, job.peaks)
     ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
     moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)

@@ -308,7 +308,6 @@ class StudyRunner:
         builder = variant.backend or (
             builder_for(None, variant.target, model=self.state.model) if build else ""
         )
-        implicit = variant.options is not None and variant.options.implicit
         facts = state.results.get(name)
         if facts is not None and budget is None:
             ranges = facts.ranges
@@ -319,7 +318,7 @@ class StudyRunner:
             variant=variant,
             model=self.state.model,
             # Random samples of a large model take as long to make as it takes to compile.
-            data=self.holder.data if implicit else None,
+            data=None,
             task=state.scored_task,
             ranges=ranges,
             scales=state.scales.get(name),

@@ -6,11 +6,7 @@
 >>> for check in conformance(ReferenceBackend()):
 ...     check()
 
-With pytest, each is a test of its own::
-
-    @pytest.mark.parametrize("check", conformance(Mine()), ids=str)
-    def test_it_keeps_the_protocol(check):
-        check()
+With pytest, ``parametrize("check", conformance(Mine()), ids=str)`` makes each a test of its own.
 """
 
 from __future__ import annotations

@@ -51,10 +51,7 @@ def tiny_model(*, batch: int | str = "N", seed: int = 0) -> Model:
     ]
     weights = [
         weight("stem_w", 8, 3, 3, 3),
-        constant("g", 1.1, 8),
-        constant("b", 0.1, 8),
-        constant("m", 0.05, 8),
-        constant("v", 0.9, 8),
+        *(constant(name, value, 8) for name, value in zip("gbmv", (1.1, 0.1, 0.05, 0.9), strict=True)),
         weight("left_w", 4, 8, 1, 1),
         weight("right_w", 4, 8, 3, 3),
         weight("fc_w", 8, 4),
@@ -75,12 +72,7 @@ def tiny_model(*, batch: int | str = "N", seed: int = 0) -> Model:
 class ReferenceBackend:
     """Builds one layer per node and runs ONNX's own reference evaluator: slow, independent, always there."""
 
-    name = "reference"
-
-    @property
-    def source(self) -> str:
-        """What to write beside a number."""
-        return f"onnx {onnx.__version__} reference"
+    name, source = "reference", f"onnx {onnx.__version__} reference"
 
     def availability(self) -> Availability:
         """It needs nothing but onnx."""
@@ -151,7 +143,8 @@ class ReferenceBackend:
             started = time.perf_counter()
             if total and seconds is not None and started - begun > seconds:
                 break
-            self.outputs(engine, inputs, progress=progress, limit_s=_compute_remaining(limit_s, begun))
+            left = None if limit_s is None else max(0.0, limit_s - (started - begun))
+            self.outputs(engine, inputs, progress=progress, limit_s=left)
             if i >= warmup:
                 total.append((time.perf_counter() - started) * 1e3)
                 progress.advance()
@@ -181,15 +174,12 @@ class ReferenceBackend:
         started = time.perf_counter()
         runnable = engine.runnable
         proto = runnable.proto() if isinstance(runnable, Model) else onnx.load_from_string(runnable or b"")
-        have = {o.name for o in proto.graph.output}
-        output_names = list(names) or [o.name for o in proto.graph.output]
-        for name in names:
-            if name not in have:
-                proto.graph.output.add(name=name)
+        known = [o.name for o in proto.graph.output]
+        output_names = list(names) or known
+        for name in set(names).difference(known):
+            proto.graph.output.add(name=name)
         try:
-            outputs = dict(
-                zip(output_names, ReferenceEvaluator(proto).run(output_names, dict(inputs)), strict=True)
-            )
+            arrays = ReferenceEvaluator(proto).run(output_names, dict(inputs))
         except Exception as error:
             raise RunError(
                 f'Backend "{self.name}" cannot run: ONNX\'s evaluator fails on these names or inputs. Check them '
@@ -201,7 +191,7 @@ class ReferenceBackend:
                 f'Backend "{self.name}" cannot run: it was not finished after {limit_s:.3g} s, which was left. '
                 "Raise it with limit_s=..., or choose smaller batches."
             )
-        return outputs
+        return dict(zip(output_names, arrays, strict=True))
 
     def unfused(
         self,
@@ -217,8 +207,3 @@ class ReferenceBackend:
 
     def release(self, engine: Engine) -> None:
         """Nothing is kept."""
-
-
-def _compute_remaining(limit_s: float | None, begun: float) -> float | None:
-    """What is left of a limit, in seconds."""
-    return None if limit_s is None else max(0.0, limit_s - (time.perf_counter() - begun))

@@ -87,3 +87,15 @@ def product(precision: Precision) -> Model:
     imports = [helper.make_opsetid("", opset)]
     version = helper.find_min_ir_version_for(imports)
     return wrap(helper.make_model(graph, opset_imports=imports, ir_version=version), name="product")
+
+
+def make_unknown_op_model() -> Model:
+    """A model of two nodes, the first of an operator in a domain that no compiler has."""
+    nodes = [
+        helper.make_node("Nobody", ["x"], ["y"], name="odd", domain="of.nowhere"),
+        helper.make_node("Relu", ["y"], ["z"], name="behind"),
+    ]
+    value = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=[1, 4])
+    graph = helper.make_graph(nodes, "odd", [value("x")], [value("z")])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("of.nowhere", 1)]
+    return wrap(helper.make_model(graph, opset_imports=imports, ir_version=9), name="odd")

@@ -14,6 +14,7 @@ import wheels
 from rtlab import backends
 from rtlab.backends import compilers
 from rtlab.backends.workers import compiler, worker_pool
+from rtlab.backends.workers.process import BUILDING, Bounds
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import Unavailable, VariantError
@@ -75,9 +76,11 @@ def test_only_children_that_were_told_import_it(source) -> None:
 
     def version(at: compilers.Compiler) -> tuple[str, int]:
         found, _ = worker_pool.call(
-            compiler.probe_binding, compilers.BINDING, limits=Limits(), progress=Silent(),
-            error_prefix="Cannot try", path=(str(at.path),),
-        )  # fmt: skip
+            compiler.probe_binding,
+            compilers.BINDING,
+            Bounds("Cannot try", BUILDING, Limits(), Silent()),
+            (str(at.path),),
+        )
         return found, next(c.process.pid for c in worker_pool._POOL.children if str(at.path) in c.key[1])
 
     (first, one), (second, two), (third, three) = version(nine), version(ten), version(nine)

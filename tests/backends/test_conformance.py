@@ -103,7 +103,7 @@ def test_the_documented_backend_is_sixty_lines_and_its_own_times_are_shown() -> 
         (lambda told: dataclasses.replace(told, rule=""), "that they are one layer, by no rule"),
         (lambda told: dataclasses.replace(told, source=""), "has no source"),
         (lambda told: dataclasses.replace(told, text="perhaps"), 'is no sentence: "perhaps"'),
-        (lambda told: told.fused, "and a Ruled belongs there"),
+        (lambda told: told.fused, "and no Ruled"),
     ],
 )
 def test_rules_that_are_not_those_of_the_engines_are_noticed(change, words) -> None:

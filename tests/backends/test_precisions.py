@@ -143,7 +143,7 @@ def test_flags_of_the_builder_follow_the_variant(on: bool):
     """On the binding's own configuration, which starts with TF32 set."""
     trt = importlib.import_module("tensorrt_rtx")
     config = trt.Builder(trt.Logger(trt.Logger.ERROR)).create_builder_config()
-    compiler.configure(trt, config, compiler.BuildSpec("tensorrt_rtx", b"", 86, "", tf32=on, sparse=on))
+    compiler.configure(trt, config, compiler.BuildSpec("tensorrt_rtx", b"", 86, "", tf32=on, sparse=on), [])
     assert (on, on) == (
         config.get_flag(trt.BuilderFlag.TF32),
         config.get_flag(trt.BuilderFlag.SPARSE_WEIGHTS),

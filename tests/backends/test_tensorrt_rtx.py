@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from nets import graph
 from rtlab import backends
 from rtlab.backends.readers.log import verbose
-from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.tensorrt import TensorRTRTX
 from rtlab.backends.workers import driver
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent

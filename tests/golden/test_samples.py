@@ -116,9 +116,7 @@ def test_random_inputs_are_those_of_the_file(golden: Golden) -> None:
 @pytest.mark.parametrize(("asked", "count"), [(None, 16), (3, 3)])
 def test_what_is_not_trained_has_sixteen_samples(asked: int | None, count: int) -> None:
     tiny = rtlab.testing.tiny_model()
-    one = samples._synthetic(
-        asked, make=lambda: tiny, title="b", description="c", draw=lambda n: architectures.pictures(n, 8)
-    )
+    one = samples._generate(asked, make=lambda: tiny, draw=lambda n: architectures.pictures(n, 8))
     assert [count, 3, 8, 8] == [*one.calibration.arrays["x"].shape]
     assert (True, None, tiny) == (one.calibration.synthetic, one.task, one.model)
     assert one.calibration.source in samples.SOURCES

@@ -97,8 +97,6 @@ VENDORS = {"tensorrt", "tensorrt_rtx", "onnxruntime"}
 DOORS = {
     "rtlab/backends/vendor.py": {"import_module", "onnxruntime"},
     "rtlab/backends/workers/process.py": {"child"},
-    # The driver's libraries, by ctypes or a stand-in of a test.
-    "rtlab/backends/workers/sensors.py": {"import_module"},
 }
 
 

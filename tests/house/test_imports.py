@@ -89,7 +89,7 @@ def test_experiments_are_handed_what_builds_and_runs() -> None:
 
 #: Files that import a package by a name which is their datum: the binding of a backend, a plug-in of ONNX Runtime's;
 #: and ``core.optional``, which says in words which package is missing.
-NAMED = {"backends/workers/sensors.py", "backends/vendor.py", "core/optional.py"}
+NAMED = {"backends/vendor.py", "core/optional.py"}
 IMPORTING = {"importlib.import_module", "import_module", "__import__"}
 
 

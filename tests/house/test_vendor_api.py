@@ -15,10 +15,7 @@ from vendor_api import MODULE, Check
 
 LIVE = Path(__file__).parents[2] / "rtlab" / "backends" / "workers"
 #: Modules that touch a binding, and what a name of theirs always is.
-FILES = {
-    "calibrator", "compiler", "debug_tensors", "execution_context", "loaded", "settings", "timing_cache",
-    "trt_callbacks",
-}  # fmt: skip
+FILES = {"compiler", "execution_context", "loaded", "timing_cache"}
 ROOTS = {
     "trt": MODULE, "builder": "Builder", "config": "IBuilderConfig", "context": "IExecutionContext",
     "engine": "ICudaEngine", "network": "INetworkDefinition", "parser": "OnnxParser", "runtime": "Runtime",

@@ -9,7 +9,7 @@ import pytest
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import Study, backends
 from rtlab.core.data import CalibrationData
-from rtlab.errors import ReadError, RunError, Unavailable, VariantError
+from rtlab.errors import ReadError, RunError, Unavailable
 from rtlab.testing import tiny_model
 
 pytestmark = needs_api
@@ -56,20 +56,6 @@ def test_an_engine_is_saved_opened_again_and_counted(study, tmp_path) -> None:
     session = onnxruntime.InferenceSession(study.model.bytes(), providers=["CPUExecutionProvider"])
     found = backends.get("tensorrt").outputs(again.engine, batch, ())[study.model.outputs[0]]
     np.testing.assert_allclose(session.run(None, dict(batch))[0], found, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_implicit_int8_is_calibrated_by_tensorrt_10_and_refused_by_11(study, release) -> None:
-    study.add("int8", backend="tensorrt", target="sm86", options={"implicit": True})
-    if release == "trt11":
-        with pytest.raises(VariantError, match="Q/DQ"):
-            study.run(compare=False)
-        return
-    study.run()
-    result = study["int8"]
-    assert not any("Linear" in n.op for n in result.prepared.model.nodes)
-    assert any("TensorRT's own choice" in n for n in result.prepared.notes)
-    assert result.engine.calibration.startswith("TRT-")
 
 
 def test_an_engine_of_another_machine_is_refused(study, tmp_path) -> None:

@@ -183,7 +183,7 @@ def test_sample_is_valid_onnx_and_runs(name):
 def test_a_card_tells_what_loading_gives_and_shows_the_graph(name):
     (card,) = [c for c in samples.list() if c.name == name]
     sample, task = load(name), load(name).task
-    assert (card.name, card.title, card.nodes) == (sample.model.name, sample.title, len(sample.model.nodes))
+    assert (card.name, card.nodes) == (sample.model.name, len(sample.model.nodes))
     assert (card.measured_on, bool(card.accuracy)) == (len(task.labels) if task else 0, task is not None)
     module, _, function = card.script.rpartition(".")
     assert (SHIPPED / card.script).is_file() or callable(getattr(importlib.import_module(module), function))
@@ -200,7 +200,7 @@ def test_cards_are_a_grid_in_a_notebook_and_a_table_as_text():
     shown, text = cards._repr_html_(), repr(cards).splitlines()
     assert [line.split()[0] for line in text] == [*samples.names()]
     assert all(f">{name}</code>" in shown for name in samples.names())
-    few, untrained = cards[:2], next(c for c in cards if c.name == "googlenet")
+    few, untrained = samples.SampleCards(cards[:2]), next(c for c in cards if c.name == "googlenet")
     assert [c.name for c in few] == [*samples.names()][:2]
     assert [True, False] == ["<dt>Right</dt>" in c._repr_html_() for c in (few, untrained)]
 

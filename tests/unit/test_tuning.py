@@ -52,7 +52,7 @@ class Scripted(OrtBench):
 
 class Timed(BoundSession):
     def __init__(self, bench: Scripted, model: bytes, batch, threads: int) -> None:
-        super().__init__(model, batch, threads)
+        super().__init__(model, batch, threads, Silent())
         nodes = [n.name for n in onnx.load_from_string(model).graph.node]
         # Names are made of node and formulation, or of the formulation alone.
         words = [n.split("/")[-2] if "/" in n else "direct" for n in nodes if n]

@@ -92,7 +92,6 @@ class BuildFile(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
     device: str = ""
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
-    calibration: str = ""
     log: str = ""
     variant: str = ""
     structure: str = ""

@@ -1,4 +1,1 @@
-"""TensorRT and ONNX Runtime at work on this machine, in child processes.
-
-A child imports this package for every build, so nothing is imported here.
-"""
+"""TensorRT and ONNX Runtime in child processes, each of which imports this package: nothing is imported here."""

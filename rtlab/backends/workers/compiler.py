@@ -1,4 +1,6 @@
-"""What the TensorRT backends share. The functions that touch a binding run in the child process only.
+"""The child's side of a build: the parser, and the builder with its configuration.
+
+Which attributes, flags and pools exist is asked of the binding itself; what it lacks is refused with what it has.
 
 Polygraphy's loaders (``NetworkFromOnnxPath``, ``CreateConfig``) are not used: one variable of the environment decides
 which of the two bindings a process has, none of them sets a compute capability to build for, and of what the parser
@@ -8,19 +10,20 @@ refuses they keep the text but not the node (0.53.6).
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import itertools
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.workers import calibrator, refusals, settings, trt_callbacks
-from rtlab.backends.workers.job_spec import BuildSpec
+from rtlab.backends.workers import refusals
+from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import pluralize
-from rtlab.errors import BuildError, Unavailable
+from rtlab.errors import BuildError, Unavailable, VariantError
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
 QUANTIZING = frozenset({
@@ -30,14 +33,63 @@ QUANTIZING = frozenset({
 })  # fmt: skip
 # Names that a listing line cannot mistake for one of its own keys.
 _PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
+#: Attributes of a configuration that are not the user's, and what to do instead.
+_RESERVED_ATTRIBUTES = {
+    "flags": "Give flags=[...] and cleared=[...] with names",
+    "profiling_verbosity": "Leave it out: rtlab needs DETAILED",
+    "progress_monitor": "Leave it out: rtlab shows progress with it",
+    "num_compute_capabilities": "Choose target=...",
+    "int8_calibrator": "Choose calibrator=..., whose scales stand in the graph",
+    "algorithm_selector": "Leave it out: an object cannot be sent to the compiler's process",
+    "profile_stream": "Leave it out: an object cannot be sent to the compiler's process",
+}
+#: What is set by a method instead of an attribute.
+_METHOD_SETTINGS = ("preview_features", "tactic_sources")
+#: Flags of weakly typed networks.
+_WEAK_TYPING_FLAGS = {"FP16", "BF16", "INT8", "FP8", "INT4", "FP4"} | {
+    "OBEY_PRECISION_CONSTRAINTS",
+    "PREFER_PRECISION_CONSTRAINTS",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildSpec:
+    """One build: ``model`` is the path of an ONNX file, which is only read.
+
+    ``binding`` is ``tensorrt_rtx`` or ``tensorrt``, ``product`` its name for people; ``sm`` the compute capability that
+    TensorRT-RTX compiles for. ``times``: this compiler times kernels, and so can keep a timing cache. ``tf32`` lets
+    products of FP32 be computed in TF32, ``sparse`` lets kernels skip the zeros of 2:4 weights, ``debug`` lets the
+    values that fusion leaves be read while the engine runs. ``profiles`` are those of ``options`` with every dynamic
+    input, ``timing`` the bytes of a timing cache (None for no cache). ``log`` is the file that the verbose log goes to,
+    line by line, so that it outlives a crash.
+    """
+
+    binding: str
+    model: str
+    sm: int | None
+    error_prefix: str
+    product: str = "TensorRT"
+    times: bool = False
+    keep_plan: bool = False
+    tf32: bool = False
+    sparse: bool = False
+    debug: bool = False
+    options: BuildOptions = dataclasses.field(default_factory=BuildOptions)
+    profiles: tuple[Mapping[str, Shapes], ...] = ()
+    timing: bytes | None = None
+    log: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU takes part: one that times kernels, or one that the engine is to run on."""
+        return self.times or self.debug
 
 
 @dataclasses.dataclass(frozen=True)
 class BuildOutput:
     """What the child sends back: the serialized engine, the time in seconds, the binding's version.
 
-    ``timing`` are the bytes of the timing cache after the build, ``cache`` the text of the calibration cache that
-    TensorRT's calibrator used or made, both empty where there is none.
+    ``timing`` are the bytes of the timing cache after the build, empty where there is none.
     """
 
     plan: bytes | None
@@ -45,19 +97,10 @@ class BuildOutput:
     version: str
     notes: tuple[str, ...] = ()
     timing: bytes = b""
-    cache: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
-class OriginalNames:
-    """The way back from names that a builder was given: of nodes, and of values inside the graph."""
-
-    nodes: Mapping[str, str]
-    values: Mapping[str, str]
-
-
-def sanitize(proto: Any) -> OriginalNames:
-    """Give nodes and inner values of a ``ModelProto`` names that survive the listing; returns the way back.
+def sanitize(proto: Any) -> dict[str, str]:
+    """Give nodes and inner values of a ``ModelProto`` names that survive the listing; returns nodes' original names.
 
     Node ids are unique already. Graph inputs and outputs stay as they are, because the engine's user needs them.
     """
@@ -80,7 +123,7 @@ def sanitize(proto: Any) -> OriginalNames:
             _rename(node.output, new_names)
         for field in ("input", "output", "initializer", "value_info"):
             _rename(getattr(graph, field, ()), new_names)
-    return OriginalNames(labels, {fresh: name for name, fresh in new_names.items()})
+    return labels
 
 
 def is_plain(name: str) -> bool:
@@ -133,12 +176,11 @@ def probe_binding(binding: str, report: Any) -> tuple[str, tuple[str, ...] | Non
 
 
 def compile_plan(spec: BuildSpec, report: Any) -> BuildOutput:
-    """Parse and build with the binding; runs in the child process.
+    """Parse and build one request; runs in the child process.
 
     Raises:
         BuildError: the parser or the builder refuses; all unsupported operators are named.
         VariantError: an option does not exist in this binding, or its value is refused.
-        CalibrationError: TensorRT's calibrator could not read its samples.
     """
     trt = vendor.binding(spec.binding)
     report.phase("Reading the model")
@@ -159,9 +201,9 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
         if severity not in quiet:
             warnings.append(message)
 
-    logger = trt_callbacks.message_logger(trt, on_message)
+    logger = message_logger(trt, on_message)
     builder = trt.Builder(logger)
-    network = builder.create_network(_get_network_flags(trt, spec))
+    network = builder.create_network(_get_network_flags(trt))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(spec.model) or network.num_layers == 0:
         text = "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
@@ -173,34 +215,26 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
         network.mark_unfused_tensors_as_debug_tensors()
     report.phase("Compiling")
     config = builder.create_builder_config()
-    config.progress_monitor = trt_callbacks.progress_monitor(trt, report)
+    config.progress_monitor = _progress_monitor(trt, report)
     configure(trt, config, spec, warnings)
-    settings.add_profiles(builder, network, config, spec, warnings)
-    notes = settings.use_timing_cache(config, spec, warnings)
-    attached_calibrator = calibrator.attach(trt, builder, config, spec, report)
+    _add_profiles(builder, network, config, spec, warnings)
+    notes = _use_timing_cache(config, spec, warnings)
     start = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - start
-    cache, cache_notes = calibrator.read_cache(attached_calibrator, spec, done=plan is not None)
     if plan is None:
         causes = [words for line in warnings if (words := refusals.extract_cause(line, gpu=spec.on_gpu))]
-        why = causes[-1] if causes else "It gave no reason"
         raise BuildError(
-            f"{spec.error_prefix}: the builder refused the network. {why}. Choose "
-            f"{'other options, or another' if spec.options.count else 'another'} precision or target, or "
+            f"{spec.error_prefix}: the builder refused the network. {causes[-1] if causes else 'It gave no reason'}. "
+            f"Choose {'other options, or another' if spec.options.count else 'another'} precision or target, or "
             'backend="onnxruntime".'
         )
-    return BuildOutput(
-        bytes(plan) if spec.keep_plan else None,
-        seconds,
-        trt.__version__,
-        (*notes, *cache_notes),
-        settings.serialize_timing_cache(config, spec),
-        cache,
-    )
+    timing_cache = config.get_timing_cache() if spec.times and spec.timing is not None else None
+    timing = b"" if timing_cache is None else bytes(timing_cache.serialize())
+    return BuildOutput(bytes(plan) if spec.keep_plan else None, seconds, trt.__version__, notes, timing)
 
 
-def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str] | None = None) -> None:
+def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
     """Set a builder's configuration: one target, all details in the listing, the flags of a variant, its options."""
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if spec.sm is not None and hasattr(config, "set_compute_capability"):
@@ -209,7 +243,7 @@ def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str] | None
     for flag, enabled in ((trt.BuilderFlag.TF32, spec.tf32), (trt.BuilderFlag.SPARSE_WEIGHTS, spec.sparse)):
         # TF32 is on by default, but FP32 means FP32 here.
         (config.set_flag if enabled else config.clear_flag)(flag)
-    settings.apply(trt, config, spec, [] if warnings is None else warnings)
+    _apply_options(trt, config, spec, warnings)
 
 
 def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any) -> str:
@@ -217,13 +251,12 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
     refused_nodes: dict[str, tuple[str, str]] = {}
     # Parsing ends at the first refusal; asking for support walks the whole graph.
     builder = trt.Builder(parser_logger)
-    network = builder.create_network(_get_network_flags(trt, spec))
+    network = builder.create_network(_get_network_flags(trt))
     survey = trt.OnnxParser(network, parser_logger)
-    content = Path(spec.model).read_bytes()
     if hasattr(survey, "supports_model_v2"):  # not in the first releases of TensorRT 10
-        survey.supports_model_v2(content, spec.model)
+        survey.supports_model_v2(Path(spec.model).read_bytes(), spec.model)
     else:
-        survey.supports_model(content, spec.model)
+        survey.supports_model(Path(spec.model).read_bytes(), spec.model)
     for source in (parser, survey):
         for i in range(source.num_errors):
             error = source.get_error(i)
@@ -254,9 +287,191 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
     return f"{spec.error_prefix}: its parser refuses {count}: {node_list}{more}. {advice}"
 
 
-def _get_network_flags(trt: Any, spec: BuildSpec) -> int:
-    """Strong typing is the only mode of current releases; earlier ones must be asked for it, and implicit INT8 not."""
+def _get_network_flags(trt: Any) -> int:
+    """Strong typing, which is the only mode of current releases, and a flag of earlier ones."""
     flags = trt.NetworkDefinitionCreationFlag
-    if spec.calibration is not None or not hasattr(flags, "STRONGLY_TYPED"):
-        return 0
-    return 1 << int(flags.STRONGLY_TYPED)
+    return 1 << int(flags.STRONGLY_TYPED) if hasattr(flags, "STRONGLY_TYPED") else 0
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def _apply_options(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
+    """Set attributes, flags and memory pools of an ``IBuilderConfig``.
+
+    ``warnings`` are errors and warnings that the builder logged so far; they grow while it is used.
+
+    Raises:
+        VariantError: a name is unknown to this binding, or it does not take the value.
+    """
+    options, compiler = spec.options, f"{spec.error_prefix}: {spec.product} {trt.__version__}"
+    for name, value in options.config:
+        if name in _RESERVED_ATTRIBUTES:
+            raise VariantError(
+                f'{spec.error_prefix}: "{name}" is not for the user to set. {_RESERVED_ATTRIBUTES[name]}.'
+            )
+        if name in _METHOD_SETTINGS:
+            members = (value,) if isinstance(value, str) else tuple(value)
+            _set_by_method(trt, config, name, members, compiler)
+        else:
+            _set_attribute(config, name, value, compiler, warnings)
+    flags = trt.BuilderFlag.__members__
+    for name in (*options.flags, *options.cleared):
+        if name in _WEAK_TYPING_FLAGS:
+            raise VariantError(
+                f'{spec.error_prefix}: builder flag "{name}" belongs to weakly typed networks, and the types of this '
+                'one stand in its graph. Choose the precision instead, such as precision="fp16".'
+            )
+        _check_known(name, flags, "builder flag", compiler)
+        (config.set_flag if name in options.flags else config.clear_flag)(flags[name])
+    pools = trt.MemoryPoolType.__members__
+    for name, size in options.pools:
+        _check_known(name, pools, "memory pool", compiler)
+        before = len(warnings)
+        config.set_memory_pool_limit(pools[name], size)
+        if (actual_size := config.get_memory_pool_limit(pools[name])) != size or warnings[before:]:
+            raise VariantError(
+                f'{compiler} does not limit memory pool "{name}" to {size} bytes and keeps {actual_size}. '
+                f"{_format_reason(warnings[before:])}Choose another limit, or leave it out."
+            )
+
+
+def _set_attribute(config: Any, name: str, value: Any, compiler: str, warnings: list[str]) -> None:
+    """Set one attribute of the configuration, and see that it was taken."""
+    attributes = [n for n in dir(type(config)) if getattr(getattr(type(config), n), "fset", None) is not None]
+    settable = [n for n in (*attributes, *_METHOD_SETTINGS) if n not in _RESERVED_ATTRIBUTES]
+    _check_known(name, settable, "attribute of IBuilderConfig", compiler)
+    default, before = getattr(config, name), len(warnings)
+    setting = list(value) if isinstance(value, tuple) else value
+    if (members := getattr(type(default), "__members__", None)) is not None:
+        _check_known(str(value), members, f"value of {name}", compiler)
+        setting = members[value]
+    try:
+        setattr(config, name, setting)
+    except (AttributeError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise VariantError(
+            f"{compiler} does not take {name}={value!r}, which is a {type(value).__name__}. "
+            f"Give a value like the default, {default!r}.",
+            details=str(error),
+        ) from error
+    if (actual_setting := getattr(config, name)) != setting:
+        raise VariantError(
+            f"{compiler} does not take {name}={value!r}: it keeps {actual_setting!r}. "
+            f"{_format_reason(warnings[before:])}Choose a value within its bounds, or leave it out."
+        )
+
+
+def _set_by_method(trt: Any, config: Any, name: str, members: tuple[str, ...], compiler: str) -> None:
+    enum_members = (trt.PreviewFeature if name == "preview_features" else trt.TacticSource).__members__
+    for member in members:
+        _check_known(member, enum_members, f"member of {name}", compiler)
+    if name == "preview_features":
+        for member in members:
+            config.set_preview_feature(enum_members[member], True)  # noqa: FBT003 - the binding's signature
+    elif not config.set_tactic_sources(sum(1 << int(enum_members[member]) for member in set(members))):
+        raise VariantError(
+            f"{compiler} does not take tactic_sources={list(members)}. Choose fewer, or leave them out."
+        )
+
+
+def _check_known(name: str, choices: Iterable[str], noun: str, compiler: str) -> None:
+    """Raise ``VariantError`` with what is close, and all that exists, unless a name is among the choices."""
+    by_case = {n.casefold(): n for n in choices}
+    if name not in by_case.values():
+        close = [by_case[c] for c in difflib.get_close_matches(str(name).casefold(), by_case, n=3)]
+        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        raise VariantError(
+            f'{compiler} has no {noun} "{name}". {hint}Choose one of {", ".join(by_case.values())}.'
+        )
+
+
+def _add_profiles(builder: Any, network: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
+    """Add the optimization profiles; a shape tensor gets values instead of sizes.
+
+    Raises:
+        BuildError: an input needs a profile and has none, or TensorRT refuses one.
+    """
+    tensors = [network.get_input(i) for i in range(network.num_inputs)]
+    required_inputs = [t.name for t in tensors if t.is_shape_tensor or -1 in tuple(t.shape)]
+    if not spec.profiles and not required_inputs:
+        return
+    for number, ranges in enumerate(spec.profiles or ({},)):
+        if missing := [name for name in required_inputs if name not in ranges]:
+            raise BuildError(
+                f'{spec.error_prefix}: optimization profile {number} lacks input "{missing[0]}", whose values or sizes '
+                f'are not fixed. Give profiles=[{{"{missing[0]}": (least, usual, greatest)}}]; a shape tensor has its '
+                "values there."
+            )
+        profile = builder.create_optimization_profile()
+        before = len(warnings)
+        try:
+            for tensor in tensors:
+                if tensor.name not in ranges:
+                    continue
+                set_range = profile.set_shape_input if tensor.is_shape_tensor else profile.set_shape
+                set_range(tensor.name, *ranges[tensor.name])
+            accepted = config.add_optimization_profile(profile) >= 0
+        except (TypeError, ValueError, RuntimeError) as error:
+            warnings.append(str(error))
+            accepted = False
+        if not accepted:
+            raise BuildError(
+                f"{spec.error_prefix}: optimization profile {number} is refused. {_format_reason(warnings[before:])}"
+                "Give sizes that the graph allows."
+            )
+
+
+def _use_timing_cache(config: Any, spec: BuildSpec, warnings: list[str]) -> tuple[str, ...]:
+    """Give the builder the timing cache of earlier builds; one that does not fit is replaced, with a note."""
+    if spec.timing is None:
+        return ()
+    if not spec.times:
+        return (f"no timing cache: {spec.product} times nothing while it builds, and ignores one",)
+    before = len(warnings)
+    cache = config.create_timing_cache(spec.timing)
+    # A cache of another GPU or version is refused here; a damaged one may come back empty, with a warning.
+    accepted = cache is not None and config.set_timing_cache(cache, ignore_mismatch=False)
+    if accepted and not (spec.timing and warnings[before:]):
+        return ()
+    why = " ".join(warnings[before:])
+    config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
+    return (f"timing cache replaced: it is damaged, or of another version or GPU. {why}".rstrip(),)
+
+
+def _format_reason(warnings: list[str]) -> str:
+    return f"It says: {warnings[0]} " if warnings else ""
+
+
+def message_logger(trt: Any, on_message: Callable[[Any, str], object]) -> Any:
+    """A logger of the binding that passes severity and text of every message to ``on_message``.
+
+    It is called very often. An exception in it would be swallowed by the binding.
+    """
+
+    class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
+        log = staticmethod(on_message)
+
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+
+    return Logger()
+
+
+def _progress_monitor(trt: Any, report: Any) -> Any:
+    """A progress monitor that reports nested phases: the outermost counts, the others name what is going on."""
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc,name-defined,unused-ignore]
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002
+            report.phase(phase_name, num_steps)
+
+        def step_complete(self, phase_name: str, step: int) -> bool:  # noqa: ARG002
+            report.advance()
+            return True
+
+        def phase_finish(self, phase_name: str) -> None:
+            pass
+
+    return Monitor()

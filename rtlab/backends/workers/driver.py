@@ -74,5 +74,5 @@ def _driver() -> Any:
 def _error(driver: Any, code: int) -> str:
     """The driver's name of an error, such as CUDA_ERROR_NO_DEVICE."""
     buffer = ctypes.c_char_p()
-    error_name = driver.cuGetErrorName(code, ctypes.byref(buffer)) == 0 and buffer.value
-    return error_name.decode() if error_name else f"error {code}"
+    driver.cuGetErrorName(code, ctypes.byref(buffer))
+    return buffer.value.decode() if buffer.value else f"error {code}"

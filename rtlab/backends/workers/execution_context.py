@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
-from rtlab.backends.workers import refusals, values
-from rtlab.backends.workers.job_spec import OpenSpec
+from rtlab.backends.workers import refusals
+from rtlab.backends.workers.driver import Device
 from rtlab.core.phrases import quote_names
 from rtlab.errors import RunError
 
@@ -23,6 +25,40 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rtlab.core.options import Shapes
+
+
+#: Members of DataType: rtlab's name and NumPy's type.
+_TYPES: dict[str, tuple[str, Any]] = {
+    "FLOAT": ("fp32", np.float32),
+    "HALF": ("fp16", np.float16),
+    "BF16": ("bf16", ml_dtypes.bfloat16),
+    "INT8": ("int8", np.int8),
+    "INT32": ("int32", np.int32),
+    "INT64": ("int64", np.int64),
+    "BOOL": ("bool", np.bool_),
+    "UINT8": ("uint8", np.uint8),
+    "FP8": ("fp8", ml_dtypes.float8_e4m3fn),
+    "INT4": ("int4", ml_dtypes.int4),
+    "FP4": ("fp4", ml_dtypes.float4_e2m1fn),
+    "E8M0": ("e8m0", ml_dtypes.float8_e8m0fnu),
+}
+_HALF_BYTE = frozenset({"INT4", "FP4"})
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenSpec:
+    """A plan to open; ``device`` is the GPU that the parent found.
+
+    ``binding`` is ``tensorrt`` or ``tensorrt_rtx``, ``product`` its name for people, ``cuda`` the module that reaches
+    the CUDA runtime.
+    """
+
+    binding: str
+    product: str
+    plan: bytes
+    error_prefix: str
+    device: Device | None = None
+    cuda: str = "polygraphy.cuda"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,12 +85,12 @@ class EnginePort:
     @property
     def dtype(self) -> str:
         """Its type in rtlab's names."""
-        return values.get_type_name(self.type)
+        return _TYPES[self.type][0] if self.type in _TYPES else self.type.lower()
 
 
 @dataclasses.dataclass
 class OpenEngine:
-    """The engine that this process keeps, with what it needs to be run; ``bus`` is the address of its GPU."""
+    """The engine that this process keeps, with what it needs to be run."""
 
     spec: OpenSpec
     trt: Any
@@ -63,7 +99,6 @@ class OpenEngine:
     engine: Any
     logger: Any
     lines: list[str]
-    bus: str
 
     def create_error(self, what: str) -> Exception:
         """The error for a failure, with what was logged."""
@@ -128,11 +163,9 @@ class ExecutionContext:
         with contextlib.suppress(PolygraphyException):
             self.stream.synchronize()
         self.context = None
-        if self._allocator is not None:
-            for pointer, _ in self._allocator.buffers.values():
-                self._device[f"allocated {pointer}"] = pointer
+        buffers = () if self._allocator is None else self._allocator.buffers.values()
         with contextlib.suppress(PolygraphyException):
-            for pointer in self._device.values():
+            for pointer in (*self._device.values(), *(pointer for pointer, _ in buffers)):
                 self._open_engine.cuda.wrapper().free(pointer)
         with contextlib.suppress(PolygraphyException):
             self._stack.close()
@@ -149,9 +182,8 @@ class ExecutionContext:
         if number and not context.set_optimization_profile_async(number, stream.ptr):
             raise self._open_engine.create_error(f"optimization profile {number} was refused")
         for port in [port for port in self.ports if port.is_input]:
-            value = feed[port.name]
-            raw = values.pack(value, port.type)
-            if not context.set_input_shape(port.name, tuple(value.shape)):
+            raw = pack(feed[port.name], port.type)
+            if not context.set_input_shape(port.name, tuple(feed[port.name].shape)):
                 raise self._open_engine.create_error(f'the shape of input "{port.name}" was refused')
             # Bytes on the host live as long as the lane, because copies are asynchronous.
             self._host[port.name] = raw
@@ -195,25 +227,21 @@ class ExecutionContext:
                 shape = self._allocator.shapes[port.name]
                 pointer = self._allocator.buffers[port.name][0]
             if port.host or port.is_input:
-                raw = self._host[port.name][: values.count_bytes(port.type, shape)].copy()
+                raw = self._host[port.name][: count_bytes(port.type, shape)].copy()
             else:
-                raw = values.allocate_array(port.type, shape)
+                raw = allocate_array(port.type, shape)
                 if raw.nbytes:
                     wrapper.memcpy(raw.ctypes.data, pointer, raw.nbytes, kinds.DeviceToHost)
-            tensors[port.name] = values.unpack(raw, port.type, shape)
+            tensors[port.name] = unpack(raw, port.type, shape)
         return tensors
 
     def _check(self, feed: Mapping[str, NDArray[Any]]) -> None:
         error_prefix = self._open_engine.spec.error_prefix
         names = [port.name for port in self.ports if port.is_input]
-        input_list = quote_names(names) or "none"
-        if missing := next((n for n in names if n not in feed), ""):
+        if different := sorted(set(names).symmetric_difference(feed)):
             raise RunError(
-                f'{error_prefix}: input "{missing}" is missing. Give all inputs of the engine: {input_list}.'
-            )
-        if unknown_name := next((n for n in feed if n not in names), ""):
-            raise RunError(
-                f'{error_prefix}: the engine has no input "{unknown_name}". Its inputs are {input_list}.'
+                f'{error_prefix}: input "{different[0]}" is {"missing" if different[0] in names else "unknown"}. Give '
+                f"all inputs of the engine, and no others: {quote_names(names) or 'none'}."
             )
         for port in self.ports:
             if port.format != "LINEAR":
@@ -221,33 +249,28 @@ class ExecutionContext:
                     f'{error_prefix}: "{port.name}" has the memory layout "{port.format}", and rtlab gives and takes '
                     "linear tensors only. Build the engine without formats of its own for inputs and outputs."
                 )
-            expected_dtype = values.get_dtype(port.type)
-            if port.is_input and feed[port.name].dtype != expected_dtype:
+            dtype = get_dtype(port.type)
+            if port.is_input and feed[port.name].dtype != dtype:
                 raise RunError(
-                    f'{error_prefix}: input "{port.name}" is {feed[port.name].dtype}, and the engine takes '
-                    f'{expected_dtype}. Convert it with .astype("{expected_dtype}").'
+                    f'{error_prefix}: input "{port.name}" is {feed[port.name].dtype}, and the engine takes {dtype}. '
+                    f'Convert it with .astype("{dtype}").'
                 )
 
     def _select_profile(self, feed: Mapping[str, NDArray[Any]]) -> int:
         """The first optimization profile that takes these shapes."""
         bounded_ports = [port for port in self.ports if port.ranges]
-        count = max((len(port.ranges) for port in bounded_ports), default=1)
-        for number in range(count):
-            if all(_fits(feed[port.name].shape, port.ranges[number]) for port in bounded_ports):
+        fits = [[_fits(feed[p.name].shape, bounds) for bounds in p.ranges] for p in bounded_ports]
+        for number, profile_fits in enumerate(zip(*fits, strict=True)):
+            if all(profile_fits):
                 return number
-        port = next(
-            (p for p in bounded_ports if not any(_fits(feed[p.name].shape, r) for r in p.ranges)),
-            bounded_ports[0],
-        )
-        bounds_text = "; ".join(
-            (f"profile {i}: " if len(port.ranges) > 1 else "")
-            + " to ".join(dict.fromkeys((_format_shape(least), _format_shape(most))))
-            for i, (least, _, most) in enumerate(port.ranges)
-        )
+        if not bounded_ports:
+            return 0
+        port = next((p for p, own in zip(bounded_ports, fits, strict=True) if not any(own)), bounded_ports[0])
+        shape, ranges = _format_shape(feed[port.name].shape), dict.fromkeys(map(_format_range, port.ranges))
         raise RunError(
-            f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape '
-            f"{_format_shape(feed[port.name].shape)}, and the engine takes {bounds_text}. Give a batch within that, or "
-            f'build with an optimization profile that holds it: profiles=[{{"{port.name}": (least, usual, most)}}].'
+            f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape {shape}, and the engine takes '
+            f"{'; '.join(ranges)}. Give a batch within that, or build with an optimization profile that holds it: "
+            f'profiles=[{{"{port.name}": (least, usual, most)}}].'
         )
 
     def _allocate_output(self, port: EnginePort) -> None:
@@ -259,7 +282,7 @@ class ExecutionContext:
             if not context.set_output_allocator(port.name, self._allocator):
                 raise self._open_engine.create_error(f'memory for output "{port.name}" was refused')
             return
-        nbytes = values.count_bytes(port.type, shape)
+        nbytes = count_bytes(port.type, shape)
         if port.host:
             self._host[port.name] = np.zeros(max(1, nbytes), np.uint8)
             self._set_address(port.name, self._host[port.name].ctypes.data)
@@ -289,15 +312,8 @@ def _create_allocator(open_engine: OpenEngine) -> Any:
             self.shapes: dict[str, tuple[int, ...]] = {}
             self.error = ""
 
-        def reallocate_output_async(
-            self,
-            tensor_name: str,
-            memory: Any,
-            size: int,
-            alignment: int,
-            stream: int,  # noqa: ARG002
-        ) -> int:
-            return self.reallocate_output(tensor_name, memory, size, alignment)
+        def reallocate_output_async(self, tensor_name: str, *sizes: Any) -> int:
+            return self.reallocate_output(tensor_name, *sizes[:3])
 
         def reallocate_output(self, tensor_name: str, memory: Any, size: int, alignment: int) -> int:  # noqa: ARG002
             pointer, capacity = self.buffers.get(tensor_name, (0, 0))
@@ -328,3 +344,46 @@ def _fits(shape: tuple[int, ...], bounds: Shapes) -> bool:
 
 def _format_shape(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "scalar"
+
+
+def _format_range(bounds: Shapes) -> str:
+    return " to ".join(dict.fromkeys(map(_format_shape, bounds[::2])))
+
+
+def get_dtype(member: str) -> np.dtype[Any]:
+    """NumPy's type of a member of DataType."""
+    numpy_dtype: np.dtype[Any] = np.dtype(_TYPES[member][1])
+    return numpy_dtype
+
+
+def count_bytes(member: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a dense tensor."""
+    count = math.prod(shape)
+    return (count + 1) // 2 if member in _HALF_BYTE else count * get_dtype(member).itemsize
+
+
+def allocate_array(member: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Memory on the host that takes what is copied from the device; ``unpack`` makes it a tensor."""
+    return np.empty(count_bytes(member, shape), dtype=np.uint8)
+
+
+def unpack(raw: NDArray[Any], member: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Bytes as the tensor that they are; of two 4-bit values in a byte, the first is the lower half."""
+    if member not in _HALF_BYTE:
+        return raw.view(get_dtype(member)).reshape(shape)
+    halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[: math.prod(shape)]
+    if member == "INT4":
+        return ((halves ^ 8).astype(np.int8) - 8).astype(ml_dtypes.int4).reshape(shape)
+    values: NDArray[Any] = halves.view(ml_dtypes.float4_e2m1fn).reshape(shape)
+    return values
+
+
+def pack(value: NDArray[Any], member: str) -> NDArray[Any]:
+    """A tensor as the bytes that the device gets."""
+    flat = np.ascontiguousarray(value).reshape(-1)
+    if member not in _HALF_BYTE:
+        return flat.view(np.uint8)
+    halves = (flat.astype(np.int8).view(np.uint8) if member == "INT4" else flat.view(np.uint8)) & 15
+    halves = np.append(halves, np.zeros(len(halves) % 2, np.uint8))
+    packed_bytes: NDArray[Any] = halves[::2] | (halves[1::2] << 4)
+    return packed_bytes

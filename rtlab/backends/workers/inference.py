@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
 import dataclasses
-import functools
 import itertools
 import re
-import time as clock
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,25 +15,26 @@ import numpy as np
 
 from rtlab.backends import interleaved_timing, providers, vendor
 from rtlab.backends.placement import Partition, list_partitions
-from rtlab.backends.providers import CPU, Provider
+from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
-from rtlab.backends.workers.shared_memory import store_arrays
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
 from rtlab.core.variant import Target
-from rtlab.errors import BuildError, RtlabError, RunError
+from rtlab.errors import BuildError, RtlabError, RunError, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; and it tells
+#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; and it records
 #: which provider takes which node.
 STOP_SPINNING = ("session.force_spinning_stop", "1")
 RECORD_PLACEMENT = ("session.record_ep_graph_assignment_info", "1")
+#: The optimizer that writes a bias beside quantized weights as integers of 32 bits, by the product of the scales of
+#: input and weights. Where that is tiny (one channel of dead weights is enough) they saturate, and the bias is lost.
+NARROWING = "WeightBiasQuantization"
 #: First release whose profiler writes names as JSON does.
 _ESCAPING = (1, 31)
-_CPU = Target("cpu")
 _SESSIONS: dict[int, Any] = {}
 _SESSION_IDS = itertools.count()
 
@@ -44,9 +43,8 @@ _SESSION_IDS = itertools.count()
 class SessionSpec:
     """What a session is made of: a model, as bytes or by the path of its file, and ONNX Runtime's settings.
 
-    ``error_prefix`` begins the words of an error. ``saved`` is where the optimized graph is written, ``profile`` what
-    the name of the profiler's file begins with; empty for neither. ``planned`` says whether memory is planned for all
-    values at once. ``without`` names optimizers that are left out.
+    ``error_prefix`` begins errors. ``saved`` is where the optimized graph is written, ``profile`` what the name of the
+    profiler's file begins with; empty for neither. ``planned``: whether memory is planned for all values at once.
     """
 
     data: bytes | str = dataclasses.field(repr=False)
@@ -55,12 +53,11 @@ class SessionSpec:
     level: Literal["basic", "all"] = "all"
     provider: Provider = CPU
     provider_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    target: Target = _CPU
+    target: Target = CPU.targets[0]
     entries: tuple[tuple[str, str], ...] = ()
     saved: str = ""
     profile: str = ""
     planned: bool = True
-    without: tuple[str, ...] = ()
 
 
 def preload() -> None:
@@ -69,14 +66,19 @@ def preload() -> None:
 
 
 def optimize(spec: SessionSpec, report: Progress) -> tuple[Partition, ...]:  # noqa: ARG001 - every call gets one
-    """Make a session, which writes its graph where the order says so; which provider takes what, where it was asked."""
-    ort_session = _create_session(spec)
+    """Make a session, which writes its graph where that is set; which provider takes what, where that is recorded.
+
+    Raises:
+        BuildError: ONNX Runtime refuses the model.
+        Unavailable: the provider cannot start.
+    """
+    ort_session = create_session(spec)
     return list_partitions(ort_session) if RECORD_PLACEMENT in spec.entries else ()
 
 
 def open_session(spec: SessionSpec, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
-    """Make a session and keep it: its number, and the names of its outputs."""
-    ort_session, number = _create_session(spec), next(_SESSION_IDS)
+    """Make a session and keep it: its number, and the names of its outputs. Errors are those of ``optimize``."""
+    ort_session, number = create_session(spec), next(_SESSION_IDS)
     _SESSIONS[number] = ort_session
     if isinstance(spec.data, str):
         # Of a large model, it took much to make.
@@ -95,111 +97,91 @@ def trim_memory(payload: None, report: Progress) -> None:  # noqa: ARG001
     free_memory()
 
 
-def run(
-    payload: tuple[int, Sequence[str], Mapping[str, NDArray[Any]], int | None],
-    report: Progress,  # noqa: ARG001
-) -> list[Any]:
-    """What a session that was kept computes of a batch, of each name, in a room of that number."""
-    number, names, feed, fd = payload
-    return store_arrays(fd, _run(_SESSIONS[number], list(names), dict(feed)))
+def run(payload: tuple[int, list[str], Mapping[str, NDArray[Any]]], report: Progress) -> list[Any]:  # noqa: ARG001
+    """What a session that was kept computes of a batch, of each name."""
+    number, names, feed = payload
+    arrays: list[Any] = _run(_SESSIONS[number], names, dict(feed))
+    return arrays
 
 
 def time_sessions(
-    payload: tuple[SessionSpec, SessionSpec, Mapping[str, NDArray[Any]], int, int, float | None, int | None],
+    payload: tuple[SessionSpec, SessionSpec, Mapping[str, NDArray[Any]], int, int, float | None, int],
     report: Progress,
 ) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
-    """Time a session without instrumentation and one with it, in turns; the times, and what the profiler told.
+    """Time a session without the profiler and one with it, in turns; the times, and what the profiler recorded.
 
-    The last of the payload is how many runs the profiler may keep, the untimed one of each session among them; None for
-    all.
+    The payload has both sessions, the batch, how many runs of each, the untimed ones before them, a budget in seconds,
+    which counts from now, and how many runs the profiler may keep at a time.
+
+    Raises:
+        RunError: ONNX Runtime fails on the batch.
     """
     plain_spec, profiled_spec, batch, runs, warmup, seconds, max_profiled_runs = payload
-    start = clock.monotonic()
-    pair = _SessionPair((plain_spec, profiled_spec), batch, max_profiled_runs)
-    remaining = None if seconds is None else seconds - (clock.monotonic() - start)
+    start = time.monotonic()
+    plain, profiled = create_session(plain_spec), _ProfiledSession(profiled_spec, batch, max_profiled_runs)
     times = interleaved_timing.alternate(
-        [functools.partial(pair.run, number) for number in (0, 1)],
+        (lambda: _measure_run(plain, batch), profiled.run),
         report,
         runs,
-        warmup if max_profiled_runs is None else 0,
-        seconds=remaining,
-        prepare=pair.prepare,
+        warmup,
+        seconds=None if seconds is None else seconds - (time.monotonic() - start),
     )
-    return pair.collect_profile(times)
+    profiled.end()
+    return times, profiled.kernels
 
 
-class _SessionPair:
-    """A session without the profiler and one with it, for as long as both are timed.
+def _measure_run(session: Any, batch: Mapping[str, NDArray[Any]]) -> float:
+    """Milliseconds of a run."""
+    start = time.perf_counter()
+    _run(session, None, dict(batch))
+    return (time.perf_counter() - start) * 1e3
+
+
+class _ProfiledSession:
+    """A session with the profiler, which is made anew after so many runs; the first run of each is not recorded.
 
     The profiler keeps about three kilobytes of each kernel that ran, until its session ends, and can neither be emptied
-    before nor begin again (ONNX Runtime 1.31). So where ``max_profiled_runs`` is no None, its session is made anew
-    after so many runs, and there is one of both at a time, whose first run is not timed.
+    before nor begin again (ONNX Runtime 1.31).
     """
 
-    def __init__(
-        self,
-        specs: tuple[SessionSpec, SessionSpec],
-        batch: Mapping[str, NDArray[Any]],
-        max_profiled_runs: int | None,
-    ) -> None:
-        self._specs, self._batch, self._max_profiled_runs = specs, dict(batch), max_profiled_runs
-        self._sessions = [None if max_profiled_runs else _create_session(spec) for spec in specs]
-        self._profiled_runs = 0
-        self._kernels: dict[str, NodeRuns] = {}
-        self._untimed = [0, 0]
+    def __init__(self, spec: SessionSpec, batch: Mapping[str, NDArray[Any]], max_runs: int) -> None:
+        self._spec, self._batch, self._max_runs = spec, batch, max_runs
+        self._session: Any = None
+        self._runs = 0
+        self.kernels: dict[str, NodeRuns] = {}
 
-    def prepare(self, number: int) -> None:
-        """Make a session that is not there, or whose profiler keeps what it may."""
-        if self._profiled_runs == self._max_profiled_runs:
-            self._end(1)
-        if self._sessions[number] is None:
-            self._end(1)
-            self._sessions[number] = _create_session(self._specs[number])
-            self.run(number)
-            self._untimed[number] += 1
+    def run(self) -> float:
+        """Milliseconds of a run."""
+        if self._session is None:
+            self._session, self._runs = create_session(self._spec), 1
+            _measure_run(self._session, self._batch)
+        milliseconds = _measure_run(self._session, self._batch)
+        self._runs += 1
+        if self._runs >= self._max_runs:
+            self.end()
+        return milliseconds
 
-    def run(self, number: int) -> None:
-        """Run the first or the second."""
-        _run(self._sessions[number], None, self._batch)
-        self._profiled_runs += number
-
-    def collect_profile(
-        self, times: interleaved_timing.Times
-    ) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
-        """The times of both, and what the profiler told of those of its runs that were timed."""
-        if self._max_profiled_runs is None:
-            self._end(times.warmups[1])
-            return times, self._kernels
-        self._end(1)
-        return times._replace(warmups=tuple(self._untimed)), self._kernels
-
-    def _end(self, untimed_runs: int) -> None:
-        """End the session that is there, and take what its profiler told but of its first runs."""
-        profiled_session = self._sessions[1]
-        self._sessions, self._profiled_runs = [None, None], 0
-        if profiled_session is not None:
-            for name, kernel in _end_profiling(profiled_session).items():
-                self._kernels.setdefault(name, dataclasses.replace(kernel, milliseconds=array.array("d")))
-                self._kernels[name].milliseconds.extend(kernel.milliseconds[untimed_runs:])
-        del profiled_session
+    def end(self) -> None:
+        """End the session, and add what its profiler recorded to ``kernels``."""
+        if self._session is None:
+            return
+        file = Path(self._session.end_profiling())
+        self._session = None
+        try:
+            events = optimized.read_events(file, names_escaped=providers.parse_release() >= _ESCAPING)
+            for name, kernel in optimized.collect_kernel_times(events).items():
+                del kernel.milliseconds[:1]
+                self.kernels.setdefault(name, kernel)
+                if self.kernels[name] is not kernel:
+                    self.kernels[name].milliseconds.extend(kernel.milliseconds)
+        finally:
+            file.unlink(missing_ok=True)
         free_memory()
 
 
-def _end_profiling(session: Any) -> dict[str, NodeRuns]:
-    """What the profiler of a session told, which ends with it."""
-    file = Path(session.end_profiling())
-    try:
-        return optimized.collect_kernel_times(
-            optimized.read_events(file, names_escaped=providers.parse_release() >= _ESCAPING)
-        )
-    finally:
-        file.unlink(missing_ok=True)
-
-
 def create_session_options(spec: SessionSpec) -> Any:
-    """ONNX Runtime's settings of an order."""
+    """ONNX Runtime's settings of a session."""
     ort = vendor.onnxruntime()
-
     options, levels = ort.SessionOptions(), ort.GraphOptimizationLevel
     options.graph_optimization_level = (
         levels.ORT_ENABLE_BASIC if spec.level == "basic" else levels.ORT_ENABLE_ALL
@@ -217,26 +199,15 @@ def create_session_options(spec: SessionSpec) -> Any:
     return options
 
 
-def _create_session(spec: SessionSpec) -> Any:
-    return create_session(spec, create_session_options(spec))
-
-
-def create_session(spec: SessionSpec, options: Any) -> Any:
-    """A session in this process.
+def create_session(spec: SessionSpec, options: Any = None) -> Any:
+    """A session in this process, with the CPU for what its provider leaves; ``options`` are those of the order.
 
     Raises:
         BuildError: ONNX Runtime refuses the model.
         Unavailable: the provider cannot start.
     """
     try:
-        return providers.create_session(
-            spec.data,
-            options,
-            spec.provider,
-            spec.provider_options,
-            spec.target,
-            disabled_optimizers=spec.without,
-        )
+        return _create_session(spec, create_session_options(spec) if options is None else options)
     except RtlabError:
         raise
     except Exception as error:
@@ -258,10 +229,45 @@ def create_session(spec: SessionSpec, options: Any) -> Any:
         ) from error
 
 
-def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
+def _create_session(spec: SessionSpec, options: Any) -> Any:
+    ort, provider, backend = vendor.onnxruntime(), spec.provider, f'Backend "{PREFIX}{spec.provider.short}"'
+    provider_list: list[Any] | None = None
+    if provider.name in providers.built_in():
+        own = [] if provider.name == CPU.name else [(provider.name, dict(spec.provider_options))]
+        provider_list = [*own, CPU.name]
+    else:
+        # Each process registers them once.
+        providers.plug_ins()
+        devices = {d.device.type.name.lower(): d for d in reversed(providers.list_devices(provider.name))}
+        if str(spec.target) not in devices:
+            raise Unavailable(
+                f'{backend} cannot run on target "{spec.target}": its plug-in finds no such device here (it finds: '
+                f"{', '.join(sorted(devices)) or 'none'}). Choose one of these as target=..., or "
+                'backend="onnxruntime".'
+            )
+        options.add_provider_for_devices([devices[str(spec.target)]], dict(spec.provider_options))
+    # With a fallback, ONNX Runtime prints what is wrong, and goes on without the provider.
+    ort_session = ort.InferenceSession(
+        spec.data,
+        options,
+        providers=provider_list,
+        enable_fallback=0,
+        # Numbers count at level BASIC.
+        disabled_optimizers=[NARROWING] if spec.level == "basic" else [],
+    )
+    active_providers = ort_session.get_providers()
+    if provider.name not in active_providers:
+        raise Unavailable(
+            f'{backend} cannot start {provider.name} for target "{spec.target}": ONNX Runtime goes on with '
+            f"{', '.join(active_providers)} alone. Check the device, its driver and the options of {provider.title}, "
+            'or choose backend="onnxruntime".'
+        )
+    return ort_session
+
+
+def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> Any:
     with translate_errors():
-        result: list[Any] = session.run(names, feed)
-    return result
+        return session.run(names, feed)
 
 
 def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], options: Any) -> Outputs:
@@ -271,25 +277,23 @@ def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], 
         RunError: ONNX Runtime fails on it.
     """
     ort = vendor.onnxruntime()
-
     feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
     with translate_errors():
         ort_values = session.run_with_ort_values(list(names), feed, options)
         return dict(zip(names, map(_array, ort_values), strict=True))
 
 
-def _array(value: Any) -> NDArray[Any]:
+def _array(value: Any) -> Any:
     """A tensor as an array, in the same memory where NumPy knows its type and ONNX Runtime (after 1.24) offers it."""
     try:
-        array: NDArray[Any] = np.from_dlpack(value)
+        return np.from_dlpack(value)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
-        array = value.numpy()
-    return array
+        return value.numpy()
 
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """A run, whose failure is told in words; raises ``RunError`` where ONNX Runtime fails on the inputs."""
+    """Raise ``RunError`` where ONNX Runtime fails on the inputs of a run."""
     try:
         yield
     except Exception as error:
@@ -301,13 +305,13 @@ def translate_errors() -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    # Its own words stand behind the place in its source.
+    # Its own words follow the place in its source.
     text = re.sub(r"^/\S+:\d+ .*?\) (?=[A-Z])", "", text)
     return text if text.endswith(".") else f"{text}."
 
 
 def free_memory() -> None:
-    """Give freed memory back to the system, where the C library keeps it; else a process seems to need it still."""
+    """Give freed memory back to the system, where the C library keeps it and the process seems to need it still."""
     import ctypes
 
     with contextlib.suppress(AttributeError, OSError, TypeError):

@@ -1,7 +1,6 @@
 """What is done with an engine on the GPU. These functions run in a child process, which keeps one engine open.
 
-``open_plan`` comes first; the others work on the engine that it left. Memory, streams and copies are those of
-``polygraphy.cuda``. Every function takes what ``child`` sends and a report of progress.
+``open_plan`` comes first; the others work on the engine that it left. Every function takes a payload and a report.
 """
 
 from __future__ import annotations
@@ -9,20 +8,26 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import os
-import sys
+import difflib
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtlab.backends import vendor
-from rtlab.backends.workers import debug_tensors, refusals, trt_callbacks
-from rtlab.backends.workers.execution_context import EnginePort, ExecutionContext, OpenEngine, list_ports
-from rtlab.backends.workers.job_spec import OpenSpec
-from rtlab.backends.workers.sensors import Sensors, read_sensors
+from rtlab.backends.workers import refusals
+from rtlab.backends.workers.compiler import message_logger
+from rtlab.backends.workers.execution_context import (
+    EnginePort,
+    ExecutionContext,
+    OpenEngine,
+    OpenSpec,
+    allocate_array,
+    list_ports,
+    unpack,
+)
+from rtlab.core.phrases import quote_names
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
@@ -36,22 +41,19 @@ _WARMUP_SHARE, _LATENCY_SHARE = 0.1, 0.5
 
 @dataclasses.dataclass(frozen=True)
 class EngineFacts:
-    """What an open engine tells of itself, all *reported* by TensorRT.
+    """What an open engine says of itself, all *reported* by TensorRT.
 
-    ``layers`` is the inspector's JSON text with the shapes of profile 0 set; ``memory`` the bytes of device memory
-    for activations of one context, ``weights`` those of all weights, None where untold; ``aux_streams`` the streams
-    beside the main one.
+    ``layers`` is the inspector's JSON text with the shapes of profile 0 set; ``memory`` the bytes of device memory for
+    activations of one context, ``weights`` those of all weights, by the key ``weights``, empty in the first releases of
+    TensorRT 10; ``aux_streams`` the streams beside the main one.
     """
 
     version: str
-    name: str
     layers: str
     ports: tuple[EnginePort, ...]
-    profiles: int
     aux_streams: int
     memory: int
-    weights: int | None
-    verbosity: str
+    weights: Mapping[str, int]
     log: str
 
 
@@ -67,25 +69,13 @@ class EngineTimes:
     total: NDArray[np.float64]
     profiled_total: NDArray[np.float64]
     warmup: int
-    before: Sensors
-    after: Sensors
-
-
-@dataclasses.dataclass(frozen=True)
-class InferenceCount:
-    """How many inferences were finished in how many seconds."""
-
-    inferences: int
-    seconds: float
-    before: Sensors
-    after: Sensors
 
 
 _open: list[OpenEngine] = []
 
 
 def open_plan(spec: OpenSpec, report: Any) -> EngineFacts:
-    """Deserialize a plan, keep the engine, and tell what it is.
+    """Deserialize a plan, keep the engine, and describe it.
 
     Raises:
         ReadError: the bytes are no plan of this compiler.
@@ -94,7 +84,6 @@ def open_plan(spec: OpenSpec, report: Any) -> EngineFacts:
     """
     close_plan(None, report)
     report.phase("Loading the engine")
-    find_runtime()
     trt = vendor.binding(spec.binding)
     lines: list[str] = []
     log: list[str] = []
@@ -104,7 +93,7 @@ def open_plan(spec: OpenSpec, report: Any) -> EngineFacts:
         if int(severity) <= _ERROR:
             lines.append(message)
 
-    logger = trt_callbacks.message_logger(trt, on_message)
+    logger = message_logger(trt, on_message)
     if hasattr(trt, "init_libnvinfer_plugins"):
         trt.init_libnvinfer_plugins(logger, "")
     runtime = trt.Runtime(logger)
@@ -114,9 +103,7 @@ def open_plan(spec: OpenSpec, report: Any) -> EngineFacts:
         # The newest releases tell of another version in an informal line only.
         version_lines = [line for line in log if "current runtime" in line]
         raise refusals.create_open_error(spec.error_prefix, [*lines, *version_lines], compiler, spec.device)
-    cuda = vendor.cuda(spec.cuda)
-    with refusals.translate_errors(spec.error_prefix, lines):
-        open_engine = OpenEngine(spec, trt, cuda, runtime, engine, logger, lines, _read_bus_id(cuda))
+    open_engine = OpenEngine(spec, trt, vendor.cuda(spec.cuda), runtime, engine, logger, lines)
     # Facts are asked for before the engine counts as open, so that a failure leaves nothing behind.
     facts = _describe(open_engine, log)
     _open.append(open_engine)
@@ -141,20 +128,16 @@ def _describe(open_engine: OpenEngine, log: list[str]) -> EngineFacts:
             context.set_input_shape(port.name, port.ranges[0][1])
     inspector.execution_context = context
     text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-    # The first releases of TensorRT 10 do not tell it.
-    weights = None
+    weights = {}
     if hasattr(engine, "get_engine_stat"):
-        weights = engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE)
+        weights = {"weights": engine.get_engine_stat(trt.EngineStat.TOTAL_WEIGHTS_SIZE)}
     return EngineFacts(
         version=trt.__version__,
-        name=engine.name,
         layers=text,
         ports=io_ports,
-        profiles=engine.num_optimization_profiles,
         aux_streams=engine.num_aux_streams,
         memory=engine.device_memory_size_v2,
         weights=weights,
-        verbosity=engine.profiling_verbosity.name.lower(),
         log="\n".join(log),
     )
 
@@ -170,21 +153,18 @@ def outputs(
     feed, names = payload
     open_engine = _get_open_engine()
     report.phase("Running on the GPU", 1)
-    with (
-        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
-        ExecutionContext(open_engine) as execution,
-    ):
+    with _execute(open_engine) as execution:
         execution.feed(feed)
         port_names = {port.name for port in execution.ports}
         inner_names = [n for n in dict.fromkeys(names) if n not in port_names]
         if inner_names:
-            listener = debug_tensors.attach_debug_listener(open_engine, execution.context, inner_names)
+            listener = attach_debug_listener(open_engine, execution.context, inner_names)
         execution.run()
         execution.stream.synchronize()
         values = execution.copy_tensors()
         if inner_names:
             # A name that no tensor of the engine has is told with those that it has.
-            values |= debug_tensors.collect_debug_tensors(open_engine, listener, inner_names, sorted(values))
+            values |= collect_debug_tensors(open_engine, listener, inner_names, sorted(values))
     report.advance()
     return {n: values[n] for n in names or [p.name for p in execution.ports if not p.is_input]}
 
@@ -193,15 +173,12 @@ def list_debug_tensors(feed: Mapping[str, NDArray[Any]], report: Any) -> tuple[s
     """Names of the inner tensors that the engine shows during one inference; empty where it shows none."""
     open_engine = _get_open_engine()
     report.phase("Asking for inner tensors", 1)
-    with (
-        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
-        ExecutionContext(open_engine) as execution,
-    ):
+    with _execute(open_engine) as execution:
         context = execution.context
         if not hasattr(context, "unfused_tensors_debug_state"):
             return ()
         execution.feed(feed)
-        listener = debug_tensors.attach_debug_listener(open_engine, context, [])
+        listener = attach_debug_listener(open_engine, context, [])
         context.unfused_tensors_debug_state = True
         execution.run()
         execution.stream.synchronize()
@@ -217,17 +194,13 @@ def profile(payload: tuple[Mapping[str, NDArray[Any]], int, int, float | None], 
     """
     feed, runs, warmup, seconds = payload
     open_engine = _get_open_engine()
-    before = read_sensors(open_engine.spec.libraries, open_engine.bus)
     start = time.perf_counter()
 
     def is_over(part: float) -> bool:
         return seconds is not None and time.perf_counter() - start > part * seconds
 
     report.phase("Timing on the GPU", 2 * runs)
-    with (
-        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
-        ExecutionContext(open_engine) as execution,
-    ):
+    with _execute(open_engine) as execution:
         execution.feed(feed)
         warmup_runs = 0
         while warmup_runs < warmup and not (warmup_runs and is_over(_WARMUP_SHARE)):
@@ -261,8 +234,7 @@ def profile(payload: tuple[Mapping[str, NDArray[Any]], int, int, float | None], 
                 layers.setdefault(key, np.zeros(runs))[i] = milliseconds
             report.advance()
     layers = {key: times[: len(profiled_ms)] for key, times in layers.items()}
-    after = read_sensors(open_engine.spec.libraries, open_engine.bus)
-    return EngineTimes(layers, np.array(total), np.array(profiled_ms), warmup_runs, before, after)
+    return EngineTimes(layers, np.array(total), np.array(profiled_ms), warmup_runs)
 
 
 def _measure_latency(execution: ExecutionContext) -> float:
@@ -273,20 +245,16 @@ def _measure_latency(execution: ExecutionContext) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def throughput(payload: tuple[Mapping[str, NDArray[Any]], int, float, int], report: Any) -> InferenceCount:
-    """Count inferences over ``streams`` streams, each with a context and memory of its own, for some seconds.
+def throughput(payload: tuple[Mapping[str, NDArray[Any]], int, float, int], report: Any) -> tuple[int, float]:
+    """Finished inferences over ``streams`` streams, each with a context and memory of its own, and the seconds taken.
 
     Inputs are copied once, before the clock starts. A stream gets its next inference when its last one is done.
     """
     feed, streams, seconds, warmup = payload
     open_engine = _get_open_engine()
-    before = read_sensors(open_engine.spec.libraries, open_engine.bus)
     report.phase(f"Counting inferences on {streams} streams")
-    with (
-        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
-        contextlib.ExitStack() as stack,
-    ):
-        executions = [stack.enter_context(ExecutionContext(open_engine)) for _ in range(streams)]
+    with contextlib.ExitStack() as stack:
+        executions = [stack.enter_context(_execute(open_engine)) for _ in range(streams)]
         for execution in executions:
             execution.feed(feed)
         for _ in range(max(1, warmup)):
@@ -310,9 +278,7 @@ def throughput(payload: tuple[Mapping[str, NDArray[Any]], int, float, int], repo
             execution.stream.synchronize()
             finished += 1
         end = time.perf_counter()
-    return InferenceCount(
-        finished, end - start, before, read_sensors(open_engine.spec.libraries, open_engine.bus)
-    )
+    return finished, end - start
 
 
 def _get_open_engine() -> OpenEngine:
@@ -321,6 +287,16 @@ def _get_open_engine() -> OpenEngine:
     open_engine = _open[-1]
     open_engine.lines.clear()
     return open_engine
+
+
+@contextlib.contextmanager
+def _execute(open_engine: OpenEngine) -> Iterator[ExecutionContext]:
+    """An execution context, with errors of the CUDA wrapper as rtlab's."""
+    with (
+        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
+        ExecutionContext(open_engine) as execution,
+    ):
+        yield execution
 
 
 def _create_profiler(trt: Any) -> Any:
@@ -337,26 +313,103 @@ def _create_profiler(trt: Any) -> Any:
     return Profiler()
 
 
-def _read_bus_id(cuda: Any) -> str:
-    """PCI address of the GPU in use."""
-    text = ctypes.create_string_buffer(32)
-    status = cuda.wrapper().handle.cudaDeviceGetPCIBusId(text, ctypes.c_int(len(text)), ctypes.c_int(0))
-    return text.value.decode("ascii", "replace") if status == 0 else ""
+# --- inner tensors: the binding calls with each during a run, and requested ones are copied then ----------------------
 
 
-def find_runtime() -> None:
-    """Let Polygraphy find the CUDA runtime that TensorRT's packages bring, wherever their release puts it."""
-    name = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
-    folders = [
-        str(library.parent)
-        for entry in sys.path
-        if entry
-        for pattern in (
-            "nvidia/*/lib/libcudart.so*",
-            "nvidia/*/bin/cudart64_*.dll",
-            "nvidia/*/bin/*/cudart64_*.dll",
+def attach_debug_listener(open_engine: OpenEngine, context: Any, names: list[str]) -> Any:
+    """Ask for inner tensors: those marked at the build by name, the others as tensors that fusion left.
+
+    Raises:
+        RunError: this release has no such tensors.
+    """
+    engine = open_engine.engine
+    marked_names = [n for n in names if engine.is_debug_tensor(n)]
+    listener = _create_listener(open_engine, names)
+    if not context.set_debug_listener(listener):
+        raise open_engine.create_error("the listener for inner tensors was refused")
+    for name in marked_names:
+        context.set_tensor_debug_state(name, True)  # noqa: FBT003 - the binding's signature
+    if len(marked_names) < len(names):
+        if not hasattr(context, "unfused_tensors_debug_state"):
+            missing = next(n for n in names if n not in marked_names)
+            raise RunError(
+                f'{open_engine.spec.error_prefix}: the value "{missing}" was not marked as a debug tensor at the '
+                f"build, and {open_engine.spec.product} {open_engine.trt.__version__} shows no others. Take a newer "
+                "release, or read the engine's outputs."
+            )
+        context.unfused_tensors_debug_state = True
+    # What was logged about names that are not marked is no error of the run.
+    open_engine.lines.clear()
+    return listener
+
+
+def _create_listener(open_engine: OpenEngine, names: list[str]) -> Any:
+    trt, wrapper, kinds = open_engine.trt, open_engine.cuda.wrapper(), open_engine.cuda.MemcpyKind
+    requested_names = frozenset(names)
+
+    class Listener(trt.IDebugListener):  # type: ignore[misc,name-defined,unused-ignore]
+        """Copies wanted tensors at the moment when they are whole; notes the names of all."""
+
+        def __init__(self) -> None:
+            trt.IDebugListener.__init__(self)
+            self.values: dict[str, NDArray[Any]] = {}
+            self.names: dict[str, None] = {}
+            self.errors: list[str] = []
+
+        def process_debug_tensor(  # noqa: PLR0917 - the binding's signature
+            self, addr: Any, location: Any, kind: Any, shape: Any, name: str, stream: int
+        ) -> bool:
+            self.names[name] = None
+            if name not in requested_names:
+                return True
+            try:
+                host = allocate_array(kind.name, tuple(shape))
+                if location == trt.TensorLocation.HOST:
+                    ctypes.memmove(host.ctypes.data, _address(addr), host.nbytes)
+                else:
+                    wrapper.memcpy(
+                        host.ctypes.data, _address(addr), host.nbytes, kinds.DeviceToHost, stream_ptr=stream
+                    )
+                    wrapper.stream_synchronize(stream)
+                self.values[name] = unpack(host, kind.name, tuple(shape))
+            except Exception as error:  # noqa: BLE001 - the binding would print and swallow it
+                self.errors.append(f"{name}: {error}")
+            return True
+
+    return Listener()
+
+
+def _address(pointer: Any) -> int:
+    """A pointer as a number; the binding may wrap it into a capsule."""
+    if isinstance(pointer, int):
+        return pointer
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return get_pointer(pointer, None) or 0
+
+
+def collect_debug_tensors(
+    open_engine: OpenEngine, listener: Any, names: list[str], others: list[str]
+) -> dict[str, NDArray[Any]]:
+    """The tensors that a listener copied; ``others`` are the engine's edges, for messages.
+
+    Raises:
+        RunError: one could not be copied, or the engine has none of its name.
+    """
+    error_prefix = open_engine.spec.error_prefix
+    if listener.errors:
+        raise RunError(
+            f"{error_prefix}: inner tensors could not be copied: {listener.errors[0]}. Ask for fewer at a time.",
+            details="\n".join(listener.errors),
         )
-        for library in Path(entry).glob(pattern)
-    ]
-    if folders:
-        os.environ[name] = os.pathsep.join(dict.fromkeys([*filter(None, [os.environ.get(name)]), *folders]))
+    missing_names = [n for n in names if n not in listener.values]
+    if missing_names:
+        available_names = [*listener.names, *others]
+        close_matches = difflib.get_close_matches(missing_names[0], available_names, n=5, cutoff=0.4)
+        raise RunError(
+            f'{error_prefix}: the engine shows no value "{missing_names[0]}": it was fused away, folded or renamed, or '
+            "the engine was built without debug tensors. Build it again with rtlab, or choose one of "
+            f"{quote_names(close_matches or available_names[:5])}.",
+            details="\n".join(available_names),
+        )
+    return dict(listener.values)

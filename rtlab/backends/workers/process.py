@@ -1,13 +1,15 @@
-"""Runs vendor calls in a child process with a large stack, a time limit and a memory limit.
+"""Vendor calls in a child process with a large stack, a time limit and a memory limit: both sides of it.
 
-A compiler may crash, hang or eat the machine; the notebook that asked for it must live on. The child talks over
-its standard output in pickles; what the vendor prints goes to standard error and is kept for the error's details.
+A compiler may crash, hang or eat the machine; the notebook that asked for it must live on. The child sends pickles over
+its standard output; what the vendor prints goes to standard error and is kept for the error's details. The child
+imports this module for every build, so it needs neither ONNX nor NumPy.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import mmap
 import os
 import pickle
 import queue
@@ -22,10 +24,9 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from rtlab.core.progress import check
-from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import (
     UNCONFINE,
     BackendError,
@@ -36,69 +37,70 @@ from rtlab.errors import (
     is_out_of_memory,
 )
 
+if TYPE_CHECKING:
+    from rtlab.core.protocols import Limits, Progress
+
 P = TypeVar("P")
 R = TypeVar("R")
 
 #: Python looks for modules in the current folder first, where ``-c`` is given: nothing is imported before that is gone.
 _START = (
     "import sys; sys.path[:], sys.argv[1:] = sys.argv[1:], []; "
-    "from rtlab.backends.workers.serve import serve; serve()"
+    "from rtlab.backends.workers.process import serve; serve()"
 )
+#: Seconds between two looks at the clock, the memory and the user, and between two reports of a child.
 _TICK = 0.05
-#: Variables that change all the time, and that no library reads.
-_VOLATILE_VARIABLES = frozenset({"PYTEST_CURRENT_TEST"})
 #: What programs ask for the folder of temporary files.
 _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
+#: Bytes from which arrays go through a file, and what each is aligned to there.
+_LARGE, _ALIGNED = 1 << 20, 64
 
 
 @dataclasses.dataclass(frozen=True)
 class ChildWork:
-    """What a child does, in the words of an error when it crashes or passes a limit; which of ``failure`` it is.
+    """What a child does, in the words of an error of kind ``failure``, for a crash or a limit that is passed.
 
     ``time_hint`` and ``memory_hint`` are what helps against the limits of time and of memory, ``retry_hint`` after a
-    crash. Of ``limit_to_free_memory`` work, the memory that nobody else takes is a limit too.
+    crash.
     """
 
     failure: type[BackendError]
     activity: str
     program: str
-    process: str
     time_hint: str
     memory_hint: str
     retry_hint: str
-    limit_to_free_memory: bool = False
 
 
 BUILDING = ChildWork(
-    BuildError, "the build", "the compiler", "the compiler's process",
-    "build a smaller part of the model", "build a smaller model",
+    BuildError, "the build", "the compiler", "build a smaller part of the model", "Build a smaller model",
     "The model is likely to contain something that it cannot digest; build parts of it to find out which, or choose "
     'backend="onnxruntime".',
 )  # fmt: skip
 RUNNING = ChildWork(
-    RunError, "the run", "the process that runs the engine", "the process that runs the engine",
-    "ask for fewer inferences", "run smaller batches",
+    RunError, "the run", "the process that runs the engine", "ask for fewer inferences", "Run smaller batches",
     'Run it again; if it crashes again, build the engine anew, or choose backend="onnxruntime".',
 )  # fmt: skip
 INSTALLING = ChildWork(
-    Unavailable, "the installation", "pip", "pip's process",
-    "try again where the network is faster", "give the wheels in a folder", "Try again.",
+    Unavailable, "the installation", "pip", "try again where the network is faster", "Give the wheels in a folder",
+    "Try again.",
 )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Limits of a call, or of several together, which end at ``deadline`` of the monotonic clock."""
+    """What a call, or several in a row, may take from now on.
 
-    error_prefix: str
-    work: ChildWork
-    limits: Limits
-    deadline: float
+    Args:
+        error_prefix: How an error begins, such as ``Backend "tensorrt-rtx" cannot build "fp16"``.
+        work: What it is, for the words of errors.
+        limits: Seconds, and bytes by which a process may grow, which are never more than those that are free.
+        progress: Gets the reports of a child, and is asked whether to stop.
+    """
 
-    @classmethod
-    def of(cls, error_prefix: str, work: ChildWork, limits: Limits) -> Bounds:
-        """The bounds of what begins now."""
-        return cls(error_prefix, work, limits, time.monotonic() + limits.seconds)
+    def __init__(self, error_prefix: str, work: ChildWork, limits: Limits, progress: Progress) -> None:
+        self.error_prefix, self.work, self.limits, self.progress = error_prefix, work, limits, progress
+        self._deadline = time.monotonic() + limits.seconds
+        self._most_bytes = 0
 
     @property
     def activity(self) -> str:
@@ -107,61 +109,45 @@ class Bounds:
             return self.work.activity
         return self.error_prefix[:1].lower() + self.error_prefix[1:]
 
-    def compute_memory_limit(self, process: Any) -> int:
-        """Bytes that a process may have, as ``psutil`` tells of it at the beginning."""
+    def check(self, pid: int | None = None) -> None:
+        """Look at the user, the clock and the memory of a process.
+
+        Raises:
+            Cancelled: ``progress`` asked to stop.
+            BackendError: a limit is passed; of the kind of the work.
+        """
         import psutil
 
-        if not self.work.limit_to_free_memory:
-            return self.limits.memory
-        return measure_memory(process) + min(self.limits.memory, int(psutil.virtual_memory().available))
-
-    def check(self, used: int = 0, memory_limit: int = 0) -> None:
-        """Raise the error of a limit that is passed; of memory ``memory_limit`` bytes are granted."""
-        work, limit_gib = self.work, self.limits.memory / 2**30
-        if time.monotonic() > self.deadline:
-            raise work.failure(
+        check(self.progress, self.activity)
+        if time.monotonic() > self._deadline:
+            raise self.work.failure(
                 f"{self.error_prefix}: it was not finished after {self.limits.seconds:.3g} s, which is the limit. "
-                f"Raise it with limits=rtlab.Limits(seconds=...), or {work.time_hint}."
+                f"Raise it with limits=rtlab.Limits(seconds=...), or {self.work.time_hint}."
             )
-        if used > memory_limit and work.limit_to_free_memory:
-            raise work.failure(
-                f"{self.error_prefix}: it took all the memory that is free, or that rtlab.Limits(memory=...) grants "
-                f"({limit_gib:.3g} GiB). {work.memory_hint[:1].upper()}{work.memory_hint[1:]}, or another machine."
-            )
-        if used > memory_limit:
-            raise work.failure(
-                f"{self.error_prefix}: it took {used / 2**30:.1f} GiB of memory, and the limit is {limit_gib:.1f} GiB. "
-                f"Raise it with limits=rtlab.Limits(memory=...), or {work.memory_hint}."
+        used = _measure_memory(pid)
+        free = int(psutil.virtual_memory().available)
+        self._most_bytes = self._most_bytes or used + min(self.limits.memory, free)
+        if used > self._most_bytes:
+            raise self.work.failure(
+                f"{self.error_prefix}: it took {used / 2**30:.1f} GiB of memory, and {self._most_bytes / 2**30:.1f} "
+                f"GiB were free or granted by rtlab.Limits(memory=...). {self.work.memory_hint}, or another machine."
             )
 
 
-def copy_environment() -> dict[str, str]:
-    """The variables that a child started now would have; one that waits was started with those of then."""
-    return {name: value for name, value in os.environ.items() if name not in _VOLATILE_VARIABLES}
+def _measure_memory(pid: int | None) -> int:
+    """Bytes of memory that a process takes, this one by default; 0 where it is gone."""
+    import psutil
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
-def call(
-    function: Callable[[P, Any], R],
-    payload: P,
-    *,
-    limits: Limits,
-    progress: Progress,
-    error_prefix: str,
-    path: Sequence[str] = (),
-    work: ChildWork = BUILDING,
-) -> R:
-    """Call ``function(payload, report)``, a function of a module, in a child process of its own and return its result.
-
-    ``error_prefix`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``. ``path`` and ``work``
-    are those of ``ChildProcess``.
-
-    Raises:
-        BuildError: the child crashed, or passed a limit; the message names the signal or the limit.
-        Cancelled: ``progress`` asked to stop; the child is ended at once.
-        RtlabError: whatever the function itself raised.
-    """
-    with contextlib.closing(ChildProcess(limits, work=work, path=path)) as session:
-        return session.call(function, payload, progress=progress, error_prefix=error_prefix)
+def call(function: Callable[[P, Any], R], payload: P, bounds: Bounds, path: Sequence[str] = ()) -> R:
+    """Call ``function(payload, report)`` in a child process of its own: see ``ChildProcess``."""
+    with contextlib.closing(ChildProcess(bounds.limits.stack, path=path)) as child:
+        return child.call(function, payload, bounds)
 
 
 def build_import_path() -> list[str]:
@@ -184,22 +170,17 @@ def build_import_path() -> list[str]:
 class ChildProcess:
     """A child process that answers calls one after the other, and keeps in its modules what they leave there.
 
-    ``work`` tells the kind of error for a crash or a passed limit. After either, and after a cancelled call, the child
-    is gone: ``alive`` is false then. Limits count for each call. ``first`` is called at once
-    in it, and may fail; ``files`` are the numbers of open files that it inherits. ``path`` are the folders in which it
-    looks for modules first, such as that of another release of a compiler.
+    After a crash, a passed limit or a cancelled call the child is gone: ``alive`` is false then.
+
+    Args:
+        stack: Bytes of the stack of its thread.
+        path: Folders in which it looks for modules first, such as that of another release of a compiler.
+        preload: Called at once in the child; may fail.
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        *,
-        work: ChildWork = BUILDING,
-        first: Callable[[], object] | None = None,
-        files: Sequence[int] = (),
-        path: Sequence[str] = (),
+        self, stack: int, *, path: Sequence[str] = (), preload: Callable[[], object] | None = None
     ) -> None:
-        self._limits, self._work = limits, work
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
@@ -214,13 +195,11 @@ class ChildProcess:
             env={**os.environ, "PYTHONFAULTHANDLER": "", **dict.fromkeys(_TEMPORARY, str(temp_folder))},
             # Interrupting the kernel signals its whole group; the build is ended by us, not by accident.
             start_new_session=os.name == "posix",
-            pass_fds=files,
         )
         self._end = weakref.finalize(self, _end, self._child, self._stderr, temp_folder)
-        self._process = find_process(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
         # So little goes into the pipe whether or not anybody reads it yet.
-        _send(self._child, (limits.stack, pickle.dumps(first)))
+        _send(self._child, (stack, pickle.dumps(preload)))
 
     @property
     def alive(self) -> bool:
@@ -238,73 +217,53 @@ class ChildProcess:
         return self._child.pid
 
     def close(self) -> None:
-        """End the child, whatever it does; so does dropping the session."""
+        """End the child, whatever it does; so does dropping the object."""
         self._end()
 
     def detach(self) -> None:
         """Leave the child alone: it is that of another process, of which this one is a fork."""
         self._end.detach()
 
-    def call(
-        self,
-        function: Callable[[P, Any], R],
-        payload: P,
-        *,
-        progress: Progress,
-        error_prefix: str,
-        seconds: float | None = None,
-    ) -> R:
-        """Call ``function(payload, report)`` in the child; errors are those of the module's ``call``.
+    def call(self, function: Callable[[P, Any], R], payload: P, bounds: Bounds) -> R:
+        """Call ``function(payload, report)``, a function of a module, in the child and return its result.
 
-        The limit of time is ``seconds`` where it is given.
+        Raises:
+            BackendError: the child crashed or passed a limit, of the kind of ``bounds.work``.
+            Cancelled: the user asked to stop; the child is ended at once.
+            RtlabError: whatever the function itself raised.
         """
-        limits = self._limits if seconds is None else dataclasses.replace(self._limits, seconds=seconds)
-        return self.execute(function, payload, progress, Bounds.of(error_prefix, self._work, limits))
-
-    def execute(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
-        """The same within bounds of the caller's."""
         while not self._lock.acquire(timeout=_TICK):
-            check(progress, bounds.activity)
+            check(bounds.progress, bounds.activity)
         try:
-            check(progress, bounds.activity)
+            check(bounds.progress, bounds.activity)
             threading.Thread(target=_send, args=(self._child, (function, payload)), daemon=True).start()
             try:
-                answer: R = self._await_answer(progress, bounds)
-            except _ChildError as child_error:
-                # The child lives on: its function raised, as it may.
-                raise _explain_memory_error(child_error.error, bounds) from None
+                kind, answer = self._await_answer(bounds)
             except BaseException:
                 self.close()
                 raise
-            return answer
         finally:
             self._lock.release()
+        if kind == "error":
+            # The child lives on: its function raised, as it may.
+            raise _explain_memory_error(answer, bounds)
+        result: R = answer
+        return result
 
-    def _await_answer(self, progress: Progress, bounds: Bounds) -> Any:
-        memory_limit = 0
+    def _await_answer(self, bounds: Bounds) -> tuple[str, Any]:
         while True:
-            try:
+            with contextlib.suppress(queue.Empty):
                 kind, value = self._messages.get(timeout=_TICK)
-            except queue.Empty:
-                kind, value = "", None
-            if kind == "result":
-                return value
-            if kind == "error":
-                raise _ChildError(value)
-            if kind == "phase":
-                progress.phase(*value)
-            elif kind == "advance":
-                progress.advance(value)
-            elif kind == "end":
-                code = _wait_exit_code(self._child)
-                self._stderr.seek(0)
-                stderr_text = self._stderr.read().decode("utf-8", "replace")
-                problem = _describe_crash(code, bounds.error_prefix, bounds.work)
-                raise bounds.work.failure(problem, details=stderr_text)
-            check(progress, bounds.activity)
-            # A brief call is over before it could take much.
-            memory_limit = memory_limit or bounds.compute_memory_limit(self._process)
-            bounds.check(measure_memory(self._process), memory_limit)
+                if kind in {"result", "error"}:
+                    return kind, value
+                if kind == "end":
+                    code = _wait_exit_code(self._child)
+                    self._stderr.seek(0)
+                    stderr_text = self._stderr.read().decode("utf-8", "replace")
+                    problem = _describe_crash(code, bounds.error_prefix, bounds.work)
+                    raise bounds.work.failure(problem, details=stderr_text)
+                getattr(bounds.progress, kind)(*value)
+            bounds.check(self._child.pid)
 
 
 def _end(child: subprocess.Popen[bytes], stderr: IO[bytes], temp_folder: Path) -> None:
@@ -312,17 +271,10 @@ def _end(child: subprocess.Popen[bytes], stderr: IO[bytes], temp_folder: Path) -
         child.kill()
     child.wait()
     for pipe in (child.stdin, child.stdout, stderr):
-        if pipe is not None:
-            # The child may be gone, and with it what we wrote.
-            with contextlib.suppress(OSError):
-                pipe.close()
+        # The child may be gone, and with it what we wrote.
+        with contextlib.suppress(OSError):
+            pipe.close()  # type: ignore[union-attr]
     shutil.rmtree(temp_folder, ignore_errors=True)
-
-
-class _ChildError(Exception):
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
 
 
 def _wait_exit_code(child: subprocess.Popen[bytes]) -> int:
@@ -334,30 +286,8 @@ def _wait_exit_code(child: subprocess.Popen[bytes]) -> int:
         return child.wait()
 
 
-def find_process(pid: int | None = None) -> Any:
-    """A process, this one by default, as ``psutil`` tells of it; None where it is gone."""
-    import psutil
-
-    try:
-        return psutil.Process(pid)
-    except psutil.Error:
-        return None
-
-
-def measure_memory(process: Any) -> int:
-    """Bytes of memory that a process takes; 0 where it is gone."""
-    import psutil
-
-    if process is None:
-        return 0
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
 def _explain_memory_error(error: BaseException, bounds: Bounds) -> BaseException:
-    """An error of a child; in words of its own where there was too little room for it."""
+    """An error of a child; where memory was refused, one that names the limit."""
     if not is_out_of_memory(error):
         return error
     details = "\n".join(filter(None, (str(error), getattr(error, "details", ""))))
@@ -368,28 +298,27 @@ def _explain_memory_error(error: BaseException, bounds: Bounds) -> BaseException
 
 
 def _describe_crash(code: int, error_prefix: str, work: ChildWork) -> str:
+    signals = {-int(s): s.name for s in signal.Signals}
+    end = (
+        f"ended with exit code {code}"
+        if code >= 0
+        else f"crashed with {signals.get(code, f'signal {-code}')}"
+    )
     # A child that lacks room ends in any way, even before it can say a word.
     if limit := describe_memory_limit():
-        exit_text = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
-        return f"{error_prefix}: {work.process} ended {exit_text} and no result, and {limit}. {UNCONFINE}"
-    if code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
+        return f"{error_prefix}: {work.program} {end} and no result, and {limit}. {UNCONFINE}"
+    if code >= 0:
+        end += " and no result, see the error's details"
+    elif end.endswith("SIGKILL"):
         # The system ends so, without a word, whoever takes its last memory.
-        oom_hint = ", as the system ends processes when it lacks memory" if name == "SIGKILL" else ""
-        return f"{error_prefix}: {work.program} crashed with {name}{oom_hint}. {work.retry_hint}"
-    return (
-        f"{error_prefix}: {work.process} ended with exit code {code} and no result. "
-        f"See the error's details. {work.retry_hint}"
-    )
+        end += ", as the system ends processes when it lacks memory"
+    return f"{error_prefix}: {work.program} {end}. {work.retry_hint}"
 
 
 def _send(child: subprocess.Popen[bytes], parts: tuple[object, ...]) -> None:
     pipe = child.stdin
     assert pipe is not None  # noqa: S101 - we asked for the pipe
-    # The child may have died first, or was closed; the receiver tells.
+    # The child may have died first, or was closed; the receiver finds out.
     with contextlib.suppress(OSError, ValueError):
         for part in parts:
             pickle.dump(part, pipe, protocol=pickle.HIGHEST_PROTOCOL)
@@ -401,6 +330,124 @@ def _receive(child: subprocess.Popen[bytes], messages: queue.SimpleQueue[tuple[s
     assert pipe is not None  # noqa: S101 - we asked for the pipe
     try:
         while True:
-            messages.put(pickle.load(pipe))  # noqa: S301 - from our own child
+            messages.put(_unpack(*pickle.load(pipe)))  # noqa: S301 - from our own child
     except Exception:  # noqa: BLE001 - the end of the stream, or a message that nothing here can read
-        messages.put(("end", None))
+        messages.put(("end", ()))
+
+
+# --- the child's side -------------------------------------------------------------------------------------------------
+
+
+def _pack(message: tuple[str, object]) -> tuple[bytes, str, list[int]]:
+    """A message as bytes; large arrays in it lie in a file of a name, one after the other with these sizes.
+
+    A pipe takes as long as the run that computed them.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(message, 5, buffer_callback=buffers.append)
+    sizes = [buffer.raw().nbytes for buffer in buffers]
+    if sum(sizes) >= _LARGE and os.name == "posix":
+        # Where the disk is full, the pipe takes it.
+        with contextlib.suppress(OSError):
+            number, path = tempfile.mkstemp()
+            with os.fdopen(number, "wb") as file:
+                for buffer, size in zip(buffers, sizes, strict=True):
+                    file.write(buffer)
+                    file.write(bytes(-size % _ALIGNED))
+            return data, path, sizes
+    return pickle.dumps(message, 5), "", []
+
+
+def _unpack(data: bytes, path: str, sizes: list[int]) -> Any:
+    """The message of ``_pack``; its arrays lie in memory that is mapped for as long as somebody has one of them."""
+    if not path:
+        return pickle.loads(data)  # noqa: S301 - from our own child
+    with Path(path).open("rb") as file:
+        content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    Path(path).unlink()
+    buffers, start = [], 0
+    for size in sizes:
+        buffers.append(content[start : start + size])
+        start += size + -size % _ALIGNED
+    return pickle.loads(data, buffers=buffers)  # noqa: S301 - from our own child
+
+
+class _Report:
+    """Sends phases to the parent at once, and steps now and then: a large network reports thousands of them."""
+
+    def __init__(self, send: Callable[[str, object], None]) -> None:
+        self._send, self._steps, self._last = send, 0, 0.0
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Open a phase of ``total`` steps."""
+        self._steps = 0
+        if time.monotonic() - self._last >= _TICK or total is None:
+            self._last = time.monotonic()
+            self._send("phase", (name, total))
+
+    def advance(self, steps: int = 1) -> None:
+        """Count finished steps."""
+        self._steps += steps
+        if time.monotonic() - self._last >= _TICK:
+            self._last = time.monotonic()
+            self.flush_steps()
+
+    def flush_steps(self) -> None:
+        """Send the steps that were not sent yet."""
+        if self._steps:
+            self._send("advance", (self._steps,))
+            self._steps = 0
+
+    def stopped(self) -> bool:
+        """Never: the parent ends a call by ending the child."""
+        return False
+
+
+def serve() -> None:
+    """The child's side: do each call that arrives, on one thread with a large stack, until the parent is gone."""
+    stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+    preload = pickle.load(sys.stdin.buffer)  # noqa: S301 - the same
+    # The vendor may print: keep the real standard output for our messages and give it standard error instead.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    lock = threading.Lock()
+
+    def send(kind: str, value: object) -> None:
+        message = _pack((kind, value))
+        with lock:
+            pickle.dump(message, out)
+            out.flush()
+
+    calls: queue.SimpleQueue[tuple[Callable[[Any, Any], object], object]] = queue.SimpleQueue()
+
+    def work() -> None:
+        # What is missing is missed by the call that needs it.
+        with contextlib.suppress(Exception):
+            if (initialize := pickle.loads(preload)) is not None:  # noqa: S301 - the same
+                initialize()
+        while True:
+            function, payload = calls.get()
+            try:
+                report = _Report(send)
+                result = function(payload, report)
+                report.flush_steps()
+                send("result", result)
+                # What it holds, such as the weights of a model, must not wait for the next call.
+                del payload, result
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
+                try:
+                    send("error", error)
+                except Exception:  # noqa: BLE001 - not every exception can be pickled
+                    words = f"The child process failed: {error}. See the details."
+                    send("error", BackendError(words, details=repr(error)))
+
+    # A chain of thousands of nodes makes the compiler recurse deeper than the usual 8 MiB of stack allow.
+    threading.stack_size(stack)
+    threading.Thread(target=work, daemon=True).start()
+    # Reading on while a call is at work, we learn of the parent's end at once: its side of the pipe closes then.
+    with contextlib.suppress(EOFError):
+        while True:
+            function = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
+            calls.put((function, pickle.load(sys.stdin.buffer)))  # noqa: S301 - the same
+    # The vendor's destructors may crash at exit, after the result was sent.
+    os._exit(0)

@@ -16,15 +16,18 @@ from rtlab.errors import BackendError, ReadError, RtlabError, RunError, Unavaila
 _DAMAGED = re.compile(
     r"magic ?tag|header\.size == blobSize|bufferSize >= minBufferSize|empty memory buffer", re.IGNORECASE
 )
-_LIBRARY = re.compile(r"expecting library version (?P<here>[\d.]+) got (?P<there>[\d.]+)")
-_CREATED = re.compile(
-    r"created with \S+ version (?P<there>\S*), but the current runtime is \S+ version (?P<here>[\d.]+)"
-)
-_TAG = re.compile(r"Current Version: (?P<here>\d+), Serialized Engine Version: (?P<there>\d+)")
-_OTHER = re.compile(
-    r"version tag does not match|incompatible serialization version|newer plan file", re.IGNORECASE
-)
-_COMPUTE = re.compile(r"expecting compute (?P<here>[\d.]+) got compute (?P<there>[\d.]+)")
+#: What a plan was built for that is not here, by what the binding says of it, the surest first.
+_BUILT = {
+    r"expecting library version [\d.]+ got ([\d.]+)": "with {}",
+    r"created with \S+ version (\d[\d.]*), but the current runtime is": "with {}",
+    r"Current Version: (\d+), Serialized Engine Version: (\d+)": (
+        "with another version (serialization version {1}, here {0})"
+    ),
+    r"(?i)version tag does not match|incompatible serialization version|newer plan file|the current runtime is": (
+        "with another version"
+    ),
+    r"expecting compute [\d.]+ got compute ([\d.]+)": "for compute capability {}",
+}
 _INCOMPATIBLE = re.compile(r"incompatible device|compute capability", re.IGNORECASE)
 _NO_DRIVER = re.compile(
     r"cudaError (?:3|35|100|803|804)\b|CUDA Error: (?:3|35|100|803|804)\b|no CUDA-capable device"
@@ -86,16 +89,12 @@ def create_open_error(
             details=details,
         )
     built = ""
-    if match := _LIBRARY.search(text) or _CREATED.search(text):
-        built = f"with {match['there'] if match['there'].strip('.') else 'another version'}"
-    elif match := _TAG.search(text):
-        built = f"with another version (serialization version {match['there']}, here {match['here']})"
-    elif _OTHER.search(text):
-        built = "with another version"
-    elif match := _COMPUTE.search(text):
-        built = f"for compute capability {match['there']}"
+    for pattern, words in _BUILT.items():
+        if match := re.search(pattern, text):
+            built = words.format(*match.groups())
+            break
     # A machine without a driver logs that it skips this check.
-    elif _INCOMPATIBLE.search(text) and not _NO_DRIVER.search(text):
+    if not built and _INCOMPATIBLE.search(text) and not _NO_DRIVER.search(text):
         built = "for another GPU"
     if built:
         return Unavailable(
@@ -133,17 +132,11 @@ def translate_errors(error_prefix: str, lines: list[str]) -> Iterator[None]:
 
     try:
         yield
-    except PolygraphyException as error:
-        if "Could not find the CUDA runtime" in str(error):
-            raise _create_no_runtime_error(error_prefix, error) from error
+    except (PolygraphyException, OSError) as error:
+        if isinstance(error, OSError) or "Could not find the CUDA runtime" in str(error):
+            raise Unavailable(
+                f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or "
+                "the one of your CUDA release), or add its folder to LD_LIBRARY_PATH.",
+                details=str(error),
+            ) from error
         raise create_run_error(error_prefix, str(error).split(". To figure out")[0], lines) from error
-    except OSError as error:
-        raise _create_no_runtime_error(error_prefix, error) from error
-
-
-def _create_no_runtime_error(error_prefix: str, error: Exception) -> Unavailable:
-    return Unavailable(
-        f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one "
-        "of your CUDA release), or add its folder to LD_LIBRARY_PATH.",
-        details=str(error),
-    )

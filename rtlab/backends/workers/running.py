@@ -7,6 +7,7 @@ the process; so does any failure, because a CUDA error stays with its process.
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,8 @@ import numpy as np
 from rtlab.backends import compiler_info
 from rtlab.backends.readers import inspector
 from rtlab.backends.workers import driver, loaded, process
-from rtlab.backends.workers.execution_context import EnginePort
-from rtlab.backends.workers.job_spec import OpenSpec
+from rtlab.backends.workers.execution_context import EnginePort, OpenSpec
+from rtlab.backends.workers.process import RUNNING, Bounds
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.files import write
@@ -45,7 +46,7 @@ _MAX_OPEN_ENGINES = 2
 class EngineRunner:
     """The half of a TensorRT backend that runs engines; it sets ``name``, ``binding``, ``product`` and ``maker``.
 
-    ``cuda`` and ``libraries`` name the modules that reach the CUDA runtime and the driver.
+    ``cuda`` is the module that reaches the CUDA runtime.
     """
 
     name: str
@@ -53,7 +54,6 @@ class EngineRunner:
     product: str
     maker = compiler_info.TENSORRT
     cuda = "polygraphy.cuda"
-    libraries = "ctypes"
     limits = Limits()
     #: Folders that go first on the path of its children: that of a release beside the environment's own.
     path: tuple[str, ...] = ()
@@ -73,16 +73,11 @@ class EngineRunner:
         """That GPU as a target."""
         return Target(f"sm{self.device.sm}") if self.device else None
 
-    @property
-    def device_description(self) -> str:
-        """That GPU in words."""
-        gpu = self.device
-        return f"{gpu.name}, sm{gpu.sm}, driver for CUDA {gpu.cuda}" if gpu else ""
-
     def _create_capabilities(
         self, targets: Sequence[Target], *, runs: bool, forces: bool = False
     ) -> Capabilities:
         """What both products can do, for targets. The compiler itself refuses types that it lacks."""
+        gpu = self.device
         return Capabilities(
             targets=tuple(targets),
             precisions=tuple(Precision),
@@ -93,7 +88,7 @@ class EngineRunner:
             counts=True,
             forces=forces,
             local=self.local,
-            device=self.device_description,
+            device=f"{gpu.name}, sm{gpu.sm}, driver for CUDA {gpu.cuda}" if gpu else "",
             maker=self.maker,
         )
 
@@ -104,23 +99,22 @@ class EngineRunner:
         return f"{self.product} on {gpu.name}" if gpu else self.product
 
     def describe(self, plan: bytes, progress: Progress, *, error_prefix: str) -> loaded.EngineFacts:
-        """What the engine of a plan tells of itself, loaded in a child process; errors are those of ``open_plan``."""
-        session, facts = self._load(plan, progress, error_prefix)
-        session.close()
+        """What an engine says of itself, loaded in a child process; errors are those of ``open_plan``."""
+        child, facts = self._load(plan, progress, error_prefix)
+        child.close()
         return facts
 
     def _load(
         self, plan: bytes, progress: Progress, error_prefix: str
     ) -> tuple[process.ChildProcess, loaded.EngineFacts]:
         """A child process with the engine of a plan."""
-        session = process.ChildProcess(self.limits, work=process.RUNNING, path=self.path)
-        spec = OpenSpec(
-            self.binding, self.product, plan, error_prefix, self.device, self.cuda, self.libraries
-        )
+        child = process.ChildProcess(self.limits.stack, path=self.path)
+        spec = OpenSpec(self.binding, self.product, plan, error_prefix, self.device, self.cuda)
+        bounds = Bounds(error_prefix, RUNNING, self.limits, progress)
         try:
-            return session, session.call(loaded.open_plan, spec, progress=progress, error_prefix=error_prefix)
+            return child, child.call(loaded.open_plan, spec, bounds)
         except BaseException:
-            session.close()
+            child.close()
             raise
 
     def open_plan(self, plan: str | Path | bytes, progress: Progress | None = None) -> Engine:
@@ -147,7 +141,7 @@ class EngineRunner:
         )
 
     def engine(self, plan: bytes, facts: loaded.EngineFacts, *, error_prefix: str) -> Engine:
-        """The noun for an opened plan: layers, inputs, outputs, totals, and notes on what was not told."""
+        """An opened plan as an ``Engine``."""
         try:
             # The inspector writes control characters into strings as they are.
             document = json.loads(facts.layers, strict=False)
@@ -159,19 +153,21 @@ class EngineRunner:
             ) from error
         inspection = inspector.parse(document, "the inspector's text")
         gpu = self.device
-        streams = f"{facts.aux_streams} auxiliary streams" if facts.aux_streams else ""
-        edges = {port.name: Tensor(port.name, port.dtype, port.shape) for port in facts.ports}
+        streams = [f"{facts.aux_streams} auxiliary streams"] if facts.aux_streams else []
+        inputs, outputs = (
+            tuple(Tensor(p.name, p.dtype, p.shape) for p in facts.ports if p.is_input == is_input)
+            for is_input in (True, False)
+        )
         return Engine(
             backend=self.name,
             version=facts.version,
             target=Target(f"sm{gpu.sm}" if gpu else "unknown"),
             layers=inspection.layers,
-            inputs=inspection.inputs or tuple(edges[p.name] for p in facts.ports if p.is_input),
-            outputs=inspection.outputs or tuple(edges[p.name] for p in facts.ports if not p.is_input),
-            totals={"activation": facts.memory}
-            | ({} if facts.weights is None else {"weights": facts.weights}),
+            inputs=inspection.inputs or inputs,
+            outputs=inspection.outputs or outputs,
+            totals={"activation": facts.memory, **facts.weights},
             log=facts.log,
-            notes=(*inspection.notes, *filter(None, [streams])),
+            notes=(*inspection.notes, *streams),
             plan=plan,
             device=gpu.name if gpu else "",
             profiles=_collect_profiles(facts.ports),
@@ -195,20 +191,14 @@ class EngineRunner:
     ) -> Profile:
         """Time whole inferences, then each layer, on the GPU; see ``Runner.profile``.
 
-        ``note`` tells clocks and temperature before and after, the latency while layers were timed, and rows that
-        belong to no layer. A budget of ``seconds`` counts from when the engine is on the GPU. Raises ``Unavailable``
-        where version or GPU are not the engine's.
+        ``note`` has the latency while layers were timed, and rows that belong to no layer. A budget of ``seconds``
+        counts from when the engine is on the GPU. Raises ``Unavailable`` where version or GPU are not the engine's.
         """
         error_prefix = f'Backend "{self.name}" cannot profile'
         payload = _as_arrays(inputs), runs, warmup, seconds
         times = self._call(engine, loaded.profile, payload, progress, error_prefix, limit_s=limit_s)
         samples, notes = assign_times(times.layers, engine.layers)
         profiled_median = float(np.median(times.profiled_total)) if len(times.profiled_total) else 0.0
-        note = [
-            f"clocks and temperature before: {times.before}; after: {times.after}",
-            f"median latency while layers are timed {profiled_median:.4g} ms",
-            *notes,
-        ]
         return Profile(
             source=f"{self.product} {engine.version}",
             device=self.device.name if self.device else engine.device,
@@ -216,7 +206,7 @@ class EngineRunner:
             total=times.total,
             warmup=times.warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note="; ".join(note),
+            note="; ".join((f"median latency while layers are timed {profiled_median:.4g} ms", *notes)),
             processor="GPU",
             runs=len(times.profiled_total),
         )
@@ -238,7 +228,8 @@ class EngineRunner:
         error_prefix = f'Backend "{self.name}" cannot run'
         payload = _as_arrays(inputs), tuple(names)
         # Its phases are those of one batch among many.
-        silent = _CancelOnlyProgress(progress or Silent())
+        silent = Silent()
+        silent.stopped = (progress or silent).stopped  # type: ignore[method-assign]
         return self._call(engine, loaded.outputs, payload, silent, error_prefix, limit_s=limit_s)
 
     def unfused(
@@ -268,16 +259,15 @@ class EngineRunner:
                 f"{self.limits.seconds:g} s."
             )
         payload = _as_arrays(inputs), streams, seconds, warmup
-        count = self._call(engine, loaded.throughput, payload, progress, error_prefix)
+        finished, taken_s = self._call(engine, loaded.throughput, payload, progress, error_prefix)
         return Throughput(
             source=f"{self.product} {engine.version}",
             device=self.device.name if self.device else engine.device,
             streams=streams,
             batch=max((a.shape[0] for a in inputs.values() if a.ndim), default=1),
-            inferences=count.inferences,
-            seconds=count.seconds,
+            inferences=finished,
+            seconds=taken_s,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=f"clocks and temperature before: {count.before}; after: {count.after}",
         )
 
     def release(self, engine: Engine) -> None:
@@ -295,16 +285,15 @@ class EngineRunner:
         *,
         limit_s: float | None = None,
     ) -> R:
+        limits = self.limits if limit_s is None else dataclasses.replace(self.limits, seconds=limit_s)
         try:
-            session = self._open_session(engine, progress, error_prefix)
-            return session.call(
-                function, payload, progress=progress, error_prefix=error_prefix, seconds=limit_s
-            )
+            child = self._open_child(engine, progress, error_prefix)
+            return child.call(function, payload, Bounds(error_prefix, RUNNING, limits, progress))
         except BaseException:
             self.release(engine)
             raise
 
-    def _open_session(self, engine: Engine, progress: Progress, error_prefix: str) -> process.ChildProcess:
+    def _open_child(self, engine: Engine, progress: Progress, error_prefix: str) -> process.ChildProcess:
         entry = self._sessions.get(id(engine))
         if entry is not None and entry[1].alive:
             self._sessions.move_to_end(id(engine))
@@ -314,29 +303,16 @@ class EngineRunner:
         while len(self._sessions) >= _MAX_OPEN_ENGINES:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
-        session, _ = self._load(plan, progress, error_prefix)
+        child, _ = self._load(plan, progress, error_prefix)
         # The engine is kept too, so that its id stays its own.
-        self._sessions[id(engine)] = engine, session
-        return session
-
-
-class _CancelOnlyProgress:
-    """Progress that is asked whether to stop, and not told of anything."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.stopped = progress.stopped
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        """Open a phase."""
-
-    def advance(self, steps: int = 1) -> None:
-        """Report steps."""
+        self._sessions[id(engine)] = engine, child
+        return child
 
 
 def assign_times(
     times: Mapping[tuple[str, int], NDArray[np.float64]], layers: Sequence[Layer]
 ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
-    """Times by layer id, joined by name, and notes on what does not join.
+    """Times by layer id, joined by name, and a note on those that do not join.
 
     Layers of one name take their times in order; where one layer reports several times in an inference, as in a loop,
     these are summed.
@@ -359,10 +335,6 @@ def assign_times(
         notes.append(
             f"{len(unmatched_times)} timed names are no layers ({sum(unmatched_times.values()):.3g} ms): {quoted_names}"
         )
-    untimed_layers = [layer.name for layer in layers if layer.id not in samples]
-    if untimed_layers:
-        quoted_names = quote_names(untimed_layers[:3])
-        notes.append(f"{len(untimed_layers)} layers report no time: {quoted_names}")
     return samples, notes
 
 

@@ -11,7 +11,7 @@ import dataclasses
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.workers import trt_callbacks
+from rtlab.backends.workers.compiler import message_logger
 from rtlab.core.buildlog import Entry
 from rtlab.errors import ReadError, VariantError
 
@@ -41,7 +41,7 @@ def edit(spec: CacheEdit, report: Any) -> tuple[tuple[Entry, ...], bytes]:
             f"{spec.error_prefix}: this compiler has no editable timing cache. Install TensorRT 10.10 or later."
         )
     messages: list[str] = []
-    logger = trt_callbacks.message_logger(trt, lambda _, message: messages.append(message))
+    logger = message_logger(trt, lambda _, message: messages.append(message))
     builder = trt.Builder(logger)
     config = builder.create_builder_config()
     config.set_flag(trt.BuilderFlag.EDITABLE_TIMING_CACHE)

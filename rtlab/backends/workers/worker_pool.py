@@ -6,83 +6,76 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from rtlab.backends.workers.process import BUILDING, Bounds, ChildProcess, copy_environment
-from rtlab.core.protocols import Limits, Progress
+from rtlab.backends.workers.process import Bounds, ChildProcess
 
-C = TypeVar("C")
-K = TypeVar("K")
 P = TypeVar("P")
 R = TypeVar("R")
 
-#: Seconds for which a child that builds waits, and builds after which another one takes over, whatever the compiler has
-#: left behind in it.
-_IDLE, _BUILDS = 20.0, 200
+#: Seconds for which a child that builds waits.
+_IDLE = 20.0
 
 
-class PooledChild(Generic[K, C]):
-    """A child with what it was started for, ``key`` and the environment; ``calls`` counts those that have ended.
+class PooledChild:
+    """A child with the key and the environment that it was started for.
 
-    ``context`` is what its caller has beside it. ``kept`` are numbers of what somebody may still want of it, so that it
-    waits, and ``released`` of what nobody wants any more.
+    ``kept`` are numbers of sessions that are still in use, for which it waits, and ``released`` of dropped ones.
     """
 
-    def __init__(self, process: ChildProcess, key: K, context: C) -> None:
-        self.process, self.key, self.context, self.environment = process, key, context, copy_environment()
-        self.last_used, self.calls = time.monotonic(), 0
+    def __init__(self, process: ChildProcess, key: Any, environment: dict[str, str]) -> None:
+        self.process, self.key, self.environment = process, key, environment
+        self.last_used = time.monotonic()
         self.kept, self.released = set[int](), set[int]()
 
-    def execute(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
-        """What a function gives in the child; see ``ChildProcess``."""
+    def call(self, function: Callable[[P, Any], R], payload: P, bounds: Bounds) -> R:
+        """Call a function in the child: see ``ChildProcess.call``."""
         try:
-            return self.process.execute(function, payload, progress, bounds)
+            return self.process.call(function, payload, bounds)
         finally:
-            self.last_used, self.calls = time.monotonic(), self.calls + 1
+            self.last_used = time.monotonic()
 
 
-class ChildPool(Generic[K, C]):
-    """Children of this process, started by ``start`` for a key; who waits longer than ``idle_s`` seconds ends."""
+class ChildPool:
+    """Children of this process, started by ``start`` for a key; each ends after ``idle_s`` seconds without a call."""
 
-    def __init__(self, idle_s: float, start: Callable[[K], tuple[ChildProcess, C]]) -> None:
-        self.children: list[PooledChild[K, C]] = []
+    def __init__(self, idle_s: float, start: Callable[[Any], ChildProcess]) -> None:
+        self.children: list[PooledChild] = []
         self._idle_s, self._start, self._lock = idle_s, start, threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset_after_fork)
 
-    def acquire(self, key: K) -> PooledChild[K, C]:
-        """One that is not at work and has the environment of now, or a new one."""
+    def acquire(self, key: Any = None) -> PooledChild:
+        """A child that is not at work and has the environment of now, or a new one."""
+        # pytest changes its variable with every test, and no library reads it.
+        now = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
         with self._lock:
-            now = copy_environment()
             self._end(lambda child: child.environment != now)
             for child in reversed(self.children):
                 if child.key == key and child.environment == now and not child.process.busy:
                     child.last_used = time.monotonic()
                     return child
-            if not self.children:
+            child = PooledChild(self._start(key), key, now)
+            self.children.append(child)
+            if len(self.children) == 1:
                 threading.Thread(target=self._watch, name="rtlab-idle", daemon=True).start()
-            process, context = self._start(key)
-            self.children.append(PooledChild(process, key, context))
-            return self.children[-1]
+            return child
 
-    def close(self, matches: Callable[[K], bool]) -> None:
-        """End those that wait and whose key matches."""
+    def close(self, matches: Callable[[PooledChild], bool]) -> None:
+        """End those that wait and match."""
         with self._lock:
-            self._end(lambda child: matches(child.key))
+            self._end(matches)
 
-    def _end(self, matches: Callable[[PooledChild[K, C]], bool]) -> None:
+    def _end(self, matches: Callable[[PooledChild], bool]) -> None:
         for child in self.children:
             if matches(child) and not child.kept and not child.process.busy:
                 child.process.close()
         self.children = [child for child in self.children if child.process.alive]
 
     def _watch(self) -> None:
-        while True:
+        while self.children:
             time.sleep(self._idle_s / 4)
-            with self._lock:
-                self._end(lambda child: time.monotonic() - child.last_used > self._idle_s)
-                if not self.children:
-                    return
+            self.close(lambda child: time.monotonic() - child.last_used > self._idle_s)
 
     def _reset_after_fork(self) -> None:
         """This process is a fork, and the children are those of another."""
@@ -92,29 +85,14 @@ class ChildPool(Generic[K, C]):
 
 
 #: Children that build, by the bytes of their stack and the folders on their path.
-_POOL = ChildPool[tuple[int, tuple[str, ...]], None](
-    _IDLE, lambda key: (ChildProcess(Limits(stack=key[0]), path=key[1]), None)
-)
+_POOL = ChildPool(_IDLE, lambda key: ChildProcess(key[0], path=key[1]))
 
 
-def call(
-    function: Callable[[P, Any], R],
-    payload: P,
-    *,
-    limits: Limits,
-    progress: Progress,
-    error_prefix: str,
-    path: Sequence[str] = (),
-) -> R:
-    """As ``child.call``, in a child that may have waited for it, and waits for the next one afterwards."""
-    child = _POOL.acquire((limits.stack, tuple(path)))
-    try:
-        return child.execute(function, payload, progress, Bounds.of(error_prefix, BUILDING, limits))
-    finally:
-        if child.calls >= _BUILDS:
-            child.process.close()
+def call(function: Callable[[P, Any], R], payload: P, bounds: Bounds, path: Sequence[str] = ()) -> R:
+    """As ``process.call``, in a child that may have waited for it, and waits for the next one afterwards."""
+    return _POOL.acquire((bounds.limits.stack, tuple(path))).call(function, payload, bounds)
 
 
 def close(folder: str) -> None:
     """End the children that wait with this folder on their path."""
-    _POOL.close(lambda key: folder in key[1])
+    _POOL.close(lambda child: folder in child.key[1])

@@ -106,10 +106,4 @@ def explain_unavailable(facts: VariantResult) -> str:
             "its engine was read from files of another machine. Build a variant here in the same precision, and ask "
             "about that."
         )
-    options = facts.variant.options
-    if options is not None and options.implicit:
-        return (
-            "it was built with the scales of TensorRT's own calibrator, which no part of the model can be. Build a "
-            "variant without them, and ask about that."
-        )
     return ""

@@ -31,23 +31,25 @@ class Counted:
         #: Of each session whether it has the profiler, and how often it ran.
         self.runs: list[list[int]] = []
         self.most_alive = 0
+        self._made: dict[int, int] = {}
         self._alive: list[weakref.ref[onnxruntime.InferenceSession]] = []
         made, ran = inference.create_session, inference._run
         # What earlier tests left is looked through once, and not with every session.
         gc.collect()
         gc.freeze()
 
-        def session(order: SessionSpec, options: object) -> object:
-            found = made(order, options)
+        def session(order: SessionSpec) -> object:
+            found = made(order)
             gc.collect()
             self._alive = [a for a in self._alive if a() is not None] + [weakref.ref(found)]
             self.most_alive = max(self.most_alive, len(self._alive))
+            self._made[id(found)] = len(self.runs)
             self.runs.append([bool(order.profile), 0])
             return found
 
-        def run(*args: object) -> list[object]:
-            self.runs[-1][1] += 1
-            return ran(*args)
+        def run(used: object, *args: object) -> list[object]:
+            self.runs[self._made[id(used)]][1] += 1
+            return ran(used, *args)
 
         monkeypatch.setattr(inference, "create_session", session)
         monkeypatch.setattr(inference, "_run", run)
@@ -63,48 +65,46 @@ def orders(folder: Path) -> tuple[SessionSpec, SessionSpec]:
         return plain, SessionSpec(data, "Cannot time", 1, level="basic", profile=str(folder / "profile"))
 
 
-def test_the_profiler_keeps_no_more_runs_than_it_may(monkeypatch, tmp_path) -> None:
+@pytest.mark.parametrize(("most", "runs"), [(3, [3, 3, 3, 2]), (8, [8]), (100, [8])])
+def test_the_profiler_keeps_no_more_runs_than_it_may(monkeypatch, tmp_path, most, runs) -> None:
     """It keeps 3 KB of each kernel that ran: 35 runs of 5,000 nodes were 500 MB."""
     counted = Counted(monkeypatch)
-    times, told = inference.time_sessions((*orders(tmp_path), BATCH, 7, 5, None, 3), Silent())
-    # Three turns of three runs, three and one; each session begins with one that is not timed.
-    assert [3, 2, 3, 2, 2] == counted.profiled()
+    times, told = inference.time_sessions((*orders(tmp_path), BATCH, 7, 5, None, most), Silent())
+    # Each session begins with a run that is not timed.
+    assert runs == counted.profiled()
     assert 7 == len(times.milliseconds[1])
     assert dict.fromkeys(NAMES, 7) == {name: len(kernel.milliseconds) for name, kernel in told.items()}
-    assert times.warmups == (len(counted.runs) - len(counted.profiled()), 5)
+    assert (5, 2) == (times.warmup, counted.most_alive)
     assert [] == list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("most", "first"), [(3, 1), (None, 5)], ids=["a few", "all"])
-def test_runs_before_timing_are_left_out_of_every_session(monkeypatch, tmp_path, most, first) -> None:
-    counted, made = Counted(monkeypatch), inference._end_profiling
+def test_the_first_run_of_every_session_is_left_out(monkeypatch, tmp_path) -> None:
+    counted, read = Counted(monkeypatch), inference.optimized.collect_kernel_times
 
-    def marked(session: object) -> object:
-        found = made(session)
+    def marked(events: object) -> object:
+        found = read(events)
         for kernel in found.values():
-            assert most or 7 + 5 == len(kernel.milliseconds)
-            kernel.milliseconds[:first] = type(kernel.milliseconds)("d", [-1.0] * first)
+            kernel.milliseconds[0] = -1.0
         return found
 
-    monkeypatch.setattr(inference, "_end_profiling", marked)
-    times, told = inference.time_sessions((*orders(tmp_path), BATCH, 7, 5, None, most), Silent())
+    monkeypatch.setattr(inference.optimized, "collect_kernel_times", marked)
+    _, told = inference.time_sessions((*orders(tmp_path), BATCH, 7, 5, None, 3), Silent())
     assert all(7 == len(kernel.milliseconds) and min(kernel.milliseconds) >= 0 for kernel in told.values())
-    # Nothing is made anew for small graphs.
-    assert most or (2, 2, (5, 5)) == (len(counted.runs), counted.most_alive, times.warmups)
+    assert 5 == len(counted.runs)
 
 
 @pytest.mark.parametrize(
     ("layers", "kept"),
     [
-        (100, None),  # 35 runs of 300 kB
-        (319, None),  # 32 MiB hold 35.06 runs of 957 kB
-        (320, 34),  # and 34.95 of 960 kB
+        (0, 36),
+        (310, 36),  # 32 MiB hold 36.08 runs of 930 kB
+        (311, 35),  # and 35.96 of 933 kB
         (1_000, 11),
         (5_000, 3),  # two would be 30 MB, but one that is not timed and two that are is the least
         (20_000, 3),
     ],
 )
-def test_what_the_profiler_keeps_is_bounded_by_bytes(layers: int, kept: int | None) -> None:
+def test_what_the_profiler_keeps_is_bounded_by_bytes(layers: int, kept: int) -> None:
     """3,000 bytes of each kernel that ran, 32 MiB at a time."""
     listed = tuple(Layer(f"{i}:n", "n", "Neg", i) for i in range(layers))
     engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=nets.chain("a"), maker=ONNX_RUNTIME)

@@ -12,7 +12,7 @@ from rtlab import backends
 from rtlab.backends import compiler_info, compilers, recorded
 from rtlab.backends.readers import build
 from rtlab.backends.selection import builder_for, usual_builder
-from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.tensorrt import TensorRTRTX
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent

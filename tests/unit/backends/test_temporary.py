@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends.workers.process import RUNNING, ChildProcess
+from rtlab.backends.workers.process import RUNNING, Bounds, ChildProcess
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import RunError
@@ -29,12 +29,12 @@ def leave(payload: object, report: object) -> str:
 @pytest.mark.parametrize("how", ["close", "die"])
 def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(monkeypatch, tmp_path, how) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    session = ChildProcess(Limits(), work=RUNNING)
-    left = Path(session.call(leave, "live", progress=Silent(), error_prefix="Cannot leave"))
+    session, bounds = ChildProcess(1 << 26), Bounds("Cannot leave", RUNNING, Limits(), Silent())
+    left = Path(session.call(leave, "live", bounds))
     assert left.is_file()
     if how == "die":
         with pytest.raises(RunError, match="crashed with SIGKILL"):
-            session.call(leave, "die", progress=Silent(), error_prefix="Cannot leave")
+            session.call(leave, "die", bounds)
     else:
         session.close()
     assert [] == list(tmp_path.iterdir())

@@ -6,9 +6,7 @@ import importlib
 import importlib.util
 import json
 import re
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,15 +16,14 @@ from onnx import TensorProto, helper
 from fake_gpu import VERSIONS, Here, needs_api
 from nets import graph
 from rtlab import backends
-from rtlab.backends.tensorrt import TensorRT
-from rtlab.backends.workers import builder, calibrator, driver
-from rtlab.core.data import CalibrationData
+from rtlab.backends.tensorrt import TensorRT, build_plan
+from rtlab.backends.workers import driver
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
+from rtlab.errors import BuildError, Unavailable, VariantError
 
 
 def model(batch: int | str = "n"):
@@ -101,9 +98,8 @@ def test_options_arrive_by_tensorrts_own_names():
         ({"pools": {"DLA_LOCAL_DRAM": 1}}, "there is no DLA"),
         ({"tactic_sources": ["CUDN"]}, "Did you mean CUDNN"),
         ({"profiling_verbosity": "NONE"}, "rtlab needs DETAILED"),
-        ({"int8_calibrator": 1}, "Give implicit=True"),
+        ({"int8_calibrator": 1}, "Choose calibrator="),
         ({"profiles": [{"z": ([1], [1], [1])}]}, '"z", and the model has none.*"x"'),
-        ({"profiles": [{"x": ([1, 4], [2, 4], [4, 5])}]}, "1x4, 2x4, 4x5, and the model declares nx4"),
     ],
 )  # fmt: skip
 def test_an_option_that_does_not_exist_or_fit_is_refused_with_what_does(options: dict[str, Any], said: str):
@@ -136,7 +132,7 @@ def test_a_shape_tensor_gets_values_or_is_named():
     # The stand-in cannot run it; that the values arrived is in the log.
     options = BuildOptions.of(profiles=[{"to": ((1, 1), (2, 4), (8, 8))}])
     request = BuildRequest(shaped, Variant.of("fp32", target="sm86", options=options))
-    plan = builder.build(request, Silent(), Here("trt10"), version="10.16.1", times=True, runs=False)
+    plan = build_plan(request, Silent(), Here("trt10"), times=True, runs=False)
     assert ['"to": ["values", [1, 1], [2, 4], [8, 8]]'] == re.findall(r'"to": \["values".*?\]\]', plan.log)
 
 
@@ -155,87 +151,6 @@ def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
     # The engine is worth more than its cache.
     for lost, said in ((tmp_path / "missing" / "timing", "not kept"), (tmp_path, "not read")):
         assert [n for n in build(timing_cache=lost).notes if said in n]
-
-
-DATA = CalibrationData({"x": np.array([[1, 2, 3, 4], [-9, 0, 0, 0], [5, 5, 5, 5]], np.float64)})
-
-
-def implicit(release="trt10", *, how="entropy2", request=None, precision="int8", **options: Any) -> Engine:
-    of = {"calibrator": how}
-    return build(release, precision, of=of, request=request or {"data": DATA}, implicit=True, **options)
-
-
-@needs_api
-@pytest.mark.slow(but="percentile")
-@pytest.mark.parametrize(
-    ("how", "name", "header"),
-    [
-        ("entropy2", "IInt8EntropyCalibrator2", "EntropyCalibration2"),
-        ("entropy", "IInt8EntropyCalibrator", "EntropyCalibration"),
-        ("minmax", "IInt8MinMaxCalibrator", "MinMaxCalibration"),
-        pytest.param("percentile(99.9)", "IInt8LegacyCalibrator", "LegacyCalibration", id="percentile"),
-    ],
-)
-def test_tensorrts_own_calibrator_reads_the_samples(how: str, name: str, header: str):
-    engine = implicit(how=how)
-    told = configured(engine)
-    seen = told["calibration"]
-    assert (name, 3, {"x": 9.0}) == (seen["class"], seen["batches"], seen["greatest"])
-    assert (False, ["INT8"]) == (told["strong"], told["flags"])
-    if "percentile" in how:
-        assert (pytest.approx(0.999), 1.0) == (seen["quantile"], seen["cutoff"])
-    assert engine.calibration.startswith(f"TRT-101601-{header}\n")
-    assert "\ninner}, Datatype: Half: 3c010204\n" in engine.calibration
-
-
-@pytest.mark.slow
-@needs_api
-def test_calibration_of_dynamic_inputs_has_a_profile_of_its_own():
-    """Its shape is that of the batches; a last part of a batch is left out. FP16 is for what has no INT8 kernel."""
-    told = configured(implicit(profiles=[{"x": ((1, 4), (2, 4), (4, 4))}], flags=["FP16"]))
-    assert (1, {"x": [[2, 4]] * 3}) == (told["calibration"]["batches"], told["calibration"]["profile"])
-    assert ["FP16", "INT8"] == told["flags"]
-
-
-@pytest.mark.slow
-@needs_api
-def test_a_calibration_cache_is_used_without_samples():
-    made = implicit().calibration
-    engine = implicit(request={"cache": made})
-    told = configured(engine)["calibration"]
-    assert (0, True) == (told["batches"], told["taken"])
-    assert made == engine.calibration
-    old = implicit(request={"cache": made.replace("TRT-101601", "TRT-8600")})
-    assert configured(old)["calibration"]["taken"]
-    assert [n for n in old.notes if "of TensorRT 8600 were used" in n]
-    assert "\nvalue_" not in old.calibration
-
-
-@needs_api
-@pytest.mark.parametrize(
-    ("change", "error", "said"),
-    [
-        ({"release": "trt11"}, VariantError, r"TensorRT 11\.4\.0\.106 has no calibrators"),
-        ({"precision": "fp16"}, VariantError, 'precision="int8" without pins'),
-        ({"precision": {"*": "int8", "relu": "fp16"}}, VariantError, "without pins"),
-        ({"how": "auto"}, VariantError, '"entropy2".*calibration cache'),
-        ({"how": "mse"}, VariantError, '"mse".*"entropy2"'),
-        ({"request": {"data": None}}, CalibrationError, "Give the study data"),
-        ({"request": {"cache": "{}"}}, CalibrationError, "TRT-100300"),
-    ],
-)
-def test_what_implicit_quantization_cannot_do_is_refused(change, error, said):
-    with pytest.raises(error, match=said):
-        implicit(**change)
-
-
-@pytest.mark.parametrize(("batches", "done", "lost"), [(2, True, True), (2, False, True), (0, False, False)])
-def test_samples_that_the_calibrator_did_not_take_are_an_error(batches: int, done: bool, lost: bool):
-    """A refusal of the network before calibration has another reason."""
-    order: Any = SimpleNamespace(error_prefix="X", calibration=SimpleNamespace(count=3, cache=b""))
-    made = SimpleNamespace(cache_contents=b"TRT-1-A", num_batches=batches)
-    with pytest.raises(CalibrationError, match="2 of 3 batches") if lost else nullcontext():
-        assert ("TRT-1-A", ()) == calibrator.read_cache(made, order, done=done)
 
 
 @needs_api

@@ -25,7 +25,6 @@ EACH: dict[str, Any] = {
     "pools": {"WORKSPACE": 1 << 30},
     "profiles": [{"x": ((1, 3), (2, 3), (4, 3))}],
     "timing_cache": "a/cache",
-    "implicit": True,
 }
 
 
@@ -62,7 +61,7 @@ def test_every_option_changes_the_id_of_a_variant_and_its_name_tells_how_many():
         assert Variant.of("int8", options=BuildOptions.of(**other)).id not in ids
     assert Variant.of("fp32") == Variant.of("fp32", options=BuildOptions())
     every = Variant.of("int8", options=BuildOptions.of(**EACH))
-    assert "int8·entropy2 · implicit · 6 options" == every.name
+    assert "int8·auto · 6 options" == every.name
     assert "fp32 · 1 option" == Variant.of("fp32", options=BuildOptions.of(a=1)).name
 
 

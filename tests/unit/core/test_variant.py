@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 
 import strategies
-from rtlab.core.options import BuildOptions
-from rtlab.core.variant import Calibrator, Precision, Target, Variant
+from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import VariantError
 
 
@@ -25,12 +24,6 @@ def test_a_variant_built_from_its_own_strings_is_the_same(variant):
 @given(strategies.variants(), strategies.variants())
 def test_ids_are_equal_only_for_equal_variants(one, two):
     assert (one == two) == (one.id == two.id)
-
-
-def test_tensorrts_own_calibrator_is_its_second_entropy_search_by_default():
-    """TensorRT has no calibrator that chooses among several; what it does by itself is what implicit INT8 shows."""
-    assert Calibrator.ENTROPY2 == Variant.of("int8", options=BuildOptions.of(implicit=True)).calibrator
-    assert Calibrator.AUTO == Variant.of("int8", options=BuildOptions.of(max_aux_streams=1)).calibrator
 
 
 def test_an_arithmetic_is_refused_before_its_first_processor_and_not_after():

@@ -79,7 +79,7 @@ def test_a_recorded_build_is_told_by_all_that_decides_its_layers_and_by_no_weigh
 
     others = [
         key(product(width=3)), key(product(op="Tanh")), key(release="10.1"), key(target="sm89"),
-        key(options=BuildOptions(flags=("FP16",))), key(options=BuildOptions(implicit=True)),
+        key(options=BuildOptions(flags=("FP16",))),
         key(precision="tf32"), key(sparsity=True),
     ]  # fmt: skip
     assert apart([key(), *others])

@@ -16,8 +16,8 @@ import pytest
 
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.tensorrt_rtx import TensorRTRTX
-from rtlab.backends.workers import installing, process, worker_pool
+from rtlab.backends.tensorrt import TensorRTRTX
+from rtlab.backends.workers import process, worker_pool
 from rtlab.errors import RtlabError, Unavailable, VariantError
 
 
@@ -28,12 +28,12 @@ class Pip:
         self.versions, self.words, self.started = versions, words, started
         self.calls: list[Any] = []
 
-    def __call__(self, function: Any, *payload: Any, **how: Any) -> Any:
-        self.calls.append((function, payload, how))
-        if function is not installing.install:
-            (info,) = Path(how["path"][0]).glob("*.dist-info")
+    def __call__(self, function: Any, payload: Any, bounds: Any, path: Any = ()) -> Any:
+        self.calls.append((payload, bounds))
+        if function is not compilers.run_pip:
+            (info,) = Path(path[0]).glob("*.dist-info")
             return self.started or info.stem.split("-")[1], ("a",)
-        ((requirement, folder, _),) = payload
+        requirement, folder = payload[-1], payload[2]
         part, _, version = requirement.partition("==")
         begin = version.removesuffix(".*").split(".")
         matches = [v for v in self.versions if v.split(".")[: len(begin)] == begin]
@@ -70,9 +70,10 @@ def test_a_release_is_installed_in_two_parts_and_then_moved(place: Path, monkeyp
     pip = Pip("1.5.0.9", "1.5.0.114", "1.7.1.116")
     made = install(monkeypatch, pip, "1.5")
     assert dataclasses.astuple(made) == ("1.5.0.114", "tensorrt-rtx:1.5.0.114", place / "1.5.0.114", False)
-    parts = [c[1][0][0] for c in pip.calls[:2]]
+    parts = [c[0][-1] for c in pip.calls[:2]]
+    assert {"--no-deps", ":all:", "--no-input", "--no-compile"} <= {*pip.calls[0][0]}
     assert parts == ["tensorrt-rtx-cu13-bindings==1.5.*", "tensorrt-rtx-cu13-libs==1.5.0.114"]
-    assert [c[2]["limits"].seconds for c in pip.calls] == [1800.0, 1800.0, 60.0]
+    assert [c[1].limits.seconds for c in pip.calls] == [1800.0, 1800.0, 60.0]
     assert [p.name for p in place.iterdir()] == ["1.5.0.114"]
     assert place.name == sys.implementation.cache_tag
     assert (made.own, made.words, made.where) == (False, "added", str(place / "1.5.0.114"))
@@ -115,7 +116,8 @@ def test_what_pip_says_is_told_with_what_to_do(words, source, said, place, tmp_p
     with pytest.raises(Unavailable, match=said) as error:
         install(monkeypatch, pip, "1.5", **({"source": tmp_path} if source else {}))
     assert error.value.details == words
-    assert pip.calls[0][1][0][2] == (str(tmp_path.resolve()) if source else "")
+    links = ("--no-index", "--find-links", str(tmp_path.resolve()))
+    assert (pip.calls[0][0][-4:-1] == links) == source
     assert [*place.iterdir()] == []
 
 
@@ -157,22 +159,18 @@ def test_a_recorded_release_is_refused_where_it_would_have_to_be_here(place: Pat
 
 
 @pytest.mark.parametrize(("end", "code"), [(0, 0), (3, 3), (None, 0), ("words", 1)])
-@pytest.mark.parametrize("source", ["", "/wheels"])
-def test_pip_runs_with_what_was_ordered(end: Any, code: int, source: str, monkeypatch: Any) -> None:
+def test_pip_runs_with_what_was_ordered(end: Any, code: int, monkeypatch: Any) -> None:
     def run(module: str, **how: Any) -> None:
         sys.stdout.write("said")
         assert (module, how) == ("pip", {"run_name": "__main__", "alter_sys": True})
         raise SystemExit(end)
 
-    monkeypatch.setattr(installing.runpy, "run_module", run)
+    monkeypatch.setattr(compilers.runpy, "run_module", run)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setenv("PIP_USER", "1")
-    said = installing.install(("a==1", "/there", source), mock.Mock())
+    said = compilers.run_pip(("install", "a==1"), mock.Mock())
     assert (*said, os.environ["PIP_USER"]) == (code, "said", "0")
-    where = ["--no-index", "--find-links", "/wheels"] if source else []
-    assert sys.argv[:4] == ["pip", "install", "--target", "/there"]
-    assert sys.argv[-1 - len(where) :] == [*where, "a==1"]
-    assert {"--no-deps", ":all:", "--no-input", "--no-compile"} <= {*sys.argv}
+    assert sys.argv == ["pip", "install", "a==1"]
 
 
 def test_backends_of_packages_are_taken_and_broken_ones_told(monkeypatch: Any) -> None:

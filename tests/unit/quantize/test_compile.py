@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from one_precision import fp16, int8
-from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.backends.tensorrt import TensorRTRTX
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
