@@ -20,7 +20,7 @@ from rtlab.analyses.channels.panel import build_channel_panel, get_channel_error
 from rtlab.analyses.diagnosis.panel import build_diagnosis_panel, get_diagnosis
 from rtlab.analyses.difference.panel import analyze_difference, build_difference_panel
 from rtlab.analyses.engine.summary import Summary, summarize_engine
-from rtlab.analyses.findings.analysis import Findings, summarize_findings
+from rtlab.analyses.findings import Findings, summarize_findings
 from rtlab.analyses.formulations.panel import analyze_tuning, build_tuning_panel
 from rtlab.analyses.kernels import list_kernels
 from rtlab.analyses.memory.panel import analyze_memory, build_memory_panel
@@ -333,9 +333,7 @@ ANALYSES: tuple[Analysis, ...] = (
         label="Findings",
         title="What is worth changing",
         lead="What to change about the engine and about the model's own quantization, and why.",
-        compute=lambda context: summarize_findings(
-            context.model, context.facts, context.study.results.values()
-        ),
+        compute=lambda context: summarize_findings(context.model, context.facts),
         payload_type=Findings,
     ),
     Analysis(

@@ -1,4 +1,4 @@
-"""What a check found of one variant, as a file that a later check is held against."""
+"""What a check found of one variant, as a file that a later check compares with."""
 
 from __future__ import annotations
 
@@ -129,27 +129,31 @@ class CheckRecord:
 
     def to_side(self, name: str) -> Side:
         """Its engine as one side of a comparison, under a name."""
-        return _build_side(self.engine, self.time, name)
+        engine, time = self.engine, self.time
+        rebuilt_engine = Engine(
+            engine.backend,
+            engine.version,
+            Target(engine.target),
+            engine.layers,
+            engine.inputs,
+            device=engine.device,
+            maker=Maker(engine.compiler, step=engine.step, predicts=engine.origin == "predicted"),
+        )
+        times = () if time is None else (time.layers, time.milliseconds, time.origin)
+        return Side(name, rebuilt_engine, NodeMapping(engine.pairs, ()), *times)
 
 
-def _build_side(engine: RecordedEngine, time: RecordedTime | None, name: str) -> Side:
-    rebuilt_engine = Engine(
-        engine.backend,
-        engine.version,
-        Target(engine.target),
-        engine.layers,
-        engine.inputs,
-        device=engine.device,
-        maker=Maker(engine.compiler, step=engine.step, predicts=engine.origin == "predicted"),
-    )
-    mapping = NodeMapping(engine.pairs, ())
-    if time is None:
-        return Side(name, rebuilt_engine, mapping)
-    return Side(name, rebuilt_engine, mapping, time.layers, time.milliseconds, time.origin)
-
-
-#: What tells one kernel from another of the same kind.
-_TELLING = ("ParameterType", "Origin", "Kernel", "ConvKernel", "Stride", "ConvStride", "Groups", "ConvGroups")
+#: Attributes that distinguish kernels of the same kind.
+_COMPARED = (
+    "ParameterType",
+    "Origin",
+    "Kernel",
+    "ConvKernel",
+    "Stride",
+    "ConvStride",
+    "Groups",
+    "ConvGroups",
+)
 
 
 def _strip_layer(layer: Layer) -> Layer:
@@ -164,7 +168,7 @@ def _strip_layer(layer: Layer) -> Layer:
         tactic=layer.tactic,
         stream=layer.stream,
         origins=layer.origins,
-        attributes={k: layer.attributes[k] for k in _TELLING if k in layer.attributes},
+        attributes={k: layer.attributes[k] for k in _COMPARED if k in layer.attributes},
     )
 
 

@@ -20,57 +20,50 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.stage import Stage
 
 _DATA = "Give samples with --data D.npz, and --labels L.npy where there are labels; without, fp32's own answers count."
+_REPAIR = "study.accuracy.diagnose says why, and rtlab repair MODEL what gives it back."
 _MORE = "Give more samples, so that the interval is narrower, or a larger limit."
 
 
 def check_accuracy(facts: VariantResult, fp32: VariantResult | None, limits: CheckLimits) -> CheckRow:
     """The score beside that of fp32; ``fp32`` is None where there is none, and ``facts`` itself for fp32."""
-    unit, most = _get_unit(facts.score), limits.max_drop
+    score, most, unit = facts.score, limits.max_drop, _get_unit(facts.score)
     limit_unit = "point" if most == 1 and unit == "points" else unit
-    limit = (
-        "" if most is None else " ".join(filter(None, (f"at most {most:g}", limit_unit, "worse than fp32")))
-    )
-    if limits.sure:
-        limit += ", surely"
-    score = facts.score
+    limit = "" if most is None else f"at most {most:g} {limit_unit} worse than fp32".replace("  ", " ")
+    limit += ", surely" if limits.sure else ""
     if score is None or fp32 is None or fp32.score is None:
-        score_text = "no score" if score is None else _format_score(score)
+        text = "no score" if score is None else _format_score(score)
         reason = _explain_missing_score(facts, fp32)
         return CheckRow(
-            "accuracy", limit, score_text, "not checked", reason=reason, remedy=_DATA if limit else ""
-        )
+            "accuracy", limit, text, "not checked", reason=reason, remedy=_DATA if limit else ""
+        )  # fmt: skip
     if fp32 is facts:
         return CheckRow(
             "accuracy", limit, "this is fp32 itself", "holds" if limit else "told", "measured", _format_score(score),
-            value=0.0, bound=limits.max_drop, unit=unit,
+            value=0.0, bound=most, unit=unit,
         )  # fmt: skip
     paired = compare_scores(facts, fp32)
     drop, ends = _compute_drop(score, fp32.score, paired)
-    words, doubt = _format_drop(drop, unit), ""
+    text, doubt = _format_drop(drop, unit), ""
     if paired is not None and math.isfinite(drop):
         # Whether there is any difference is another question than whether it is within the limit.
-        words, _, doubt = format_difference(paired, score, "fp32", tested=False).partition(": ")
+        text, _, doubt = format_difference(paired, score, "fp32", tested=False).partition(": ")
     verdict, reason = _judge_drop(drop, ends, 0 if paired is None else paired.samples, limits, unit)
-    remedy = ""
+    remedies = []
     if verdict == "broken":
-        is_below_limit = limits.max_drop is not None and round(drop, 9) <= limits.max_drop
-        repair = (
-            ""
-            if is_below_limit
-            else "study.accuracy.diagnose says why, and rtlab repair MODEL what gives it back."
-        )
-        remedy = " ".join(filter(None, (_MORE if reason else "", repair)))
-    detail = [_format_score(score), f"fp32 {format_score_value(fp32.score)}"]
+        remedies += [_MORE] if reason else []
+        remedies += [] if most is not None and round(drop, 9) <= most else [_REPAIR]
+    details = [_format_score(score), f"fp32 {format_score_value(fp32.score)}"]
     errors = compute_accuracy(facts)
-    detail += [errors.headline] if errors is not None and errors.headline else []
-    detail += [f"McNemar {format_p_value(paired.p)}"] if paired is not None and paired.p is not None else []
-    detail += [doubt] if doubt and not reason else []
-    detail += [
-        s.text for f in (facts, fp32) if (s := f.stages.get(Stage.SCORED)) is not None and s.is_incomplete
-    ]
+    details.append(errors.headline if errors is not None else "")
+    details.append(
+        f"McNemar {format_p_value(paired.p)}" if paired is not None and paired.p is not None else ""
+    )
+    details.append(doubt if not reason else "")
+    scored_stages = [f.stages.get(Stage.SCORED) for f in (facts, fp32)]
+    details += [s.text for s in scored_stages if s is not None and s.is_incomplete]
     return CheckRow(
-        "accuracy", limit, words, verdict, "measured", "; ".join(detail), reason, remedy,
-        value=drop, bound=limits.max_drop, unit=unit,
+        "accuracy", limit, text, verdict, "measured", "; ".join(filter(None, details)), reason, " ".join(remedies),
+        value=drop, bound=most, unit=unit,
     )  # fmt: skip
 
 
@@ -107,12 +100,12 @@ def _compute_drop(
 ) -> tuple[float, Interval | None]:
     """By how much a score is worse, and the interval of that; more than 0 is worse."""
     sign = -1.0 if score.higher else 1.0
-    if paired is None:
-        is_equal = score.value == fp32.value
-        return (0.0 if is_equal else sign * (score.value - fp32.value)), None
     # Two that are infinite are equal.
-    drop = 0.0 if score.value == fp32.value else sign * paired.difference
-    ends = paired.interval
+    if score.value == fp32.value:
+        drop = 0.0
+    else:
+        drop = sign * (score.value - fp32.value if paired is None else paired.difference)
+    ends = None if paired is None else paired.interval
     if ends is None or not (math.isfinite(ends.low) and math.isfinite(ends.high)):
         return drop, None
     low, high = sorted((sign * ends.low, sign * ends.high))
@@ -131,29 +124,27 @@ def _explain_missing_score(facts: VariantResult, fp32: VariantResult | None) -> 
 
 
 def check_score(previous: RecordedScore | None, score: Score | None) -> CheckRow:
-    """The score beside that of an earlier check; nobody sets a limit for it."""
+    """The score beside that of an earlier check; it has no limit."""
     if score is None or previous is None:
         missing = "this check" if score is None else "the earlier check"
         return CheckRow("score", "", "", "not checked", reason=f"{missing} has no score")
+    reason = ""
     if (previous.name, previous.unit) != (score.name, score.unit):
         reason = f"it was {previous.name} then, and is {score.name} now"
-        return CheckRow("score", "", _format_score(score), "not checked", "measured", reason=reason)
-    if previous.samples != score.samples:
+    elif previous.samples != score.samples:
         reason = f"it was counted on {pluralize(previous.samples, 'sample')} then, and on {score.samples} now"
+    if reason:
         return CheckRow("score", "", _format_score(score), "not checked", "measured", reason=reason)
-    change = score.value - previous.value
-    unit = _get_unit(score)
-    previous_score = Score(previous.name, previous.value, previous.unit, previous.samples, previous.source)
-    ends = f", {format_interval(previous.interval)}" if previous.interval is not None else ""
+    change, unit = score.value - previous.value, _get_unit(score)
     words = "as then" if change == 0 else f"{change:+.3g} {unit} since".replace("-", "−").replace("  ", " ")
     one, other = previous.interval, score.interval
-    reason = ""
     if change and one is not None and other is not None and one.low <= other.high and other.low <= one.high:
         reason = "the intervals of both overlap"
+    previous_score = Score(previous.name, previous.value, previous.unit, previous.samples, previous.source)
+    before = format_score_value(previous_score) + (f", {format_interval(one)}" if one is not None else "")
     return CheckRow(
-        "score", "", words, "told", "measured",
-        f"{format_score_value(previous_score)}{ends} then; {_format_score(score)} now", reason,
-        value=change, unit=unit,
+        "score", "", words, "told", "measured", f"{before} then; {_format_score(score)} now", reason, value=change,
+        unit=unit,
     )  # fmt: skip
 
 

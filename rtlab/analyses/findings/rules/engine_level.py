@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rtlab.analyses.findings.rules.reading import Reading, format_microseconds
-from rtlab.core import trtexec
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
 
@@ -13,8 +12,6 @@ from rtlab.core.phrases import pluralize
 _TINY = 5.0
 #: Fewer short layers than this, or a smaller part of the time, and launches are not what an engine waits for.
 _TINY_LAYERS, _TINY_SHARE = 10, 0.25
-#: Bytes of a mebibyte, in which trtexec counts; nobody means a workspace below it.
-_SMALLEST = 1 << 20
 #: A latency that exceeds the sum of its layers by more than a tenth means that the GPU waits between them.
 _GAP = 1.1
 #: The sum of the layers exceeds the latency by 2 to 78 percent in thirteen engines that were looked at; beyond half,
@@ -45,28 +42,6 @@ def names_only(reading: Reading) -> Iterator[Finding]:
         if reading.microseconds(copies)
         else "Cost unknown: types, tactics and layouts are not reported.",
         fix="Build the engine again with trtexec --profilingVerbosity=detailed, and export it with --exportLayerInfo.",
-    )
-
-
-def tiny_workspace(reading: Reading) -> Iterator[Finding]:
-    """A pool so small that hardly a tactic fits, as a unit of two letters gives it."""
-    pool = reading.log.workspace if reading.log else None
-    if pool is None or pool >= _SMALLEST:
-        return
-    yield reading.finding(
-        "tiny-workspace",
-        "",
-        (),
-        f"The builder had {pool:,} bytes of workspace, in which hardly a tactic fits.",
-        evidence=(
-            f'The log reports a memory pool "workspace" of {pool / _SMALLEST:.3g} MiB. trtexec takes a size without a '
-            "unit as MiB and reads one letter as a unit, B, K, M or G: of two or three it takes the last, B for bytes."
-        ),
-        cost="Cost unknown: tactics that asked for more were not timed.",
-        fix=(
-            f"Build again with trtexec {trtexec.format_flag('memPoolSize', {'workspace': pool * _SMALLEST})}, "
-            "or without it."
-        ),
     )
 
 

@@ -15,7 +15,6 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.value import shape_text
 from rtlab.relation.dataflow import Work
 
-_SERVES = ", only for a quantize or dequantize layer that stands alone"
 _WITH_THEM = (
     "Remove the lone quantize and dequantize layers that they serve: then the layers around them may agree on "
     "one layout."
@@ -79,14 +78,14 @@ def copies(reading: Reading) -> Iterator[Finding]:
         descriptions = {y.id: f"turns {r.before} into {r.after}" for y, r in pairs}
         first = max(pairs, key=lambda p: p[1].milliseconds or 0.0)[1]
         one, more = _TITLES[source]
+        serving = ", only for a quantize or dequantize layer that stands alone" if serves else ""
         yield reading.finding(
             "reformat",
             f"{source}{'/quantization' if serves else ''}",
             layers,
-            f"{pluralize(len(layers), f'layer {one}', f'layers {more}')}{_SERVES if serves else ''}.",
+            f"{pluralize(len(layers), f'layer {one}', f'layers {more}')}{serving}.",
             evidence=f"Types and layouts: {reading.quote(layers, descriptions)} {first.cause}",
             fix=first.fix if not serves or len(layers) == 1 else _WITH_THEM,
-            removable=serves or source == "type",
         )
 
 
@@ -102,10 +101,14 @@ def _is_worth_reporting(reformat: Reformat, layer: Layer) -> bool:
 def moves(reading: Reading) -> Iterator[Finding]:
     """Transposes, slices, paddings, concatenations and gathers that take time of their own. Silent without times."""
     for work, fix in _FIXES.items():
-        layers = [y for y in reading.of(work) if reading.times.get(y.id, 0.0) > 0 and not _converts(y)]
+        layers = [y for y in reading.of(work) if reading.times.get(y.id, 0.0) > 0]
         if not layers or not reading.matters(layers, _LEAST):
             continue
-        descriptions = {y.id: f"({y.kind}) {_shapes(y)}" for y in layers}
+        descriptions = {
+            y.id: f"({y.kind}) turns {shape_text(y.inputs[0].shape)} into {shape_text(y.outputs[0].shape)}"
+            for y in layers
+            if y.inputs and y.outputs
+        }
         yield reading.finding(
             "move",
             work,
@@ -115,36 +118,3 @@ def moves(reading: Reading) -> Iterator[Finding]:
             evidence=f"Shapes of the tensors: {reading.quote(layers, descriptions)}",
             fix=fix,
         )
-
-
-def _shapes(layer: Layer) -> str:
-    if not layer.inputs or not layer.outputs:
-        return "of unknown shapes"
-    return f"turns {shape_text(layer.inputs[0].shape)} into {shape_text(layer.outputs[0].shape)}"
-
-
-def converting_moves(reading: Reading) -> Iterator[Finding]:
-    """Slices, shuffles and concatenations that change the type of what they move."""
-    layers = [y for y in reading.of("slice", "shuffle", "concat", "gather") if _converts(y)]
-    if layers:
-        descriptions = {
-            y.id: f"({y.kind}) reads {y.inputs[0].dtype} and writes {y.outputs[0].dtype}" for y in layers
-        }
-        yield reading.finding(
-            "converting-move",
-            "",
-            layers,
-            f"{pluralize(len(layers), 'layer moves', 'layers move')} a tensor and "
-            f"{'changes' if len(layers) == 1 else 'change'} its type.",
-            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
-            fix=(
-                "Convert on the side with fewer elements, or quantize both sides alike, with the Q/DQ pair in front of "
-                "the slice, so that it only moves narrow numbers."
-            ),
-        )
-
-
-def _converts(layer: Layer) -> bool:
-    """Whether a layer writes another type than it reads."""
-    types = {t.dtype for t in (*layer.inputs[:1], *layer.outputs[:1])} - {""}
-    return len(types) > 1

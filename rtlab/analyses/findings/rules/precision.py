@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, get_data_input, shorten_name
+from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, get_data_input
 from rtlab.analyses.reformats.reasons import format_tensor
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
+from rtlab.documents.numbers import shorten_name
 from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Work
 
@@ -63,19 +64,20 @@ def wide_layers(reading: Reading) -> Iterator[Finding]:
             y.id: f"({y.kind}) reads {format_tensor(y.inputs[0])} and writes {format_tensor(y.outputs[0])}"
             for y in layers
         }
+        name = "generated kernel" if work == "kernel" else f"{work} layer"
         yield reading.finding(
             "wide-layer",
             work,
             layers,
-            f"{pluralize(len(layers), f'{_word(work)} computes', f'{_word(work)}s compute')} in fp32, though "
+            f"{pluralize(len(layers), f'{name} computes', f'{name}s compute')} in fp32, though "
             f"{narrow} of {pluralize(len(products), 'convolution or product', 'convolutions and products')} are "
             "narrower.",
             evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
-            fix=_FIXES.get(work) or _narrower(reading, work, quantized=2 * quantized > narrow),
+            fix=_FIXES.get(work) or _suggest_narrower_type(reading, work, quantized=2 * quantized > narrow),
         )
 
 
-def _narrower(reading: Reading, work: Work, *, quantized: bool) -> str:
+def _suggest_narrower_type(reading: Reading, work: Work, *, quantized: bool) -> str:
     if quantized and work in PRODUCTS:
         return "Put Q/DQ pairs at the inputs and at the weights, as for the others, unless accuracy needs FP32 here."
     if quantized:
@@ -85,10 +87,6 @@ def _narrower(reading: Reading, work: Work, *, quantized: bool) -> str:
         )
     flag = trtexec_flags.retype(reading.engine)
     return f"Give them the type of their neighbours, {flag}, unless accuracy needs FP32 here."
-
-
-def _word(work: Work) -> str:
-    return "generated kernel" if work == "kernel" else f"{work} layer"
 
 
 def back_and_forth(reading: Reading) -> Iterator[Finding]:
@@ -106,7 +104,6 @@ def back_and_forth(reading: Reading) -> Iterator[Finding]:
                 "Let what lies between compute in the type of its neighbours, or move the conversions around all of "
                 "it."
             ),
-            removable=True,
         )
 
 

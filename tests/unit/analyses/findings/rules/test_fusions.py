@@ -7,11 +7,8 @@ import dataclasses
 import pytest
 
 from judged import A, Y, conv, engine, of, step, tensor, timed
-from rtlab.analyses.findings.rank import rank_findings
-from rtlab.backends.compiler_info import TENSORRT, TENSORRT_RTX
-from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
-from rtlab.core.engine import Engine, Layer
-from rtlab.core.variant import Target
+from rtlab.backends.compiler_info import TENSORRT_RTX
+from rtlab.core.engine import Engine
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.testing import tiny_model
 
@@ -137,24 +134,8 @@ def test_one_convolution_that_requantizes_shows_that_the_compiler_can() -> None:
         assert [] == of(requantizing(inside=inside), "requantized-outside")
 
 
-def test_a_release_that_was_not_asked_is_not_said_to_be_the_limit() -> None:
-    told = of(requantizing(version="99.0"), "requantized-outside")[0].evidence
-    assert "the compiler's limit" not in told
-
-
 def test_sums_that_nobody_quantizes_are_no_finding() -> None:
     x, y = tensor("x", "int8"), tensor("y", "fp32")
     assert [] == of(engine(step("correlation", x, y, name="conv")), "requantized-outside")
     relu = step("kgen", y, tensor("z", "fp32"), name="__myl_MulAddRelu_myl0_1")
     assert [] == of(engine(step("correlation", x, y, name="conv"), relu), "requantized-outside")
-
-
-def test_a_region_whose_operators_the_log_times_names_them_and_their_fastest_kernels() -> None:
-    inside = (Layer("0", "{ForeignNode[a...c]}", "Myelin", 0),)
-    region = Engine("trtexec", "10.16.1", Target("sm90"), inside, maker=TENSORRT)
-    rows = [TacticTime("0x1", "slow_kernel", 0.5), TacticTime("0x1", "fast_kernel", 0.25)]
-    tables = (Tuning(inside[0].name, "Myelin", "", (t,), "0x1", 1, 1, operator="dense") for t in rows)
-    log = BuildLog(tunings=tuple(tables))
-    (told,) = (f for f in rank_findings(region, log=log) if f.rule == "opaque-region")
-    assert "dense was fastest with fast_kernel" in told.evidence
-    assert "slow_kernel" not in told.evidence

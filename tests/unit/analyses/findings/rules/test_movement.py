@@ -37,12 +37,6 @@ def test_moves_that_take_time(kind, expected) -> None:
     assert [] == of(found, "move")
 
 
-def test_slices_that_change_the_type() -> None:
-    """The second check of trex on them compared "INT8" with the first letters "Int8" and could never speak."""
-    assert 1 == len(of(engine(step("Slice", A, tensor("y", "int8"))), "converting-move"))
-    assert [] == of(engine(step("Slice", A, Y)), "converting-move")
-
-
 def test_a_copy_that_nothing_asks_for_is_told_only_with_its_time() -> None:
     b = tensor("b", format_=HWC8)
     found = engine(conv(tensor("x"), A), step("Reformat", A, b), conv(b, Y))
@@ -87,9 +81,3 @@ def test_conversions_that_undo_each_other_are_told_by_that_rule_alone() -> None:
     )  # fmt: skip
     assert [] == of(found, "reformat", timed(found, 10))
     assert 1 == len(of(found, "back-and-forth", timed(found, 10)))
-
-
-def test_a_slice_that_converts_is_told_once() -> None:
-    found = engine(conv(tensor("x"), A), step("Slice", A, tensor("y", "int8")))
-    times = timed(found, 10)
-    assert (1, 0) == (len(of(found, "converting-move", times)), len(of(found, "move", times)))
