@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtlab.analyses.difference.compare import Difference
     from rtlab.analyses.study_state import StudyState
     from rtlab.core.variant import Variant
 
@@ -34,14 +33,6 @@ def get_variant_titles(study: StudyState) -> Mapping[str, str]:
     counts = Counter(titles.get(n, n) for n in names)
     # Variants that differ in what no title tells, such as a pattern, are known by their names.
     return {n: titles[n] if n in titles and counts[titles[n]] == 1 else n for n in names}
-
-
-def apply_titles(difference: Difference, variant_titles: Mapping[str, str]) -> Difference:
-    """A difference whose sides bear the titles of their variants."""
-    first, second = (
-        dataclasses.replace(s, name=variant_titles[s.name]) for s in (difference.first, difference.second)
-    )
-    return dataclasses.replace(difference, first=first, second=second)
 
 
 def _repeats(name: str, variant: Variant) -> bool:

@@ -243,7 +243,7 @@ def print_advice(fusion_advice: Advice) -> None:
 
 def print_difference(engine_difference: Difference, study: Study, how: str = "") -> None:
     """What two engines take, and what their groups of nodes cost, those that differ most first."""
-    from rtlab.analyses.difference.answer import summarize_difference
+    from rtlab.analyses.difference.panel import summarize_difference
     from rtlab.analyses.panel_context import PanelContext
     from rtlab.analyses.panels import view_result
 

@@ -12,13 +12,12 @@ import dataclasses
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
-import numpy as np
-
-from rtlab.core.engine import NOWHERE, Engine, Layer
+from rtlab.core.engine import NOWHERE, Engine
 from rtlab.core.model import Model
+from rtlab.core.phrases import pluralize
 from rtlab.core.schema import Origin
 from rtlab.relation import dataflow
 from rtlab.relation.align import align
@@ -54,6 +53,8 @@ INFERRED: frozenset[Basis] = frozenset({"order", "kinds"})
 _NOTHING = 1e-6
 #: The part of the layers that multiply below which two engines of one name may still be of two models.
 _ALIKE = 0.9
+#: The least part by which two engines are of one model.
+_SAME_MODEL = 0.5
 
 #: A layer of the first or the second engine (0 or 1) by id, or a node (2).
 _Vertex: TypeAlias = tuple[int, str]
@@ -84,25 +85,17 @@ class Side:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Half:
-    """What one engine does with a group: its layers in order of execution, and their time in milliseconds.
-
-    ``reads`` is how many tensors its only convolution reads: two where it adds the second to its result; None where
-    there are several, or none that tells.
-    """
+    """What one engine does with a group: its layers in order of execution, and their time in milliseconds."""
 
     layers: tuple[str, ...]
     time: float | None
     precisions: tuple[str, ...]
     tactics: tuple[str, ...]
-    reads: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes of the source, and the layers that run them in both engines.
-
-    ``cause`` says in words what differs, as far as the layers tell.
-    """
+    """Nodes of the source, and the layers that run them in both engines."""
 
     title: str
     nodes: tuple[str, ...]
@@ -120,7 +113,17 @@ class Group:
     @property
     def cause(self) -> str:
         """What differs between the two, as far as their layers tell."""
-        return _describe_cause(self.first, self.second)
+        first, second = self.first, self.second
+        if not first.layers or not second.layers:
+            return f"only in the {'second' if not first.layers else 'first'} engine"
+        changes = []
+        if first.precisions != second.precisions and first.precisions and second.precisions:
+            changes.append(f"{'/'.join(first.precisions)} became {'/'.join(second.precisions)}")
+        if len(first.layers) != len(second.layers):
+            changes.append(f"{pluralize(len(first.layers), 'layer')} became {len(second.layers)}")
+        elif first.tactics != second.tactics and first.tactics and second.tactics:
+            changes.append("another tactic")
+        return ", ".join(changes) or "the same layers"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,31 +139,20 @@ class Overlap:
     total_counts: tuple[int, int]
     comparable: tuple[bool, bool] = (True, True)
 
-    #: The least part by which two engines are of one model.
-    LEAST: ClassVar[float] = 0.5
-
     @property
     def share(self) -> float | None:
         """The lower of both parts, from 0 to 1; None where neither can be judged."""
-        shares = [
-            p / n
-            for p, n, is_comparable in zip(
-                self.paired_counts, self.total_counts, self.comparable, strict=True
-            )
-            if n and is_comparable
-        ]
-        return min(shares, default=None)
+        counts = zip(self.paired_counts, self.total_counts, self.comparable, strict=True)
+        return min((p / n for p, n, is_comparable in counts if n and is_comparable), default=None)
 
     @property
     def is_enough(self) -> bool:
         """Whether the two may be engines of one model."""
-        return self.share is None or self.share >= self.LEAST
+        return self.share is None or self.share >= _SAME_MODEL
 
     def __str__(self) -> str:
-        return (
-            f"{self.paired_counts[0]} of {self.total_counts[0]} and "
-            f"{self.paired_counts[1]} of {self.total_counts[1]}"
-        )
+        counts = zip(self.paired_counts, self.total_counts, strict=True)
+        return " and ".join(f"{p} of {n}" for p, n in counts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -223,23 +215,18 @@ class Difference:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Why the difference is not that of the engines alone: other processors, batches, perhaps models."""
-        sides = (self.first, self.second)
-        messages = []
+        sides, messages = (self.first, self.second), []
         places = [s.engine.place for s in sides]
-        if (
-            self.totals is not None
-            and self.origin == "measured"
-            and places[0] != places[1]
-            and NOWHERE not in places
-        ):
+        timed = self.totals is not None
+        if timed and self.origin == "measured" and places[0] != places[1] and NOWHERE not in places:
             messages.append(
                 f"The times were measured on two processors, {places[0]} and {places[1]}: they tell which engine is "
                 "faster there, not what the compiler changed."
             )
         batches = [next((t.shape[0] for t in s.engine.inputs if t.shape), 0) for s in sides]
-        if self.totals is not None and min(batches) > 0 and batches[0] != batches[1]:
+        if timed and min(batches) > 0 and batches[0] != batches[1]:
             messages.append(
-                f"One inference of {self.first.name} is a batch of {batches[0]}, one of {self.second.name} a batch of "
+                f"One inference of the first engine is a batch of {batches[0]}, one of the second a batch of "
                 f"{batches[1]}: build both for the same."
             )
         share = self.overlap.share
@@ -274,8 +261,8 @@ def compute_difference(first: Side, second: Side, model: Model) -> Difference:
     if model.nodes:
         layer_labels = [{y.id: half.get_home_nodes(y.id) for y in half.computing} for half in halves]
     else:
-        one, two = ({y.id: half.words[y.id] for y in half.computing} for half in halves)
-        layer_labels = find_shared_words((one, two), signs)
+        words_by_layer = [{y.id: half.words[y.id] for y in half.computing} for half in halves]
+        layer_labels = find_shared_words((words_by_layer[0], words_by_layer[1]), signs)
     edges = [
         ((n, layer), (2, word))
         for n, mine in enumerate(layer_labels)
@@ -289,18 +276,9 @@ def compute_difference(first: Side, second: Side, model: Model) -> Difference:
     order = {n.id: n.index for n in model.nodes}
     groups = [_build_group(part, halves, order) for part in parts]
     groups.sort(key=lambda g: _compute_position(g, halves))
-    moved_layers = [tuple(y.id for y in half.moves) for half in halves]
-    if any(moved_layers):
-        title = "Data movement and bookkeeping"
-        groups.append(
-            Group(
-                title,
-                (),
-                halves[0].build_half(moved_layers[0]),
-                halves[1].build_half(moved_layers[1]),
-                "moves",
-            )
-        )
+    if any(half.moves for half in halves):
+        one, two = (half.build_half([y.id for y in half.moves]) for half in halves)
+        groups.append(Group("Data movement and bookkeeping", (), one, two, "moves"))
     return Difference(first, second, tuple(groups), _compute_overlap(groups, signs))
 
 
@@ -324,24 +302,17 @@ def _compute_overlap(groups: Sequence[Group], signs: _Signs) -> Overlap:
 
 def _find_components(
     edges: Iterable[tuple[_Vertex, _Vertex]], vertices: Iterable[_Vertex]
-) -> Sequence[Sequence[_Vertex]]:
+) -> Iterable[Collection[_Vertex]]:
     """The connected components of a graph of edges and of vertices that may have none."""
-    # Importing it takes a while, and most people compare later than they look.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    # Importing it takes a while, and few runs compare variants.
+    from scipy.cluster.hierarchy import DisjointSet
 
     edges = list(edges)
-    if not edges:
-        return [(v,) for v in vertices]
-    at = {v: i for i, v in enumerate(dict.fromkeys([*itertools.chain.from_iterable(edges), *vertices]))}
-    # SciPy before 1.12 hands indices on as they are, and its C takes 32 bits alone.
-    ends = np.asarray([(at[a], at[b]) for a, b in edges], np.int32).reshape(-1, 2)
-    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(at), len(at)))
-    count, labels = connected_components(graph, directed=False)
-    components: list[list[_Vertex]] = [[] for _ in range(count)]
-    for vertex, label in zip(at, labels, strict=True):
-        components[label].append(vertex)
-    return components
+    components = DisjointSet(dict.fromkeys([*itertools.chain.from_iterable(edges), *vertices]))
+    for one, two in edges:
+        components.merge(one, two)
+    subsets: list[set[_Vertex]] = components.subsets()
+    return subsets
 
 
 class _SideNodes:
@@ -388,22 +359,15 @@ class _SideNodes:
                 layers_by_node[pair.node].add(pair.layer)
         return {node: frozenset(layers) for node, layers in layers_by_node.items()}
 
-    @functools.cached_property
-    def _empty_half(self) -> Half:
-        """Where an engine was timed, what it does not run takes no time."""
-        return Half((), 0 if self.side.times else None, (), ())
-
     def build_half(self, ids: Sequence[str]) -> Half:
-        if not ids:
-            return self._empty_half
+        """What the engine does with some of its layers: where it was timed, no layers take no time."""
         layers = [self.side.engine.layer(i) for i in ids]
         times = [self.side.times[i] for i in ids if i in self.side.times]
         return Half(
             tuple(ids),
-            sum(times) if times else None,
-            tuple(dict.fromkeys([y.precision for y in layers if y.precision])),
-            tuple(dict.fromkeys([y.tactic for y in layers if y.tactic])),
-            _count_convolution_inputs(layers),
+            sum(times) if times or (self.side.times and not ids) else None,
+            tuple(dict.fromkeys(y.precision for y in layers if y.precision)),
+            tuple(dict.fromkeys(y.tactic for y in layers if y.tactic)),
         )
 
 
@@ -417,15 +381,9 @@ class _Part:
     basis: Basis = "nodes"
 
     @classmethod
-    def from_vertices(cls, part: Sequence[_Vertex]) -> _Part:
-        first, second, nodes = (tuple([name for n, name in part if n == number]) for number in range(3))
-        return cls(first, second, nodes)
-
-
-def _count_convolution_inputs(layers: Sequence[Layer]) -> int | None:
-    """How many tensors the only convolution reads."""
-    input_counts = [len(y.inputs) for y in layers if "Convolution" in str(y.attributes.get("ParameterType"))]
-    return input_counts[0] if len(input_counts) == 1 else None
+    def from_vertices(cls, part: Iterable[_Vertex]) -> _Part:
+        vertices = sorted(part)
+        return cls(*(tuple(name for n, name in vertices if n == number) for number in range(3)))
 
 
 def _align_parts(
@@ -475,20 +433,11 @@ def _build_group(part: _Part, halves: tuple[_SideNodes, _SideNodes], order: Mapp
     if not (ids[0] and ids[1]):
         layers = (halves[n].side.engine.layer(i) for n, mine in enumerate(ids) for i in mine)
         basis = "converts" if all(dataflow.work(y) == "quantization" for y in layers) else "alone"
-    title = nodes[0] if nodes else _choose_title(ids, halves, has_node_names=bool(order))
+    # Without a model, the first node in the layers' names; else the name of the first layer.
+    names = (n for mine, half in zip(ids, halves, strict=True) for i in mine for n in half.get_nodes(i))
+    first_layer = halves[0 if ids[0] else 1].side.engine.layer((ids[0] or ids[1])[0])
+    title = nodes[0] if nodes else next(names if not order else iter(()), first_layer.name)
     return Group(title, tuple(nodes), halves[0].build_half(ids[0]), halves[1].build_half(ids[1]), basis)
-
-
-def _choose_title(
-    ids: Sequence[Sequence[str]], halves: tuple[_SideNodes, _SideNodes], *, has_node_names: bool
-) -> str:
-    """The first node that the layers tell, where nodes have not been told; else the name of the first layer."""
-    first = halves[0 if ids[0] else 1].side.engine.layer((ids[0] or ids[1])[0]).name
-    if has_node_names:
-        return first
-    return next(
-        (n for mine, half in zip(ids, halves, strict=True) for i in mine for n in half.get_nodes(i)), first
-    )
 
 
 def _compute_position(group: Group, halves: tuple[_SideNodes, _SideNodes]) -> tuple[float, float]:
@@ -498,20 +447,3 @@ def _compute_position(group: Group, halves: tuple[_SideNodes, _SideNodes]) -> tu
         if side.layers:
             places.append(min(half.position_by_id[i] for i in side.layers) / max(1, len(half.position_by_id)))
     return min(places), max(places)
-
-
-def _describe_cause(first: Half, second: Half) -> str:
-    if not first.layers or not second.layers:
-        return f"only in the {'second' if not first.layers else 'first'} engine"
-    changes = []
-    if first.precisions != second.precisions and first.precisions and second.precisions:
-        changes.append(f"{'/'.join(first.precisions)} became {'/'.join(second.precisions)}")
-    if len(first.layers) != len(second.layers):
-        changes.append(
-            f"{len(first.layers)} layer{'s' * (len(first.layers) != 1)} became {len(second.layers)}"
-        )
-    elif first.tactics != second.tactics and first.tactics and second.tactics:
-        changes.append("another tactic")
-    if None not in {first.reads, second.reads} and first.reads != second.reads:
-        changes.append(f"{first.reads} input{'s' * (first.reads != 1)} became {second.reads}")
-    return ", ".join(changes) or "the same layers"
