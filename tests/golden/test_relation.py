@@ -38,7 +38,7 @@ def groups(found: Difference) -> dict[str, Any]:
         one, two = (
             " ".join(str(a[i]) for i in h.layers) for a, h in zip(at, (g.first, g.second), strict=True)
         )
-        told[f"{one} | {two}"] = f"{g.basis}: {g.title}; {g.cause}; {g.first.reads} {g.second.reads}"
+        told[f"{one} | {two}"] = f"{g.basis}: {g.title}; {g.cause}"
     return {"groups": told, "overlap": f"{found.overlap}, {found.overlap.comparable}"}
 
 
