@@ -17,8 +17,7 @@ from rtlab.analyses.channels import ChannelErrors
 from rtlab.analyses.check import CheckResult, build_record, check_variant
 from rtlab.analyses.check.record import CheckRecord
 from rtlab.analyses.check.row import CheckLimits, CheckName
-from rtlab.analyses.diagnosis import AccuracyDiagnosis
-from rtlab.analyses.diagnosis.undefined import find_undefined
+from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.repair import AccuracyRepair
 from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sensitivity

@@ -85,7 +85,6 @@ def read(data: bytes) -> ParsedLog | None:
     for k in (0, len(found.steps) // 2, len(found.steps)):
         groups = found.get_groups(k)
         assert len({n for g in groups for n in g}) == sum(len(g) for g in groups)
-        found.count_layers(k)
     assert all(c.candidates for c in find_contests(log))
     encode(build_story(log, model, engine), BuildStory)
     return parsed

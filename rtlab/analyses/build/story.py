@@ -1,4 +1,4 @@
-"""The story of a build as a payload: its passes and steps on the model's graph, contests of tactics, memory."""
+"""How an engine was built, as a payload: passes and steps on the model's graph, contests of tactics, memory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.schema import FieldMeta, Origin
+from rtlab.documents.numbers import format_bytes
 from rtlab.errors import ReadError
 from rtlab.relation.mapping import Mapping
 
@@ -27,7 +28,6 @@ _TOTALS = {
 }
 #: Layers whose scratch memory is listed: those that ask for most.
 _LISTED = 5
-_KIB = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +43,9 @@ class BuildPass:
 
 @dataclasses.dataclass(frozen=True)
 class BuildStory:
-    """What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes.
+    """The verbose log of one build, replayed: ``attempts`` are networks that went through all passes.
 
-    ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it has one
-    ``origin``.
+    ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show.
     """
 
     title: Annotated[str, FieldMeta("Compiler")]
@@ -97,21 +96,12 @@ def _format_title(log: BuildLog) -> str:
 
 def _list_memory(log: BuildLog) -> list[Detail]:
     lines: list[Detail] = [
-        {"key": title, "value": format_size(log.totals[key])}
+        {"key": title, "value": format_bytes(log.totals[key])}
         for key, title in _TOTALS.items()
         if log.totals.get(key)
     ]
     hungry = sorted((m for m in log.memory if m.scratch), key=lambda m: m.scratch, reverse=True)[:_LISTED]
-    return lines + [{"key": f"Scratch of {m.layer}", "value": format_size(m.scratch)} for m in hungry]
-
-
-def format_size(nbytes: int) -> str:
-    """Bytes in words, such as ``1.5 MiB``."""
-    size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
-    while size >= _KIB and len(units) > 1:
-        size /= _KIB
-        units.pop(0)
-    return f"{size:.4g} {units[0]}"
+    return lines + [{"key": f"Scratch of {m.layer}", "value": format_bytes(m.scratch)} for m in hungry]
 
 
 def _list_notes(log: BuildLog, matched_steps: int, steps: int, *, nodes: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a variant is told otherwise where a cause of lost accuracy is known: another scale, a pin, a granularity."""
+"""Changes of a variant against causes of lost accuracy: another scale, a pin, a granularity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEEPS = frozenset({"threshold-far-off", "clipping"})
 #: Causes that another scale helps against.
 SCALED = _CLIPS | _KEEPS
 #: Causes that a higher precision alone takes away.
-_PINS = frozenset({"fp16-overflow", "fp16-underflow", "delicate-operator", "two-scales"})
+_PINS = frozenset({"fp16-overflow", "fp16-underflow", "delicate-operator"})
 
 
 def list_pair_rewrites(findings: Iterable[Finding]) -> tuple[str, ...]:
@@ -120,7 +120,4 @@ def propose_cure(
         region = "region" if len(finding.nodes) > 1 else "node"
         choice = pin_to_fp32(arguments, finding.nodes, quantized_nodes)
         return Cure(f"Pin this {region}: {count} in FP32", f"{name} {count} pinned", choice)
-    if finding.rule == "coarse-weights":
-        pins = {**arguments["precision"], finding.nodes[0]: Precision.INT8}
-        return Cure("Give it eight bits", f"{name} 1 node in int8", {**arguments, "precision": pins})
     return None

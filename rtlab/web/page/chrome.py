@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
-from rtlab.analyses.diagnosis.undefined import find_undefined
+from rtlab.analyses.diagnosis import find_undefined
 from rtlab.analyses.fusion import compute_coverage
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error

@@ -123,7 +123,6 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monke
         ("unequal-channels", {"treatments": ["smooth"]}, (), None), ("something-else", {}, (), None),
         ("fp16-overflow", {"precision": "fp16"}, (), {"precision": {"n": "fp32", "m": "fp32"}}),
         ("delicate-operator", {}, ("m",), {"precision": {"n": "fp32", "m": "fp32"}, "rewrites": ["release m"]}),
-        ("coarse-weights", {"precision": "int4"}, (), {"precision": {"n": "int8"}}),
     ],
 )  # fmt: skip
 def test_a_cause_changes_what_helps_against_it_and_nothing_else(rule, choice, own, expected) -> None:

@@ -51,7 +51,7 @@ def test_contests_and_notes_tell_of_the_attempt_that_was_taken() -> None:
     ]
     assert [
         ("Activations", "40 KiB"), ("Weights", "9 KiB"), ("Largest scratch", "1.5 KiB"),
-        ("Persistent, host", "4.156 KiB"), ("Persistent, device", "64 B"), (f"Scratch of {REST}", "1.5 KiB"),
+        ("Persistent, host", "4.16 KiB"), ("Persistent, device", "64 bytes"), (f"Scratch of {REST}", "1.5 KiB"),
     ] == [(m["key"], m["value"]) for m in found.memory]  # fmt: skip
 
 
