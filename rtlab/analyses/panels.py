@@ -19,7 +19,7 @@ from rtlab.analyses.calibration.calibrated import Calibrated, analyze_calibratio
 from rtlab.analyses.channels.panel import build_channel_panel, get_channel_errors
 from rtlab.analyses.diagnosis.panel import build_diagnosis_panel, get_diagnosis
 from rtlab.analyses.difference.panel import analyze_difference, build_difference_panel
-from rtlab.analyses.engine.summary import Summary, summarize_engine
+from rtlab.analyses.engine import Summary, summarize_engine
 from rtlab.analyses.findings import Findings, summarize_findings
 from rtlab.analyses.formulations.panel import analyze_tuning, build_tuning_panel
 from rtlab.analyses.kernels import list_kernels

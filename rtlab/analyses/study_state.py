@@ -12,7 +12,7 @@ from rtlab.core.protocols import Limits
 from rtlab.core.stage import Stage, StageStatus
 
 if TYPE_CHECKING:
-    from rtlab.analyses.batches.sweeps import Sweep
+    from rtlab.analyses.batches import Sweep
     from rtlab.analyses.bisection import Bisection
     from rtlab.analyses.build.tactics import LayerTactics
     from rtlab.analyses.calibration.observed_ranges import Calibration

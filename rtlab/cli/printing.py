@@ -185,7 +185,7 @@ def _estimates_by_layer(result: Result) -> Mapping[str, Point]:
 
 def print_assessment(result: Result) -> None:
     """Where the time of an engine goes, what the builder did, and what is worth changing."""
-    from rtlab.analyses.engine.breakdown import Slice
+    from rtlab.analyses.engine import Slice
     from rtlab.documents.results import ResultTable
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):

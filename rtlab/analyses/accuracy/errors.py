@@ -134,7 +134,7 @@ class Comparison:
     Args:
         model: The reference.
         values: Names of its values to compare.
-        begun: What an earlier comparison of the same variant found, to go on from there.
+        previous: Sums of an earlier comparison of the same variant, to continue.
         amax: Thresholds of the values that are quantized, whose elements beyond are counted.
     """
 
@@ -145,24 +145,21 @@ class Comparison:
         previous: Errors | None = None,
         amax: Mapping[str, float] | None = None,
     ) -> None:
-        self.model = model
+        previous = previous or Errors("", {}, {}, isolated_errors={})
         self._amax = amax or {}
-        previous_sums = {} if previous is None else previous.sums
         self._sums: dict[str, NDArray[np.float64]] = {
-            v: previous_sums[v].copy() if v in previous_sums else np.zeros(9) for v in values
+            v: previous.sums[v].copy() if v in previous.sums else np.zeros(9) for v in values
         }
-        self._sample_counts = {
-            v: previous.sample_counts.get(v, 0) if previous is not None else 0 for v in self._sums
-        }
-        previous_isolated = {} if previous is None else previous.isolated_errors
-        self._isolated_sums = {v: a.copy() for v, a in (previous_isolated or {}).items()}
-        self._saturated_counts = dict(previous.saturated or {}) if previous is not None else {}
-        slices = {} if previous is None else previous.slices
+        self._sample_counts = {v: previous.sample_counts.get(v, 0) for v in self._sums}
+        self._isolated_sums = {v: a.copy() for v, a in (previous.isolated_errors or {}).items()}
+        self._saturated_counts = dict(previous.saturated or {})
         self._slices = {
-            o: slices[o].copy() if o in slices else SliceSums(o) for o in model.outputs if o in self._sums
+            o: previous.slices[o].copy() if o in previous.slices else SliceSums(o)
+            for o in model.outputs
+            if o in self._sums
         }
-        #: Whether what nodes make themselves is known of every batch so far.
-        self.has_isolated_errors = previous_isolated is not None
+        #: Whether the errors that nodes make themselves are known of every batch so far.
+        self.has_isolated_errors = previous.isolated_errors is not None
 
     def samples_of(self, values: Iterable[str]) -> int:
         """How many samples all of these values saw."""
@@ -183,9 +180,8 @@ class Comparison:
                 sums += part
                 sums[4] = top
             if name in self._amax:
-                self._saturated_counts[name] = self._saturated_counts.get(name, 0.0) + _count_saturated(
-                    x, self._amax[name]
-                )
+                count = int(np.count_nonzero(np.abs(x) > self._amax[name]))
+                self._saturated_counts[name] = self._saturated_counts.get(name, 0.0) + count
 
     def add_isolated_errors(self, isolated_errors: Mapping[str, tuple[float, float]]) -> None:
         """Take what a batch tells of the errors that nodes make: energy and largest magnitude, by value."""
@@ -214,7 +210,7 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
             continue
         producer = model.producers.get(name)
         sqnr = -math.inf if overflow_count else compute_sqnr(xx, ee)
-        norm = math.sqrt(xx * yy)
+        norm, elements = math.sqrt(xx * yy), int(count + overflow_count)
         values.append(
             ValueDelta(
                 value=name,
@@ -223,13 +219,11 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
                 rmse=math.sqrt(ee / count) if count else math.inf,
                 cosine=math.nan if overflow_count else float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
                 sqnr=sqnr,
-                elements=int(count + overflow_count),
+                elements=elements,
                 overflowed=int(overflow_count),
                 underflowed=int(underflow_count),
                 undefined=int(nan_count),
-                **_compute_isolated_errors(
-                    errors, name, xx, int(count + overflow_count), sound=not overflow_count
-                ),
+                **_compute_isolated_errors(errors, name, xx, elements, sound=not overflow_count),
             )
         )
     samples = min(errors.sample_counts.values(), default=0)
@@ -241,27 +235,20 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
 def _compute_isolated_errors(
     errors: Errors, value: str, signal: float, elements: int, *, sound: bool
 ) -> dict[str, float | None]:
-    """What is known of the error that a value's node makes itself; ``sound`` where it is as finite as in fp32."""
+    """The error that a value's node makes itself; ``sound`` where the value is as finite as in fp32."""
     if errors.isolated_errors is None:
         return {}
-    saturated_counts = errors.saturated or {}
-    saturated_share = saturated_counts[value] / elements if value in saturated_counts and elements else None
+    count = (errors.saturated or {}).get(value)
+    own: dict[str, float | None] = {"saturated": None if count is None else count / elements}
     energy, largest = errors.isolated_errors.get(value, (0.0, 0.0))
-    if not math.isfinite(largest) and sound:
-        # An infinity less itself is no number: the difference of two masks tells nothing.
-        return {"saturated": saturated_share}
     if not math.isfinite(largest):
-        broken = {"own_sqnr": -math.inf, "own_rmse": math.inf, "own_max": math.inf}
-        return {**broken, "saturated": saturated_share}
-    if not math.isfinite(energy):
+        # An infinity less itself is no number: the difference of two masks shows nothing.
+        return own if sound else own | {"own_sqnr": -math.inf, "own_rmse": math.inf, "own_max": math.inf}
+    own["own_max"] = float(largest)
+    if math.isfinite(energy):
         # Masks hold -3.4e38: the square of what 16 bits leave of it is beyond float32.
-        return {"own_max": float(largest), "saturated": saturated_share}
-    return {
-        "own_sqnr": compute_sqnr(signal, energy),
-        "own_rmse": math.sqrt(energy / elements) if elements else 0.0,
-        "own_max": float(largest),
-        "saturated": saturated_share,
-    }
+        own |= {"own_sqnr": compute_sqnr(signal, energy), "own_rmse": math.sqrt(energy / elements)}
+    return own
 
 
 def list_comparable_values(source: Model, variant: Model) -> tuple[str, ...]:
@@ -300,14 +287,6 @@ def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.
 
 def _format_decibels(value: float) -> str:
     return f"{value:.1f} dB" if math.isfinite(value) else "not finite"
-
-
-def _count_saturated(x: NDArray[np.float32], amax: float) -> int:
-    """How many elements lie beyond a threshold."""
-    largest, smallest = float(x.max(initial=0.0)), float(x.min(initial=0.0))
-    if -amax <= smallest and largest <= amax:
-        return 0
-    return int(np.count_nonzero(x > amax)) + int(np.count_nonzero(x < -amax))
 
 
 def _compute_dots(x: NDArray[Any], y: NDArray[Any], error: NDArray[Any]) -> list[float]:

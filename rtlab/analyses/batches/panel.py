@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.analyses.batches.sweeps import Sweep
+from rtlab.analyses.batches import Sweep
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import choose_time_unit

@@ -1,7 +1,6 @@
-"""What the card of a layer says: the work that it does, by its kernel and its kind, and whom it serves.
+"""The card of a layer: its work, by its kernel and its kind, the nodes that it serves, and the family that colours it.
 
-The same words stand wherever people read of the layer: on the card, below its bar, in tables and panels, and in what
-``Study.explain`` and the command line tell.
+The same words are on the card, below its bar, in tables and panels, and in ``Study.explain`` and the command line.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from rtlab.analyses.cards.families import get_family, get_kind_family, shorten_op
 from rtlab.analyses.cards.picture import Box, Family, OpChip, make_box
 from rtlab.analyses.fusion import map_nodes
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.relation.dataflow import MOVES, Dataflow, Work
@@ -30,6 +29,49 @@ from rtlab.relation.roles import QUANTIZING_OPS, SERVING, Role, words
 
 if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
+
+#: Netron's families of operators, after its own grouping of ONNX.
+_FAMILIES: Mapping[Family, str] = {
+    "convolution": "Conv ConvTranspose ConvInteger QLinearConv FusedConv DeformConv NhwcFusedConv QLinearConvTranspose",
+    "matmul": "Gemm MatMul MatMulInteger QLinearMatMul FusedMatMul FusedGemm LSTM GRU RNN Attention Einsum "
+    "MultiHeadAttention QGemm MatMulNBits DynamicQuantizeMatMul",
+    "activation": "Relu LeakyRelu PRelu Sigmoid Tanh Clip Softmax LogSoftmax HardSigmoid HardSwish Elu Selu Celu "
+    "Gelu Softplus Softsign ThresholdedRelu Mish QuickGelu BiasGelu FastGelu QLinearSigmoid QLinearLeakyRelu Swish",
+    "pool": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool MaxUnpool ReduceMean "
+    "QLinearAveragePool QLinearGlobalAveragePool",
+    "normalization": "BatchNormalization LayerNormalization InstanceNormalization GroupNormalization LRN "
+    "LpNormalization MeanVarianceNormalization SkipLayerNormalization RMSNormalization",
+    "shape": "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Concat Expand Tile Gather GatherElements "
+    "GatherND Pad Shape Size Resize Upsample DepthToSpace SpaceToDepth ReorderInput ReorderOutput QLinearConcat",
+    "quantize": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear Cast CastLike",
+    "control": "If Loop Scan SequenceMap",
+}
+_FAMILY: Mapping[str, Family] = {op: f for f, ops in _FAMILIES.items() for op in ops.split()}
+_SHORT = {"BatchNormalization": "BN", "GlobalAveragePool": "GAP", "LayerNormalization": "LN", "Relu": "ReLU",
+          "QuantizeLinear": "Q", "DequantizeLinear": "DQ", "MaxPool": "MaxPool"}  # fmt: skip
+#: Words in a compiler's kinds of layers that compute something, with the family of what it is.
+_COMPUTES: Mapping[str, Family] = {
+    "conv": "convolution", "gemm": "matmul", "matmul": "matmul", "matrix": "matmul", "pool": "pool",
+    "scale": "normalization", "norm": "normalization", "softmax": "activation", "activation": "activation",
+    "elementwise": "other", "pointwise": "other", "reduce": "pool", "resize": "shape", "padding": "shape",
+}  # fmt: skip
+
+
+def get_family(op: str) -> Family:
+    """The colour family of an operator."""
+    return _FAMILY.get(op, "other")
+
+
+def shorten_op(op: str) -> str:
+    """An operator's name as cards write it, such as BN for BatchNormalization."""
+    return _SHORT.get(op, op)
+
+
+@functools.lru_cache(1024)
+def get_kind_family(word: str) -> Family | None:
+    """The family of what a compiler's word for a kind of layer computes; None where it tells no such kind."""
+    return next((f for part, f in _COMPUTES.items() if part in word.lower()), None)
+
 
 #: Families of what a fused layer is built around.
 _MAIN = frozenset({"convolution", "matmul", "pool"})
@@ -310,3 +352,26 @@ def _parse_layout(text: str) -> str:
     """The short name of a memory layout: the word in brackets that the compiler prints first."""
     inside = text.partition("(")[2].partition(")")[0]
     return {"Linear": "NCHW"}.get(inside, inside)
+
+
+def explain(facts: VariantResult, model: Model, node: str) -> str:
+    """Which layers a node became and how we know, or why it has none."""
+    mapping = map_nodes(facts)
+    model_node = model.node(node)
+    layers = mapping.layers(model_node.id)
+    if not layers:
+        missing = mapping.why(model_node.id)
+        return f'"{model_node.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
+    lines = []
+    cards = BoxBuilder(facts, model, map_to_places(mapping, model))
+    for pair in sorted((p for p in mapping.pairs if p.node == model_node.id), key=lambda p: p.role != "work"):
+        layer = facts.engine.layer(pair.layer)
+        # A Q or DQ that the model brought along is overhead of what reads it.
+        runs = "is quantization" if model_node.op in QUANTIZING_OPS else "runs"
+        does = runs if pair.role == "work" else f"has its {pair.role}"
+        box = cards.build_box(layer)
+        others = [c["title"] for c in box["chips"] if c["node"] != model_node.id]
+        shared = f" with {', '.join(others)}" if others else ""
+        title = f'{does} in layer {layer.index + 1}, "{format_box_name(box)}" ("{layer.name}")'
+        lines.append(f'"{model_node.title}" {title}{shared} ({pair.evidence}). {pair.note}')
+    return "\n".join(lines)

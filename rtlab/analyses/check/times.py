@@ -85,7 +85,8 @@ def check_latency(
     text, detail = format_number(time.milliseconds, "ms"), f"{_format_time(time)}; {source}"
     if previous is None and not limit:
         return CheckRow("latency", "", text, "told", time.origin, detail)
-    before, (reason, remedy) = previous and previous.time, _explain_incomparable(current, previous)
+    before = None if previous is None else previous.time
+    reason, remedy = _explain_incomparable(current, previous)
     if before is None or reason:
         remedy = remedy if limit else ""
         return CheckRow("latency", limit, text, "not checked", time.origin, detail, reason, remedy)

@@ -383,7 +383,8 @@ class _Part:
     @classmethod
     def from_vertices(cls, part: Iterable[_Vertex]) -> _Part:
         vertices = sorted(part)
-        return cls(*(tuple(name for n, name in vertices if n == number) for number in range(3)))
+        first, second, nodes = (tuple(name for n, name in vertices if n == number) for number in range(3))
+        return cls(first, second, nodes)
 
 
 def _align_parts(

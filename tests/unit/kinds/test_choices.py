@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 import rtlab
 from nets import graph
 from rtlab.analyses.accuracy.errors import Accuracy, ValueDelta
-from rtlab.analyses.batches.sweeps import BatchTime, Sweep
+from rtlab.analyses.batches import BatchTime, Sweep
 from rtlab.analyses.channels import ChannelDelta, ChannelErrors
 from rtlab.analyses.check import layers
 from rtlab.analyses.check.record import CheckRecord, RecordedEngine, RecordedScore

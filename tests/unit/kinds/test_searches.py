@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-from rtlab.analyses.batches.sweeps import BatchTime
+from rtlab.analyses.batches import BatchTime
 from rtlab.analyses.repair import panel as repair_panel
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.core.budget import Budget, WorkContext
