@@ -14,11 +14,12 @@ import onnx
 
 from rtlab.analyses.cards.picture import Box, Family, OpChip, make_box
 from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.reformats import flow
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.relation.dataflow import MOVES, Dataflow, Work
+from rtlab.relation.dataflow import MOVES
 from rtlab.relation.kernel import QUANTIZED, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair as NodePair
@@ -83,7 +84,6 @@ _ROLE_FAMILY: Mapping[str, Family] = {
     "body": "control",
 }  # fmt: skip
 _QUANTIZES = re.compile(r"(Q|DQ|Q/DQ|cast)\b")
-_QUANTIZING: frozenset[Work] = frozenset({"quantization"})
 
 
 def name_layers(result: VariantResult, model: Model) -> dict[str, str]:
@@ -116,15 +116,10 @@ class BoxBuilder:
     """Makes the boxes of an engine's layers; ``mapping`` is that of the places of the model's nodes."""
 
     def __init__(self, result: VariantResult, model: Model, mapping: NodeMapping) -> None:
-        self.model, self.mapping, self.engine = model, mapping, result.engine
-        self.prepared_model = result.prepared.model
-
-    @functools.cached_property
-    def _flow(self) -> Dataflow:
-        return Dataflow(self.engine)
+        self.model, self.mapping, self.flow = model, mapping, flow(result.engine)
 
     def build_box(self, layer: Layer) -> Box:
-        """The box of a layer; what it tells besides the picture comes later."""
+        """The box of a layer, without its details."""
         # Execution order is graph order; the compiler lists labels in an order of its own.
         pairs = sorted(self.mapping.of(layer.id), key=lambda p: self.model.places[p.node].node.index)
         computes = get_kind_family(layer.kind)
@@ -164,19 +159,16 @@ class BoxBuilder:
 
     def _describe_idle(self, layer: Layer, computes: Family | None) -> str:
         """What a layer without nodes does where it computes nothing, from kind, name and types; empty for others."""
-        work_kind, kernel_info = self._flow.works[layer.id], kernel(layer)
+        work_kind, kernel_info = self.flow.works[layer.id], kernel(layer)
         if work_kind == "quantization":
             narrows = layer.writes in QUANTIZED and layer.reads not in QUANTIZED
             role: Role = QUANTIZING_OPS.get(layer.kind, "Q" if narrows else "DQ")
-            readers = self._flow.after(layer, through=MOVES | _QUANTIZING)
+            readers = self.flow.after(layer, through=MOVES | {"quantization"})
             return words(role, next(filter(None, map(self._get_main_op, readers)), "")) or role
         if computes or (kernel_info and kernel_info.rest):
             return ""
-        return (
-            (_describe_move(layer) or "layout move")
-            if kernel_info or work_kind in MOVES | {"control"}
-            else ""
-        )
+        moves = kernel_info or work_kind in MOVES | {"control"}
+        return (_describe_move(layer) or "layout move") if moves else ""
 
     def _get_main_op(self, layer: Layer) -> str:
         """The first operator that a layer runs, by its nodes or its name; empty where none is told."""
@@ -199,7 +191,7 @@ class BoxBuilder:
         return served_nodes
 
     def _build_chips(self, layer: Layer, pairs: Sequence[NodePair]) -> list[OpChip]:
-        chips = [self._build_chip(p, layer) for p in pairs]
+        chips = [self._build_chip(p) for p in pairs]
         kernel_info = kernel(layer)
         if kernel_info and kernel_info.quantizes and not any(c["role"] in {"Q", "Q/DQ"} for c in chips):
             # It narrows numbers amid the work of its nodes, and perhaps widens them again.
@@ -222,76 +214,34 @@ class BoxBuilder:
         if not remaining_chips:
             remaining_chips, absorbed_chips = visible_chips, []
         # One Q may serve several nodes.
-        service_chips = {(c["role"], c["title"]): c for c in reversed(remaining_chips) if c["role"] != "work"}
-        listed_chips = [
-            c for c in remaining_chips if c["role"] == "work" or service_chips[c["role"], c["title"]] is c
-        ]
-        return listed_chips + self._build_mark(
-            [c for c in absorbed_chips if c["node"] in quantizing_nodes], listed_chips
-        )
+        listed_chips: dict[tuple[str, str, str], OpChip] = {}
+        for chip in remaining_chips:
+            node = chip["node"] if chip["role"] == "work" else ""
+            listed_chips.setdefault((chip["role"], chip["title"], node), chip)
+        # One mark for all of a model's own Q and DQ that the kernel takes in: the card names the work.
+        marks = [c for c in absorbed_chips if c["node"] in quantizing_nodes]
+        if not marks:
+            return [*listed_chips.values()]
+        role: Role = marks[0]["role"] if len({c["role"] for c in marks}) == 1 else "Q/DQ"
+        served_op = next((c["op"] for c in listed_chips.values() if c["role"] == "work"), "")
+        title = words(role, served_op) or role
+        mark = OpChip(op=role, family="quantize", node=marks[0]["node"], role=role, title=title)
+        return [*listed_chips.values(), mark]
 
-    @staticmethod
-    def _build_mark(absorbed_chips: Sequence[OpChip], listed_chips: Sequence[OpChip]) -> list[OpChip]:
-        """One mark for all of a model's own Q and DQ that a kernel takes in: the card names the work."""
-        if not absorbed_chips:
-            return []
-        roles = {c["role"] for c in absorbed_chips}
-        role: Role = absorbed_chips[0]["role"] if len(roles) == 1 else "Q/DQ"
-        served_op = next(
-            (c["op"] for c in listed_chips if c["role"] == "work"),
-            absorbed_chips[0]["title"].rpartition(" ")[2],
-        )
-        return [
-            OpChip(
-                op=role,
-                family="quantize",
-                node=absorbed_chips[0]["node"],
-                role=role,
-                title=words(role, served_op),
-            )
-        ]
-
-    def _build_chip(self, pair: NodePair, layer: Layer) -> OpChip:
+    def _build_chip(self, pair: NodePair) -> OpChip:
         op = self._get_op(pair)
-        if pair.role == "work":
-            role = QUANTIZING_OPS.get(op, pair.role)
-            title = (
-                op
-                if role == "work"
-                else words(role, shorten_op(self._find_served_op(pair.node, layer))) or role
-            )
-            return OpChip(op=shorten_op(op), family=get_family(op), node=pair.node, role=role, title=title)
-        brief = shorten_op(op)
-        if pair.role == "DQ":
-            brief = shorten_op(self._find_reader_op(pair.node, layer) or op)
-        title = words(pair.role, brief)
-        label = pair.role if pair.role in _BRIEF else title
-        colour = _ROLE_FAMILY.get(pair.role, get_family(op))
-        return OpChip(op=label, family=colour, node=pair.node, role=pair.role, title=title)
-
-    def _find_served_op(self, node: str, layer: Layer) -> str:
-        """The operator that a model's own Q or DQ serves: one that the layer runs, else the first that reads it."""
-        served_nodes = self._find_served_nodes(node)
-        run_nodes = {self.model.places[i].node.id for i in self.mapping.run(layer.id)}
-        return next(
-            (n.op for n in served_nodes if n.id in run_nodes), served_nodes[0].op if served_nodes else ""
-        )
-
-    def _find_reader_op(self, node: str, layer: Layer) -> str:
-        """The operator that a layer runs on what it dequantizes, where that was put there for another node first."""
-        run_nodes = set(self.mapping.run(layer.id))
-        for id_ in layer.origins:
-            inserted_node = self.prepared_model.by_id.get(id_)
-            if (
-                inserted_node is not None
-                and inserted_node.origin == node
-                and inserted_node.op == "DequantizeLinear"
-            ):
-                for value in inserted_node.outputs:
-                    for reader in self.prepared_model.consumers.get(value, ()):
-                        if reader.origin in run_nodes and reader.op not in QUANTIZING_OPS:
-                            return reader.op
-        return ""
+        role, brief, colour = pair.role, shorten_op(op), get_family(op)
+        if role != "work":
+            title = words(role, brief)
+            label = role if role in _BRIEF else title
+            colour = _ROLE_FAMILY.get(role, colour)
+        elif op in QUANTIZING_OPS:
+            role, label = QUANTIZING_OPS[op], brief
+            served_nodes = self._find_served_nodes(pair.node)
+            title = words(role, shorten_op(served_nodes[0].op) if served_nodes else "") or role
+        else:
+            label, title = brief, op
+        return OpChip(op=label, family=colour, node=pair.node, role=role, title=title)
 
 
 #: The colours of what is read out of a name, where its operators do not tell.
