@@ -191,7 +191,7 @@ class BoxBuilder:
         return served_nodes
 
     def _build_chips(self, layer: Layer, pairs: Sequence[NodePair]) -> list[OpChip]:
-        chips = [self._build_chip(p) for p in pairs]
+        chips = [self._build_chip(p, layer) for p in pairs]
         kernel_info = kernel(layer)
         if kernel_info and kernel_info.quantizes and not any(c["role"] in {"Q", "Q/DQ"} for c in chips):
             # It narrows numbers amid the work of its nodes, and perhaps widens them again.
@@ -228,16 +228,20 @@ class BoxBuilder:
         mark = OpChip(op=role, family="quantize", node=marks[0]["node"], role=role, title=title)
         return [*listed_chips.values(), mark]
 
-    def _build_chip(self, pair: NodePair) -> OpChip:
+    def _build_chip(self, pair: NodePair, layer: Layer) -> OpChip:
         op = self._get_op(pair)
         role, brief, colour = pair.role, shorten_op(op), get_family(op)
         if role != "work":
-            title = words(role, brief)
+            # What was dequantized for another node first may be read here by one of the layer's own.
+            is_elsewhere = role == "DQ" and pair.node not in self.mapping.run(layer.id)
+            title = role if is_elsewhere else words(role, brief)
             label = role if role in _BRIEF else title
             colour = _ROLE_FAMILY.get(role, colour)
         elif op in QUANTIZING_OPS:
             role, label = QUANTIZING_OPS[op], brief
-            served_nodes = self._find_served_nodes(pair.node)
+            run_nodes = {self.model.places[i].node.id for i in self.mapping.run(layer.id)}
+            # What the layer runs itself is named first.
+            served_nodes = sorted(self._find_served_nodes(pair.node), key=lambda n: n.id not in run_nodes)
             title = words(role, shorten_op(served_nodes[0].op) if served_nodes else "") or role
         else:
             label, title = brief, op
