@@ -81,32 +81,31 @@ def find_regroupings(
 
 def join_components(nodes: Sequence[str], mates: Mapping[str, Collection[str]]) -> list[list[str]]:
     """Nodes that belong together, through others too; in the order of ``nodes``, as the nodes of each are."""
-    home: dict[str, int] = {}
-    for start in nodes:
-        todo = [start]
-        while todo:
-            node = todo.pop()
-            if node not in home:
-                home[node] = len(home) if node == start else home[start]
-                todo += mates.get(node, ())
-    components: defaultdict[int, list[str]] = defaultdict(list)
+    # Importing it takes a while, and few runs compare engines.
+    from scipy.cluster.hierarchy import DisjointSet
+
+    sets = DisjointSet(nodes)
     for node in nodes:
-        components[home[node]].append(node)
+        for mate in mates.get(node, ()):
+            sets.merge(node, mate)
+    components: defaultdict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        components[sets[node]].append(node)
     return list(components.values())
 
 
 def collect_node_layers(relation: NodeMapping, engine: Engine) -> NodeLayers:
     """The layers that work for each node, and those that bring its inputs into a layout and name no node."""
     unnamed: defaultdict[str, list[Layer]] = defaultdict(list)
-    for layer in engine.layers:
-        if not relation.nodes(layer.id):
-            for tensor in layer.outputs:
-                unnamed[tensor.name].append(layer)
+    for layer in (y for y in engine.layers if not relation.nodes(y.id)):
+        for tensor in layer.outputs:
+            unnamed[tensor.name].append(layer)
     layers: defaultdict[str, dict[str, Layer]] = defaultdict(dict)
     for layer in engine.layers:
+        feeders = (y for tensor in layer.inputs for y in unnamed[tensor.name])
+        mine = {y.id: y for y in (layer, *feeders)}
         for node in relation.nodes(layer.id):
-            layers[node][layer.id] = layer
-            layers[node] |= {y.id: y for tensor in layer.inputs for y in unnamed[tensor.name]}
+            layers[node] |= mine
     return layers
 
 
@@ -157,6 +156,5 @@ def _find_peers(relation: NodeMapping, engine: Engine, node_ids: Iterable[str]) 
     for layer in engine.layers:
         run_nodes = frozenset(node_ids).intersection(relation.run(layer.id))
         for node in run_nodes:
-            previous = peers.get(node)
-            peers[node] = run_nodes if previous is None or previous == run_nodes else previous | run_nodes
+            peers[node] = peers.get(node, run_nodes) | run_nodes
     return peers

@@ -125,14 +125,7 @@ def build_difference_panel(context: PanelContext) -> PanelParts:
 
 def _build_settings(context: PanelContext) -> list[Setting]:
     study, result = context.study, context.result
-    others = [n for n in study.results if n != result.name]
-    preferred_name = context.settings.get("from") or (context.baseline.name if context.baseline else "")
-    other = preferred_name if preferred_name in others else next(iter(others), "")
-    if not other:
-        raise VariantError(
-            "There is nothing to compare with yet: this is the only variant. Build a second one, in another "
-            "precision or for another GPU for example, or read an engine from files."
-        )
+    other, others = context.other, [n for n in study.results if n != result.name]
     variant_titles = get_variant_titles(study)
     has_times = all(compute_timing(study.results[n]) is not None for n in (other, result.name))
     estimates = [estimate_timing(r) for r in (study.results[other], result)]

@@ -36,7 +36,6 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     kernels.off_tensor_cores,
     fusions.lone_pairs,
     fusions.lone_epilogues,
-    fusions.requantized_outside,
     precision.wide_layers,
     kernels.quantized_in_float_out,
     kernels.few_rows,
@@ -46,12 +45,11 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     kernels.dense_though_sparse,
     kernels.unaligned,
     engine_level.tiny_layers,
-    fusions.opaque_regions,
     engine_level.idle,
 )
 
 #: Those that need no more than names and times.
-_BY_NAMES = (engine_level.tiny_layers, fusions.opaque_regions, engine_level.idle)
+_BY_NAMES = (engine_level.tiny_layers, engine_level.idle)
 
 
 def rank_findings(

@@ -10,14 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from rtlab.analyses.findings.rules.precision import find_cancelling_conversions
-from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, get_data_input
+from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading
 from rtlab.analyses.reformats.reasons import LoneReason, explain_lone_quantization, format_tensor
 from rtlab.core.engine import Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
 from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import QUANTIZED
-from rtlab.relation.kernel import kernel
 
 _ALONE: dict[LoneReason, str] = {
     "branch": ", because the tensor is also needed in floating point",
@@ -127,69 +126,3 @@ def _explain_missed_fusion(reading: Reading, layer: Layer) -> Iterator[tuple[str
     # A sum of two products fuses with either, so one whose tensor has no other reader decides.
     reasons.sort(key=lambda r: r[0] == "consumer")
     yield from reasons[:1]
-
-
-def requantized_outside(reading: Reading) -> Iterator[Finding]:
-    """Convolutions on eight bits none of which requantizes its sums: generated steps behind them do.
-
-    TensorRT documents a convolution between DQ and Q as one layer. A compiler that never builds one has no remedy in
-    the model.
-    """
-    products = [
-        y for y in reading.of("convolution") if (d := get_data_input(y)) is not None and d.dtype in QUANTIZED
-    ]
-    if not products or any(t.dtype in QUANTIZED for y in products for t in y.outputs):
-        return
-    requantizing_layers: dict[str, Layer] = {}
-    before: dict[str, Layer] = {}
-    for layer in products:
-        for reader in reading.flow.after(layer):
-            generated_kernel = kernel(reader)
-            if generated_kernel is not None and generated_kernel.quantizes and reader.outputs:
-                requantizing_layers[reader.id], before[layer.id] = reader, layer
-    if not requantizing_layers:
-        return
-    read_types = (d.dtype.upper() for y in products if (d := get_data_input(y)) is not None)
-    narrow = " or ".join(dict.fromkeys(read_types))
-    count = len(reading.layers) - reading.engine.sync
-    wide = " and ".join(dict.fromkeys(y.writes for y in products))
-    steps = sorted(requantizing_layers.values(), key=lambda y: y.index)
-    descriptions = {
-        y.id: f"turns {format_tensor(y.inputs[0])} into {format_tensor(y.outputs[0])}" for y in steps
-    }
-    yield reading.finding(
-        "requantized-outside",
-        "",
-        steps,
-        f"No {narrow} convolution requantizes its sums: behind {len(before)} of {len(products)}, "
-        f"{pluralize(len(steps), 'generated layer turns', 'generated layers turn')} {wide} into {narrow}.",
-        evidence=f"Of {pluralize(count, 'layer')}: {reading.quote(steps, descriptions)}",
-        fix=(
-            "No change of the model is known that moves it. Compare with a variant in FP16, or build for this GPU with "
-            "another compiler: the fusion is one that TensorRT documents."
-        ),
-    )
-
-
-def opaque_regions(reading: Reading) -> Iterator[Finding]:
-    """Regions that the compiler reports as one layer, of 5 % of the time or more."""
-    layers = reading.of("region")
-    if reading.matters(layers, 0.05):
-        counts = {y.id: len(reading.nodes([y])) for y in layers}
-        descriptions = {i: f"holds {pluralize(n, 'node')} of the model" for i, n in counts.items() if n}
-        release = trtexec_flags.release(reading.engine)
-        yield reading.finding(
-            "opaque-region",
-            "",
-            layers,
-            f"{pluralize(len(layers), 'region is', 'regions are')} reported as one layer each: what runs inside is not "
-            "listed.",
-            evidence=f"Names of the layers: {reading.quote(layers, descriptions)}",
-            fix=(
-                "Read what the inspector reports (trtexec --exportLayerInfo --profilingVerbosity=detailed), which "
-                "lists the kernels of most regions, or profile it"
-                if release is not None and release >= (10, 0)
-                else "Build with TensorRT 10 or later, whose inspector lists the kernels of most regions, or profile it"
-            )
-            + " with Nsight Systems, which shows its kernels.",
-        )
