@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rtlab.analyses.accuracy.losses import analyze_accuracy
 from rtlab.analyses.batches.panel import build_batch_panel, get_sweep
 from rtlab.analyses.bisection.panel import build_bisection_panel, get_bisection
-from rtlab.analyses.build.story import BuildStory, analyze_build
+from rtlab.analyses.build import BuildStory, analyze_build
 from rtlab.analyses.calibration.calibrated import Calibrated, analyze_calibration
 from rtlab.analyses.channels.panel import build_channel_panel, get_channel_errors
 from rtlab.analyses.diagnosis.panel import build_diagnosis_panel, get_diagnosis

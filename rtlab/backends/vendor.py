@@ -4,7 +4,7 @@ Children, in which TensorRT's bindings work, are started by ``workers.child`` al
 others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), TensorRT's
 calibrators (``workers.calibrator``), the results that it saved (``readers.results``). Where it has something of the
 kind that is not used, a line says why: its loaders in ``workers.compiler``, its runner in
-``workers.execution_context``, its comparator in ``rtlab/analyses/accuracy/errors.py``.
+``workers.execution_context``, its comparator in ``rtlab/analyses/accuracy/__init__.py``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.cli.opening import rewrite_for_cli
 
 if TYPE_CHECKING:
-    from rtlab.analyses.difference.compare import Difference
+    from rtlab.analyses.difference import Difference
     from rtlab.analyses.roofline.estimate import Point
     from rtlab.analyses.why import Verdict
     from rtlab.analyses.why.advice import Advice

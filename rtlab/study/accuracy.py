@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.analyses import accuracy
-from rtlab.analyses.accuracy.errors import list_comparable_values
+from rtlab.analyses.accuracy import list_comparable_values
 from rtlab.analyses.channels import ChannelErrors
 from rtlab.analyses.check import CheckResult, build_record, check_variant
-from rtlab.analyses.check.record import CheckRecord
-from rtlab.analyses.check.row import CheckLimits, CheckName
+from rtlab.analyses.check.record import CheckLimits, CheckName, CheckRecord
 from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.repair import AccuracyRepair

@@ -26,8 +26,8 @@ from rtlab.core.memo import memoized
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from rtlab.analyses.accuracy.errors import Accuracy
-    from rtlab.analyses.difference.compare import Side
+    from rtlab.analyses.accuracy import Accuracy
+    from rtlab.analyses.difference import Side
     from rtlab.analyses.engine import Slice, Transition
     from rtlab.analyses.memory.plan import MemoryPlan
     from rtlab.analyses.recurrence.fused_cells import FusedRecurrence

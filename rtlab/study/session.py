@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from rtlab.analyses import panels
 from rtlab.analyses.cards.card import explain
-from rtlab.analyses.difference import compare_variants
-from rtlab.analyses.difference.compare import Difference
+from rtlab.analyses.difference import Difference, compare_variants
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.study_state import StudyState

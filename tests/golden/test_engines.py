@@ -23,7 +23,7 @@ import pytest
 import answers
 import scenes
 from rtlab.analyses.cards.picture import Box
-from rtlab.analyses.difference.compare import compute_difference
+from rtlab.analyses.difference import compute_difference
 from rtlab.core.engine import Layer
 from rtlab.errors import VariantError
 from rtlab.relation.layerwork import layer_works

@@ -11,7 +11,7 @@ import scenes
 from answers import refusable
 from golden.test_classic import predicted
 from recurrent import listing, recurrent_model
-from rtlab.analyses.difference.compare import Difference, Side, compute_difference
+from rtlab.analyses.difference import Difference, Side, compute_difference
 from rtlab.analyses.recurrence.fused_cells import analyze_recurrences
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import make_empty_model

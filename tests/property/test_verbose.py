@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from build_logs import INCEPTION, REGIONS, SPARSE
+from rtlab.analyses.build import BuildStory, build_story
 from rtlab.analyses.build.replay import replay_decisions
-from rtlab.analyses.build.story import BuildStory, build_story
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.readers.log import lines

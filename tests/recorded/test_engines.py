@@ -25,7 +25,7 @@ import scenes
 from answers import refusable
 from roofs import LEAVE_ONE_OUT, compare_estimates, judged_layers, profiled
 from rtlab import Study, backends
-from rtlab.analyses.difference.compare import Side, compute_difference
+from rtlab.analyses.difference import Side, compute_difference
 from rtlab.analyses.engine import by_kind, find_transitions
 from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.memory.plan import plan_engine_memory

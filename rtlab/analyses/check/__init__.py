@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses import accuracy, fusion, memory
 from rtlab.analyses.check import layers, numbers, scores, times
-from rtlab.analyses.check.record import CheckRecord, RecordedEngine, RecordedMemory, RecordedScore
-from rtlab.analyses.check.row import NOT_WORSE, CheckLimits, CheckName, CheckRow
+from rtlab.analyses.check.record import (
+    NOT_WORSE,
+    CheckLimits,
+    CheckName,
+    CheckRecord,
+    CheckRow,
+    RecordedEngine,
+    RecordedMemory,
+    RecordedScore,
+)
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.numbers import format_bytes
 from rtlab.errors import RtlabError

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rtlab.analyses.check.record import CheckRecord
-from rtlab.analyses.check.row import NOT_WORSE, CheckName, CheckRow, CheckVerdict
-from rtlab.analyses.difference import compare
-from rtlab.analyses.difference.compare import Difference, Group
+from rtlab.analyses.check.record import NOT_WORSE, CheckName, CheckRecord, CheckRow, CheckVerdict
+from rtlab.analyses.difference import Difference, Group, compute_difference
 from rtlab.core.engine import NARROWEST_FIRST, Layer
 from rtlab.core.model import Model, make_empty_model
 from rtlab.core.phrases import pluralize
@@ -30,10 +28,10 @@ def compare_engines(previous: CheckRecord, current: CheckRecord, model: Model) -
         VariantError: they are of different models.
     """
     sides = previous.to_side("then"), current.to_side("now")
-    difference = compare.compute_difference(*sides, model)
+    difference = compute_difference(*sides, model)
     if difference.overlap.is_enough or previous.digest == current.digest != "":
         return difference
-    bare = compare.compute_difference(*sides, make_empty_model())
+    bare = compute_difference(*sides, make_empty_model())
     if bare.overlap.is_enough and bare.overlap.share is not None:
         return bare
     why = (

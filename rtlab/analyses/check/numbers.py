@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.analyses import accuracy
-from rtlab.analyses.check.row import CheckRow
+from rtlab.analyses.check.record import CheckRow
 from rtlab.core.facts import VariantResult
 from rtlab.core.phrases import pluralize
 from rtlab.core.slices import Slice, SliceSums

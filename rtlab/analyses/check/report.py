@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree as Tree
 
 from rtlab.analyses.check import CheckResult
-from rtlab.analyses.check.row import CheckRow
+from rtlab.analyses.check.record import CheckRow
 from rtlab.core.phrases import pluralize
 from rtlab.documents.results import align_columns
 

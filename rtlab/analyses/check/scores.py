@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from rtlab.analyses.accuracy import compute_accuracy
-from rtlab.analyses.check.record import RecordedScore
-from rtlab.analyses.check.row import CheckLimits, CheckRow, CheckVerdict
+from rtlab.analyses.check.record import CheckLimits, CheckRow, CheckVerdict, RecordedScore
 from rtlab.analyses.score import compare_scores, format_score
 from rtlab.analyses.score.words import (
     format_difference,

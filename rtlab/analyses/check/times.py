@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rtlab.analyses import roofline, timing
-from rtlab.analyses.check.record import CheckRecord, RecordedTime
-from rtlab.analyses.check.row import CheckLimits, CheckRow, CheckVerdict
-from rtlab.analyses.difference.compare import Difference
+from rtlab.analyses.check.record import CheckLimits, CheckRecord, CheckRow, CheckVerdict, RecordedTime
+from rtlab.analyses.difference import Difference
 from rtlab.core.engine import NOWHERE
 from rtlab.core.facts import VariantResult
 from rtlab.core.stage import Stage

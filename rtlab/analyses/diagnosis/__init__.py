@@ -10,7 +10,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
 
 if TYPE_CHECKING:
-    from rtlab.analyses.accuracy.errors import Accuracy
+    from rtlab.analyses.accuracy import Accuracy
     from rtlab.analyses.sensitivity import Sensitivity
     from rtlab.core.model import Model
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated
 
-from rtlab.analyses.difference import compare_variants, explain_rest
-from rtlab.analyses.difference.compare import BASES, INFERRED, Difference, Group
+from rtlab.analyses.difference import BASES, INFERRED, Difference, Group, compare_variants, explain_rest
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline import estimate_timing

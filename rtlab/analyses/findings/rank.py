@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rtlab.analyses.findings.rules import engine_level, fusions, kernels, movement, precision
+from rtlab.analyses.findings.rules import engine_level, fusions, kernels, movement
 from rtlab.analyses.findings.rules.reading import Reading
 from rtlab.analyses.roofline.estimate import Roofline
 from rtlab.analyses.timing.times import Timing
@@ -36,10 +36,10 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     kernels.off_tensor_cores,
     fusions.lone_pairs,
     fusions.lone_epilogues,
-    precision.wide_layers,
+    movement.wide_layers,
     kernels.quantized_in_float_out,
     kernels.few_rows,
-    precision.back_and_forth,
+    movement.back_and_forth,
     movement.copies,
     movement.moves,
     kernels.dense_though_sparse,

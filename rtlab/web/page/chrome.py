@@ -24,7 +24,7 @@ from rtlab.web.page.contract import Chip
 from rtlab.web.page.table import build_chip
 
 if TYPE_CHECKING:
-    from rtlab.analyses.accuracy.errors import Accuracy
+    from rtlab.analyses.accuracy import Accuracy
     from rtlab.analyses.study_state import StudyState
     from rtlab.analyses.timing.times import Timing
     from rtlab.core.facts import VariantResult

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rtlab.analyses.findings.rules.precision import find_cancelling_conversions
+from rtlab.analyses.findings.rules.movement import find_cancelling_conversions
 from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading
 from rtlab.analyses.reformats.reasons import LoneReason, explain_lone_quantization, format_tensor
 from rtlab.core.engine import Layer, Tensor

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from build_logs import CONV, INCEPTION, LOGS, REGIONS, REST
-from rtlab.analyses.build.story import BuildStory, build_story
+from rtlab.analyses.build import BuildStory, build_story
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, LayerMemory
