@@ -155,12 +155,10 @@ class StudyState:
         """With a variant that is to be built; what there is of another one of its name goes."""
         base = self if self.has_variant(name, variant, explicit_scales) else self.without_variant(name)
         unbuilt = base.unbuilt - {name} if build else base.unbuilt | {name}
+        scales = _without(base.scales, name)
+        if explicit_scales is not None:
+            scales = _with(scales, name, explicit_scales)
         variants = _with(self.variants, name, variant)
-        scales = (
-            _without(base.scales, name)
-            if explicit_scales is None
-            else _with(base.scales, name, explicit_scales)
-        )
         return dataclasses.replace(base, variants=variants, scales=scales, unbuilt=unbuilt)
 
     def has_variant(self, name: str, variant: Variant, explicit_scales: Mapping[str, Scale] | None) -> bool:
@@ -187,9 +185,7 @@ class StudyState:
 
         A table in a table, such as that of a variant's verdicts, is extended by those that are given.
         """
-        tables: dict[str, Any] = {
-            name: _extended(getattr(self, name), new_entries) for name, new_entries in entries.items()
-        }
+        tables: dict[str, Any] = {n: _extended(getattr(self, n), added) for n, added in entries.items()}
         return dataclasses.replace(self, **tables)
 
     def with_advice(self, name: str, advice: Advice) -> StudyState:
@@ -211,15 +207,12 @@ class StudyState:
 
     def _bisections_without(self, name: str) -> Mapping[tuple[str, str], Bisection]:
         """What changed between variants of other names."""
-        if not any(name in pair for pair in self.bisections):
-            return self.bisections
         return MappingProxyType({k: v for k, v in self.bisections.items() if name not in k})
 
     def without_failures(self, *names: str) -> StudyState:
         """Without the failures of variants that have an engine."""
-        return dataclasses.replace(
-            self, failures=_without(self.failures, *(self.results.keys() & set(names)))
-        )
+        built = self.results.keys() & set(names)
+        return dataclasses.replace(self, failures=_without(self.failures, *built))
 
     def without_variant(self, name: str) -> StudyState:
         """Without a variant and all there is of it."""
@@ -272,6 +265,4 @@ def _with(table: Mapping[K, T], key: K, value: T) -> Mapping[K, T]:
 
 
 def _without(table: Mapping[str, T], *keys: str) -> Mapping[str, T]:
-    if not any(k in table for k in keys):
-        return table
     return MappingProxyType({k: v for k, v in table.items() if k not in keys})

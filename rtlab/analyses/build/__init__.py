@@ -43,8 +43,6 @@ _TOTALS = {
     "host": "Persistent, host",
     "device": "Persistent, device",
 }
-#: Layers whose scratch memory is listed: those that ask for most.
-_LISTED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +98,11 @@ def build_story(
         steps=build_replay.steps,
         attempts=len(log.attempts),
         contests=find_contests(log, {y.name: y.id for y in reversed(engine.layers)} if engine else {}),
-        memory=tuple(_list_memory(log)),
+        memory=tuple(
+            {"key": title, "value": format_bytes(log.totals[key])}
+            for key, title in _TOTALS.items()
+            if log.totals.get(key)
+        ),
         notes=tuple(_list_notes(log, *build_replay.coverage, nodes=len(model.nodes))),
         origin=origin,
     )
@@ -109,16 +111,6 @@ def build_story(
 def _format_title(log: BuildLog) -> str:
     place = log.device or ("device not recorded" if log.target.sm is None else str(log.target))
     return f"TensorRT {log.version or '(version not reported)'} · {place}"
-
-
-def _list_memory(log: BuildLog) -> list[Detail]:
-    lines: list[Detail] = [
-        {"key": title, "value": format_bytes(log.totals[key])}
-        for key, title in _TOTALS.items()
-        if log.totals.get(key)
-    ]
-    hungry = sorted((m for m in log.memory if m.scratch), key=lambda m: m.scratch, reverse=True)[:_LISTED]
-    return lines + [{"key": f"Scratch of {m.layer}", "value": format_bytes(m.scratch)} for m in hungry]
 
 
 def _list_notes(log: BuildLog, matched_steps: int, steps: int, *, nodes: int) -> list[str]:

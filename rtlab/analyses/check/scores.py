@@ -10,7 +10,6 @@ from rtlab.analyses.score import compare_scores, format_score
 from rtlab.analyses.score.words import (
     format_difference,
     format_interval,
-    format_p_value,
     format_score_value,
 )
 from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference
@@ -54,9 +53,6 @@ def check_accuracy(facts: VariantResult, fp32: VariantResult | None, limits: Che
     details = [_format_score(score), f"fp32 {format_score_value(fp32.score)}"]
     errors = compute_accuracy(facts)
     details.append(errors.headline if errors is not None else "")
-    details.append(
-        f"McNemar {format_p_value(paired.p)}" if paired is not None and paired.p is not None else ""
-    )
     details.append(doubt if not reason else "")
     scored_stages = [f.stages.get(Stage.SCORED) for f in (facts, fp32)]
     details += [s.text for s in scored_stages if s is not None and s.is_incomplete]

@@ -128,8 +128,7 @@ def _build_settings(context: PanelContext) -> list[Setting]:
     variant_titles = get_variant_titles(study)
     has_times = all(compute_timing(study.results[n]) is not None for n in (other, result.name))
     estimates = [estimate_timing(r) for r in (study.results[other], result)]
-    emulated = " on the CPU that stands in for the GPU" if all(estimates) else ""
-    measured = {_MEASURED: f"measured{emulated}"} if has_times else {}
+    measured = {_MEASURED: "measured"} if has_times else {}
     target = {_TARGET: "estimated for the GPU of each"}
     gpus = {p.name: f"estimated on {p.name}" for p in (*TABLE, *study.processors)}
     # The CPU runs other kernels than the GPU that the engines are for, and emulates some precisions.

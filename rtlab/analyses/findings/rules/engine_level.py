@@ -23,24 +23,13 @@ def names_only(reading: Reading) -> Iterator[Finding]:
     """A file from an engine without detailed verbosity, which no other rule can judge."""
     if any(y.kind or y.inputs or y.outputs for y in reading.layers):
         return
-    # The builder's own name for a copy tells what it is.
-    copies = reading.of("reformat")
-    copy_summary = (
-        f"by their names, {len(copies)} of {pluralize(len(reading.layers), 'layer')} only "
-        f"{'copies' if len(copies) == 1 else 'copy'} a tensor into another type or layout; nothing else of them can be "
-        "judged."
-    )
     yield reading.finding(
         "names-only",
         "",
-        copies,
-        "The file tells the names of layers and nothing else"
-        + (f": {copy_summary}" if copies else ", so the engine cannot be judged."),
-        evidence=f"None of {pluralize(len(reading.layers), 'layer')} has a kind, a type or a tensor."
-        + (f" Names of copies: {reading.quote(copies, {})}" if copies else ""),
-        cost=""
-        if reading.microseconds(copies)
-        else "Cost unknown: types, tactics and layouts are not reported.",
+        (),
+        "The file tells the names of layers and nothing else, so the engine cannot be judged.",
+        evidence=f"None of {pluralize(len(reading.layers), 'layer')} has a kind, a type or a tensor.",
+        cost="Cost unknown: types, tactics and layouts are not reported.",
         fix="Build the engine again with trtexec --profilingVerbosity=detailed, and export it with --exportLayerInfo.",
     )
 

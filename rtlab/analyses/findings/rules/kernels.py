@@ -88,11 +88,11 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
             layers,
             f"{what} on CUDA cores, not on {tf32}tensor cores.",
             evidence=f"Names of kernels: {reading.quote(layers, descriptions)}",
-            fix=_suggest_tensor_core_fix(reading, precision, layers, image=image),
+            fix=_suggest_tensor_core_fix(reading, precision, image=image),
         )
 
 
-def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Layer], *, image: bool) -> str:
+def _suggest_tensor_core_fix(reading: Reading, precision: str, *, image: bool) -> str:
     """How layers get onto tensor cores."""
     if image:
         return (
@@ -104,17 +104,10 @@ def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Laye
             f"Let these layers compute in FP16 or BF16 ({trtexec_flags.allow_half(reading.engine)}), and check that "
             "TF32 is not turned off."
         )
-    unit = _UNITS.get(precision, 8)
-    counts = [count_channels(t) for y in layers for t in (get_data_input(y), next(iter(y.outputs), None))]
+    quantize = "quantize what they write, by a Q/DQ pair behind them; " if precision in QUANTIZED else ""
     more = trtexec_flags.more_kernels(reading.engine)
-    if any(c is not None and c % unit for c in counts):
-        return f"Make all channels multiples of {unit}; where they are, {more}, to have more kernels tried."
-    if precision in QUANTIZED and any(y.writes not in QUANTIZED for y in layers):
-        return (
-            f"Quantize what they write, by a Q/DQ pair behind them, for most kernels of {precision} write {precision}; "
-            f"or {more}, to have more kernels tried."
-        )
-    return f"{more[0].upper()}{more[1:]}, to have more kernels tried; the channels are as tensor cores want them."
+    unit = _UNITS.get(precision, 8)
+    return f"Make all channels multiples of {unit}; {quantize}or {more}, to have more kernels tried."
 
 
 def _has_tf32(reading: Reading) -> bool:

@@ -147,10 +147,6 @@ def _find_nearby_conversions(reading: Reading, layer: Layer) -> Iterator[Layer]:
         ring = further
 
 
-_WITH_THEM = (
-    "Remove the lone quantize and dequantize layers that they serve: then the layers around them may agree on "
-    "one layout."
-)
 #: Numbers in a tensor whose copy takes no longer than a launch.
 _SMALL = 4096
 
@@ -182,40 +178,36 @@ _MOVE_FIXES: dict[Work, str] = {
 
 
 def copies(reading: Reading) -> Iterator[Finding]:
-    """Reformatting steps by their source, those that serve a quantization apart from the others.
+    """Reformatting steps by their source.
 
     Steps that quantize are left to the rule of lone pairs, but for inputs; those that another undoes to a third.
     Silent of what nothing can be done about, and without times of tensors too small to matter.
     """
-    groups: defaultdict[tuple[Source, bool], list[tuple[Layer, Reformat]]] = defaultdict(list)
+    groups: defaultdict[Source, list[tuple[Layer, Reformat]]] = defaultdict(list)
     by_id = {y.id: y for y in reading.layers}
     elsewhere = find_cancelling_conversions(reading)
     for reformat in find_reformats(reading.engine, reading.timing, reading.flow):
         layer = by_id[reformat.layer]
         if layer.id in elsewhere or not _is_worth_reporting(reformat, layer):
             continue
-        if reformat.source == "quantization":
-            if reading.flow.is_from_input(layer, layer.inputs[0]):
-                groups["input", False].append((layer, reformat))
-            continue
-        neighbors = (by_id[i] for i in (reformat.producer, reformat.consumer) if i in by_id)
-        serves = reformat.source == "layout" and any(reading.work(b) == "quantization" for b in neighbors)
-        groups[reformat.source, serves].append((layer, reformat))
-    for (source, serves), pairs in groups.items():
+        if reformat.source != "quantization":
+            groups[reformat.source].append((layer, reformat))
+        elif reading.flow.is_from_input(layer, layer.inputs[0]):
+            groups["input"].append((layer, reformat))
+    for source, pairs in groups.items():
         layers = [y for y, _ in pairs]
         if not reading.matters(layers, _LEAST):
             continue
         descriptions = {y.id: f"turns {r.before} into {r.after}" for y, r in pairs}
         first = max(pairs, key=lambda p: p[1].milliseconds or 0.0)[1]
         one, more = _TITLES[source]
-        serving = ", only for a quantize or dequantize layer that stands alone" if serves else ""
         yield reading.finding(
             "reformat",
-            f"{source}{'/quantization' if serves else ''}",
+            source,
             layers,
-            f"{pluralize(len(layers), f'layer {one}', f'layers {more}')}{serving}.",
+            f"{pluralize(len(layers), f'layer {one}', f'layers {more}')}.",
             evidence=f"Types and layouts: {reading.quote(layers, descriptions)} {first.cause}",
-            fix=first.fix if not serves or len(layers) == 1 else _WITH_THEM,
+            fix=first.fix,
         )
 
 

@@ -117,9 +117,8 @@ def test_tf32_is_missed_only_where_it_is_faster_than_fp32(device, expected) -> N
 @pytest.mark.parametrize(
     ("reads", "writes", "expected"),
     [
-        (tensor("x", "int8", 24), tensor("y", "int8"), "multiples of 16"),
-        (tensor("x", "int8"), tensor("y", "fp32"), "Quantize what they write"),
-        (tensor("x", "int8"), tensor("y", "int8"), "as tensor cores want them"),
+        (tensor("x", "int8", 24), tensor("y", "int8"), "multiples of 16; quantize what they write"),
+        (tensor("x"), tensor("y"), "multiples of 8; or allow"),
         (tensor("x", "fp32"), tensor("y", "fp32"), "TF32 is not turned off"),
         (tensor("x", "fp16", 3), tensor("y"), "space to depth"),
     ],

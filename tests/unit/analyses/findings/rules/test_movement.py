@@ -61,17 +61,6 @@ def test_tensors_of_few_numbers_are_not_worth_a_word_without_times(size, expecte
     assert 1 == len(of(found, "reformat", timed(found, 10)))
 
 
-def test_copies_for_a_lone_quantization_go_with_it() -> None:
-    x, a, b = tensor("x", "int8"), tensor("a"), tensor("b", format_=HWC8)
-    q, c = tensor("q", "int8"), tensor("c", format_=HWC8)
-    found = engine(
-        conv(x, a), step("Reformat", a, b, name="copy"), step("Scale", b, q, name="q"), conv(q, tensor("t"), name="n"),
-        step("Reformat", tensor("t"), c, name="other"), conv(c, Y, name="last"),
-    )  # fmt: skip
-    ids = {f.id: f.layers for f in of(found, "reformat", timed(found, 10))}
-    assert {"reformat:layout/quantization": ("1:copy",), "reformat:layout": ("4:other",)} == ids
-
-
 def test_conversions_that_undo_each_other_are_told_by_that_rule_alone() -> None:
     a, b, c, d = tensor("a"), tensor("b", "fp32"), tensor("c", "fp32"), tensor("d")
     found = engine(
