@@ -74,30 +74,20 @@ class SampleSelection:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StudyState:
-    """A study at one moment: nothing of it changes any more, and each table can only be read.
+    """A study at one moment, immutable. Tables are by the name of a variant where nothing else is said.
 
     Attributes:
-        model: The model.
         data: Samples for calibration and comparison, the user's or random ones; None before any were needed.
         task: Held-out samples with labels.
-        limits: Bounds of each build.
-        variants: What was planned, by name, as all tables are that say nothing else.
-        results: What is known of the variants that were built or read.
-        failures: Why variants could not be built.
         scales: Scales that were given in place of a calibrator.
         unbuilt: Variants that were planned to be prepared only.
-        sweeps: What was timed at several batch sizes.
+        sweeps: Times at several batch sizes.
         tactics: The tactics of each layer, as they were listed last.
-        tuned: What was tuned last on this CPU.
         processors: Processors to judge engines by, beside those of the table.
-        calibration: What was observed of the activations.
         verdicts: Why two nodes are, or are not, one layer, by variant and pair of nodes.
         fusion_explanations: Why the nodes of a layer are one, by variant and layer.
-        advice: What keeps fusions from happening.
-        sensitivities: What causes a variant's error, by variant and what was asked, of what, on which loss.
-        diagnoses: Why a variant loses accuracy.
-        channels: Errors of channels, by variant and value; the value measured last stands last.
-        repairs: What gives a variant's accuracy back.
+        sensitivities: What causes a variant's error, by variant and question, unit and loss.
+        channels: Errors of channels, by variant and value, in the order in which they were measured.
         bisections: What changed from one variant to another, by the names of both.
         selection: The samples that errors and scores are of; None where these are all.
         all_sample_results: Results on all samples, which are set aside while there is a ``selection``.

@@ -22,9 +22,9 @@ def get_variant_titles(study: StudyState) -> Mapping[str, str]:
     variants, results = study.variants, study.results
     recorded_names = {n for n, r in results.items() if r.recorded}
     plain = {n: v for n, v in variants.items() if _repeats(n, v) and n not in recorded_names}
-    targets = {v.target for v in plain.values()}
-    has_several_targets = len(targets) > 1
-    titles = {n: f"{v.name}@{v.target}" if has_several_targets else v.name for n, v in plain.items()}
+    titles = {n: v.name for n, v in plain.items()}
+    if len({v.target for v in plain.values()}) > 1:
+        titles = {n: f"{v.name}@{v.target}" for n, v in plain.items()}
     if len({v.backend for v in plain.values()}) > 1:
         # What stands behind the colon tells releases and providers of one backend apart.
         parts = {n: (v.backend or "").partition(":")[2] for n, v in plain.items()}

@@ -100,7 +100,7 @@ def print_variant(result: Result, study: Study) -> None:
 
 def _find_faults(result: Result, study: Study) -> tuple[str, ...]:
     """What is wrong with the outputs, in words."""
-    from rtlab.analyses.check.numbers import find_faults
+    from rtlab.analyses.check.scores import find_faults
     from rtlab.analyses.score import find_reference
     from rtlab.core.variant import Precision
 
@@ -248,11 +248,7 @@ def print_difference(engine_difference: Difference, study: Study, how: str = "")
     from rtlab.analyses.panels import view_result
 
     context = PanelContext(study.state, study[engine_difference.second.name].facts)
-    difference = summarize_difference(
-        engine_difference,
-        engine_difference.largest(len(engine_difference.groups)) or engine_difference.groups,
-        context,
-    )
+    difference = summarize_difference(engine_difference, context)
     places = " and ".join(
         dict.fromkeys(s.engine.place for s in (engine_difference.first, engine_difference.second))
     )

@@ -92,8 +92,7 @@ class Accuracy:
     parts: tuple[Slice, ...] = ()
 
     def __repr__(self) -> str:
-        worst = self.worst(1)
-        tail = f", worst {worst[0].node} {worst[0].sqnr:.3g} dB" if worst else ""
+        tail = "".join(f", worst {v.node} {v.sqnr:.3g} dB" for v in self.worst(1))
         on = f", {RANDOM}" if self.synthetic else ""
         return f"<Accuracy {len(self.values)} values on {self.samples} samples{tail}, measured, {self.source}{on}>"
 
@@ -265,9 +264,8 @@ def list_comparable_values(source: Model, variant: Model) -> tuple[str, ...]:
 
 def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]:
     """``Errors.sums`` of a piece of one value, which the processor's own memory holds."""
-    error = np.empty_like(x)
     with np.errstate(over="ignore", invalid="ignore"):
-        np.subtract(x, y, out=error)
+        error = x - y
     dot_products = _compute_dots(x, y, error)
     count, bad, nan_count = x.size, 0, 0
     if not math.isfinite(dot_products[1]):
@@ -310,9 +308,6 @@ def compute_accuracy(facts: VariantResult) -> Accuracy | None:
 
 def describe_random_inputs(facts: VariantResult) -> str:
     """What of a variant rests on random input, in words; empty where nothing does."""
-    parts = []
-    if facts.errors is not None and facts.errors.synthetic:
-        parts.append("errors")
-    if facts.random_scales:
-        parts.append("scales")
-    return " and ".join(parts)
+    has_random_errors = facts.errors is not None and facts.errors.synthetic
+    parts = (("errors", has_random_errors), ("scales", facts.random_scales))
+    return " and ".join(name for name, is_random in parts if is_random)

@@ -38,16 +38,6 @@ class BatchTime:
         """Three quarters took no longer."""
         return self.times.upper
 
-    @property
-    def each(self) -> Annotated[float, FieldMeta("Per sample", "ms", "measured")]:
-        """The median by the batch."""
-        return self.times.median / self.batch
-
-    @property
-    def runs(self) -> Annotated[int, FieldMeta("Runs")]:
-        """Inferences that were timed."""
-        return self.times.count
-
 
 _ENOUGH = FieldMeta("Enough", origin="measured", note="The smallest with nine tenths of the highest rate.")
 
@@ -76,11 +66,6 @@ class Sweep:
     def enough(self) -> Annotated[str, _ENOUGH]:
         """The batch of ``knee`` in words."""
         return f"batch {self.knee.batch}"
-
-    @property
-    def first(self) -> Annotated[float, FieldMeta("Latency of batch {self.rows[0].batch}", "ms", "measured")]:
-        """What the smallest batch takes."""
-        return self.rows[0].median
 
     @property
     def best(self) -> BatchTime:

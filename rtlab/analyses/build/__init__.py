@@ -87,9 +87,11 @@ def build_story(
     """
     build_replay = replay_decisions(log, model, engine, mapping)
     origin = engine.origin if engine else "reported"
+    place = log.device or ("device not recorded" if log.target.sm is None else str(log.target))
+    title = f"TensorRT {log.version or '(version not reported)'} · {place}"
     starts = itertools.accumulate((len(p.decisions) for p in build_replay.passes), initial=0)
     return BuildStory(
-        title=engine.title if engine and engine.log else _format_title(log),
+        title=engine.title if engine and engine.log else title,
         counts=log.attempts[log.chosen].counts if log.attempts else (),
         passes=tuple(
             BuildPass(p.name, p.before, p.after, first, len(p.decisions))
@@ -106,11 +108,6 @@ def build_story(
         notes=tuple(_list_notes(log, *build_replay.coverage, nodes=len(model.nodes))),
         origin=origin,
     )
-
-
-def _format_title(log: BuildLog) -> str:
-    place = log.device or ("device not recorded" if log.target.sm is None else str(log.target))
-    return f"TensorRT {log.version or '(version not reported)'} · {place}"
 
 
 def _list_notes(log: BuildLog, matched_steps: int, steps: int, *, nodes: int) -> list[str]:

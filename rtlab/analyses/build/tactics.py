@@ -40,13 +40,9 @@ class Candidate:
 class LayerTactics:
     """What was timed for one layer, and what the timing cache holds for it.
 
-    Attributes:
-        layer: The operator or layer as the build log names it.
-        nodes: Labels of its ONNX nodes, where the log tells them.
-        timed: Its tactics, the fastest first, by milliseconds that the builder *reported*; of layers of other runners
-            than the graph compiler at most the best 20.
-        remembered: What the timing cache holds, and a build with it takes; None where no editable cache has it.
-        key: Its key in the cache; empty where it cannot be forced.
+    ``nodes`` are labels of its ONNX nodes, where the log has them. ``timed`` are its tactics, the fastest first, in
+    *reported* milliseconds; of runners other than the graph compiler at most the best 20. A build takes what is
+    ``remembered``, None where no editable cache has it; ``key`` is its key there, empty where it cannot be forced.
     """
 
     layer: str

@@ -99,8 +99,7 @@ def number_layers(layer_names: Mapping[str, str]) -> dict[str, str]:
 
 def format_exact_names(layer_names: Mapping[str, str], engine: Engine) -> dict[str, str]:
     """Names of all layers with their steps and the compiler's own names, for a hover text."""
-    steps = number_layers(layer_names)
-    return {y.id: f"{steps[y.id]}, {y.name}" for y in engine.layers}
+    return {id_: f"{name}, {engine.layer(id_).name}" for id_, name in number_layers(layer_names).items()}
 
 
 def format_box_name(box: Box, most: int | None = None) -> str:
@@ -148,13 +147,10 @@ class BoxBuilder:
         """What a layer is called that runs no node but only serves some, such as "Q for Conv"; empty for others."""
         if not all(p.role in SERVING or self._get_op(p) in QUANTIZING_OPS for p in pairs):
             return ""
-        role = next(
-            (p.role for p in pairs if p.role != "work"), QUANTIZING_OPS.get(self._get_op(pairs[0]), "Q")
-        )
-        served_pairs = [p for p in pairs if self._get_op(p) not in QUANTIZING_OPS]
-        ops = [self._get_op(p) for p in served_pairs] or [
-            n.op for n in self._find_served_nodes(pairs[0].node)
-        ]
+        own_role = QUANTIZING_OPS.get(self._get_op(pairs[0]), "Q")
+        role = next((p.role for p in pairs if p.role != "work"), own_role)
+        ops = [op for p in pairs if (op := self._get_op(p)) not in QUANTIZING_OPS]
+        ops = ops or [n.op for n in self._find_served_nodes(pairs[0].node)]
         return words(role, shorten_op(ops[0])) if ops else role
 
     def _describe_idle(self, layer: Layer, computes: Family | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses import accuracy, fusion, memory
-from rtlab.analyses.check import layers, numbers, scores, times
+from rtlab.analyses.check import layers, scores, times
 from rtlab.analyses.check.record import (
     NOT_WORSE,
     CheckLimits,
@@ -114,7 +114,7 @@ def check_variant(
         reason = layers.explain_incomparable(previous, current)
         remedy = "Save a new one of the same compiler and target."
         difference = None if reason else layers.compare_engines(previous, current, facts.source)
-    rows = [numbers.check_numbers(facts, fp32), scores.check_accuracy(facts, fp32, limits)]
+    rows = [scores.check_numbers(facts, fp32), scores.check_accuracy(facts, fp32, limits)]
     if previous is not None:
         rows.append(scores.check_score(previous.score, facts.score))
     rows.append(times.check_latency(facts, current, previous, difference, limits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from rtlab.analyses.check.record import NOT_WORSE, CheckName, CheckRecord, CheckRow, CheckVerdict
@@ -81,9 +82,8 @@ def check_precision(
         for one, two in [(_find_narrowest(before), _find_narrowest(after))]
         if one and two and NARROWEST_FIRST.index(one) < NARROWEST_FIRST.index(two)
     ]
-    what = (
-        f"{pluralize(len(wider), 'group')} of nodes wider than before" if wider else "none wider than before"
-    )
+    what = f"{pluralize(len(wider), 'group')} of nodes" if wider else "none"
+    what += " wider than before"
     return _build_row("precision", what, wider, fail_on, current.engine.origin)
 
 
@@ -122,13 +122,13 @@ def _build_row(
     check: CheckName, summary: str, worse: Sequence[str], fail_on: Sequence[str], origin: Origin
 ) -> CheckRow:
     """What got worse, with the verdict; broken where it may not."""
+    row = CheckRow(check, "", summary, "told", origin, changes=tuple(worse))
     if check not in fail_on:
-        return CheckRow(check, "", summary, "told", origin, changes=tuple(worse))
+        return row
     verdict: CheckVerdict = "broken" if worse else "holds"
-    remedy = _REMEDIES[check] if worse else ""
-    return CheckRow(
-        check, NOT_WORSE[check], summary, verdict, origin, "", "", remedy, tuple(worse), float(len(worse)), 0.0
-    )  # fmt: skip
+    remedy, value = _REMEDIES[check] if worse else "", float(len(worse))
+    limit = NOT_WORSE[check]
+    return dataclasses.replace(row, limit=limit, verdict=verdict, remedy=remedy, value=value, bound=0.0)
 
 
 def _format_group(group: Group) -> str:

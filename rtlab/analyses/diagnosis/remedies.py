@@ -80,10 +80,8 @@ def requantize(arguments: Mapping[str, Any], nodes: Iterable[str], calibrator: C
 def _release_nodes(
     arguments: Mapping[str, Any], nodes: Iterable[str], quantized_nodes: Collection[str]
 ) -> dict[str, Any]:
-    return {
-        **arguments,
-        "rewrites": [*arguments["rewrites"], *(f"release {n}" for n in nodes if n in quantized_nodes)],
-    }
+    released = (f"release {n}" for n in nodes if n in quantized_nodes)
+    return {**arguments, "rewrites": [*arguments["rewrites"], *released]}
 
 
 def propose_cure(
@@ -97,18 +95,13 @@ def propose_cure(
     arguments = get_add_arguments(variant)
     is_quantized = bool(finding.nodes) and finding.nodes[0] in quantized_nodes
     if rewrites := list_pair_rewrites([finding]):
-        return Cure(
-            "Put this pair right",
-            f"{name} mended",
-            {**arguments, "rewrites": [*arguments["rewrites"], *rewrites]},
-        )
+        choice = {**arguments, "rewrites": [*arguments["rewrites"], *rewrites]}
+        return Cure("Put this pair right", f"{name} mended", choice)
     if finding.rule in SCALED:
         scale = _choose_calibrator(finding, variant)
-        choice = (
-            requantize(arguments, finding.nodes[:1], scale)
-            if is_quantized
-            else {**arguments, "calibrator": scale}
-        )
+        choice = {**arguments, "calibrator": scale}
+        if is_quantized:
+            choice = requantize(arguments, finding.nodes[:1], scale)
         return Cure(f"Another scale: {scale}", f"{name} {scale}", choice)
     if finding.rule == "unequal-channels" and variant.weights == "tensor":
         return Cure("Scale weights per channel", f"{name} per channel", {**arguments, "weights": "channel"})

@@ -115,6 +115,16 @@ class Group:
         return self.second.time - self.first.time
 
     @property
+    def extra_layers(self) -> int:
+        """How many layers more the second engine has for it."""
+        return len(self.second.layers) - len(self.first.layers)
+
+    @property
+    def weight(self) -> float:
+        """How much the engines differ: in milliseconds, or in layers where times are not known."""
+        return abs(self.extra_layers if self.delta is None else self.delta)
+
+    @property
     def cause(self) -> str:
         """What differs between the two, as far as their layers tell."""
         first, second = self.first, self.second
@@ -246,10 +256,9 @@ class Difference:
             )
         return tuple(messages)
 
-    def largest(self, count: int = 5) -> tuple[Group, ...]:
-        """The groups whose times differ most."""
-        timed_groups = [g for g in self.groups if g.delta is not None]
-        return tuple(sorted(timed_groups, key=lambda g: -abs(g.delta or 0.0))[:count])
+    def largest(self, count: int | None = None) -> tuple[Group, ...]:
+        """The groups that differ most: by time, or by layers where times are not known."""
+        return tuple(sorted(self.groups, key=lambda g: g.weight, reverse=True)[:count])
 
 
 def compute_difference(first: Side, second: Side, model: Model) -> Difference:

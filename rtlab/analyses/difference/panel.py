@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Annotated
 
@@ -94,7 +94,7 @@ def analyze_difference(context: PanelContext) -> TimeDifference:
         VariantError: it is the only one.
         ModelError: a dimension has no size.
     """
-    return summarize_difference(*_compute_difference(context, _build_settings(context)), context)
+    return summarize_difference(_compute_difference(context, _build_settings(context)), context)
 
 
 def build_difference_panel(context: PanelContext) -> PanelParts:
@@ -105,18 +105,18 @@ def build_difference_panel(context: PanelContext) -> PanelParts:
     """
     settings = _build_settings(context)
     try:
-        difference, groups = _compute_difference(context, settings)
+        difference = _compute_difference(context, settings)
     except RtlabError as error:
         # Other times may be available: the settings stay on screen.
         return PanelParts(settings=settings, problem=str(error))
-    result, unit = summarize_difference(difference, groups, context), _choose_unit(difference)
+    result, unit = summarize_difference(difference, context), _choose_unit(difference)
     problem = explain_rest(difference)
     return PanelParts(
         result=result,
         units={"ms": unit},
         title=f"From {result.before} to {result.after}",
         settings=settings,
-        figures=[] if problem else _draw_waterfall(difference, groups, context, unit),
+        figures=[] if problem else _draw_waterfall(difference, context, unit),
         problem=problem,
         notes=[n for n in result.notes if n != problem],
     )
@@ -146,16 +146,11 @@ def _build_settings(context: PanelContext) -> list[Setting]:
     ]
 
 
-def _compute_difference(context: PanelContext, settings: list[Setting]) -> tuple[Difference, list[Group]]:
-    """The difference by the settings, and its groups, the largest first."""
+def _compute_difference(context: PanelContext, settings: list[Setting]) -> Difference:
     other, gpu = (s["value"] for s in settings)
     custom_processors = {p.name: p for p in context.study.processors}
-    difference = compare_variants(
-        context.study.results[other],
-        context.result,
-        gpu=None if gpu == _MEASURED else custom_processors.get(gpu, gpu),
-    )
-    return difference, sorted(difference.groups, key=_compute_weight, reverse=True)
+    peaks = None if gpu == _MEASURED else custom_processors.get(gpu, gpu)
+    return compare_variants(context.study.results[other], context.result, gpu=peaks)
 
 
 def _resolve_source(source_name: str, sources: Mapping[str, str]) -> str:
@@ -169,10 +164,8 @@ def _resolve_source(source_name: str, sources: Mapping[str, str]) -> str:
     return gpu_name if gpu_name in sources else ""
 
 
-def summarize_difference(
-    difference: Difference, groups: Sequence[Group], context: PanelContext
-) -> TimeDifference:
-    """A difference as its panel and its table show it, by groups in the order in which they are given."""
+def summarize_difference(difference: Difference, context: PanelContext) -> TimeDifference:
+    """A difference as its panel and its table show it, the groups that differ most first."""
     titles, sides = get_variant_titles(context.study), (difference.first, difference.second)
     kinds, heads = ([f(s.engine) for s in sides] for f in (get_layer_noun, get_layer_heading))
     first, second = (len(s.engine.layers) - s.engine.sync for s in sides)
@@ -192,7 +185,7 @@ def summarize_difference(
         became=f"{first} → {second}"
         if kinds[0] == kinds[1]
         else f"{first} {kinds[0]}s → {second} {kinds[1]}s",
-        count=len(groups),
+        count=len(difference.groups),
         rest=rest,
         before=titles[difference.first.name],
         after=titles[difference.second.name],
@@ -203,7 +196,7 @@ def summarize_difference(
         what="Latency" if has_latencies else "Sum of the layers",
         counted=heads[0] if kinds[0] == kinds[1] else "Steps",
         alone=", timed alone" if difference.unexplained else "",
-        groups=_build_groups(difference, groups, context),
+        groups=_build_groups(difference, context),
         notes=tuple(filter(None, (explain_rest(difference), *_list_notes(difference, titles)))),
     )
 
@@ -217,15 +210,6 @@ def _sign(value: float) -> str:
     return f"{value:+.4g}".replace("-", "−")
 
 
-def _count_extra_layers(group: Group) -> int:
-    """How many layers more the second engine has for it."""
-    return len(group.second.layers) - len(group.first.layers)
-
-
-def _compute_weight(group: Group) -> float:
-    return abs(_count_extra_layers(group) if group.delta is None else group.delta)
-
-
 def _format_group_title(group: Group, model: Model) -> str:
     """Operators and the first node, or what the layers say."""
     nodes = [model.by_id[n] for n in group.nodes if n in model.by_id]
@@ -236,13 +220,11 @@ def _format_group_title(group: Group, model: Model) -> str:
     return f"{op_names} {nodes[0].title}"
 
 
-def _build_groups(
-    difference: Difference, groups: Sequence[Group], context: PanelContext
-) -> tuple[ComparedGroup, ...]:
+def _build_groups(difference: Difference, context: PanelContext) -> tuple[ComparedGroup, ...]:
     model, rows = context.model, []
     sides = [(s, context.study.results[s.name]) for s in (difference.second, difference.first)]
     mappings = [map_to_places(map_nodes(facts), model) for _, facts in sides]
-    for group in groups:
+    for group in difference.largest():
         places = [p for n in group.nodes if n in model.by_id for p in model.where(n)]
         # Layers of the engine on screen, which may be another one than was timed.
         layers, others = (
@@ -273,7 +255,7 @@ def _list_notes(difference: Difference, titles: Mapping[str, str]) -> list[str]:
         if not s.times
     ]
     has_delta = difference.has_layer_times and any(g.delta for g in difference.groups)
-    if not has_delta and not any(map(_count_extra_layers, difference.groups)):
+    if not has_delta and not any(g.extra_layers for g in difference.groups):
         time = " and takes as long" if difference.has_layer_times else ""
         notes.append(f"Every group of nodes became as many layers{time} in both engines.")
     if INFERRED & {g.basis for g in difference.groups}:
@@ -286,11 +268,9 @@ def _list_notes(difference: Difference, titles: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def _draw_waterfall(
-    difference: Difference, groups: Sequence[Group], context: PanelContext, times: tuple[str, float]
-) -> list[Figure]:
+def _draw_waterfall(difference: Difference, context: PanelContext, times: tuple[str, float]) -> list[Figure]:
     """From the first variant to the second: times where both have them, else layers; none where nothing differs."""
-    titles, model = get_variant_titles(context.study), context.model
+    titles, model, groups = get_variant_titles(context.study), context.model, difference.largest()
     names = [titles[s.name] for s in (difference.first, difference.second)]
     rest = 0.0
     if difference.totals is not None and difference.has_layer_times:
@@ -305,7 +285,7 @@ def _draw_waterfall(
         origin = " before, ".join(origins) + " after" if origins[0] != origins[1] else origins[0]
         before = float(sum(len(g.first.layers) for g in groups))
         after = float(sum(len(g.second.layers) for g in groups))
-        deltas = [float(_count_extra_layers(g)) for g in groups]
+        deltas = [float(g.extra_layers) for g in groups]
     bars = [(i, g, d) for i, (g, d) in enumerate(zip(groups, deltas, strict=True)) if d]
     if not bars and not rest:
         return []

@@ -1,19 +1,7 @@
 """What is worth changing in an engine, each with its evidence, its measured cost and a remedy.
 
-NVIDIA's trex had these checks, removed with it in TensorRT 11.1. Each has its rule here:
-
-| trex | here | what differs |
-|---|---|---|
-| ``ConvLinter.tc_lint`` | ``off-tensor-cores`` | any "xmma" was a tensor core to it, a missing tactic none |
-| ``ConvLinter.mixed_precision_lint`` | ``float-output`` | not at outputs, nor at lone pairs, which have a rule |
-| ``ConvLinter.alignment_lint`` | ``unaligned`` | by the layout in use; images, 1000 classes pass |
-| ``ReformatLinter`` | ``reformat`` | with its cause; silent where no remedy is left |
-| ``SliceLinter`` | ``move`` | its check compared "INT8" with "Int8" and never matched |
-| ``QDQLinter`` | ``lone-pair`` | it knew Scale layers, but not the Reformat of origin QDQ of 8.4 and later |
-| report card: pointwise | ``lone-epilogue`` | says why the layer stands alone |
-
-Times join layers by id, which readers match by name; trex joined rows by position. Types are the tensors' own, so that
-BF16 is not shown as FP32.
+The rules cover the linters of NVIDIA's trex, which TensorRT 11.1 removed. Times join layers by id, which readers match
+by name, and types are the tensors' own, so that BF16 is not shown as FP32.
 """
 
 from __future__ import annotations

@@ -59,28 +59,22 @@ def idle(reading: Reading) -> Iterator[Finding]:
     times = reading.timing
     if times is None or times.ratio is None or times.total is None or not times.summed:
         return
-    streams = len({y.stream for y in reading.layers})
     evidence = (
         f"The latency of a whole inference is {times.total:.3g} ms, the sum of its {len(times.layers)} timed layers "
         f"{times.summed:.3g} ms ({times.ratio:.2f} times as much), both measured."
     )
     if times.total > _GAP * times.summed:
-        yield reading.finding(
-            "idle",
+        key, title = (
             "gaps",
-            (),
             "The GPU waits between layers: an inference takes longer than all its layers together.",
-            evidence=evidence,
-            cost=f"{format_microseconds((times.total - times.summed) * 1e3)} of each inference are in no layer.",
-            fix="Run with CUDA graphs (--useCudaGraph) and without work of the host between inferences.",
         )
+        cost = f"{format_microseconds((times.total - times.summed) * 1e3)} of each inference are in no layer."
+        fix = "Run with CUDA graphs (--useCudaGraph) and without work of the host between inferences."
     elif times.ratio > _OVER:
-        yield reading.finding(
-            "idle",
-            "overstated",
-            (),
-            "The layers' times overstate the inference: read them as shares, not as milliseconds.",
-            evidence=evidence + (f" The layers run on {streams} streams at once." if streams > 1 else ""),
-            cost="No cost: profiling each layer adds to its time, and keeps layers from overlapping.",
-            fix="Take latencies from a run without profiling: trtexec --separateProfileRun.",
-        )
+        key = "overstated"
+        title = "The layers' times overstate the inference: read them as shares, not as milliseconds."
+        cost = "No cost: profiling each layer adds to its time, and keeps layers from overlapping."
+        fix = "Take latencies from a run without profiling: trtexec --separateProfileRun."
+    else:
+        return
+    yield reading.finding("idle", key, (), title, evidence=evidence, cost=cost, fix=fix)

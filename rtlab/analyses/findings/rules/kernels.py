@@ -77,11 +77,7 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
     for (precision, image), layers in groups.items():
         what = pluralize(len(layers), f"layer in {precision} multiplies", f"layers in {precision} multiply")
         tf32 = "TF32 " if precision == "fp32" else ""
-        descriptions = {}
-        for layer in layers:
-            few = count_channels(get_data_input(layer))
-            on = f" on {few} input channels" if few is not None and few < 16 else ""
-            descriptions[layer.id] = f"runs {shorten_name(layer.tactic)}{on}"
+        descriptions = {y.id: f"runs {shorten_name(y.tactic)}" for y in layers}
         yield reading.finding(
             "off-tensor-cores",
             f"{precision}{'/image' if image else ''}",
@@ -149,13 +145,7 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
     for (before, after), layers in groups.items():
         do = ("reads", "writes") if len(layers) == 1 else ("read", "write")
         more, half = 4 if after == "fp32" else 2, trtexec_flags.allow_half(reading.engine)
-        descriptions = {}
-        for layer in layers:
-            readers = reading.flow.after(layer, through=MOVES)
-            who = f'"{shorten_name(readers[0].name)}"' + (
-                f" and {len(readers) - 1} more" if readers[1:] else ""
-            )
-            descriptions[layer.id] = f"writes {format_tensor(layer.outputs[0])}, read by {who}"
+        descriptions = {y.id: f"writes {format_tensor(y.outputs[0])}" for y in layers}
         yield reading.finding(
             "float-output",
             f"{before}-{after}",
@@ -220,9 +210,8 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
                 continue
             unit = max(get_channel_multiple(tensor), _UNITS.get(tensor.dtype, 1))
             if -(-count // unit) * unit / count - 1 > _WASTE:
-                descriptions[layer.id] = (
-                    f"{verb} {count} channels in units of {unit} ({format_tensor(tensor)})"
-                )
+                layout = format_tensor(tensor)
+                descriptions[layer.id] = f"{verb} {count} channels in units of {unit} ({layout})"
                 groups[layer.precision].append(layer)
     for dtype, layers in groups.items():
         yield reading.finding(

@@ -113,13 +113,12 @@ def find_cancelling_conversions(reading: Reading) -> dict[str, str]:
     """Conversions that a later one undoes, with the later ones: by layer id, what each does."""
     descriptions: dict[str, str] = {}
     for layer in reading.of("reformat", "quantization"):
-        types = _conversion(layer)
-        for back in _find_nearby_conversions(reading, layer) if types else ():
-            if types and _conversion(back) == types[::-1]:
-                descriptions[layer.id] = (
-                    f'converts {types[0]} to {types[1]}, and "{shorten_name(back.name)}" back'
-                )
-                descriptions.setdefault(back.id, f"converts {types[1]} to {types[0]}")
+        if types := _conversion(layer):
+            for back in _find_nearby_conversions(reading, layer):
+                if _conversion(back) == types[::-1]:
+                    way = f"converts {types[0]} to {types[1]}"
+                    descriptions[layer.id] = f'{way}, and "{shorten_name(back.name)}" back'
+                    descriptions.setdefault(back.id, f"converts {types[1]} to {types[0]}")
     return descriptions
 
 
