@@ -51,6 +51,22 @@ class PanelContext:
             )
         return self.facts
 
+    @property
+    def other(self) -> str:
+        """The name of the variant to compare with: the one chosen, else the baseline, else any.
+
+        Raises:
+            VariantError: there is none.
+        """
+        others = [n for n in self.study.results if n != self.result.name]
+        preferred = self.settings.get("from") or (self.baseline.name if self.baseline else "")
+        if not others:
+            raise VariantError(
+                "There is nothing to compare with yet: this is the only variant. Build a second one, in another "
+                "precision or for another GPU for example, or read an engine from files."
+            )
+        return preferred if preferred in others else others[0]
+
     @functools.cached_property
     def mapping(self) -> NodeMapping:
         """Places of the source model's nodes by the layers of the variant."""

@@ -1,7 +1,6 @@
 """The table of analyses, in the order of the tabs: a new one is an entry here.
 
-A panel is made when its tab is open, and again when one of its settings changes. What the page draws with code of its
-own is sent when it changes.
+A panel is made when its tab is open, and again when one of its settings changes.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 from rtlab.analyses.accuracy.losses import analyze_accuracy
 from rtlab.analyses.batches.panel import build_batch_panel, get_sweep
 from rtlab.analyses.bisection.panel import build_bisection_panel, get_bisection
-from rtlab.analyses.build.story import BuildStory, analyze_build
+from rtlab.analyses.build import BuildStory, analyze_build
 from rtlab.analyses.calibration.calibrated import Calibrated, analyze_calibration
 from rtlab.analyses.channels.panel import build_channel_panel, get_channel_errors
 from rtlab.analyses.diagnosis.panel import build_diagnosis_panel, get_diagnosis
 from rtlab.analyses.difference.panel import analyze_difference, build_difference_panel
-from rtlab.analyses.engine.summary import Summary, summarize_engine
-from rtlab.analyses.findings.analysis import Findings, summarize_findings
+from rtlab.analyses.engine import Summary, summarize_engine
+from rtlab.analyses.findings import Findings, summarize_findings
 from rtlab.analyses.formulations.panel import analyze_tuning, build_tuning_panel
 from rtlab.analyses.kernels import list_kernels
 from rtlab.analyses.memory.panel import analyze_memory, build_memory_panel
@@ -51,12 +50,11 @@ class Analysis:
     """An entry: an analysis, and how the page shows its result.
 
     ``compute`` is the analysis; facts, table, frame, JSON and text follow from the dataclass that it returns. Its panel
-    is ``label`` in the tab ``tab``, headed by ``title`` and ``lead``, a sentence or two that say what is to be seen.
-    ``draw`` gives what the panel has besides: figures, settings, buttons. ``payload_type`` is the type of the result
-    where the page draws it with code of its own, and needs no panel; ``shared`` says that it is the same for every
-    variant, ``per_engine`` that its rows are of an engine each, and tell themselves what of it is predicted.
-    ``applies`` says of which models there is anything to show; ``summary`` what the panel shows, where the first
-    sentence of ``lead`` does not.
+    is ``label`` in the tab ``tab``, headed by ``title`` and ``lead``, whose first sentence says what it shows. ``draw``
+    gives what the panel has besides: figures, settings, buttons. ``payload_type`` is the type of the result where the
+    page draws it with code of its own, and needs no panel; ``shared`` says that it is the same for every variant,
+    ``per_engine`` that its rows are of an engine each, with their own origins. ``applies`` says for which models there
+    is anything to show.
     """
 
     name: str
@@ -66,7 +64,6 @@ class Analysis:
     lead: str
     compute: Callable[[PanelContext], Any]
     draw: Callable[[PanelContext], PanelParts] | None = None
-    summary: str = ""
     payload_type: type | None = None
     shared: bool = False
     per_engine: bool = False
@@ -75,286 +72,240 @@ class Analysis:
     @property
     def shows(self) -> str:
         """What the panel shows, in a sentence."""
-        return self.summary or re.split(r"(?<=[.?]) ", self.lead)[0]
+        return re.split(r"(?<=[.?]) ", self.lead)[0]
 
 
 ANALYSES: tuple[Analysis, ...] = (
     Analysis(
         "roofline",
-        tab="timing",
-        label="Roofline",
-        title="Roofline",
-        lead="",
-        summary="How near each layer comes to what the processor's arithmetic and its memory allow.",
+        "timing",
+        "Roofline",
+        "Roofline",
+        "How near each layer comes to what the processor's arithmetic and its memory allow.",
         compute=analyze_roofline,
         draw=build_roofline_panel,
     ),
     Analysis(
         "kernels",
-        tab="timing",
-        label="Kernels",
-        title="Kernels",
-        lead=(
-            "One kernel may compute many layers. Those at the top are worth another tactic, precision or "
-            "shape."
-        ),
-        summary="Which kernels run how many layers, and what they take together.",
+        "timing",
+        "Kernels",
+        "Kernels",
+        "Which kernels run how many layers, and what they take together. Those at the top are worth another tactic, "
+        "precision or shape.",
         compute=lambda context: list_kernels(context.result),
     ),
     Analysis(
         "samples",
-        tab="timing",
-        label="Inferences",
-        title="Whole inferences",
-        lead=(
-            "One number hides how times scatter. Each point is one whole inference; diamonds stand apart "
-            "from the others."
-        ),
-        summary="The time of every inference, and which of them stand apart.",
+        "timing",
+        "Inferences",
+        "Whole inferences",
+        "The time of every inference, and which of them stand apart. Each point is one whole inference; diamonds stand "
+        "apart from the others.",
         compute=analyze_samples,
         draw=build_samples_panel,
     ),
     Analysis(
         "batches",
-        tab="timing",
-        label="Batch sizes",
-        title="Batch sizes",
-        lead=(
-            "A larger batch keeps more of the processor busy. The rate rises until it is busy enough; from "
-            "then on only the latency does."
-        ),
-        summary="How rate and latency follow the size of the batch.",
+        "timing",
+        "Batch sizes",
+        "Batch sizes",
+        "How rate and latency follow the size of the batch. A larger batch keeps more of the processor busy; from some "
+        "size on only the latency rises.",
         compute=get_sweep,
         draw=build_batch_panel,
     ),
     Analysis(
         "difference",
-        tab="compare",
-        label="Difference",
-        title="Where the time went",
-        lead="Which groups of ONNX nodes got faster or slower, although fusions and layer names differ.",
+        "compare",
+        "Difference",
+        "Where the time went",
+        "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ.",
         compute=analyze_difference,
         draw=build_difference_panel,
     ),
     Analysis(
         "bisection",
-        tab="compare",
-        label="What changed",
-        title="What changed, and the fewest nodes that show it",
-        lead=(
-            "Which nodes share their layers otherwise than in the other variant, and the fewest nodes "
-            "that still show it: both compilers build parts of the model until they differ."
-        ),
-        summary="Which nodes share their layers otherwise, and the fewest that show it.",
+        "compare",
+        "What changed",
+        "What changed, and the fewest nodes that show it",
+        "Which nodes share their layers otherwise, and the fewest that show it. Both compilers build parts of the "
+        "model until they differ.",
         compute=get_bisection,
         draw=build_bisection_panel,
         per_engine=True,
     ),
     Analysis(
         "variants",
-        tab="compare",
-        label="Variants",
-        title="Variants side by side",
-        lead=(
-            "One choice at a time: build the same model for another GPU, with other options or sparse "
-            "weights, and see what became of its layers."
-        ),
-        summary="All variants in one table, and others to build from this one.",
+        "compare",
+        "Variants",
+        "Variants side by side",
+        "All variants in one table, and others to build from this one. One choice at a time: another GPU, other "
+        "options or sparse weights.",
         compute=analyze_variants,
         draw=build_variants_panel,
         per_engine=True,
     ),
     Analysis(
         "why",
-        tab="fusion",
-        label="Why",
-        title="Why is it not fused?",
-        lead=(
-            "Each row is a pair of neighbours that are not one layer. Choose one and ask: rtlab builds parts "
-            "of the model with one thing changed, and the compiler itself shows what keeps the two apart."
-        ),
+        "fusion",
+        "Why",
+        "Why is it not fused?",
+        "Each row is a pair of neighbours that are not one layer. Choose one and ask: rtlab builds parts of the model "
+        "with one thing changed, and the compiler itself shows what keeps the two apart.",
         compute=explain_fusion,
         draw=build_why_panel,
     ),
     Analysis(
         "memory",
-        tab="memory",
-        label="Memory",
-        title="Memory",
-        lead="",
-        summary="When each tensor lives, and how the engine places them in the same bytes.",
+        "memory",
+        "Memory",
+        "Memory",
+        "When each tensor lives, and how the engine places them in the same bytes.",
         compute=analyze_memory,
         draw=build_memory_panel,
     ),
     Analysis(
         "schedule",
-        tab="streams",
-        label="Streams",
-        title="Streams",
-        lead="",
-        summary="What runs when on each stream, and what waits for what.",
+        "streams",
+        "Streams",
+        "Streams",
+        "What runs when on each stream, and what waits for what.",
         compute=analyze_streams,
         draw=build_schedule_panel,
     ),
     Analysis(
         "formulations",
-        tab="tuning",
-        label="Formulations",
-        title="Auto-tuning",
-        lead=(
-            "A convolution can be computed in many ways that give the same but for rounding: directly, as "
-            "one large product of matrices (im2col), by Winograd's algorithm, with one thread or several. Which is "
-            "fastest depends on its shape and on the processor, so a compiler tries them and keeps the fastest. Do "
-            "the same here: every way is built as an ONNX graph, checked, timed."
-        ),
-        summary="Every way to compute a layer, and how long each takes.",
+        "tuning",
+        "Formulations",
+        "Auto-tuning",
+        "Every way to compute a layer, and how long each takes. A convolution can be computed directly, as one large "
+        "product of matrices (im2col), by Winograd's algorithm, with one thread or several. Which is fastest depends "
+        "on its shape and on the processor: every way is built as an ONNX graph, checked and timed.",
         compute=analyze_tuning,
         draw=build_tuning_panel,
     ),
     Analysis(
         "recurrence",
-        tab="recurrence",
-        label="Recurrence",
-        title="Time fusion",
-        lead=(
-            "Above, every product and every pointwise operation that the definition asks for, step by step. "
-            "Below, what the engine runs for them. Look for gates that became one product, for an input "
-            "product that serves all steps, and for kernels that end one step and begin the next: a number "
-            "is a layer, the same number the same layer."
-        ),
-        summary="The products and steps of a recurrence, and the kernels that run them.",
+        "recurrence",
+        "Recurrence",
+        "Time fusion",
+        "The products and steps of a recurrence, and the kernels that run them. Above, every product and pointwise "
+        "operation of the definition, step by step; below, what the engine runs for them. Look for gates that became "
+        "one product, for an input product that serves all steps, and for kernels that end one step and begin the "
+        "next: a number is a layer, the same number the same layer.",
         compute=analyze_recurrence,
         draw=build_recurrence_panel,
         applies=has_recurrent_nodes,
     ),
     Analysis(
         "accuracy",
-        tab="accuracy",
-        label="Accuracy",
-        title="Errors of each value",
-        lead="How far each value lies from that of fp32, the lowest signal to noise first.",
+        "accuracy",
+        "Accuracy",
+        "Errors of each value",
+        "How far each value lies from that of fp32, the lowest signal to noise first.",
         compute=analyze_accuracy,
     ),
     Analysis(
         "channels",
-        tab="accuracy",
-        label="Channels",
-        title="Errors of each channel",
-        lead=(
-            "Which channels of a value lose what the whole of it loses. The values that lose most stand "
-            "first."
-        ),
+        "accuracy",
+        "Channels",
+        "Errors of each channel",
+        "Which channels of a value lose what the whole of it loses. The values that lose most are first.",
         compute=get_channel_errors,
         draw=build_channel_panel,
     ),
     Analysis(
         "score",
-        tab="accuracy",
-        label="Task",
-        title="Score on the task",
-        lead=(
-            "How far the score may lie from that of all such samples, and which samples are right in one "
-            "variant alone."
-        ),
-        summary="The score with its interval, and the samples that are right in one variant alone.",
+        "accuracy",
+        "Task",
+        "Score on the task",
+        "The score with its interval, and the samples that are right in one variant alone.",
         compute=analyze_score,
         draw=build_score_panel,
     ),
     Analysis(
         "sensitivity",
-        tab="accuracy",
-        label="Sensitivity",
-        title="Sensitivity",
-        lead=(
-            "What each node, or each place that rounds, does to the outputs, alone or left out alone. A "
-            "large error of a value may come from far before it; these are the places that make it."
-        ),
-        summary="Which nodes, or places that round, change the outputs most.",
+        "accuracy",
+        "Sensitivity",
+        "Sensitivity",
+        "Which nodes, or places that round, change the outputs most. Each is changed alone or left out alone: a large "
+        "error of a value may come from far before it.",
         compute=get_sensitivity,
         draw=build_sensitivity_panel,
     ),
     Analysis(
         "diagnosis",
-        tab="accuracy",
-        label="Why",
-        title="Where did the accuracy go?",
-        lead="Choose a cause: it is explained here, and a button builds the variant without it.",
-        summary="The causes that accuracy was lost to, with their evidence and a repair.",
+        "accuracy",
+        "Why",
+        "Where did the accuracy go?",
+        "The causes that accuracy was lost to, with their evidence and a repair. Choose a cause: a button builds the "
+        "variant without it.",
         compute=get_diagnosis,
         draw=build_diagnosis_panel,
     ),
     Analysis(
         "repair",
-        tab="accuracy",
-        label="Repair",
-        title="What gives the accuracy back?",
-        lead=(
-            "Other scales are tried first, which cost no time, then a higher precision for as few nodes as "
-            "will do. The choice is made on every second sample, and the scores are those of the others."
-        ),
-        summary="What brings the score back, and what it costs in time.",
+        "accuracy",
+        "Repair",
+        "What gives the accuracy back?",
+        "What brings the score back, and what it costs in time. Other scales are tried first, which cost no time, then "
+        "a higher precision for as few nodes as will do. The choice is made on every second sample, and the scores "
+        "are those of the others.",
         compute=get_repair,
         draw=build_repair_panel,
     ),
     Analysis(
         "engine",
-        tab="engine",
-        label="Engine",
-        title="What the layers are",
-        lead="Layers by kind and by precision with their time, what changes types, and what only moves data.",
+        "engine",
+        "Engine",
+        "What the layers are",
+        "Layers by kind and by precision with their time, what changes types, and what only moves data.",
         compute=lambda context: summarize_engine(context.result, context.model),
         payload_type=Summary,
     ),
     Analysis(
         "build",
-        tab="build",
-        label="Build",
-        title="How it was built",
-        lead="The builder's passes over the network, what each decided, and which tactics it timed.",
+        "build",
+        "Build",
+        "How it was built",
+        "The builder's passes over the network, what each decided, and which tactics it timed.",
         compute=analyze_build,
         payload_type=BuildStory,
     ),
     Analysis(
         "calibration",
-        tab="calibration",
-        label="Calibration",
-        title="Calibration",
-        lead=(
-            "What calibration saw of each value, what each calibrator makes of it, and how they do on the "
-            "task."
-        ),
+        "calibration",
+        "Calibration",
+        "Calibration",
+        "What calibration saw of each value, what each calibrator makes of it, and how they do on the task.",
         compute=analyze_calibration,
         payload_type=Calibrated,
         shared=True,
     ),
     Analysis(
         "findings",
-        tab="findings",
-        label="Findings",
-        title="What is worth changing",
-        lead="What to change about the engine and about the model's own quantization, and why.",
-        compute=lambda context: summarize_findings(
-            context.model, context.facts, context.study.results.values()
-        ),
+        "findings",
+        "Findings",
+        "What is worth changing",
+        "What to change about the engine and about the model's own quantization, and why.",
+        compute=lambda context: summarize_findings(context.model, context.facts),
         payload_type=Findings,
     ),
     Analysis(
         "table",
-        tab="table",
-        label="Table",
-        title="Layers",
-        lead="Every layer with what the compiler reports of it, in order of execution.",
+        "table",
+        "Table",
+        "Layers",
+        "Every layer with what the compiler reports of it, in order of execution.",
         compute=lambda context: LayerTable(layer_rows(context.result, context.model)),
     ),
     Analysis(
         "recipe",
-        tab="recipe",
-        label="Reproduce",
-        title="Make it again",
-        lead=(
-            "These lines make the variant again, from the same model, data and choices. Versions are those of "
-            "the process that shows this."
-        ),
+        "recipe",
+        "Reproduce",
+        "Make it again",
+        "These lines make the variant again, from the same model, data and choices. Versions are those of the process "
+        "that shows this.",
         compute=analyze_recipe,
         draw=build_recipe_panel,
     ),
@@ -370,7 +321,7 @@ def list_panels(model: Model) -> list[PanelName]:
 
 
 def render_panel(name: str, context: PanelContext) -> Panel:
-    """One panel; what is in the way is told in it, so that its settings stay at hand.
+    """One panel; its ``problem`` says what is in the way.
 
     Raises:
         VariantError: there is no such panel.
@@ -418,10 +369,11 @@ def ask(name: str, context: PanelContext) -> ResultView:
 def view_result(name: str, context: PanelContext, result: Any, title: str = "") -> ResultView:
     """A result of one analysis to read, with what the layers in it are called and which nodes they run."""
     analysis = PANELS[name]
+    title = title or analysis.title
     if context.facts is None:
-        return ResultView(title or analysis.title, result)
+        return ResultView(title, result)
     predicts = context.facts.engine.maker.predicts and not analysis.per_engine
-    return ResultView(title or analysis.title, result, context.layer_names, context.nodes, predicts)
+    return ResultView(title, result, context.layer_names, context.nodes, predicts)
 
 
 def encode_payloads(context: PanelContext, *, shared: bool = False) -> dict[str, bytes]:
@@ -430,14 +382,14 @@ def encode_payloads(context: PanelContext, *, shared: bool = False) -> dict[str,
     Empty where something is missing, which the page says itself. ``shared`` are those that are the same for every
     variant, and else those of one.
     """
-    return {a.name: _encode_payload(a, context) for a in ANALYSES if a.payload_type and a.shared == shared}
-
-
-def _encode_payload(analysis: Analysis, context: PanelContext) -> bytes:
-    try:
-        return encode(analysis.compute(context))
-    except RtlabError:
-        return b""
+    payloads = {}
+    for analysis in ANALYSES:
+        if analysis.payload_type and analysis.shared == shared:
+            try:
+                payloads[analysis.name] = encode(analysis.compute(context))
+            except RtlabError:
+                payloads[analysis.name] = b""
+    return payloads
 
 
 def _get_analysis(name: str, action: str) -> Analysis:

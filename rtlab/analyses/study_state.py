@@ -12,7 +12,7 @@ from rtlab.core.protocols import Limits
 from rtlab.core.stage import Stage, StageStatus
 
 if TYPE_CHECKING:
-    from rtlab.analyses.batches.sweeps import Sweep
+    from rtlab.analyses.batches import Sweep
     from rtlab.analyses.bisection import Bisection
     from rtlab.analyses.build.tactics import LayerTactics
     from rtlab.analyses.calibration.observed_ranges import Calibration
@@ -74,30 +74,20 @@ class SampleSelection:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StudyState:
-    """A study at one moment: nothing of it changes any more, and each table can only be read.
+    """A study at one moment, immutable. Tables are by the name of a variant where nothing else is said.
 
     Attributes:
-        model: The model.
         data: Samples for calibration and comparison, the user's or random ones; None before any were needed.
         task: Held-out samples with labels.
-        limits: Bounds of each build.
-        variants: What was planned, by name, as all tables are that say nothing else.
-        results: What is known of the variants that were built or read.
-        failures: Why variants could not be built.
         scales: Scales that were given in place of a calibrator.
         unbuilt: Variants that were planned to be prepared only.
-        sweeps: What was timed at several batch sizes.
+        sweeps: Times at several batch sizes.
         tactics: The tactics of each layer, as they were listed last.
-        tuned: What was tuned last on this CPU.
         processors: Processors to judge engines by, beside those of the table.
-        calibration: What was observed of the activations.
         verdicts: Why two nodes are, or are not, one layer, by variant and pair of nodes.
         fusion_explanations: Why the nodes of a layer are one, by variant and layer.
-        advice: What keeps fusions from happening.
-        sensitivities: What causes a variant's error, by variant and what was asked, of what, on which loss.
-        diagnoses: Why a variant loses accuracy.
-        channels: Errors of channels, by variant and value; the value measured last stands last.
-        repairs: What gives a variant's accuracy back.
+        sensitivities: What causes a variant's error, by variant and question, unit and loss.
+        channels: Errors of channels, by variant and value, in the order in which they were measured.
         bisections: What changed from one variant to another, by the names of both.
         selection: The samples that errors and scores are of; None where these are all.
         all_sample_results: Results on all samples, which are set aside while there is a ``selection``.
@@ -155,12 +145,10 @@ class StudyState:
         """With a variant that is to be built; what there is of another one of its name goes."""
         base = self if self.has_variant(name, variant, explicit_scales) else self.without_variant(name)
         unbuilt = base.unbuilt - {name} if build else base.unbuilt | {name}
+        scales = _without(base.scales, name)
+        if explicit_scales is not None:
+            scales = _with(scales, name, explicit_scales)
         variants = _with(self.variants, name, variant)
-        scales = (
-            _without(base.scales, name)
-            if explicit_scales is None
-            else _with(base.scales, name, explicit_scales)
-        )
         return dataclasses.replace(base, variants=variants, scales=scales, unbuilt=unbuilt)
 
     def has_variant(self, name: str, variant: Variant, explicit_scales: Mapping[str, Scale] | None) -> bool:
@@ -187,9 +175,7 @@ class StudyState:
 
         A table in a table, such as that of a variant's verdicts, is extended by those that are given.
         """
-        tables: dict[str, Any] = {
-            name: _extended(getattr(self, name), new_entries) for name, new_entries in entries.items()
-        }
+        tables: dict[str, Any] = {n: _extended(getattr(self, n), added) for n, added in entries.items()}
         return dataclasses.replace(self, **tables)
 
     def with_advice(self, name: str, advice: Advice) -> StudyState:
@@ -211,15 +197,12 @@ class StudyState:
 
     def _bisections_without(self, name: str) -> Mapping[tuple[str, str], Bisection]:
         """What changed between variants of other names."""
-        if not any(name in pair for pair in self.bisections):
-            return self.bisections
         return MappingProxyType({k: v for k, v in self.bisections.items() if name not in k})
 
     def without_failures(self, *names: str) -> StudyState:
         """Without the failures of variants that have an engine."""
-        return dataclasses.replace(
-            self, failures=_without(self.failures, *(self.results.keys() & set(names)))
-        )
+        built = self.results.keys() & set(names)
+        return dataclasses.replace(self, failures=_without(self.failures, *built))
 
     def without_variant(self, name: str) -> StudyState:
         """Without a variant and all there is of it."""
@@ -272,6 +255,4 @@ def _with(table: Mapping[K, T], key: K, value: T) -> Mapping[K, T]:
 
 
 def _without(table: Mapping[str, T], *keys: str) -> Mapping[str, T]:
-    if not any(k in table for k in keys):
-        return table
     return MappingProxyType({k: v for k, v in table.items() if k not in keys})

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rtlab.analyses.difference.compare import Difference
     from rtlab.analyses.study_state import StudyState
     from rtlab.core.variant import Variant
 
@@ -23,9 +22,9 @@ def get_variant_titles(study: StudyState) -> Mapping[str, str]:
     variants, results = study.variants, study.results
     recorded_names = {n for n, r in results.items() if r.recorded}
     plain = {n: v for n, v in variants.items() if _repeats(n, v) and n not in recorded_names}
-    targets = {v.target for v in plain.values()}
-    has_several_targets = len(targets) > 1
-    titles = {n: f"{v.name}@{v.target}" if has_several_targets else v.name for n, v in plain.items()}
+    titles = {n: v.name for n, v in plain.items()}
+    if len({v.target for v in plain.values()}) > 1:
+        titles = {n: f"{v.name}@{v.target}" for n, v in plain.items()}
     if len({v.backend for v in plain.values()}) > 1:
         # What stands behind the colon tells releases and providers of one backend apart.
         parts = {n: (v.backend or "").partition(":")[2] for n, v in plain.items()}
@@ -34,14 +33,6 @@ def get_variant_titles(study: StudyState) -> Mapping[str, str]:
     counts = Counter(titles.get(n, n) for n in names)
     # Variants that differ in what no title tells, such as a pattern, are known by their names.
     return {n: titles[n] if n in titles and counts[titles[n]] == 1 else n for n in names}
-
-
-def apply_titles(difference: Difference, variant_titles: Mapping[str, str]) -> Difference:
-    """A difference whose sides bear the titles of their variants."""
-    first, second = (
-        dataclasses.replace(s, name=variant_titles[s.name]) for s in (difference.first, difference.second)
-    )
-    return dataclasses.replace(difference, first=first, second=second)
 
 
 def _repeats(name: str, variant: Variant) -> bool:

@@ -4,7 +4,7 @@ Children, in which TensorRT's bindings work, are started by ``workers.process`` 
 others, and is imported where it does something: CUDA's memory and streams (``workers.execution_context``), the results
 that it saved (``readers.measured``). Where it has something that is not used, a line says why: its loaders in
 ``workers.compiler``, its runner in ``workers.execution_context``, its comparator in
-``rtlab/analyses/accuracy/errors.py``.
+``rtlab/analyses/accuracy/__init__.py``.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ PARSER: dict[str, Any] = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The limits, the earlier check, and what is written."""
-    from rtlab.analyses.check.row import NOT_WORSE
+    from rtlab.analyses.check.record import NOT_WORSE
 
     parser.add_argument(
         "--max-drop",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.cli.opening import rewrite_for_cli
 
 if TYPE_CHECKING:
-    from rtlab.analyses.difference.compare import Difference
+    from rtlab.analyses.difference import Difference
     from rtlab.analyses.roofline.estimate import Point
     from rtlab.analyses.why import Verdict
     from rtlab.analyses.why.advice import Advice
@@ -100,7 +100,7 @@ def print_variant(result: Result, study: Study) -> None:
 
 def _find_faults(result: Result, study: Study) -> tuple[str, ...]:
     """What is wrong with the outputs, in words."""
-    from rtlab.analyses.check.numbers import find_faults
+    from rtlab.analyses.check.scores import find_faults
     from rtlab.analyses.score import find_reference
     from rtlab.core.variant import Precision
 
@@ -185,7 +185,7 @@ def _estimates_by_layer(result: Result) -> Mapping[str, Point]:
 
 def print_assessment(result: Result) -> None:
     """Where the time of an engine goes, what the builder did, and what is worth changing."""
-    from rtlab.analyses.engine.breakdown import Slice
+    from rtlab.analyses.engine import Slice
     from rtlab.documents.results import ResultTable
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
@@ -243,16 +243,12 @@ def print_advice(fusion_advice: Advice) -> None:
 
 def print_difference(engine_difference: Difference, study: Study, how: str = "") -> None:
     """What two engines take, and what their groups of nodes cost, those that differ most first."""
-    from rtlab.analyses.difference.answer import summarize_difference
+    from rtlab.analyses.difference.panel import summarize_difference
     from rtlab.analyses.panel_context import PanelContext
     from rtlab.analyses.panels import view_result
 
     context = PanelContext(study.state, study[engine_difference.second.name].facts)
-    difference = summarize_difference(
-        engine_difference,
-        engine_difference.largest(len(engine_difference.groups)) or engine_difference.groups,
-        context,
-    )
+    difference = summarize_difference(engine_difference, context)
     places = " and ".join(
         dict.fromkeys(s.engine.place for s in (engine_difference.first, engine_difference.second))
     )

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from rtlab.analyses.bisection import Bisection, ChangedGroup, find_changes
-from rtlab.analyses.bisection.fusion_changes import (
+from rtlab.analyses.bisection import (
+    Bisection,
+    ChangedGroup,
     Kind,
     collect_node_layers,
     count_kernels,
+    find_changes,
     find_regroupings,
 )
 from rtlab.analyses.why.missed_fusions import BETWEEN, find_readers

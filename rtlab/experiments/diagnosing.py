@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from rtlab.analyses.diagnosis import AccuracyDiagnosis
-from rtlab.analyses.diagnosis.causes import find_causes
-from rtlab.analyses.diagnosis.half import find_regions, find_too_large_values
-from rtlab.analyses.diagnosis.quantizer_site import QuantizerSite
+from rtlab.analyses.diagnosis.causes import find_causes, find_regions, find_too_large_values
+from rtlab.analyses.diagnosis.quantizer_site import ActivationStats, QuantizerSite
 from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Evaluator
 from rtlab.core.quantizer import Quantizer
@@ -21,7 +20,6 @@ from rtlab.quantize.existing_qdq import ExistingQuantization
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.analyses.diagnosis.activation_stats import ActivationStats
     from rtlab.core.data import CalibrationData
     from rtlab.core.finding import Finding
     from rtlab.core.model import Model
@@ -155,9 +153,6 @@ class DiagnosisSearch:
             self.calibrated_on,
             weight,
             granularity,
-            next((stats.fresh[v] for v in node.inputs if v != value and v in stats.fresh), None)
-            if node.op == "Add"
-            else None,
             next((g for g in stats.regions if node.id in g), ()),
         )
 
@@ -197,11 +192,10 @@ def _select_values(model: Model, guilty: Sequence[Quantizer]) -> Mapping[str, in
         if quantizer.part == "weight":
             continue
         node = model.by_id[quantizer.node]
-        addends = node.inputs if node.op == "Add" else ()
-        for value in (quantizer.value, *addends):
-            is_activation = value in model.values and value not in model.known
-            if is_activation and model.values[value].dtype in _FLOATS:
-                axes.setdefault(value, channel_axis(node, value, model))
+        value = quantizer.value
+        is_activation = value in model.values and value not in model.known
+        if is_activation and model.values[value].dtype in _FLOATS:
+            axes.setdefault(value, channel_axis(node, value, model))
     return axes
 
 

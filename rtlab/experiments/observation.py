@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.analyses.diagnosis.activation_stats import ActivationStats
+from rtlab.analyses.diagnosis.quantizer_site import ActivationStats
 from rtlab.core.precision import compute_amax
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Evaluator, Progress

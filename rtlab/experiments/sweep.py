@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rtlab.analyses.batches.sweeps import BatchTime, Sweep
+from rtlab.analyses.batches import BatchTime, Sweep
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.core.arrays import Batch
 from rtlab.core.budget import WorkContext

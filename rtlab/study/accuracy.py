@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.analyses import accuracy
-from rtlab.analyses.accuracy.errors import list_comparable_values
+from rtlab.analyses.accuracy import list_comparable_values
 from rtlab.analyses.channels import ChannelErrors
 from rtlab.analyses.check import CheckResult, build_record, check_variant
-from rtlab.analyses.check.record import CheckRecord
-from rtlab.analyses.check.row import CheckLimits, CheckName
-from rtlab.analyses.diagnosis import AccuracyDiagnosis
-from rtlab.analyses.diagnosis.undefined import find_undefined
+from rtlab.analyses.check.record import CheckLimits, CheckName, CheckRecord
+from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
-from rtlab.analyses.findings.analysis import add_comparative_findings
 from rtlab.analyses.repair import AccuracyRepair
 from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sensitivity
 from rtlab.analyses.study_state import COMPARED_STAGES, StudyState
@@ -506,8 +503,7 @@ class StudyAccuracy:
                 fp32 = score_reference(self._runner, facts, seconds, reporter)
             rounds = time_rounds(facts, self._holder.data, seconds, reporter)
         facts = self._holder.result(variant)
-        listed_findings = add_comparative_findings(list_findings(facts), facts, self._state.results.values())
-        current_record = build_record(facts, listed_findings, rounds, list_versions(facts))
+        current_record = build_record(facts, list_findings(facts), rounds, list_versions(facts))
         check_result = check_variant(facts, fp32, current_record, earlier_record, limits)
         if save is not None and not check_result.broken:
             files.write(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rtlab import backends
-from rtlab.analyses.accuracy.errors import Comparison
+from rtlab.analyses.accuracy import Comparison
 from rtlab.analyses.build.layers_from_log import rebuild_layers
 from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.fusion import map_nodes

@@ -26,9 +26,9 @@ from rtlab.core.memo import memoized
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from rtlab.analyses.accuracy.errors import Accuracy
-    from rtlab.analyses.difference.compare import Side
-    from rtlab.analyses.engine.breakdown import Slice, Transition
+    from rtlab.analyses.accuracy import Accuracy
+    from rtlab.analyses.difference import Side
+    from rtlab.analyses.engine import Slice, Transition
     from rtlab.analyses.memory.plan import MemoryPlan
     from rtlab.analyses.recurrence.fused_cells import FusedRecurrence
     from rtlab.analyses.reformats.reasons import Reformat
@@ -266,7 +266,7 @@ class Result:
         >>> sum(len(kind.layers) for kind in study["fp16"].kinds())
         9
         """
-        return engine.group_by_kind(self.facts)
+        return engine.by_kind(self.facts.engine, timing_analysis.get_engine_timing(self.facts))
 
     def precisions(self) -> tuple[Slice, ...]:
         """Layers and time by the narrowest type that a layer reads or writes, the slowest first.
@@ -274,7 +274,7 @@ class Result:
         >>> sum(len(precision.layers) for precision in study["fp16"].precisions())
         9
         """
-        return engine.group_by_precision(self.facts)
+        return engine.by_precision(self.facts.engine, timing_analysis.get_engine_timing(self.facts))
 
     def transitions(self) -> tuple[Transition, ...]:
         """How many layers read one precision and write another, with their time.
@@ -282,7 +282,7 @@ class Result:
         >>> [(one.before, one.after) for one in study["fp16"].transitions()][1:]
         [('fp32', 'fp16'), ('fp16', 'fp32')]
         """
-        return engine.list_transitions(self.facts)
+        return engine.find_transitions(self.facts.engine, timing_analysis.get_engine_timing(self.facts))
 
     def reformats(self) -> tuple[Reformat, ...]:
         """Layers that only change a type or a memory layout: why they exist, and how to remove them.

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from rtlab.analyses import panels
-from rtlab.analyses.difference import compare_variants
-from rtlab.analyses.difference.compare import Difference
+from rtlab.analyses.cards.card import explain
+from rtlab.analyses.difference import Difference, compare_variants
 from rtlab.analyses.findings import list_findings
-from rtlab.analyses.findings.analysis import add_comparative_findings
-from rtlab.analyses.fusion.words import explain
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.study_state import StudyState
 from rtlab.core.arrays import Batch
@@ -436,7 +434,7 @@ class Session:
         return make_result(facts)
 
     def findings(self, name: str | None = None) -> tuple[Finding, ...]:
-        """What is worth changing about a variant, harm by a transform first, then the most costly; or about the model.
+        """What is worth changing about a variant, the most costly first; or about the model.
 
         Without a name: where the quantization that the model already has is placed badly, which
         ``study.calibration.fix_qdq`` repairs; empty for a model without any.
@@ -449,8 +447,7 @@ class Session:
         """
         if name is None:
             return check_placement(self.model, calibrated=True)
-        facts = self._holder.result(name)
-        return add_comparative_findings(list_findings(facts), facts, self.state.results.values())
+        return list_findings(self._holder.result(name))
 
     def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
         """Where the time went from one variant to another, by groups of ONNX nodes.

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab import backends
-from rtlab.analyses.accuracy import errors as _accuracy
-from rtlab.analyses.accuracy.errors import Comparison
+from rtlab.analyses.accuracy import Comparison, list_comparable_values
 from rtlab.backends.reference import build_reference, get_evaluator, get_runner
 from rtlab.backends.workers.inference import free_memory
 from rtlab.core.budget import Budget, WorkContext
@@ -259,7 +258,7 @@ class _Measuring:
         Such a variant is compared with nothing else, and would show nothing.
         """
         model = self.result.source
-        names = _accuracy.list_comparable_values(model, model)
+        names = list_comparable_values(model, model)
         outputs = tuple(o for o in model.outputs if o in names)
         data, limit = self._data.take(max(_COMPARED, fixed_batch(model))), self.job.limits.seconds
         for batch in data.batches(model, 1) if outputs else ():
@@ -309,7 +308,7 @@ class _Measuring:
         # Its own pairs round as well: what they do is told against the model without them.
         variant = ready.model if self._on_builder else ready.emulate(self.progress)
         model, _ = existing_qdq.separate_existing_qdq(model, variant)
-        names = _accuracy.list_comparable_values(model, variant)
+        names = list_comparable_values(model, variant)
         if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
             readable_values = {

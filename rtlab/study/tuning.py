@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlab import backends
-from rtlab.analyses.batches.sweeps import Sweep
+from rtlab.analyses.batches import Sweep
 from rtlab.analyses.build.tactics import LayerTactics
 from rtlab.analyses.study_state import StudyState
 from rtlab.backends.bench import OrtBench

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 
-from rtlab.analyses.difference.compare import Difference, Side, compute_difference
+from rtlab.analyses.difference import Difference, Side, compute_difference
 from rtlab.core.engine import Engine
 from rtlab.core.model import make_empty_model
 from twins import Habits, build, network

@@ -23,7 +23,7 @@ import pytest
 import answers
 import scenes
 from rtlab.analyses.cards.picture import Box
-from rtlab.analyses.difference.compare import compute_difference
+from rtlab.analyses.difference import compute_difference
 from rtlab.core.engine import Layer
 from rtlab.errors import VariantError
 from rtlab.relation.layerwork import layer_works
@@ -279,7 +279,7 @@ def check_findings(result: Any, model: Any) -> None:
         for name, reads, writes in re.findall(
             r'"([^"]+)" \([\w ]+\) reads (\w+) [^;]*? and writes (\w+)', finding.evidence
         ):
-            start, _, end = name.partition("...")
+            start, _, end = name.partition("…")
             layers = [y for y in result.engine.layers if y.name.startswith(start) and y.name.endswith(end)]
             assert any(
                 reads in {t.dtype for t in y.inputs} and writes in {t.dtype for t in y.outputs}

@@ -11,7 +11,7 @@ import scenes
 from answers import refusable
 from golden.test_classic import predicted
 from recurrent import listing, recurrent_model
-from rtlab.analyses.difference.compare import Difference, Side, compute_difference
+from rtlab.analyses.difference import Difference, Side, compute_difference
 from rtlab.analyses.recurrence.fused_cells import analyze_recurrences
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import make_empty_model
@@ -38,7 +38,7 @@ def groups(found: Difference) -> dict[str, Any]:
         one, two = (
             " ".join(str(a[i]) for i in h.layers) for a, h in zip(at, (g.first, g.second), strict=True)
         )
-        told[f"{one} | {two}"] = f"{g.basis}: {g.title}; {g.cause}; {g.first.reads} {g.second.reads}"
+        told[f"{one} | {two}"] = f"{g.basis}: {g.title}; {g.cause}"
     return {"groups": told, "overlap": f"{found.overlap}, {found.overlap.comparable}"}
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import rtlab
 import scenes
-from rtlab.analyses.difference.compare import Side, compute_difference
-from rtlab.analyses.engine.breakdown import by_kind, find_transitions
+from rtlab.analyses.difference import Side, compute_difference
+from rtlab.analyses.engine import by_kind, find_transitions
 from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.backends.readers import recognise
 from rtlab.relation.coverage import coverage

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from rtlab.analyses.difference.compare import Difference, Side, compute_difference
+from rtlab.analyses.difference import Difference, Side, compute_difference
 from rtlab.relation.relate import relate
 from rtlab.relation.roles import SERVING
 

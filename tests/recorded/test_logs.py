@@ -88,7 +88,6 @@ def test_googlenet_of_the_log_is_the_sample_of_that_name() -> None:
     model = load("googlenet").model
     found = replay_decisions(parse(GOOGLENET).log, model)
     assert (111, 111) == found.coverage
-    assert [141, 84, 66, 66] == [found.count_layers(k) for k in (0, 57, 66, 111)]
     assert [2] * 30 + [6] * 9 == sorted(len(group) for group in found.get_groups(111))
     layers = rebuild_layers(found, model)
     assert (66, 9) == (len(layers), sum(y.kind == COPY for y in layers))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import recorded
-from rtlab.analyses.difference.compare import Difference, Side, compute_difference
+from rtlab.analyses.difference import Difference, Side, compute_difference
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import make_empty_model
 

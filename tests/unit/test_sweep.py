@@ -7,7 +7,7 @@ import datetime
 import numpy as np
 import pytest
 
-from rtlab.analyses.batches.sweeps import BatchTime, Sweep
+from rtlab.analyses.batches import BatchTime, Sweep
 from rtlab.analyses.samples.spread import compute_spread
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from rtlab.analyses.accuracy import compute_accuracy
-from rtlab.analyses.accuracy.errors import ValueDelta
+from rtlab.analyses.accuracy import ValueDelta, compute_accuracy
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.score import describe_score, find_reference
 from rtlab.core.data import RANDOM

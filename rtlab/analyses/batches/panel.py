@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from rtlab.analyses.batches.sweeps import Sweep
+from rtlab.analyses.batches import Sweep
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import choose_time_unit
 from rtlab.documents.panel import button
 from rtlab.errors import RunError
 
-_BEFORE = (
-    "Nothing was measured yet. The button above runs this variant with 1, 2, 4 … 64 samples at a time; small models "
-    "take seconds, large ones minutes. Then a figure shows samples per second and latency for each batch size."
-)
+_BEFORE = "Not measured yet. The button runs this variant with 1, 2, 4 … 64 samples at a time."
 
 
 def get_sweep(context: PanelContext) -> Sweep:
@@ -43,11 +40,7 @@ def build_batch_panel(context: PanelContext) -> PanelParts:
     sweep = context.study.sweeps.get(result.name)
     work = [button("sweep", "Measure again" if sweep else "Measure batch sizes 1 to 64", reason)]
     if sweep is None:
-        problem = (
-            f"{reason}. Batch sizes are timed of engines that run here, with a dynamic batch."
-            if reason
-            else ""
-        )
+        problem = f"{reason}. Engines that run here with a dynamic batch are timed." if reason else ""
         return PanelParts(work=work, problem=problem, notes=[] if problem else [_BEFORE])
     sizes = [r.batch for r in sweep.rows]
     unit, factor = choose_time_unit(max(r.median for r in sweep.rows))

@@ -1,7 +1,7 @@
-"""An engine from a build log that lists no layers: the model's nodes, as the log's decisions left them.
+"""An engine from a build log that lists no layers: the model's nodes, as the log's decisions joined them.
 
-TensorRT 5 to 7 tell every decision and never print the layers that came of them. Played on the model, the decisions
-tell them all the same; that is an inference, and whoever shows the layers says so.
+TensorRT 5 to 7 log every decision and never print the resulting layers, which are inferred by replaying the decisions
+on the model.
 """
 
 from __future__ import annotations
@@ -52,10 +52,8 @@ class _LayerRebuilder:
             for step in replay.steps
             for n in step.nodes
             if n not in grouped_nodes
-            and (
-                step.decision.action == "remove"
-                or (step.decision.action == "eliminate" and model.by_id[n].op == "Concat")
-            )
+            and step.decision.action
+            in ({"remove", "eliminate"} if model.by_id[n].op == "Concat" else {"remove"})
         }
         self.copied_values = self._find_copied_values()
         #: Under which names a value is written, for the outputs of nodes that are gone.
@@ -89,25 +87,17 @@ class _LayerRebuilder:
             )
 
     def _find_copied_values(self) -> dict[tuple[str, str], str]:
-        """Values that are copied into the output of a Concat that is gone, with what the log calls them."""
+        """Values that are copied into the output of a Concat that is gone, with their name in the log."""
         copied_values: dict[tuple[str, str], str] = {}
         for step in self.steps:
-            if (
-                step.decision.action != "copy"
-                or not step.nodes
-                or (into := step.nodes[-1]) not in self.eliminated_nodes
-            ):
+            if step.decision.action != "copy" or not {*step.nodes[-1:]} & self.eliminated_nodes:
                 continue
-            name, input_names = step.decision.names[0], self.model.by_id[into].inputs
+            into, name = step.nodes[-1], step.decision.names[0]
+            input_names = self.model.by_id[into].inputs
             # The log names a tensor, which may be an input of the model, or a layer.
-            produced_values = {v for n in step.nodes if n != into for v in self.model.by_id[n].outputs}
-            copied_values.update(
-                {
-                    (v, into): name
-                    for v in input_names
-                    if v == name or (v in produced_values and name not in input_names)
-                }
-            )
+            produced_values = {v for n in step.nodes[:-1] for v in self.model.by_id[n].outputs}
+            copied = {name} if name in input_names else produced_values
+            copied_values.update({(v, into): name for v in input_names if v in copied})
         return copied_values
 
     def _find_written_names(self, value: str, members: set[str]) -> tuple[str, ...]:
@@ -130,33 +120,29 @@ class _LayerRebuilder:
 
     def _build_layer(self, group: tuple[str, ...], name: str) -> Layer:
         nodes = sorted((self.model.by_id[n] for n in group), key=lambda n: n.index)
-        members = set(group)
         inside = {o for n in nodes for o in n.outputs}
         reads = dict.fromkeys(i for n in nodes for i in n.inputs if i and i not in inside)
-        writes: list[Tensor] = []
-        for out in (o for n in nodes for o in n.outputs if o):
-            tensor = self._build_tensor(out)
-            writes += [dataclasses.replace(tensor, name=t) for t in self._find_written_names(out, members)]
-        title = name or " + ".join(n.id for n in nodes)
+        values = self.model.values
+        constants = {i for i in reads if i in values and values[i].kind == "constant"}
         return Layer(
             id="",
-            name=title,
+            name=name or " + ".join(n.id for n in nodes),
             kind=nodes[0].op,
             index=0,
-            inputs=tuple(self._build_tensor(i) for i in reads if not self._is_constant(i)),
-            outputs=tuple(writes),
+            inputs=tuple(self._build_tensor(i) for i in reads if i not in constants),
+            outputs=tuple(
+                dataclasses.replace(self._build_tensor(out), name=written_name)
+                for out in (o for n in nodes for o in n.outputs if o)
+                for written_name in self._find_written_names(out, {*group})
+            ),
             origins=tuple(n.id for n in nodes),
         )
 
-    def _is_constant(self, value: str) -> bool:
-        return value in self.model.values and self.model.values[value].kind == "constant"
-
     def _build_tensor(self, name: str) -> Tensor:
-        """Name and shape; the log does not tell the type that was chosen."""
-        value = self.model.values.get(name)
-        shape = value.shape if value else None
-        sizes = [d for d in shape or () if isinstance(d, int)]
-        return Tensor(name, shape=tuple(sizes) if shape is not None and len(sizes) == len(shape) else None)
+        """Name and shape; the type that was chosen is not in the log."""
+        shape = self.model.values[name].shape if name in self.model.values else None
+        sizes = tuple(d for d in shape or () if isinstance(d, int))
+        return Tensor(name, shape=sizes if shape is not None and len(sizes) == len(shape) else None)
 
 
 def _sort_layers(layers: list[Layer]) -> tuple[Layer, ...]:

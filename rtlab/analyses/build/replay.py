@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Mapping as MappingType
 from typing import Annotated
 
@@ -46,14 +47,19 @@ class ReplayedStep:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Replay:
-    """The attempt that became the engine, step by step. ``k`` counts steps that are done, from 0 to all."""
+    """The attempt that became the engine, step by step."""
 
     passes: tuple[NetworkPass, ...]
     steps: tuple[ReplayedStep, ...]
 
-    def __repr__(self) -> str:
-        matched_steps, steps = self.coverage
-        return f"<Replay {len(self.passes)} passes, {steps} steps, {matched_steps} of them with nodes>"
+    def get_groups(self, k: int) -> tuple[tuple[str, ...], ...]:
+        """Nodes that are one layer after ``k`` steps, each group in the order in which they joined."""
+        members: dict[str, tuple[str, ...]] = {}
+        for step in self.steps[:k]:
+            if step.joins:
+                group = tuple(dict.fromkeys(m for node in step.nodes for m in members.get(node, (node,))))
+                members.update(dict.fromkeys(group, group))
+        return tuple(dict.fromkeys(members.values()))
 
     @property
     def coverage(self) -> tuple[int, int]:
@@ -63,61 +69,10 @@ class Replay:
         """
         return sum(bool(step.nodes) for step in self.steps), len(self.steps)
 
-    def get_groups(self, k: int) -> tuple[tuple[str, ...], ...]:
-        """Nodes that are one layer after ``k`` steps, each group in the order in which they joined."""
-        members: dict[str, list[str]] = {}
-        for step in self.steps[:k]:
-            if step.joins:
-                member_nodes: dict[str, None] = {}
-                for node in step.nodes:
-                    member_nodes.update(dict.fromkeys(members.get(node, [node])))
-                group = list(member_nodes)
-                members.update(dict.fromkeys(group, group))
-        unique = {id(group): group for group in members.values()}
-        return tuple(tuple(group) for group in unique.values())
-
-    def count_layers(self, k: int) -> int | None:
-        """Layers of the network after ``k`` steps.
-
-        The log tells it at the end of a pass. In between it follows from the steps, if these make up the difference
-        that the pass tells; else it is None, as within a pass that hands regions to another compiler.
-        """
-        return self._counts[min(max(k, 0), len(self.steps))]
-
-    @functools.cached_property
-    def _counts(self) -> tuple[int | None, ...]:
-        counts: list[int | None] = [next((p.before for p in self.passes if p.before is not None), None)]
-        for network_pass in self.passes:
-            counts[-1] = counts[-1] if network_pass.before is None else network_pass.before
-            now, inner = counts[-1], []
-            for decision in network_pass.decisions:
-                now = None if now is None else now + _compute_layer_delta(decision)
-                inner.append(now)
-            if inner and network_pass.after is not None and inner[-1] != network_pass.after:
-                inner = [*[None] * (len(inner) - 1), network_pass.after]
-            counts.extend(inner)
-            if not inner and network_pass.after is not None:
-                counts[-1] = network_pass.after
-        return tuple(counts)
-
-
-def _compute_layer_delta(decision: Decision) -> int:
-    """By how much the number of layers changes."""
-    if decision.action in {"fuse", "merge"}:
-        return 1 - len(decision.names)
-    if decision.action == "other":
-        return int(decision.rule == "reformat")
-    return {"eliminate": -1, "remove": -1, "copy": 1}.get(decision.action, 0)
-
 
 def _is_merge(decision: Decision) -> bool:
     """Whether its layers are one from then on; one that duplicates another is done by that one."""
     return decision.action in {"fuse", "merge"} or (decision.action == "eliminate" and bool(decision.result))
-
-
-def _is_rename(decision: Decision) -> bool:
-    """Whether a layer has another name from then on, though nothing was joined."""
-    return decision.action == "other" and decision.result.startswith("PWN(")
 
 
 def replay_decisions(
@@ -135,28 +90,55 @@ def replay_decisions(
         mapping: Where no layer bears a name, the layer that all nodes of a step are in is taken.
     """
     attempt = log.attempts[log.chosen] if log.chosen < len(log.attempts) else Attempt(())
-    names = _NodeResolver(log, model)
-    resolved_steps: list[tuple[Decision, int, tuple[str, ...]]] = []
-    renames: dict[str, str] = {}
-    for place, stage in enumerate(attempt.passes):
-        for decision in stage.decisions:
-            resolved_steps.append((decision, place, names.apply_decision(decision)))
-            if _is_merge(decision) or _is_rename(decision):
-                renames.update((n, decision.result) for n in decision.names if n != decision.result)
-    bearers = _LayerFinder(engine, mapping, renames)
-    return Replay(
-        attempt.passes,
-        tuple(
-            ReplayedStep(
-                decision,
-                place,
-                nodes,
-                joins=_is_merge(decision) and len(nodes) > 1,
-                layer=bearers.find(decision, nodes),
-            )
-            for decision, place, nodes in resolved_steps
-        ),
+    resolver = _NodeResolver(log, model)
+    decisions = [(place, decision) for place, p in enumerate(attempt.passes) for decision in p.decisions]
+    nodes_of_steps = [resolver.apply_decision(decision) for _, decision in decisions]
+    renames = {
+        name: decision.result
+        for _, decision in decisions
+        if _is_merge(decision) or _is_rename(decision)
+        for name in decision.names
+        if name != decision.result
+    }
+    find_layer = _make_layer_finder(engine, mapping, renames)
+    steps = (
+        ReplayedStep(
+            decision, place, nodes, _is_merge(decision) and len(nodes) > 1, find_layer(decision, nodes)
+        )
+        for (place, decision), nodes in zip(decisions, nodes_of_steps, strict=True)
     )
+    return Replay(attempt.passes, tuple(steps))
+
+
+def _is_rename(decision: Decision) -> bool:
+    """Whether a layer has another name from then on, though nothing was joined."""
+    return decision.action == "other" and decision.result.startswith("PWN(")
+
+
+def _make_layer_finder(
+    engine: Engine | None, mapping: Mapping | None, renames: MappingType[str, str]
+) -> Callable[[Decision, tuple[str, ...]], str]:
+    """A function that gives the id of the engine's layer in which a decision ended, empty where there is none."""
+    layers = engine.layers if engine else ()
+    ids_by_name = {layer.name: layer.id for layer in reversed(layers)}
+    counts = Counter(_normalize_name(layer.name) for layer in layers)
+    ids_by_plain_name = {p: y.id for y in layers if counts[p := _normalize_name(y.name)] == 1}
+    ids = {layer.id for layer in layers}
+
+    def find(decision: Decision, nodes: tuple[str, ...]) -> str:
+        for name in filter(None, (decision.result, *decision.names)):
+            visited, last = {name}, name
+            while (new_name := renames.get(last)) is not None and new_name not in visited:
+                visited.add(new_name)
+                last = new_name
+            if layer := ids_by_name.get(last) or ids_by_plain_name.get(_normalize_name(last)):
+                return layer
+        # Nodes without a layer are not counted.
+        tables = [table for n in nodes if mapping is not None and (table := mapping.layers(n))]
+        shared = (i for i in (tables[0] if tables else ()) if i in ids and all(i in t for t in tables))
+        return next(shared, "")
+
+    return find
 
 
 class _NodeResolver:
@@ -175,12 +157,12 @@ class _NodeResolver:
 
     def apply_decision(self, decision: Decision) -> tuple[str, ...]:
         """The nodes that a decision concerns; layers that it makes are known from then on."""
-        node_ids: dict[str, None] = {}
-        for name in decision.names:
-            # A region's labels are names of nodes, which layers of other nodes may bear.
-            label = decision.rule == "Myelin" and name in self.ids
-            node_ids.update(dict.fromkeys((name,) if label else self.find_nodes(name)))
-        nodes = tuple(node_ids)
+        # A region's labels are names of nodes, which layers of other nodes may bear.
+        labels = self.ids if decision.rule == "Myelin" else ()
+        node_ids = (
+            i for name in decision.names for i in ((name,) if name in labels else self.find_nodes(name))
+        )
+        nodes = tuple(dict.fromkeys(node_ids))
         if (decision.result and decision.action in {"fuse", "merge", "eliminate"}) or _is_rename(decision):
             self.layer_nodes[decision.result] = nodes
         return nodes
@@ -193,10 +175,8 @@ class _NodeResolver:
             return direct
         if depth == _DEEPEST:
             return ()
-        node_ids: dict[str, None] = {}
-        for part in _split_name(name):
-            node_ids.update(dict.fromkeys(self.find_nodes(part, depth + 1)))
-        return tuple(node_ids)
+        parts = (self.find_nodes(part, depth + 1) for part in _split_name(name))
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(parts)))
 
     def _search(self, name: str) -> tuple[str, ...]:
         node_name = self.log.nodes.get(name, name)
@@ -249,43 +229,3 @@ def _split_outside_brackets(name: str, sign: str) -> tuple[str, ...]:
             pieces.append(piece)
         open_ += sum(piece.count(c) for c in "([{") - sum(piece.count(c) for c in ")]}")
     return tuple(pieces)
-
-
-class _LayerFinder:
-    """Finds the layer of the engine in which a decision ended."""
-
-    def __init__(
-        self, engine: Engine | None, mapping: Mapping | None, renames: MappingType[str, str]
-    ) -> None:
-        layers = engine.layers if engine else ()
-        self.by_name = {layer.name: layer.id for layer in reversed(layers)}
-        counts = Counter(_normalize_name(layer.name) for layer in layers)
-        self.by_plain = {p: layer.id for layer in layers if counts[p := _normalize_name(layer.name)] == 1}
-        self.mapping = mapping if engine else None
-        self.ids = {layer.id for layer in layers}
-        self.renames = renames
-
-    def find(self, decision: Decision, nodes: tuple[str, ...]) -> str:
-        """Its id, or nothing."""
-        if not self.ids:
-            return ""
-        for name in (decision.result, *decision.names):
-            if name and (layer := self._find_by_name(name)):
-                return layer
-        if self.mapping is None or not nodes:
-            return ""
-        tables = [dict.fromkeys(self.mapping.layers(node)) for node in nodes]
-        layer_tables = [table for table in tables if table]
-        shared_layers = (
-            (layer for layer in layer_tables[0] if all(layer in t for t in layer_tables))
-            if layer_tables
-            else iter(())
-        )
-        return next((layer for layer in shared_layers if layer in self.ids), "")
-
-    def _find_by_name(self, name: str) -> str:
-        visited: set[str] = set()
-        while (new_name := self.renames.get(name)) is not None and new_name not in visited:
-            visited.add(new_name)
-            name = new_name
-        return self.by_name.get(name) or self.by_plain.get(_normalize_name(name), "")

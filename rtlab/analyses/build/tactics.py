@@ -40,13 +40,9 @@ class Candidate:
 class LayerTactics:
     """What was timed for one layer, and what the timing cache holds for it.
 
-    Attributes:
-        layer: The operator or layer as the build log names it.
-        nodes: Labels of its ONNX nodes, where the log tells them.
-        timed: Its tactics, the fastest first, by milliseconds that the builder *reported*; of layers of other runners
-            than the graph compiler at most the best 20.
-        remembered: What the timing cache holds, and a build with it takes; None where no editable cache has it.
-        key: Its key in the cache; empty where it cannot be forced.
+    ``nodes`` are labels of its ONNX nodes, where the log has them. ``timed`` are its tactics, the fastest first, in
+    *reported* milliseconds; of runners other than the graph compiler at most the best 20. A build takes what is
+    ``remembered``, None where no editable cache has it; ``key`` is its key there, empty where it cannot be forced.
     """
 
     layer: str
@@ -122,21 +118,12 @@ def sum_fastest_times(contests: Sequence[Contest]) -> float:
 
 def compute_prices(contest: Contest, engine: float) -> tuple[Price, ...]:
     """The price of each candidate but the fastest, cheapest first; ``engine`` is ``sum_fastest_times`` of all."""
-    first = contest.winner
+    first, prices = contest.winner, []
     least = first.tactic.milliseconds
-    prices = []
     for candidate in contest.candidates[1:]:
         extra = candidate.tactic.milliseconds - least
-        prices.append(
-            Price(
-                contest.layer,
-                candidate,
-                extra,
-                _compute_share(extra, least),
-                _compute_share(extra, engine),
-                candidate.formats != first.formats,
-            )
-        )
+        shares = (_compute_share(extra, least), _compute_share(extra, engine))
+        prices.append(Price(contest.layer, candidate, extra, *shares, candidate.formats != first.formats))
     return tuple(prices)
 
 
@@ -163,35 +150,25 @@ def find_contests(log: BuildLog, ids: Mapping[str, str] | None = None) -> tuple[
     A builder that tries several networks times a layer once and remembers; so times of all attempts count, for layers
     that the chosen one has. Copies between formats are left out: the builder times them for every tensor.
     """
-    tuned_layers: dict[tuple[str, str], None] = {}
     table: defaultdict[tuple[str, str], list[Tuning]] = defaultdict(list)
-    for tuning in log.tunings:
-        if tuning.runner in _COPIES:
-            continue
+    tuned_layers: dict[tuple[str, str], None] = {}
+    for tuning in (t for t in log.tunings if t.runner not in _COPIES):
         table[tuning.layer, tuning.operator].append(tuning)
         if tuning.attempt == log.chosen:
             tuned_layers[tuning.layer, tuning.operator] = None
-    # What a region has within, only the attempt tells that timed it first.
-    regions = {layer for layer, _ in tuned_layers}
-    tuned_layers |= dict.fromkeys(key for key in table if key[1] and key[0] in regions)
+    # What is inside a region is in the log of the attempt that timed it first.
     places = {layer: place for place, layer in enumerate(dict.fromkeys(layer for layer, _ in tuned_layers))}
-    order = sorted(tuned_layers, key=lambda key: (places[key[0]], key[1] != ""))
+    tuned_layers |= dict.fromkeys(key for key in table if key[1] and key[0] in places)
     ids_by_name = {_MYELIN.sub("", name): id_ for name, id_ in (ids or {}).items()} | dict(ids or {})
     contests = (
-        _build_contest(
-            layer,
-            operator,
-            table[layer, operator],
-            ids_by_name.get(operator or layer) or ids_by_name.get(layer, ""),
-        )
-        for layer, operator in order
+        _build_contest(*key, table[key], ids_by_name.get(key[1] or key[0]) or ids_by_name.get(key[0], ""))
+        for key in sorted(tuned_layers, key=lambda key: (places[key[0]], key[1] != ""))
     )
     return tuple(contest for contest in contests if contest is not None)
 
 
 def _build_contest(layer: str, operator: str, tunings: list[Tuning], id_: str) -> Contest | None:
-    timed_candidates: dict[tuple[str, str, str], Candidate] = {}
-    cached_candidates: dict[tuple[str, str, str], Candidate] = {}
+    candidates: dict[tuple[str, str, str], Candidate] = {}
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
     for tuning in tunings:
         place = (tuning.runner, tuning.formats)
@@ -199,17 +176,11 @@ def _build_contest(layer: str, operator: str, tunings: list[Tuning], id_: str) -
         counts[place] = max(counts[place], tuning.count)
         for row in tuning.timed:
             key = (*place, row.tactic)
-            table = timed_candidates if tuning.count else cached_candidates
             candidate = Candidate(row, tuning.runner, tuning.formats, cached=not tuning.count)
-            if key not in table or row.milliseconds < table[key].tactic.milliseconds:
-                table[key] = candidate
-    new_candidates = [
-        candidate for key, candidate in cached_candidates.items() if key not in timed_candidates
-    ]
-    best = heapq.nsmallest(
-        MAX_CANDIDATES, [*timed_candidates.values(), *new_candidates], key=lambda c: c.tactic.milliseconds
-    )
-    if not best:
+            previous = candidates.get(key, candidate)
+            candidates[key] = min(previous, candidate, key=lambda c: (c.cached, c.tactic.milliseconds))
+    if not candidates:
         return None
-    name = " in ".join(filter(None, (operator, layer)))
-    return Contest(name, tuple(best), sum(counts.values()) + len(new_candidates), id_, operator)
+    fastest = heapq.nsmallest(MAX_CANDIDATES, candidates.values(), key=lambda c: c.tactic.milliseconds)
+    count = sum(counts.values()) + sum(c.cached for c in candidates.values())
+    return Contest(" in ".join(filter(None, (operator, layer))), tuple(fastest), count, id_, operator)

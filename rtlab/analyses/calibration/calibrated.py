@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.core.facts import Ranked
+from rtlab.core.phrases import pluralize
 from rtlab.core.ranges import Ranges
 from rtlab.core.schema import FieldMeta, Origin
 from rtlab.core.value import shape_text
@@ -76,10 +77,12 @@ def summarize_calibration(
     readers = {v: dict.fromkeys(node for node, _ in edges) for v, edges in plan(model).activations.items()}
     first = next(iter(calibration.ranking), None)
     total_samples = calibration.samples if calibration.complete else 0
+    large = sum(_is_subsampled(model, calibration.ranges, name) for name in calibration.ranges.values)
+    partial = f", {pluralize(large, 'large map')} counted in part" if large else ""
     return Calibrated(
         samples=calibration.samples,
         wanted=total_samples if calibration.wanted is None else calibration.wanted,
-        source=calibration.source + _describe_partial_maps(model, calibration.ranges),
+        source=calibration.source + partial,
         values=tuple(
             _build_value(model, calibration, name, tuple(i for n in nodes for i in model.where(n)), others)
             for name, nodes in readers.items()
@@ -90,12 +93,6 @@ def summarize_calibration(
         ranking=calibration.ranking,
         measured=f"measured, {first.source}, {first.samples} samples" if first and first.source else "",
     )
-
-
-def _describe_partial_maps(model: Model, ranges: Ranges) -> str:
-    """Of how many values the histograms hold a part of the elements."""
-    large = sum(_is_subsampled(model, ranges, name) for name in ranges.values)
-    return f", {large} large map{'s' if large > 1 else ''} counted in part" if large else ""
 
 
 def _is_subsampled(model: Model, ranges: Ranges, value: str) -> bool:

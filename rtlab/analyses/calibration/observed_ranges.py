@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.facts import Ranked, format_decibel
+from rtlab.core.facts import Ranked
 from rtlab.core.ranges import Ranges
-from rtlab.core.variant import CALIBRATORS
+from rtlab.documents.results import ResultTable
 from rtlab.quantize.thresholds import Threshold, thresholds
 
 if TYPE_CHECKING:
@@ -38,34 +38,10 @@ class Calibration:
         return f"<Calibration of {len(self.ranges.values)} values on {self.samples}{of} samples{best}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(v)}</td>{''.join(_format_cell(t, row_thresholds) for t in row_thresholds)}</tr>"
-            for v, row_thresholds in self.values.items()
-        )
-        head = "".join(f"<th>{c}</th>" for c in CALIBRATORS)
-        return (
-            f"{html.escape(repr(self)[1:-1])}{self._format_ranking()}<table><tr><th>value</th>{head}</tr>{rows}</table>"
-            "<small>threshold, and below it the SQNR, ○ estimated from the histogram; the best of a row is bold; "
-            "⚠ clips more than is healthy</small>"
-        )
-
-    def _format_ranking(self) -> str:
-        """The ranking as a table."""
-        if not self.ranking:
-            return ""
-        rows = "".join(
-            f"<tr><td>{r.calibrator}</td><td>{f'● {r.score.value:.2f} {r.score.unit}' if r.score else '—'}</td>"
-            f"<td>{f'{r.delta:+.2f}'.replace('-', '−') if r.delta is not None else '—'}</td>"
-            f"<td>● {format_decibel(r.sqnr)}</td></tr>"
-            for r in self.ranking
-        )
-        one = self.ranking[0]
-        task = html.escape(one.score.name) if one.score else "task"
-        caption = html.escape(f"measured, {one.source}, {one.samples} samples")
-        return (
-            f"<table><tr><th>calibrator</th><th>{task}</th><th>to fp32</th><th>output SQNR</th></tr>{rows}</table>"
-            f"<small>{caption}</small>"
-        )
+        """Thresholds by value and calibrator, and the ranking where there is one."""
+        frame = self.frame().pivot_table("amax", "value", "calibrator", sort=False)
+        ranking = ResultTable(Ranked, self.ranking).html() if self.ranking else ""
+        return f"{html.escape(repr(self)[1:-1])}{ranking}{frame.to_html(float_format='{:.4g}'.format)}"
 
     @property
     def samples(self) -> int:
@@ -103,11 +79,3 @@ class Calibration:
             ]
         )
         return table
-
-
-def _format_cell(one: Threshold, row: Sequence[Threshold]) -> str:
-    mark = f" {one.choice.calibrator}" if one.choice else " ⚠" if one.doubt else ""
-    text = f"{one.amax:.4g}{mark}<br><small>○ {format_decibel(one.sqnr)}</small>"
-    best = one.sqnr == max(t.sqnr for t in row)
-    tooltip = one.doubt or (one.choice.why if one.choice else "")
-    return f'<td title="{html.escape(tooltip)}">{f"<b>{text}</b>" if best else text}</td>'

@@ -75,89 +75,76 @@ class _PairTracer:
                 self.declared_layers.setdefault(pair.node, set()).add(pair.layer)
         self.served_pairs = {(p.node, p.layer) for p in mapping.pairs if p.role in SERVING}
         self.layer_nodes = {
-            i: [n for n in mapping.nodes(i) if i in self._find_layers(n)] for i in self.layers
+            i: [n for n in mapping.nodes(i) if i in (self.declared_layers.get(n) or mapping.layers(n))]
+            for i in self.layers
         }
 
     def trace(self) -> tuple[PairUse, ...]:
-        constant_values: set[str] = set()
-        uses: list[PairUse] = []
-        for node in self.model.top:
+        model, uses = self.model, list[PairUse]()
+        constants = {n for n, v in model.values.items() if v.kind == "constant" and n not in model.producers}
+        for node in model.top:
             input_names = [v for v in node.inputs if v]
-            if node.op == "Constant" or (
-                input_names and all(self._is_constant(v, constant_values) for v in input_names)
-            ):
-                constant_values.update(node.outputs)
+            if node.op == "Constant" or (input_names and constants.issuperset(input_names)):
+                constants.update(node.outputs)
             if node.op == _DEQUANTIZE and node.inputs and node.inputs[0]:
-                maker = self.model.producers.get(node.inputs[0])
+                maker = model.producers.get(node.inputs[0])
                 q = maker if maker is not None and maker.op == _QUANTIZE and maker.inputs else None
                 value = q.inputs[0] if q is not None else node.inputs[0]
-                uses.append(
-                    self._trace_pair(q, node, value, weight=self._is_constant(value, constant_values))
-                )
+                uses.append(self._trace_pair(q, node, value, weight=value in constants))
         return tuple(self._copy_twin_verdict(use, uses) or use for use in uses)
-
-    def _is_constant(self, value: str, constant_values: set[str]) -> bool:
-        model_value = self.model.values.get(value)
-        is_produced = value in self.model.producers
-        return value in constant_values or (
-            not is_produced and model_value is not None and model_value.kind == "constant"
-        )
-
-    def _find_layers(self, node: str) -> set[str]:
-        return self.declared_layers.get(node) or set(self.mapping.layers(node))
 
     def _trace_pair(self, q: Node | None, dq: Node, value: str, *, weight: bool) -> PairUse:
         nodes = [n for n in (q, dq) if n is not None]
-        declared_layers = [self.declared_layers.get(n.id, set()) for n in nodes]
-        ends = [
-            e & set(self.layers)
-            for e in (declared_layers if any(declared_layers) else [self._find_layers(n.id) for n in nodes])
-        ]
+        ends = [self.declared_layers.get(n.id, set()) & self.layers.keys() for n in nodes]
+        if not any(ends):
+            ends = [{*self.mapping.layers(n.id)} & self.layers.keys() for n in nodes]
         layers = tuple(sorted(set().union(*ends), key=lambda i: self.layers[i].index))
-
-        def use(verdict: Verdict, note: str) -> PairUse:
-            return PairUse(q.id if q is not None else "", dq.id, value, weight, verdict, layers, note)
-
+        workers = {i: [n for n in self.layer_nodes[i] if not self._is_light(n, i)] for i in layers}
+        idle_layers = {i for i, working_nodes in workers.items() if not working_nodes}
+        verdict: Verdict
         if not layers:
             missing = self.mapping.why(dq.id)
-            if weight and missing is not None and missing.reason == "folded":
-                return use(
-                    "folded", "The weight is known, so this is done at build time (inferred from the graph)."
-                )
-            return use(
-                "unknown", missing.text if missing is not None else "The mapping does not know this node."
-            )
-        quantize_only_layers = [i for i in layers if all(self._is_light(n, i) for n in self.layer_nodes[i])]
-        if quantize_only_layers:
-            names = ", ".join(f'"{self.layers[i].name}"' for i in quantize_only_layers)
-            first = q is not None and value in self.model.inputs and ends[0] >= set(quantize_only_layers)
-            why = " The model's input arrives in FP32, and nothing runs before it." if first else ""
-            return use("own layer", f"{names} only quantizes or dequantizes.{why}")
-        host = next(n for i in layers for n in self.layer_nodes[i] if not self._is_light(n, i))
-        if q is not None and not weight and ends[0] == ends[1]:
+            verdict = "folded" if weight and missing is not None and missing.reason == "folded" else "unknown"
+            note = missing.text if missing is not None else "The mapping does not know this node."
+            if verdict == "folded":
+                note = "The weight is known, so this is done at build time (inferred from the graph)."
+        elif idle_layers:
+            verdict = "own layer"
+            names = ", ".join(f'"{self.layers[i].name}"' for i in layers if i in idle_layers)
+            note = f"{names} only quantizes or dequantizes."
+            if q is not None and value in self.model.inputs and ends[0] >= idle_layers:
+                note += " The model's input arrives in FP32, and nothing runs before it."
+        elif q is not None and not weight and ends[0] == ends[1]:
+            verdict, host = "round trip", workers[layers[0]][0]
             note = (
                 f'Quantized and dequantized again within the layer of "{host}": no INT8 tensor comes of it.'
             )
-            return use("round trip", note)
-        unmapped_node = next((n.id for n, e in zip(nodes, ends, strict=True) if not e), None)
-        rest = f' The compiler names no layer for "{unmapped_node}".' if unmapped_node else ""
-        return use("absorbed", f'It runs in the layer of "{host}".{rest}')
+        else:
+            verdict, note = "absorbed", f'It runs in the layer of "{workers[layers[0]][0]}".'
+            unmapped_node = next((n.id for n, e in zip(nodes, ends, strict=True) if not e), None)
+            note += f' The compiler names no layer for "{unmapped_node}".' if unmapped_node else ""
+        return PairUse(q.id if q is not None else "", dq.id, value, weight, verdict, layers, note)
+
+    def _is_light(self, node: str, layer: str) -> bool:
+        model_node = self.model.by_id.get(node)
+        return model_node is None or model_node.op in _LIGHT or (node, layer) in self.served_pairs
 
     def _copy_twin_verdict(self, use: PairUse, uses: list[PairUse]) -> PairUse | None:
-        """What became of an equal pair on the same value, for one of which the compiler itself names no layer."""
-        if self.declared_layers.keys() & {use.q, use.dq} or not use.q:
+        """The verdict of an equal pair on the same value, where the compiler names a layer for that one alone."""
+        declared_nodes = self.declared_layers.keys()
+        if not use.q or declared_nodes & {use.q, use.dq}:
             return None
-        for other in uses:
-            if (
-                other is use
-                or other.value != use.value
-                or not self.declared_layers.keys() & {other.q, other.dq} - {""}
-            ):
-                continue
-            if self._get_parameters(use.dq) == self._get_parameters(other.dq):
-                note = f'The compiler names only the equal pair "{other.q}" on the same value.'
-                return dataclasses.replace(use, verdict=other.verdict, layers=other.layers, note=note)
-        return None
+        twins = (
+            other
+            for other in uses
+            if other.value == use.value
+            and declared_nodes & {other.q, other.dq}
+            and self._get_parameters(use.dq) == self._get_parameters(other.dq)
+        )
+        if (twin := next(twins, None)) is None:
+            return None
+        note = f'The compiler names only the equal pair "{twin.q}" on the same value.'
+        return dataclasses.replace(use, verdict=twin.verdict, layers=twin.layers, note=note)
 
     def _get_parameters(self, node: str) -> list[tuple[object, ...]]:
         constants = self.model.constants(node)
@@ -165,7 +152,3 @@ class _PairTracer:
             (t.dtype, t.numpy().tolist()) if (t := constants.get(v)) is not None else (v,)
             for v in self.model.by_id[node].inputs[1:]
         ]
-
-    def _is_light(self, node: str, layer: str) -> bool:
-        model_node = self.model.by_id.get(node)
-        return model_node is None or model_node.op in _LIGHT or (node, layer) in self.served_pairs

@@ -1,7 +1,6 @@
-"""What the card of a layer says: the work that it does, by its kernel and its kind, and whom it serves.
+"""The card of a layer: its work, by its kernel and its kind, the nodes that it serves, and the family that colours it.
 
-The same words stand wherever people read of the layer: on the card, below its bar, in tables and panels, and in what
-``Study.explain`` and the command line tell.
+The same words are on the card, below its bar, in tables and panels, and in ``Study.explain`` and the command line.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from rtlab.analyses.cards.families import get_family, get_kind_family, shorten_op
 from rtlab.analyses.cards.picture import Box, Family, OpChip, make_box
 from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.reformats import flow
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.relation.dataflow import MOVES, Dataflow, Work
+from rtlab.relation.dataflow import MOVES
 from rtlab.relation.kernel import QUANTIZED, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair as NodePair
@@ -29,6 +29,49 @@ from rtlab.relation.roles import QUANTIZING_OPS, SERVING, Role, words
 
 if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
+
+#: Netron's families of operators, after its own grouping of ONNX.
+_FAMILIES: Mapping[Family, str] = {
+    "convolution": "Conv ConvTranspose ConvInteger QLinearConv FusedConv DeformConv NhwcFusedConv QLinearConvTranspose",
+    "matmul": "Gemm MatMul MatMulInteger QLinearMatMul FusedMatMul FusedGemm LSTM GRU RNN Attention Einsum "
+    "MultiHeadAttention QGemm MatMulNBits DynamicQuantizeMatMul",
+    "activation": "Relu LeakyRelu PRelu Sigmoid Tanh Clip Softmax LogSoftmax HardSigmoid HardSwish Elu Selu Celu "
+    "Gelu Softplus Softsign ThresholdedRelu Mish QuickGelu BiasGelu FastGelu QLinearSigmoid QLinearLeakyRelu Swish",
+    "pool": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool GlobalLpPool MaxUnpool ReduceMean "
+    "QLinearAveragePool QLinearGlobalAveragePool",
+    "normalization": "BatchNormalization LayerNormalization InstanceNormalization GroupNormalization LRN "
+    "LpNormalization MeanVarianceNormalization SkipLayerNormalization RMSNormalization",
+    "shape": "Reshape Flatten Squeeze Unsqueeze Transpose Slice Split Concat Expand Tile Gather GatherElements "
+    "GatherND Pad Shape Size Resize Upsample DepthToSpace SpaceToDepth ReorderInput ReorderOutput QLinearConcat",
+    "quantize": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear Cast CastLike",
+    "control": "If Loop Scan SequenceMap",
+}
+_FAMILY: Mapping[str, Family] = {op: f for f, ops in _FAMILIES.items() for op in ops.split()}
+_SHORT = {"BatchNormalization": "BN", "GlobalAveragePool": "GAP", "LayerNormalization": "LN", "Relu": "ReLU",
+          "QuantizeLinear": "Q", "DequantizeLinear": "DQ", "MaxPool": "MaxPool"}  # fmt: skip
+#: Words in a compiler's kinds of layers that compute something, with the family of what it is.
+_COMPUTES: Mapping[str, Family] = {
+    "conv": "convolution", "gemm": "matmul", "matmul": "matmul", "matrix": "matmul", "pool": "pool",
+    "scale": "normalization", "norm": "normalization", "softmax": "activation", "activation": "activation",
+    "elementwise": "other", "pointwise": "other", "reduce": "pool", "resize": "shape", "padding": "shape",
+}  # fmt: skip
+
+
+def get_family(op: str) -> Family:
+    """The colour family of an operator."""
+    return _FAMILY.get(op, "other")
+
+
+def shorten_op(op: str) -> str:
+    """An operator's name as cards write it, such as BN for BatchNormalization."""
+    return _SHORT.get(op, op)
+
+
+@functools.lru_cache(1024)
+def get_kind_family(word: str) -> Family | None:
+    """The family of what a compiler's word for a kind of layer computes; None where it tells no such kind."""
+    return next((f for part, f in _COMPUTES.items() if part in word.lower()), None)
+
 
 #: Families of what a fused layer is built around.
 _MAIN = frozenset({"convolution", "matmul", "pool"})
@@ -40,7 +83,6 @@ _ROLE_FAMILY: Mapping[str, Family] = {
     "body": "control",
 }  # fmt: skip
 _QUANTIZES = re.compile(r"(Q|DQ|Q/DQ|cast)\b")
-_QUANTIZING: frozenset[Work] = frozenset({"quantization"})
 
 
 def name_layers(result: VariantResult, model: Model) -> dict[str, str]:
@@ -56,8 +98,7 @@ def number_layers(layer_names: Mapping[str, str]) -> dict[str, str]:
 
 def format_exact_names(layer_names: Mapping[str, str], engine: Engine) -> dict[str, str]:
     """Names of all layers with their steps and the compiler's own names, for a hover text."""
-    steps = number_layers(layer_names)
-    return {y.id: f"{steps[y.id]}, {y.name}" for y in engine.layers}
+    return {id_: f"{name}, {engine.layer(id_).name}" for id_, name in number_layers(layer_names).items()}
 
 
 def format_box_name(box: Box, most: int | None = None) -> str:
@@ -73,15 +114,10 @@ class BoxBuilder:
     """Makes the boxes of an engine's layers; ``mapping`` is that of the places of the model's nodes."""
 
     def __init__(self, result: VariantResult, model: Model, mapping: NodeMapping) -> None:
-        self.model, self.mapping, self.engine = model, mapping, result.engine
-        self.prepared_model = result.prepared.model
-
-    @functools.cached_property
-    def _flow(self) -> Dataflow:
-        return Dataflow(self.engine)
+        self.model, self.mapping, self.flow = model, mapping, flow(result.engine)
 
     def build_box(self, layer: Layer) -> Box:
-        """The box of a layer; what it tells besides the picture comes later."""
+        """The box of a layer, without its details."""
         # Execution order is graph order; the compiler lists labels in an order of its own.
         pairs = sorted(self.mapping.of(layer.id), key=lambda p: self.model.places[p.node].node.index)
         computes = get_kind_family(layer.kind)
@@ -110,30 +146,24 @@ class BoxBuilder:
         """What a layer is called that runs no node but only serves some, such as "Q for Conv"; empty for others."""
         if not all(p.role in SERVING or self._get_op(p) in QUANTIZING_OPS for p in pairs):
             return ""
-        role = next(
-            (p.role for p in pairs if p.role != "work"), QUANTIZING_OPS.get(self._get_op(pairs[0]), "Q")
-        )
-        served_pairs = [p for p in pairs if self._get_op(p) not in QUANTIZING_OPS]
-        ops = [self._get_op(p) for p in served_pairs] or [
-            n.op for n in self._find_served_nodes(pairs[0].node)
-        ]
+        own_role = QUANTIZING_OPS.get(self._get_op(pairs[0]), "Q")
+        role = next((p.role for p in pairs if p.role != "work"), own_role)
+        ops = [op for p in pairs if (op := self._get_op(p)) not in QUANTIZING_OPS]
+        ops = ops or [n.op for n in self._find_served_nodes(pairs[0].node)]
         return words(role, shorten_op(ops[0])) if ops else role
 
     def _describe_idle(self, layer: Layer, computes: Family | None) -> str:
         """What a layer without nodes does where it computes nothing, from kind, name and types; empty for others."""
-        work_kind, kernel_info = self._flow.works[layer.id], kernel(layer)
+        work_kind, kernel_info = self.flow.works[layer.id], kernel(layer)
         if work_kind == "quantization":
             narrows = layer.writes in QUANTIZED and layer.reads not in QUANTIZED
             role: Role = QUANTIZING_OPS.get(layer.kind, "Q" if narrows else "DQ")
-            readers = self._flow.after(layer, through=MOVES | _QUANTIZING)
+            readers = self.flow.after(layer, through=MOVES | {"quantization"})
             return words(role, next(filter(None, map(self._get_main_op, readers)), "")) or role
         if computes or (kernel_info and kernel_info.rest):
             return ""
-        return (
-            (_describe_move(layer) or "layout move")
-            if kernel_info or work_kind in MOVES | {"control"}
-            else ""
-        )
+        moves = kernel_info or work_kind in MOVES | {"control"}
+        return (_describe_move(layer) or "layout move") if moves else ""
 
     def _get_main_op(self, layer: Layer) -> str:
         """The first operator that a layer runs, by its nodes or its name; empty where none is told."""
@@ -179,76 +209,38 @@ class BoxBuilder:
         if not remaining_chips:
             remaining_chips, absorbed_chips = visible_chips, []
         # One Q may serve several nodes.
-        service_chips = {(c["role"], c["title"]): c for c in reversed(remaining_chips) if c["role"] != "work"}
-        listed_chips = [
-            c for c in remaining_chips if c["role"] == "work" or service_chips[c["role"], c["title"]] is c
-        ]
-        return listed_chips + self._build_mark(
-            [c for c in absorbed_chips if c["node"] in quantizing_nodes], listed_chips
-        )
-
-    @staticmethod
-    def _build_mark(absorbed_chips: Sequence[OpChip], listed_chips: Sequence[OpChip]) -> list[OpChip]:
-        """One mark for all of a model's own Q and DQ that a kernel takes in: the card names the work."""
-        if not absorbed_chips:
-            return []
-        roles = {c["role"] for c in absorbed_chips}
-        role: Role = absorbed_chips[0]["role"] if len(roles) == 1 else "Q/DQ"
-        served_op = next(
-            (c["op"] for c in listed_chips if c["role"] == "work"),
-            absorbed_chips[0]["title"].rpartition(" ")[2],
-        )
-        return [
-            OpChip(
-                op=role,
-                family="quantize",
-                node=absorbed_chips[0]["node"],
-                role=role,
-                title=words(role, served_op),
-            )
-        ]
+        listed_chips: dict[tuple[str, str, str], OpChip] = {}
+        for chip in remaining_chips:
+            node = chip["node"] if chip["role"] == "work" else ""
+            listed_chips.setdefault((chip["role"], chip["title"], node), chip)
+        # One mark for all of a model's own Q and DQ that the kernel takes in: the card names the work.
+        marks = [c for c in absorbed_chips if c["node"] in quantizing_nodes]
+        if not marks:
+            return [*listed_chips.values()]
+        role: Role = marks[0]["role"] if len({c["role"] for c in marks}) == 1 else "Q/DQ"
+        served_op = next((c["op"] for c in listed_chips.values() if c["role"] == "work"), "")
+        title = words(role, served_op) or role
+        mark = OpChip(op=role, family="quantize", node=marks[0]["node"], role=role, title=title)
+        return [*listed_chips.values(), mark]
 
     def _build_chip(self, pair: NodePair, layer: Layer) -> OpChip:
         op = self._get_op(pair)
-        if pair.role == "work":
-            role = QUANTIZING_OPS.get(op, pair.role)
-            title = (
-                op
-                if role == "work"
-                else words(role, shorten_op(self._find_served_op(pair.node, layer))) or role
-            )
-            return OpChip(op=shorten_op(op), family=get_family(op), node=pair.node, role=role, title=title)
-        brief = shorten_op(op)
-        if pair.role == "DQ":
-            brief = shorten_op(self._find_reader_op(pair.node, layer) or op)
-        title = words(pair.role, brief)
-        label = pair.role if pair.role in _BRIEF else title
-        colour = _ROLE_FAMILY.get(pair.role, get_family(op))
-        return OpChip(op=label, family=colour, node=pair.node, role=pair.role, title=title)
-
-    def _find_served_op(self, node: str, layer: Layer) -> str:
-        """The operator that a model's own Q or DQ serves: one that the layer runs, else the first that reads it."""
-        served_nodes = self._find_served_nodes(node)
-        run_nodes = {self.model.places[i].node.id for i in self.mapping.run(layer.id)}
-        return next(
-            (n.op for n in served_nodes if n.id in run_nodes), served_nodes[0].op if served_nodes else ""
-        )
-
-    def _find_reader_op(self, node: str, layer: Layer) -> str:
-        """The operator that a layer runs on what it dequantizes, where that was put there for another node first."""
-        run_nodes = set(self.mapping.run(layer.id))
-        for id_ in layer.origins:
-            inserted_node = self.prepared_model.by_id.get(id_)
-            if (
-                inserted_node is not None
-                and inserted_node.origin == node
-                and inserted_node.op == "DequantizeLinear"
-            ):
-                for value in inserted_node.outputs:
-                    for reader in self.prepared_model.consumers.get(value, ()):
-                        if reader.origin in run_nodes and reader.op not in QUANTIZING_OPS:
-                            return reader.op
-        return ""
+        role, brief, colour = pair.role, shorten_op(op), get_family(op)
+        if role != "work":
+            # What was dequantized for another node first may be read here by one of the layer's own.
+            is_elsewhere = role == "DQ" and pair.node not in self.mapping.run(layer.id)
+            title = role if is_elsewhere else words(role, brief)
+            label = role if role in _BRIEF else title
+            colour = _ROLE_FAMILY.get(role, colour)
+        elif op in QUANTIZING_OPS:
+            role, label = QUANTIZING_OPS[op], brief
+            run_nodes = {self.model.places[i].node.id for i in self.mapping.run(layer.id)}
+            # What the layer runs itself is named first.
+            served_nodes = sorted(self._find_served_nodes(pair.node), key=lambda n: n.id not in run_nodes)
+            title = words(role, shorten_op(served_nodes[0].op) if served_nodes else "") or role
+        else:
+            label, title = brief, op
+        return OpChip(op=label, family=colour, node=pair.node, role=role, title=title)
 
 
 #: The colours of what is read out of a name, where its operators do not tell.
@@ -309,3 +301,26 @@ def _parse_layout(text: str) -> str:
     """The short name of a memory layout: the word in brackets that the compiler prints first."""
     inside = text.partition("(")[2].partition(")")[0]
     return {"Linear": "NCHW"}.get(inside, inside)
+
+
+def explain(facts: VariantResult, model: Model, node: str) -> str:
+    """Which layers a node became and how we know, or why it has none."""
+    mapping = map_nodes(facts)
+    model_node = model.node(node)
+    layers = mapping.layers(model_node.id)
+    if not layers:
+        missing = mapping.why(model_node.id)
+        return f'"{model_node.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
+    lines = []
+    cards = BoxBuilder(facts, model, map_to_places(mapping, model))
+    for pair in sorted((p for p in mapping.pairs if p.node == model_node.id), key=lambda p: p.role != "work"):
+        layer = facts.engine.layer(pair.layer)
+        # A Q or DQ that the model brought along is overhead of what reads it.
+        runs = "is quantization" if model_node.op in QUANTIZING_OPS else "runs"
+        does = runs if pair.role == "work" else f"has its {pair.role}"
+        box = cards.build_box(layer)
+        others = [c["title"] for c in box["chips"] if c["node"] != model_node.id]
+        shared = f" with {', '.join(others)}" if others else ""
+        title = f'{does} in layer {layer.index + 1}, "{format_box_name(box)}" ("{layer.name}")'
+        lines.append(f'"{model_node.title}" {title}{shared} ({pair.evidence}). {pair.note}')
+    return "\n".join(lines)

@@ -38,18 +38,10 @@ class ChannelDelta:
 
 @dataclasses.dataclass(frozen=True)
 class ChannelErrors:
-    """The errors of each channel of one value.
+    """The errors of each channel of one value, in their order.
 
-    Attributes:
-        variant: The variant's name.
-        value: The value.
-        node: The node that makes it.
-        axis: Along which its channels lie; None where it has none, and all of it is one.
-        threshold: The largest magnitude that its quantizer has a step for; None where it is not quantized.
-        samples: What it was measured on.
-        source: What ran, on what.
-        channels: One row each, in their order.
-        synthetic: Whether the samples were random.
+    ``axis`` is the axis of the channels, None where there is none, and all of the value is one. ``threshold`` is the
+    largest magnitude that its quantizer has a step for, None where it is not quantized.
     """
 
     variant: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.channels import ChannelErrors
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.core.data import RANDOM
 from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, legend, make_horizontal_line
 from rtlab.documents.panel import button, make_select
 from rtlab.errors import RunError
@@ -37,53 +36,39 @@ def get_channel_errors(context: PanelContext) -> ChannelErrors:
 
 
 def _find_channel_errors(context: PanelContext) -> ChannelErrors | None:
-    errors_by_value, value_name = context.study.channels.get(context.result.name, {}), _choose_value(context)
-    return (
-        errors_by_value.get(value_name) if value_name else next(reversed([*errors_by_value.values()]), None)
-    )
+    errors_by_value = context.study.channels.get(context.result.name, {})
+    value = _choose_value(context)
+    return errors_by_value.get(value) if value else next(reversed([*errors_by_value.values()]), None)
 
 
 def _choose_value(context: PanelContext) -> str:
     """The value that is chosen, by its name or by its node's; empty where none of the model is."""
-    value_name, model = context.settings.get("value", ""), context.model
-    if value_name in model.by_id:
-        return model.by_id[value_name].outputs[0]
-    return value_name if value_name in model.producers else ""
+    value, model = context.settings.get("value", ""), context.model
+    if value in model.by_id:
+        return model.by_id[value].outputs[0]
+    return value if value in model.producers else ""
 
 
 def build_channel_panel(context: PanelContext) -> PanelParts:
     """The channels of the chosen value, or what measures them."""
-    facts, channel_errors = context.result, _find_channel_errors(context)
-    errors = compute_accuracy(facts)
-    reason = (
-        "Its engine was read from files of another machine, whose values are not known"
-        if facts.recorded
-        else ""
-        if errors is not None and errors.values
-        else "None of its values was compared"
-    )
-    if reason or errors is None:
-        return PanelParts(problem=f"{reason}.")
-    first = [*errors.guilty(_OFFERED), *errors.worst(_OFFERED)]
-    value_labels = {v.value: f"{context.model.by_id[v.node].title} · {v.value}" for v in first}
-    value_name = (
-        channel_errors.value if channel_errors else _choose_value(context) or next(iter(value_labels))
-    )
-    if value_name in context.model.producers:
-        value_labels.setdefault(value_name, f"{context.model.producers[value_name].title} · {value_name}")
-    settings = [
-        make_select("value", "Value", "The value whose channels are shown.", value_labels, value_name)
-    ]
-    work = [
-        button("channels", "Measure again" if channel_errors else "Measure its channels", value=value_name)
-    ]
+    channel_errors, errors = _find_channel_errors(context), compute_accuracy(context.result)
+    if context.result.recorded:
+        return PanelParts(
+            problem="Its engine was read from files of another machine, whose values are not known."
+        )
+    if errors is None or not errors.values:
+        return PanelParts(problem="None of its values was compared.")
+    offered = {v.value: v.node for v in (*errors.guilty(_OFFERED), *errors.worst(_OFFERED))}
+    value = channel_errors.value if channel_errors else _choose_value(context) or next(iter(offered))
+    if value in context.model.producers:
+        offered.setdefault(value, context.model.producers[value].id)
+    labels = {v: f"{context.model.by_id[node].title} · {v}" for v, node in offered.items()}
+    settings = [make_select("value", "Value", "The value whose channels are shown.", labels, value)]
+    label = "Measure again" if channel_errors else "Measure its channels"
+    work = [button("channels", label, value=value)]
     if channel_errors is None:
         notes = ["The channels of this value are not measured yet."]
         return PanelParts(settings=settings, work=work, notes=notes)
-    provenance = (
-        f"Measured on {channel_errors.samples} samples: "
-        f"{channel_errors.source}{f', {RANDOM}' if channel_errors.synthetic else ''}."
-    )
     one = ["It has no axis of channels: all of it is one."] if channel_errors.axis is None else []
     return PanelParts(
         result=channel_errors,
@@ -91,40 +76,27 @@ def build_channel_panel(context: PanelContext) -> PanelParts:
         work=work,
         facts=[],
         figures=[_draw_channels(channel_errors)] if len(channel_errors.channels) > 1 else [],
-        notes=[*one, provenance],
+        notes=[*one, f"{channel_errors.origin[:1].upper()}{channel_errors.origin[1:]}."],
     )
 
 
 def _draw_channels(channel_errors: ChannelErrors) -> Figure:
     """Largest magnitude and RMSE of each channel; the step of one scale is the same for all of them."""
-    rows = channel_errors.channels
+    rows, threshold = channel_errors.channels, channel_errors.threshold
 
-    def heights(name: str) -> list[float | None]:
-        return [v if math.isfinite(v := getattr(r, name)) and v > 0 else None for r in rows]
+    def draw_bars(field: str, name: str, color: str) -> dict[str, Any]:
+        heights = [v if math.isfinite(v := getattr(r, field)) and v > 0 else None for r in rows]
+        at = [r.channel for r in rows]
+        return {"type": "bar", "x": at, "y": heights, "name": name, "marker": {"color": color}}
 
-    at = [r.channel for r in rows]
-    lines = (
-        []
-        if channel_errors.threshold is None
-        else [make_horizontal_line(channel_errors.threshold, color=FAINT, dash="dot")]
-    )
     return figure(
         f"Largest magnitude and RMSE of {len(rows)} channels",
-        [
-            {
-                "type": "bar",
-                "x": at,
-                "y": heights("amax"),
-                "name": "Largest magnitude",
-                "marker": {"color": MAIN},
-            },
-            {"type": "bar", "x": at, "y": heights("rmse"), "name": "RMSE", "marker": {"color": OTHER}},
-        ],
-        title="dotted: the threshold of its quantizer" if lines else "",
+        [draw_bars("amax", "Largest magnitude", MAIN), draw_bars("rmse", "RMSE", OTHER)],
+        title="dotted: the threshold of its quantizer" if threshold is not None else "",
         barmode="group",
         showlegend=True,
         legend=legend(),
         xaxis=axis("Channel"),
         yaxis=axis("in the value's own unit", type="log"),
-        shapes=lines,
+        shapes=[] if threshold is None else [make_horizontal_line(threshold, color=FAINT, dash="dot")],
     )

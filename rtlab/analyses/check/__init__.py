@@ -1,4 +1,4 @@
-"""Whether a variant keeps what is asked of it: its score beside fp32, and all else beside an earlier check."""
+"""Whether a variant keeps its limits: its score beside fp32, and all else beside an earlier check."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses import accuracy, fusion, memory
-from rtlab.analyses.check import layers, numbers, scores, times
+from rtlab.analyses.check import layers, scores, times
 from rtlab.analyses.check.record import (
+    NOT_WORSE,
+    CheckLimits,
+    CheckName,
     CheckRecord,
+    CheckRow,
     RecordedEngine,
     RecordedMemory,
     RecordedScore,
 )
-from rtlab.analyses.check.row import NOT_WORSE, CheckLimits, CheckName, CheckRow
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.numbers import format_bytes
 from rtlab.errors import RtlabError
@@ -25,17 +28,12 @@ if TYPE_CHECKING:
     from rtlab.core.facts import Score, VariantResult
     from rtlab.core.finding import Finding
 
-#: What is compared with an earlier check layer by layer.
-_LAYERED: tuple[CheckName, ...] = ("fusion", "precision", "findings")
 _BASELINE = "Give --against with a file that rtlab check --save wrote."
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckResult:
-    """What was looked at, what was found, and whether the limits hold.
-
-    ``notes`` say what else differs from the earlier check; ``record`` is what a later one is held against.
-    """
+    """The rows of a check; ``notes`` say what else differs from the earlier one, ``record`` is for a later one."""
 
     model: Annotated[str, FieldMeta("Model")]
     variant: Annotated[str, FieldMeta("Variant")]
@@ -62,7 +60,7 @@ class CheckResult:
 def build_record(
     facts: VariantResult, findings: Sequence[Finding], rounds: Sequence[float], versions: dict[str, str]
 ) -> CheckRecord:
-    """What is known of a variant, as a later check is held against it.
+    """What is known of a variant, for a later check to compare with.
 
     Args:
         facts: The variant.
@@ -110,43 +108,33 @@ def check_variant(
     Raises:
         VariantError: the earlier check is of another model.
     """
-    rows = [numbers.check_numbers(facts, fp32), scores.check_accuracy(facts, fp32, limits)]
-    if previous is None:
-        rows.append(times.check_latency(facts, current, None, None, limits))
-        rows += [
-            _build_unchecked_row(c, "there is no earlier check to compare with", _BASELINE)
-            for c in limits.fail_on
-        ]
-        rows.append(_check_memory(current, None))
-        return CheckResult(current.model, facts.name, tuple(rows), tuple(_list_random_inputs(facts)), current)
-    reason = layers.explain_incomparable(previous, current)
-    difference = None if reason else layers.compare_engines(previous, current, facts.source)
-    rows.append(scores.check_score(previous.score, facts.score))
-    rows.append(times.check_latency(facts, current, previous, difference, limits))
-    if difference is None:
+    reason, remedy = "there is no earlier check to compare with", _BASELINE
+    difference = None
+    if previous is not None:
+        reason = layers.explain_incomparable(previous, current)
         remedy = "Save a new one of the same compiler and target."
-        rows += [_build_unchecked_row(c, reason, remedy, limited=c in limits.fail_on) for c in _LAYERED]
-    else:
+        difference = None if reason else layers.compare_engines(previous, current, facts.source)
+    rows = [scores.check_numbers(facts, fp32), scores.check_accuracy(facts, fp32, limits)]
+    if previous is not None:
+        rows.append(scores.check_score(previous.score, facts.score))
+    rows.append(times.check_latency(facts, current, previous, difference, limits))
+    if previous is not None and difference is not None:
         rows.append(layers.check_fusion(previous, current, difference, limits.fail_on))
         rows.append(layers.check_precision(previous, current, difference, limits.fail_on))
         rows.append(layers.check_findings(previous, current, limits.fail_on))
-    rows.append(_check_memory(current, previous))
-    return CheckResult(
-        current.model,
-        facts.name,
-        tuple(rows),
-        (*_list_random_inputs(facts), *_list_changes(previous, current)),
-        current,
-    )
-
-
-def _build_unchecked_row(check: CheckName, reason: str, remedy: str, *, limited: bool = True) -> CheckRow:
-    limit = NOT_WORSE[check] if limited else ""
-    return CheckRow(check, limit, "", "not checked", None, "", reason, remedy if limited else "")
+    else:
+        for name in limits.fail_on if previous is None else NOT_WORSE:
+            limit, advice = (NOT_WORSE[name], remedy) if name in limits.fail_on else ("", "")
+            rows.append(CheckRow(name, limit, "", "not checked", reason=reason, remedy=advice))
+    rows.append(_check_memory(current.memory, previous.memory if previous is not None else None))
+    notes = [] if previous is None else _list_changes(previous, current)
+    if words := accuracy.describe_random_inputs(facts):
+        notes.insert(0, f"{words.capitalize()} rest on random input: give samples with --data.")
+    return CheckResult(current.model, facts.name, tuple(rows), tuple(notes), current)
 
 
 def _record_score(score: Score | None) -> RecordedScore | None:
-    """A score as a file holds it, which has no infinite numbers."""
+    """A score as a file stores it: JSON has no infinite numbers."""
     if score is None or not math.isfinite(score.value):
         return None
     ends = score.interval
@@ -168,29 +156,16 @@ def _record_memory(facts: VariantResult) -> RecordedMemory | None:
     )
 
 
-def _check_memory(current: CheckRecord, previous: CheckRecord | None) -> CheckRow:
-    one, two = previous.memory if previous is not None else None, current.memory
-    if two is None:
-        return CheckRow(
-            "memory", "", "", "not checked", None, "", "sizes of the engine's tensors are not reported"
-        )
-    size_text = f"{format_bytes(two.nbytes)} of activations"
-    if previous is None:
-        return CheckRow("memory", "", size_text, "told", two.origin)
-    if one is None or one.origin != two.origin:
-        previous_origin = "not reported" if one is None else one.origin
-        reason = f"it was {previous_origin} then, and is {two.origin} now"
-        return CheckRow("memory", "", size_text, "not checked", two.origin, reason=reason)
-    change = two.nbytes - one.nbytes
-    words = (
-        f"{size_text}, as then" if not change else f"{size_text}, {format_bytes(change, signed=True)} since"
-    )
-    return CheckRow("memory", "", words, "told", two.origin, value=float(change), unit="B")
-
-
-def _list_random_inputs(facts: VariantResult) -> list[str]:
-    words = accuracy.describe_random_inputs(facts)
-    return [f"{words.capitalize()} rest on random input: give samples with --data."] if words else []
+def _check_memory(current: RecordedMemory | None, previous: RecordedMemory | None) -> CheckRow:
+    if current is None:
+        reason = "sizes of the engine's tensors are not reported"
+        return CheckRow("memory", "", "", "not checked", reason=reason)
+    text = f"{format_bytes(current.nbytes)} of activations"
+    if previous is None or previous.origin != current.origin:
+        return CheckRow("memory", "", text, "told", current.origin)
+    change = current.nbytes - previous.nbytes
+    text += f", {format_bytes(change, signed=True)} since" if change else ", as then"
+    return CheckRow("memory", "", text, "told", current.origin, value=float(change), unit="B")
 
 
 def _list_changes(previous: CheckRecord, current: CheckRecord) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
-from rtlab.analyses.check.record import CheckRecord
-from rtlab.analyses.check.row import NOT_WORSE, CheckName, CheckRow, CheckVerdict
-from rtlab.analyses.difference import compare
-from rtlab.analyses.difference.compare import Difference, Group
+from rtlab.analyses.check.record import NOT_WORSE, CheckName, CheckRecord, CheckRow, CheckVerdict
+from rtlab.analyses.difference import Difference, Group, compute_difference
 from rtlab.core.engine import NARROWEST_FIRST, Layer
 from rtlab.core.model import Model, make_empty_model
 from rtlab.core.phrases import pluralize
@@ -30,10 +29,10 @@ def compare_engines(previous: CheckRecord, current: CheckRecord, model: Model) -
         VariantError: they are of different models.
     """
     sides = previous.to_side("then"), current.to_side("now")
-    difference = compare.compute_difference(*sides, model)
+    difference = compute_difference(*sides, model)
     if difference.overlap.is_enough or previous.digest == current.digest != "":
         return difference
-    bare = compare.compute_difference(*sides, make_empty_model())
+    bare = compute_difference(*sides, make_empty_model())
     if bare.overlap.is_enough and bare.overlap.share is not None:
         return bare
     why = (
@@ -83,9 +82,8 @@ def check_precision(
         for one, two in [(_find_narrowest(before), _find_narrowest(after))]
         if one and two and NARROWEST_FIRST.index(one) < NARROWEST_FIRST.index(two)
     ]
-    what = (
-        f"{pluralize(len(wider), 'group')} of nodes wider than before" if wider else "none wider than before"
-    )
+    what = f"{pluralize(len(wider), 'group')} of nodes" if wider else "none"
+    what += " wider than before"
     return _build_row("precision", what, wider, fail_on, current.engine.origin)
 
 
@@ -124,13 +122,13 @@ def _build_row(
     check: CheckName, summary: str, worse: Sequence[str], fail_on: Sequence[str], origin: Origin
 ) -> CheckRow:
     """What got worse, with the verdict; broken where it may not."""
+    row = CheckRow(check, "", summary, "told", origin, changes=tuple(worse))
     if check not in fail_on:
-        return CheckRow(check, "", summary, "told", origin, changes=tuple(worse))
+        return row
     verdict: CheckVerdict = "broken" if worse else "holds"
-    remedy = _REMEDIES[check] if worse else ""
-    return CheckRow(
-        check, NOT_WORSE[check], summary, verdict, origin, "", "", remedy, tuple(worse), float(len(worse)), 0.0
-    )  # fmt: skip
+    remedy, value = _REMEDIES[check] if worse else "", float(len(worse))
+    limit = NOT_WORSE[check]
+    return dataclasses.replace(row, limit=limit, verdict=verdict, remedy=remedy, value=value, bound=0.0)
 
 
 def _format_group(group: Group) -> str:

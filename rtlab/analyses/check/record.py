@@ -1,22 +1,95 @@
-"""What a check found of one variant, as a file that a later check is held against."""
+"""The rows and limits of a check, and what it found of one variant as a file that a later check compares with."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import msgspec
 
-from rtlab.analyses.difference.compare import Side
+from rtlab.analyses.difference import Side
 from rtlab.core.bootstrap import Interval
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.schema import Origin
+from rtlab.core.schema import FieldMeta, Origin
 from rtlab.core.variant import Target
-from rtlab.errors import ReadError, RtlabError
+from rtlab.errors import ReadError, RtlabError, VariantError
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair
+
+#: What is looked at, in this order.
+CheckName = Literal["numbers", "accuracy", "score", "latency", "fusion", "precision", "findings", "memory"]
+#: Whether a limit holds; what nobody set a limit for is told, and what has nothing to compare with is not checked.
+CheckVerdict = Literal["holds", "broken", "told", "not checked"]
+#: What may be refused to get worse at all, and what stands in the place of a number for it.
+NOT_WORSE: Mapping[CheckName, str] = {
+    "fusion": "nothing in more layers",
+    "precision": "nothing in a wider type",
+    "findings": "no new one",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckRow:
+    """One thing that was looked at.
+
+    ``limit`` is empty where nobody set one, ``detail`` tells what ``found`` rests on. ``reason`` says why the verdict
+    is what it is, or why there is none, ``remedy`` what to do, and ``changes`` name what differs from the earlier
+    check. ``value`` and ``bound`` are what was found and what is allowed, in ``unit``; None where it is no number.
+    """
+
+    check: Annotated[CheckName, FieldMeta("Check")]
+    limit: Annotated[str, FieldMeta("Limit")]
+    found: Annotated[str, FieldMeta("Found", origin="{self.origin}")]
+    verdict: Annotated[CheckVerdict, FieldMeta("Verdict")]
+    origin: Annotated[Origin | None, FieldMeta("Origin")] = None
+    detail: str = ""
+    reason: str = ""
+    remedy: str = ""
+    changes: tuple[str, ...] = ()
+    value: float | None = None
+    bound: float | None = None
+    unit: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckLimits:
+    """What a variant has to keep.
+
+    ``max_drop`` is in the unit of the score, beside fp32 of the same model; ``max_latency_regression`` in percent of
+    the earlier time; ``fail_on`` names what may not get worse at all, of ``NOT_WORSE``. ``sure`` asks the whole
+    interval of a drop to be within its limit, and not the drop alone.
+
+    Raises:
+        VariantError: one of them is no limit.
+    """
+
+    max_drop: float | None = None
+    max_latency_regression: float | None = None
+    fail_on: tuple[CheckName, ...] = ()
+    sure: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_drop", "max_latency_regression"):
+            bound = getattr(self, name)
+            number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+            if bound is not None and not (number and 0 <= bound < float("inf")):
+                raise VariantError(
+                    f"Cannot check with {name}={bound!r}: a limit is a number from 0 upward. Give for example 0.5."
+                )
+        for one in self.fail_on:
+            if one not in NOT_WORSE:
+                raise VariantError(
+                    f'Cannot fail on "{one}": nothing of this name is compared. Choose among '
+                    f"{', '.join(NOT_WORSE)}."
+                )
+        if self.sure and self.max_drop is None:
+            raise VariantError(
+                "Cannot ask a drop to be surely within its limit: there is no limit. Give max_drop too."
+            )
+
 
 _KIND, _SCHEMA = "rtlab check", 1
 
@@ -129,27 +202,31 @@ class CheckRecord:
 
     def to_side(self, name: str) -> Side:
         """Its engine as one side of a comparison, under a name."""
-        return _build_side(self.engine, self.time, name)
+        engine, time = self.engine, self.time
+        rebuilt_engine = Engine(
+            engine.backend,
+            engine.version,
+            Target(engine.target),
+            engine.layers,
+            engine.inputs,
+            device=engine.device,
+            maker=Maker(engine.compiler, step=engine.step, predicts=engine.origin == "predicted"),
+        )
+        times = () if time is None else (time.layers, time.milliseconds, time.origin)
+        return Side(name, rebuilt_engine, NodeMapping(engine.pairs, ()), *times)
 
 
-def _build_side(engine: RecordedEngine, time: RecordedTime | None, name: str) -> Side:
-    rebuilt_engine = Engine(
-        engine.backend,
-        engine.version,
-        Target(engine.target),
-        engine.layers,
-        engine.inputs,
-        device=engine.device,
-        maker=Maker(engine.compiler, step=engine.step, predicts=engine.origin == "predicted"),
-    )
-    mapping = NodeMapping(engine.pairs, ())
-    if time is None:
-        return Side(name, rebuilt_engine, mapping)
-    return Side(name, rebuilt_engine, mapping, time.layers, time.milliseconds, time.origin)
-
-
-#: What tells one kernel from another of the same kind.
-_TELLING = ("ParameterType", "Origin", "Kernel", "ConvKernel", "Stride", "ConvStride", "Groups", "ConvGroups")
+#: Attributes that distinguish kernels of the same kind.
+_COMPARED = (
+    "ParameterType",
+    "Origin",
+    "Kernel",
+    "ConvKernel",
+    "Stride",
+    "ConvStride",
+    "Groups",
+    "ConvGroups",
+)
 
 
 def _strip_layer(layer: Layer) -> Layer:
@@ -164,7 +241,7 @@ def _strip_layer(layer: Layer) -> Layer:
         tactic=layer.tactic,
         stream=layer.stream,
         origins=layer.origins,
-        attributes={k: layer.attributes[k] for k in _TELLING if k in layer.attributes},
+        attributes={k: layer.attributes[k] for k in _COMPARED if k in layer.attributes},
     )
 
 

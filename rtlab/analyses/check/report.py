@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree as Tree
 
 from rtlab.analyses.check import CheckResult
-from rtlab.analyses.check.row import CheckRow
+from rtlab.analyses.check.record import CheckRow
 from rtlab.core.phrases import pluralize
 from rtlab.documents.results import align_columns
 
@@ -66,68 +66,45 @@ def format_markdown(check_result: CheckResult) -> str:
 
 def format_junit(check_result: CheckResult) -> bytes:
     """As JUnit's XML: a test case for each check, failed where a limit is broken, skipped where it was not checked."""
-    suite = _build_suite(
-        check_result.model, check_result.variant, check_result.record.made.strftime("%Y-%m-%dT%H:%M:%S")
-    )
+    cases = []
     for row in check_result.rows:
-        case = _add_case(suite, check_result.model, check_result.variant, row.check)
+        case = _build_case(check_result.model, check_result.variant, row.check)
         if row.verdict == "not checked":
-            Tree.SubElement(
-                case,
-                "skipped",
-                message=_sanitize_xml(
-                    ". ".join(filter(None, (row.reason or "nothing to compare", row.remedy)))
-                ),
-            )
+            words = filter(None, (row.reason or "nothing to compare", row.remedy))
+            Tree.SubElement(case, "skipped", message=_sanitize_xml(". ".join(words)))
         elif row.verdict == "broken":
-            failure = Tree.SubElement(
-                case, "failure", type="limit", message=_sanitize_xml(f"{row.check}: {row.found}")
-            )
+            message = _sanitize_xml(f"{row.check}: {row.found}")
             parts = [f"expected: {row.limit}", f"found: {row.found}", *_list_changes(row)]
             parts += [one for one in (row.detail, row.reason) if one]
+            failure = Tree.SubElement(case, "failure", type="limit", message=message)
             failure.text = _sanitize_xml("\n".join([*parts, f"what to do: {row.remedy}"]))
-        Tree.SubElement(case, "system-out").text = _sanitize_xml(
-            "\n".join(
-                (row.found or row.verdict, *_list_details(row), *_list_changes(row), *check_result.notes)
-            )
-        )
-    return _serialize_suite(suite)
+        lines = (row.found or row.verdict, *_list_details(row), *_list_changes(row), *check_result.notes)
+        Tree.SubElement(case, "system-out").text = _sanitize_xml("\n".join(lines))
+        cases.append(case)
+    made = check_result.record.made.strftime("%Y-%m-%dT%H:%M:%S")
+    return _serialize_suite(check_result.model, check_result.variant, cases, timestamp=made)
 
 
 def format_junit_error(model: str, variant: str, message: str) -> bytes:
     """As JUnit's XML: that the check itself failed, in words."""
-    suite = _build_suite(model, variant, "")
-    case = _add_case(suite, model, variant, "check")
-    Tree.SubElement(case, "error", type="rtlab", message=_sanitize_xml(message)).text = _sanitize_xml(message)
-    return _serialize_suite(suite)
+    case, text = _build_case(model, variant, "check"), _sanitize_xml(message)
+    Tree.SubElement(case, "error", type="rtlab", message=text).text = text
+    return _serialize_suite(model, variant, [case])
 
 
-def _build_suite(model: str, variant: str, timestamp: str) -> Tree.Element:
-    suite = Tree.Element("testsuite", name=_sanitize_xml(f"rtlab check {model} {variant}"))
-    if timestamp:
-        suite.set("timestamp", timestamp)
-    return suite
-
-
-def _add_case(suite: Tree.Element, model: str, variant: str, name: str) -> Tree.Element:
+def _build_case(model: str, variant: str, name: str) -> Tree.Element:
     # What stands before the last point is a package to most readers.
     group = f"rtlab.{model} {variant}".replace(".", "_").replace("rtlab_", "rtlab.", 1)
-    return Tree.SubElement(suite, "testcase", classname=_sanitize_xml(group), name=name, time="0")
+    return Tree.Element("testcase", classname=_sanitize_xml(group), name=name, time="0")
 
 
-def _serialize_suite(suite: Tree.Element) -> bytes:
-    counts = {
-        "tests": "testcase",
-        "failures": "testcase/failure",
-        "errors": "testcase/error",
-        "skipped": "testcase/skipped",
-    }
-    suites = Tree.Element("testsuites")
-    for one in (suite, suites):
-        for name, path in counts.items():
-            one.set(name, str(len(suite.findall(path))))
-        one.set("time", "0")
-    suites.append(suite)
+def _serialize_suite(model: str, variant: str, cases: list[Tree.Element], **attributes: str) -> bytes:
+    tags = [c.tag for case in cases for c in case]
+    counts = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    sums = {"tests": str(len(cases)), **{k: str(tags.count(tag)) for k, tag in counts.items()}, "time": "0"}
+    suites = Tree.Element("testsuites", sums)
+    name = _sanitize_xml(f"rtlab check {model} {variant}")
+    Tree.SubElement(suites, "testsuite", {"name": name, **attributes, **sums}).extend(cases)
     Tree.indent(suites)
     document: bytes = Tree.tostring(suites, encoding="utf-8", xml_declaration=True)
     return document + b"\n"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from rtlab.analyses import roofline, timing
-from rtlab.analyses.check.record import CheckRecord, RecordedTime
-from rtlab.analyses.check.row import CheckLimits, CheckRow, CheckVerdict
-from rtlab.analyses.difference.compare import Difference
+from rtlab.analyses.check.record import CheckLimits, CheckRecord, CheckRow, CheckVerdict, RecordedTime
+from rtlab.analyses.difference import Difference
 from rtlab.core.engine import NOWHERE
 from rtlab.core.facts import VariantResult
 from rtlab.core.stage import Stage
@@ -22,10 +20,10 @@ ROUNDS = 9
 
 
 def record_time(facts: VariantResult, rounds: Sequence[float] = ()) -> RecordedTime | None:
-    """What an inference takes: estimated for the GPU that the engine is for, or else measured; None where untold.
+    """What an inference takes: estimated for the GPU of the engine, or else measured; None where neither is known.
 
     ``rounds`` are medians in milliseconds of inferences that were timed one round after the other, each in a session
-    of its own: what they vary by is what a time varies by from one check to the next.
+    of its own: their spread is that of times from one check to the next.
     """
     estimate = roofline.estimate_timing(facts)
     if estimate is not None and estimate.estimated is not None:
@@ -36,22 +34,16 @@ def record_time(facts: VariantResult, rounds: Sequence[float] = ()) -> RecordedT
     times = timing.compute_timing(facts)
     if times is None:
         return None
-    layer_times = timing.get_milliseconds(facts)
-    sum_note = "" if times.total is not None else ", sum of the layers"
-    make_record = functools.partial(
-        RecordedTime,
-        origin="measured",
-        source=f"{times.source}{sum_note}",
-        place=times.device or facts.engine.place,
-        layers=dict(layer_times),
-    )
+    milliseconds, low, high, varied = times.shown, None, None, ""
     if rounds:
         low, high = _compute_median_interval(rounds)
-        return make_record(float(np.median(rounds)), low, high, f"median of {len(rounds)} rounds")
-    if times.inferences > 1:
+        milliseconds, varied = float(np.median(rounds)), f"median of {len(rounds)} rounds"
+    elif times.inferences > 1:
         low, high = (float(p) for p in np.percentile(times.samples, [25, 75]))
-        return make_record(times.shown, low, high, f"quartiles of {times.inferences} inferences")
-    return make_record(times.shown, None, None, "")
+        varied = f"quartiles of {times.inferences} inferences"
+    source = times.source if times.total is not None else f"{times.source}, sum of the layers"
+    place, layers = times.device or facts.engine.place, dict(timing.get_milliseconds(facts))
+    return RecordedTime(milliseconds, low, high, varied, "measured", source, place, layers)
 
 
 def _compute_median_interval(rounds: Sequence[float]) -> tuple[float, float]:
@@ -64,20 +56,12 @@ def _compute_median_interval(rounds: Sequence[float]) -> tuple[float, float]:
     return inner[0], inner[-1]
 
 
-def format_time(time: RecordedTime) -> str:
-    """A time and between what it varied."""
+def _format_time(time: RecordedTime) -> str:
+    """A time and its interval."""
+    text = format_number(time.milliseconds, "ms")
     if time.low is None or time.high is None:
-        return format_number(time.milliseconds, "ms")
-    return (
-        f"{format_number(time.milliseconds, 'ms')} "
-        f"({format_number(time.low, 'ms')} to {format_number(time.high, 'ms')})"
-    )
-
-
-def describe_source(time: RecordedTime) -> str:
-    """Where a time is from, in words."""
-    place = "" if time.place in time.source else time.place
-    return ", ".join(filter(None, (time.origin, time.source, place, time.varied)))
+        return text
+    return f"{text} ({format_number(time.low, 'ms')} to {format_number(time.high, 'ms')})"
 
 
 def check_latency(
@@ -87,41 +71,27 @@ def check_latency(
     difference: Difference | None,
     limits: CheckLimits,
 ) -> CheckRow:
-    """The time beside that of an earlier check, and which groups of nodes it went to."""
+    """The time beside that of an earlier check, and the groups of nodes that take longer."""
     most, time = limits.max_latency_regression, current.time
     limit = "" if most is None else f"at most {most:g} % slower"
     if time is None:
-        standing = facts.stages.get(Stage.TIMED)
-        reason = (standing.text if standing is not None else "") or "nothing timed or estimated it"
-        return CheckRow(
-            "latency", limit, "no time", "not checked", None, "", reason,
-            "Give a target that rtlab estimates, or files with times." if limit else "",
-        )  # fmt: skip
-    time_text, detail = (
-        format_number(time.milliseconds, "ms"),
-        f"{format_time(time)}; {describe_source(time)}",
-    )
-    if previous is None:
-        if not limit:
-            return CheckRow("latency", "", time_text, "told", time.origin, detail)
-        return CheckRow(
-            "latency", limit, time_text, "not checked", time.origin, detail,
-            "there is no earlier check to compare with",
-            "Give --against with a file that rtlab check --save wrote.",
-        )  # fmt: skip
-    before = previous.time
+        stage = facts.stages.get(Stage.TIMED)
+        reason = (stage.text if stage is not None else "") or "nothing timed or estimated it"
+        remedy = "Give a target that rtlab estimates, or files with times." if limit else ""
+        return CheckRow("latency", limit, "no time", "not checked", reason=reason, remedy=remedy)
+    place = "" if time.place in time.source else time.place
+    source = ", ".join(filter(None, (time.origin, time.source, place, time.varied)))
+    text, detail = format_number(time.milliseconds, "ms"), f"{_format_time(time)}; {source}"
+    if previous is None and not limit:
+        return CheckRow("latency", "", text, "told", time.origin, detail)
+    before = None if previous is None else previous.time
     reason, remedy = _explain_incomparable(current, previous)
     if before is None or reason:
-        return CheckRow(
-            "latency", limit, time_text, "not checked", time.origin, detail, reason, remedy if limit else ""
-        )
+        remedy = remedy if limit else ""
+        return CheckRow("latency", limit, text, "not checked", time.origin, detail, reason, remedy)
     # What is exactly at the limit is within it, whatever the last bit says.
     change = round(100.0 * (time.milliseconds / before.milliseconds - 1), 9)
-    words = (
-        f"{round(change, 2) + 0.0:+.3g} %, {format_number(before.milliseconds, 'ms')} → {time_text}".replace(
-            "-", "−"
-        )
-    )
+    percent = f"{round(change, 2) + 0.0:+.3g} %".replace("-", "−")
     slower = change > 0 and (time.low is None or before.high is None or time.low > before.high)
     verdict: CheckVerdict = "told"
     if most is not None:
@@ -131,39 +101,53 @@ def check_latency(
         elif change > most and time.low is None and time.origin == "measured":
             reason = "nothing shows what the times vary by: the verdict is that of their values"
     return CheckRow(
-        "latency", limit, words, verdict, time.origin,
-        f"{format_time(before)} then, {format_time(time)} now; {describe_source(time)}", reason,
+        "latency",
+        limit,
+        f"{percent}, {format_number(before.milliseconds, 'ms')} → {text}",
+        verdict,
+        time.origin,
+        f"{_format_time(before)} then, {_format_time(time)} now; {source}",
+        reason,
         "rtlab compare shows where the time went." if verdict == "broken" else "",
-        _list_slower_groups(difference) if slower and difference is not None else (), change, most, "%",
-    )  # fmt: skip
+        _list_slower_groups(difference) if slower and difference is not None else (),
+        change,
+        most,
+        "%",
+    )
 
 
-def _explain_incomparable(current: CheckRecord, previous: CheckRecord) -> tuple[str, str]:
+def _explain_incomparable(current: CheckRecord, previous: CheckRecord | None) -> tuple[str, str]:
     """Why two times cannot be compared, and what to do; both empty where they can."""
+    if previous is None:
+        return (
+            "there is no earlier check to compare with",
+            "Give --against with a file that rtlab check --save wrote.",
+        )
     one, two = previous.time, current.time
     if one is None or two is None:
         return "the earlier check has no time", "Save a new one where it has."
     advice = "Save a new one on this machine, such as from the last release in the same job; estimates for a --target "
     advice += "are the same on every machine."
+    reason = ""
     if one.origin != two.origin:
-        return (
-            f"it was {one.origin} then, and is {two.origin} now",
-            f"Check with the same --target and --backend. {advice}",
-        )
-    if NOWHERE in {one.place, two.place}:
+        reason = f"it was {one.origin} then, and is {two.origin} now"
+        advice = f"Check with the same --target and --backend. {advice}"
+    elif NOWHERE in {one.place, two.place}:
         reason = "the files do not say on which processor it was measured"
-        return reason, "Give the build log or the metadata beside them, then and now."
-    if one.place != two.place:
+        advice = "Give the build log or the metadata beside them, then and now."
+    elif one.place != two.place:
         verb = "measured on" if two.origin == "measured" else "estimated for"
-        return f"it was {verb} {one.place} then, and {two.place} now", advice
-    if _strip_release(one.source) != _strip_release(two.source):
-        return f"it was of {one.source} then, and is of {two.source} now", advice
-    if not one.milliseconds > 0:
-        return "the earlier time is 0", advice
-    batches = [[t.shape for t in r.engine.inputs] for r in (previous, current)]
-    if batches[0] != batches[1]:
-        return "the inputs had other sizes then", "Check the same sizes, --shape, or save a new one."
-    return "", ""
+        reason = f"it was {verb} {one.place} then, and {two.place} now"
+    elif _strip_release(one.source) != _strip_release(two.source):
+        reason = f"it was of {one.source} then, and is of {two.source} now"
+    elif not one.milliseconds > 0:
+        reason = "the earlier time is 0"
+    elif [t.shape for t in previous.engine.inputs] != [t.shape for t in current.engine.inputs]:
+        reason, advice = (
+            "the inputs had other sizes then",
+            "Check the same sizes, --shape, or save a new one.",
+        )
+    return (reason, advice) if reason else ("", "")
 
 
 def _strip_release(text: str) -> str:

@@ -1,13 +1,18 @@
-"""Why the guilty places of a variant lose accuracy."""
+"""Why the guilty places of a variant lose accuracy, and which values are NaN in fp32 itself."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from rtlab.analyses.sensitivity import Sensitivity
 from rtlab.core.finding import Finding
+from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
+
+if TYPE_CHECKING:
+    from rtlab.analyses.accuracy import Accuracy
+    from rtlab.analyses.sensitivity import Sensitivity
+    from rtlab.core.model import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,3 +45,23 @@ class AccuracyDiagnosis:
     def __repr__(self) -> str:
         first = f", first: {self.findings[0].title}" if self.findings else ""
         return f"<Diagnosis {self.variant}: {len(self.findings)} findings about {len(self.guilty)} places{first}>"
+
+
+def find_undefined(errors: Accuracy, model: Model) -> Finding | None:
+    """The first node, in graph order, that writes NaN in fp32 itself; None where none does."""
+    first = next((v for v in errors.values if v.undefined), None)
+    if first is None:
+        return None
+    return Finding(
+        id=f"undefined:{first.node}",
+        rule="undefined",
+        title=f'"{model.by_id[first.node].title}" is the first node that writes NaN in fp32 itself.',
+        nodes=(first.node,),
+        cost="What follows is NaN too, in every precision: beside it nothing can be judged.",
+        fix="Look at what it reads: 0 times infinity, infinity minus infinity and 0 / 0 have no value. In a mask write "
+        "the lowest finite number of its type in the place of minus infinity.",
+        evidence=f"{first.undefined} of {first.elements} elements of {first.value} are NaN, measured on "
+        f"{pluralize(errors.samples, 'sample')}, {errors.source}.",
+        fixable=False,
+        value=first.value,
+    )

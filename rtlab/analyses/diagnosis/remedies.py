@@ -1,4 +1,4 @@
-"""What a variant is told otherwise where a cause of lost accuracy is known: another scale, a pin, a granularity."""
+"""Changes of a variant against causes of lost accuracy: another scale, a pin, a granularity."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEEPS = frozenset({"threshold-far-off", "clipping"})
 #: Causes that another scale helps against.
 SCALED = _CLIPS | _KEEPS
 #: Causes that a higher precision alone takes away.
-_PINS = frozenset({"fp16-overflow", "fp16-underflow", "delicate-operator", "two-scales"})
+_PINS = frozenset({"fp16-overflow", "fp16-underflow", "delicate-operator"})
 
 
 def list_pair_rewrites(findings: Iterable[Finding]) -> tuple[str, ...]:
@@ -80,10 +80,8 @@ def requantize(arguments: Mapping[str, Any], nodes: Iterable[str], calibrator: C
 def _release_nodes(
     arguments: Mapping[str, Any], nodes: Iterable[str], quantized_nodes: Collection[str]
 ) -> dict[str, Any]:
-    return {
-        **arguments,
-        "rewrites": [*arguments["rewrites"], *(f"release {n}" for n in nodes if n in quantized_nodes)],
-    }
+    released = (f"release {n}" for n in nodes if n in quantized_nodes)
+    return {**arguments, "rewrites": [*arguments["rewrites"], *released]}
 
 
 def propose_cure(
@@ -97,18 +95,13 @@ def propose_cure(
     arguments = get_add_arguments(variant)
     is_quantized = bool(finding.nodes) and finding.nodes[0] in quantized_nodes
     if rewrites := list_pair_rewrites([finding]):
-        return Cure(
-            "Put this pair right",
-            f"{name} mended",
-            {**arguments, "rewrites": [*arguments["rewrites"], *rewrites]},
-        )
+        choice = {**arguments, "rewrites": [*arguments["rewrites"], *rewrites]}
+        return Cure("Put this pair right", f"{name} mended", choice)
     if finding.rule in SCALED:
         scale = _choose_calibrator(finding, variant)
-        choice = (
-            requantize(arguments, finding.nodes[:1], scale)
-            if is_quantized
-            else {**arguments, "calibrator": scale}
-        )
+        choice = {**arguments, "calibrator": scale}
+        if is_quantized:
+            choice = requantize(arguments, finding.nodes[:1], scale)
         return Cure(f"Another scale: {scale}", f"{name} {scale}", choice)
     if finding.rule == "unequal-channels" and variant.weights == "tensor":
         return Cure("Scale weights per channel", f"{name} per channel", {**arguments, "weights": "channel"})
@@ -120,7 +113,4 @@ def propose_cure(
         region = "region" if len(finding.nodes) > 1 else "node"
         choice = pin_to_fp32(arguments, finding.nodes, quantized_nodes)
         return Cure(f"Pin this {region}: {count} in FP32", f"{name} {count} pinned", choice)
-    if finding.rule == "coarse-weights":
-        pins = {**arguments["precision"], finding.nodes[0]: Precision.INT8}
-        return Cure("Give it eight bits", f"{name} 1 node in int8", {**arguments, "precision": pins})
     return None

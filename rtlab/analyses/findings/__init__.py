@@ -1,12 +1,33 @@
-"""What is worth changing about an engine, the most costly first."""
+"""What is worth changing in an engine, and in a model's own quantization."""
 
 from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
 
 from rtlab.analyses import build, fusion, reformats, roofline, timing
 from rtlab.analyses.findings import rank
 from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.memo import memoized
+from rtlab.core.model import Model
+from rtlab.core.phrases import pluralize
+from rtlab.core.schema import FieldMeta
+from rtlab.quantize.findings import check
+
+_QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What is worth changing, the most costly first, with nodes in every place where they run.
+
+    ``note`` says what was checked of the model's own quantization, or that it has none; empty where a part of it is
+    placed badly.
+    """
+
+    note: Annotated[str, FieldMeta("Quantization")]
+    items: tuple[Finding, ...]
 
 
 @memoized
@@ -20,4 +41,28 @@ def list_findings(facts: VariantResult) -> tuple[Finding, ...]:
         build.get_build_log(facts),
         flow=reformats.flow(facts.engine),
         estimate=roofline.estimate_timing(facts),
+    )
+
+
+def summarize_findings(model: Model, facts: VariantResult | None = None) -> Findings:
+    """The findings about a variant's engine, then about the placement of the model's own quantization."""
+    misplaced = check(model, calibrated=True)
+    pairs = sum(n.op == "QuantizeLinear" for n in model.nodes)
+    if not model.nodes:
+        note = "No ONNX model was given: what is known comes from the engine's files."
+    elif not any(n.op in _QUANTIZED for n in model.nodes):
+        note = (
+            "This model has no Q/DQ pairs of its own: rtlab places them when a variant asks for int8 or fp8. "
+            "Load a model from quantization-aware training to have its placement checked."
+        )
+    elif misplaced:
+        note = ""
+    else:
+        note = f"{pluralize(pairs, 'Q/DQ pair')} checked: all stand where TensorRT can absorb them."
+    return Findings(
+        note,
+        tuple(
+            dataclasses.replace(f, nodes=tuple(i for n in f.nodes for i in model.where(n)))
+            for f in (*(list_findings(facts) if facts else ()), *misplaced)
+        ),
     )

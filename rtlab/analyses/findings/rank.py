@@ -1,26 +1,14 @@
 """What is worth changing in an engine, each with its evidence, its measured cost and a remedy.
 
-NVIDIA's trex had these checks, removed with it in TensorRT 11.1. Each has its rule here:
-
-| trex | here | what differs |
-|---|---|---|
-| ``ConvLinter.tc_lint`` | ``off-tensor-cores`` | any "xmma" was a tensor core to it, a missing tactic none |
-| ``ConvLinter.mixed_precision_lint`` | ``float-output`` | not at outputs, nor at lone pairs, which have a rule |
-| ``ConvLinter.alignment_lint`` | ``unaligned``, ``narrow-groups`` | by the layout in use; images, 1000 classes pass |
-| ``ReformatLinter`` | ``reformat`` | with its cause; silent where no remedy is left |
-| ``SliceLinter`` | ``converting-move``, ``move`` | its check compared "INT8" with "Int8" and never spoke |
-| ``QDQLinter`` | ``lone-pair`` | it knew Scale layers, but not the Reformat of origin QDQ of 8.4 and later |
-| report card: pointwise | ``lone-epilogue`` | says why the layer stands alone |
-
-Times join layers by id, which readers match by name; trex joined rows by position. Types are the tensors' own, so that
-BF16 is not shown as FP32.
+The rules cover the linters of NVIDIA's trex, which TensorRT 11.1 removed. Times join layers by id, which readers match
+by name, and types are the tensors' own, so that BF16 is not shown as FP32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rtlab.analyses.findings.rules import engine_level, fusions, kernels, movement, precision
+from rtlab.analyses.findings.rules import engine_level, fusions, kernels, movement
 from rtlab.analyses.findings.rules.reading import Reading
 from rtlab.analyses.roofline.estimate import Roofline
 from rtlab.analyses.timing.times import Timing
@@ -33,30 +21,23 @@ from rtlab.relation.mapping import Mapping
 
 #: The gravest first: this decides among findings whose cost is equal or unknown.
 RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
-    engine_level.tiny_workspace,
     kernels.off_tensor_cores,
     fusions.lone_pairs,
     fusions.lone_epilogues,
-    fusions.requantized_outside,
-    precision.wide_layers,
+    movement.wide_layers,
     kernels.quantized_in_float_out,
     kernels.few_rows,
-    precision.back_and_forth,
+    movement.back_and_forth,
     movement.copies,
-    movement.converting_moves,
     movement.moves,
-    kernels.narrow_groups,
-    kernels.slow_depthwise,
-    kernels.dynamic_weights,
     kernels.dense_though_sparse,
     kernels.unaligned,
     engine_level.tiny_layers,
-    fusions.opaque_regions,
     engine_level.idle,
 )
 
 #: Those that need no more than names and times.
-_BY_NAMES = (engine_level.tiny_workspace, engine_level.tiny_layers, fusions.opaque_regions, engine_level.idle)
+_BY_NAMES = (engine_level.tiny_layers, engine_level.idle)
 
 
 def rank_findings(
@@ -69,21 +50,18 @@ def rank_findings(
     flow: Dataflow | None = None,
     estimate: Roofline | None = None,
 ) -> tuple[Finding, ...]:
-    """Judge an engine by what its files tell. Nothing is said of what they do not tell.
+    """Findings by the measured time at stake, the longest first, then by gravity.
+
+    Where the file holds names of layers only, the first finding says so, and rules that need more are skipped.
 
     Args:
-        engine: One that a compiler of TensorRT's family made: the rules are about its fusions and kernels, and there is
-            nothing to say of any other.
-        mapping: Relates its layers to nodes, so that findings name nodes and unknown layers are known by theirs.
+        engine: Engines of other compilers than TensorRT's family have no findings.
+        mapping: Relates its layers to nodes: findings name nodes, and unknown layers are classified by theirs.
         model: The source model of that mapping.
         timing: Times of this very engine; without them, rules about time are silent.
-        log: The build log of this engine: sparsity, and times of tactics that lost.
-        flow: Of the engine, where it is at hand.
-        estimate: What its layers take on its GPU, told as the cost where no times are; without either it is unknown.
-
-    Returns:
-        Findings by the measured time at stake, the longest first, then by gravity. Where the file holds names of
-        layers only, first what these tell and how to get more, then what times alone tell.
+        log: The build log of this engine, for sparsity.
+        flow: Of the engine; computed where it is None.
+        estimate: What its layers take on its GPU, which is the cost where no times are.
     """
     reading = Reading(engine, mapping, model, timing, log, flow=flow, estimate=estimate)
     if not engine.maker.tensorrt or not engine.layers:

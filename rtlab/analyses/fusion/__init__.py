@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
@@ -22,33 +24,25 @@ def relate_engine(engine: Engine, source: Model, built: Model) -> NodeMapping:
 
 def map_nodes(facts: VariantResult) -> NodeMapping:
     """Which nodes of the source became which layers of the engine, and how we know."""
-    ask = (
-        _relate_inferred
-        if facts.inferred
-        else _relate_predicted
-        if facts.engine.maker.predicts
-        else relate_engine
-    )
-    return ask(facts.engine, facts.source, facts.prepared.model)
+    sides = (facts.engine, facts.source, facts.prepared.model)
+    if facts.inferred:
+        return _relate_unreported(*sides, "inferred")
+    return _relate_unreported(*sides, "predicted") if facts.engine.maker.predicts else relate_engine(*sides)
 
 
 @memoized
-def _relate_inferred(engine: Engine, source: Model, built: Model) -> NodeMapping:
+def _relate_unreported(
+    engine: Engine, source: Model, built: Model, evidence: Literal["inferred", "predicted"]
+) -> NodeMapping:
+    """The mapping of layers that the decisions of a log imply, or that rules predict, with these as its notes."""
     node_mapping = relate_engine(engine, source, built)
-    pairs = (p._replace(evidence="inferred", note=_INFERRED_NOTE) for p in node_mapping.pairs)
+    notes = {y.id: _INFERRED_NOTE if evidence == "inferred" else _describe_rules(y) for y in engine.layers}
+    pairs = (p._replace(evidence=evidence, note=notes[p.layer]) for p in node_mapping.pairs)
     return NodeMapping(tuple(pairs), node_mapping.missing)
 
 
-@memoized
-def _relate_predicted(engine: Engine, source: Model, built: Model) -> NodeMapping:
-    node_mapping = relate_engine(engine, source, built)
-    notes = {y.id: _rules(y) for y in engine.layers}
-    pairs = (p._replace(evidence="predicted", note=notes[p.layer]) for p in node_mapping.pairs)
-    return NodeMapping(tuple(pairs), node_mapping.missing)
-
-
-def _rules(layer: Layer) -> str:
-    """By which rules a predicted layer is one, with their sources."""
+def _describe_rules(layer: Layer) -> str:
+    """The rules by which a predicted layer is one, with their sources."""
     attributes = layer.attributes
     if not attributes:
         return "No rule changes it."

@@ -72,22 +72,20 @@ def compute_stats(
 ) -> TensorStats | None:
     """Statistics of arrays of numbers taken together; None where they hold no finite number.
 
-    Arrays of more than 50 million elements are sampled evenly, with a fixed seed, and ``source`` says so.
+    Of more than 50 million elements every n-th is taken, and ``source`` says so.
     """
     total = sum(a.size for a in arrays)
     if total > _LARGEST:
-        step = math.ceil(total / _SAMPLED)
-        rng = np.random.default_rng(0)
-        # A jitter, so that no period of the tensor meets the step.
-        arrays = [_sample_evenly(a, step, rng) for a in arrays]
+        # An odd step meets no power of two of the tensor's sizes.
+        step = math.ceil(total / _SAMPLED) | 1
+        arrays = [a.reshape(-1)[::step] for a in arrays]
         source = f"{source}; {sum(a.size for a in arrays):,} of {total:,} elements"
     count, zeros, low, high, sum_ = 0, 0, math.inf, -math.inf, 0.0
-    for part in _parts(arrays):
+    for part in filter(len, _iter_parts(arrays)):
         count += part.size
         zeros += part.size - int(np.count_nonzero(part))
-        if part.size:
-            low, high = min(low, float(part.min())), max(high, float(part.max()))
-            sum_ += float(part.sum())
+        low, high = min(low, float(part.min())), max(high, float(part.max()))
+        sum_ += float(part.sum())
     if not count:
         return None
     mean = sum_ / count
@@ -96,16 +94,14 @@ def compute_stats(
     if not upper > lower:
         lower, upper = low - abs(low) / 2, high + abs(high) / 2
     counts, squares = np.zeros(BINS, np.int64), 0.0
-    for part in _parts(arrays):
+    for part in _iter_parts(arrays):
         counts += np.histogram(part, BINS, (lower, upper))[0]
         squares += float(np.square(part - mean).sum())
-    looked = sum(a.size for a in arrays)
-    if count < looked:
-        source = f"{source}; {looked - count:,} are not finite and left out"
-    std = math.sqrt(squares / count)
+    if left_out := sum(a.size for a in arrays) - count:
+        source = f"{source}; {left_out:,} are not finite and left out"
     return TensorStats(
-        name, kind, dtype, shape_text(shape), "measured", source, count, low, high, mean, std, zeros / count,
-        lower, upper, tuple(float(c) for c in counts),
+        name, kind, dtype, shape_text(shape), "measured", source, count, low, high, mean, math.sqrt(squares / count),
+        zeros / count, lower, upper, tuple(float(c) for c in counts),
     )  # fmt: skip
 
 
@@ -152,15 +148,7 @@ def summarize_magnitudes(
     )  # fmt: skip
 
 
-def _sample_evenly(array: NDArray[Any], step: int, rng: np.random.Generator) -> NDArray[Any]:
-    at = np.arange(0, array.size, step)
-    at = np.minimum(at + rng.integers(0, step, at.size), array.size - 1)
-    # Indexing each axis reads only these elements, also where the array lies in a file.
-    samples: NDArray[Any] = array[np.unravel_index(at, array.shape)]
-    return samples
-
-
-def _parts(arrays: Iterable[NDArray[Any]]) -> Iterable[NDArray[np.float64]]:
+def _iter_parts(arrays: Iterable[NDArray[Any]]) -> Iterable[NDArray[np.float64]]:
     for array in arrays:
         flat = array.reshape(-1)
         for start in range(0, flat.size, _CHUNK):

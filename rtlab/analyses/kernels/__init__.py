@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated
 
 from rtlab.analyses import timing
-from rtlab.analyses.engine.breakdown import Slice, by_tactic
+from rtlab.analyses.engine import Slice, by_tactic
 from rtlab.core.facts import VariantResult
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import ReadError

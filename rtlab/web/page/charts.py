@@ -20,7 +20,7 @@ from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, layout
 from rtlab.web.page.contract import EngineView
 
 if TYPE_CHECKING:
-    from rtlab.analyses.accuracy.errors import Accuracy
+    from rtlab.analyses.accuracy import Accuracy
 
 #: Names that have room below the bars, and the axis by its longest bar.
 _NAMES, _ROOM = 40, 1.15

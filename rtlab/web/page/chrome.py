@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
-from rtlab.analyses.diagnosis.undefined import find_undefined
+from rtlab.analyses.diagnosis import find_undefined
 from rtlab.analyses.fusion import compute_coverage
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error
@@ -24,7 +24,7 @@ from rtlab.web.page.contract import Chip
 from rtlab.web.page.table import build_chip
 
 if TYPE_CHECKING:
-    from rtlab.analyses.accuracy.errors import Accuracy
+    from rtlab.analyses.accuracy import Accuracy
     from rtlab.analyses.study_state import StudyState
     from rtlab.analyses.timing.times import Timing
     from rtlab.core.facts import VariantResult

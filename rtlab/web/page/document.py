@@ -12,8 +12,8 @@ from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.build import get_build_log
 from rtlab.analyses.build.tactics import find_contests
 from rtlab.analyses.cards.card import name_layers
-from rtlab.analyses.difference.compare import Difference
-from rtlab.analyses.engine.summary import summarize_engine
+from rtlab.analyses.difference import Difference
+from rtlab.analyses.engine import summarize_engine
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.fusion import map_measured_engine, map_nodes
 from rtlab.analyses.memory import plan_memory

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import onnx_ir as ir
 
 from rtlab.analyses.calibration.pairs import trace_pairs
-from rtlab.analyses.cards.card import BoxBuilder
-from rtlab.analyses.cards.families import get_family
+from rtlab.analyses.cards.card import BoxBuilder, get_family
 from rtlab.analyses.cards.picture import Box, Detail, Edge, Graph, Port, Told, make_box
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.panels import list_panels

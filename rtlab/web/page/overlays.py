@@ -21,7 +21,7 @@ from rtlab.relation.roles import SERVING
 from rtlab.web.page.effects import build_effect_overlays
 
 if TYPE_CHECKING:
-    from rtlab.analyses.accuracy.errors import Accuracy, ValueDelta
+    from rtlab.analyses.accuracy import Accuracy, ValueDelta
     from rtlab.analyses.roofline.estimate import Roofline
     from rtlab.analyses.sensitivity import Sensitivity
     from rtlab.core.facts import VariantResult

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import rtlab
-from rtlab.analyses.bisection import fusion_changes
+from rtlab.analyses import bisection
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.relation.mapping import Mapping, Pair
@@ -37,8 +37,8 @@ def side(*steps: str, serves: str = "") -> tuple[Mapping, Engine]:
     return Mapping(tuple(pairs), ()), Engine("b", "1", Target("cpu"), layers)
 
 
-def places(count: int, one, two) -> list[fusion_changes.Regrouping]:
-    return fusion_changes.find_regroupings(model(count), (one[0], two[0]), (one[1], two[1]))
+def places(count: int, one, two) -> list[bisection.Regrouping]:
+    return bisection.find_regroupings(model(count), (one[0], two[0]), (one[1], two[1]))
 
 
 def test_a_step_that_quantizes_for_a_node_does_not_run_it() -> None:

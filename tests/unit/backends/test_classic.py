@@ -154,7 +154,6 @@ def test_the_log_says_what_was_done(name: str) -> None:
     assert len(engine.layers) == log.attempts[0].passes[-1].after
     assert len(model.top) == log.attempts[0].passes[0].before
     played = replay_decisions(log, model, engine)
-    assert None not in [played.count_layers(k) for k in range(len(played.steps) + 1)]
     homes = Counter(n for y in engine.layers for n in y.origins)
     removed = {s.decision.names[0] for s in played.steps if s.decision.action == "remove"}
     groups = [{*g} for g in played.get_groups(len(played.steps))]

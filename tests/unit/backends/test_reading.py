@@ -17,7 +17,7 @@ import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
 import engines
-from rtlab.analyses.findings.rank import rank_findings
+from rtlab.analyses.engine import by_kind
 from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.backends.readers import contents, measured, reading, recognise
@@ -277,8 +277,8 @@ def test_names_alone_join_their_profile_and_tell_their_copies(tmp_path) -> None:
     found = reading.read(files)
     times = summarize_profile(found.profile, found.engine)
     assert 0.076 == pytest.approx(times.summed)
-    (told,) = (f for f in rank_findings(found.engine, timing=times) if f.rule == "names-only")
-    assert (6, 3) == (pytest.approx(told.microseconds), len(told.layers))
+    (copied,) = (s for s in by_kind(found.engine, times) if s.name == "reformat (by its name)")
+    assert (0.006, 3) == (pytest.approx(copied.milliseconds), len(copied.layers))
 
 
 def test_the_profile_of_layers_that_was_timed_is_shown(tmp_path) -> None:

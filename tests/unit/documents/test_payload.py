@@ -13,8 +13,7 @@ from typing import TypedDict
 
 from rtlab.analyses.calibration.pairs import PairUse
 from rtlab.analyses.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
-from rtlab.analyses.engine.breakdown import Slice, Transition
-from rtlab.analyses.engine.summary import Summary
+from rtlab.analyses.engine import Slice, Summary, Transition
 from rtlab.analyses.reformats.reasons import Reformat
 from rtlab.core.finding import Finding
 from rtlab.documents.payload import decode, encode

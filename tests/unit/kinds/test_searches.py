@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import pytest
 
-from rtlab.analyses.batches.sweeps import BatchTime
+from rtlab.analyses.batches import BatchTime
 from rtlab.analyses.repair import panel as repair_panel
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.core.budget import Budget, WorkContext
@@ -73,7 +73,7 @@ def test_a_batch_that_cannot_be_run_ends_a_sweep(broken, rows, runs) -> None:
     search = sweep.BatchSweep("v", "engine", tiny_model(), numbered(3), (1, 2, 4), runs=5)
     context = WorkContext(BOX(source="s", profile=profile))
     found = run_experiment(search, context)
-    assert [(r.batch, r.median, r.runs) for r in found.rows] == [(b, 2.0 * b, 5) for b in rows]
+    assert [(r.batch, r.median, r.times.count) for r in found.rows] == [(b, 2.0 * b, 5) for b in rows]
     assert (context.runs, f"Batch {broken} " in found.note, bool(found.note)) == (
         runs,
         bool(broken),
@@ -130,7 +130,7 @@ def test_a_first_batch_that_cannot_be_run_is_the_error() -> None:
 def test_a_rate_and_the_time_of_a_sample_follow_from_the_median() -> None:
     """4 samples in 8 ms; the quartiles of 6, 8 and 12 ms are 7 and 10."""
     row = BatchTime(4, compute_spread(np.array([6.0, 12.0, 8.0])))
-    assert (row.rate, row.median, row.each, row.lower, row.upper, row.runs) == (500, 8, 2, 7, 10, 3)
+    assert (row.rate, row.median, row.lower, row.upper) == (500, 8, 7, 10)
 
 
 @pytest.mark.parametrize("only", ["builds", "runs", "seconds"])

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import nets
 from rtlab import Study
-from rtlab.analyses.accuracy.errors import Comparison
+from rtlab.analyses.accuracy import Comparison
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import VariantResult

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from rtlab.analyses.difference.compare import Difference, Side, compute_difference
+from rtlab.analyses.difference import Difference, Side, compute_difference
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import make_empty_model

@@ -8,7 +8,7 @@ import pytest
 
 import engines
 from rtlab.analyses.cards.card import _parse_name_chips
-from rtlab.analyses.engine.breakdown import by_kind
+from rtlab.analyses.engine import by_kind
 from rtlab.backends.compiler_info import TENSORRT, TENSORRT_RTX
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor

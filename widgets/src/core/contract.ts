@@ -260,7 +260,7 @@ export interface Contest {
   margin: number | null;
 }
 
-/** What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it has one ``origin``. */
+/** The verbose log of one build, replayed: ``attempts`` are networks that went through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show. */
 export interface BuildStory {
   title: string;
   counts: number[];
@@ -357,7 +357,7 @@ export interface Finding {
   channels: number[];
 }
 
-/** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was looked at of the model's own quantization, or that there is nothing to look at; empty where something of it is placed badly. */
+/** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was checked of the model's own quantization, or that it has none; empty where a part of it is placed badly. */
 export interface Findings {
   note: string;
   items: Finding[];

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rtlab.analyses.findings.rules.reading import Reading, format_microseconds
-from rtlab.core import trtexec
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
 
@@ -13,8 +12,6 @@ from rtlab.core.phrases import pluralize
 _TINY = 5.0
 #: Fewer short layers than this, or a smaller part of the time, and launches are not what an engine waits for.
 _TINY_LAYERS, _TINY_SHARE = 10, 0.25
-#: Bytes of a mebibyte, in which trtexec counts; nobody means a workspace below it.
-_SMALLEST = 1 << 20
 #: A latency that exceeds the sum of its layers by more than a tenth means that the GPU waits between them.
 _GAP = 1.1
 #: The sum of the layers exceeds the latency by 2 to 78 percent in thirteen engines that were looked at; beyond half,
@@ -26,47 +23,14 @@ def names_only(reading: Reading) -> Iterator[Finding]:
     """A file from an engine without detailed verbosity, which no other rule can judge."""
     if any(y.kind or y.inputs or y.outputs for y in reading.layers):
         return
-    # The builder's own name for a copy tells what it is.
-    copies = reading.of("reformat")
-    copy_summary = (
-        f"by their names, {len(copies)} of {pluralize(len(reading.layers), 'layer')} only "
-        f"{'copies' if len(copies) == 1 else 'copy'} a tensor into another type or layout; nothing else of them can be "
-        "judged."
-    )
     yield reading.finding(
         "names-only",
         "",
-        copies,
-        "The file tells the names of layers and nothing else"
-        + (f": {copy_summary}" if copies else ", so the engine cannot be judged."),
-        evidence=f"None of {pluralize(len(reading.layers), 'layer')} has a kind, a type or a tensor."
-        + (f" Names of copies: {reading.quote(copies, {})}" if copies else ""),
-        cost=""
-        if reading.microseconds(copies)
-        else "Cost unknown: types, tactics and layouts are not reported.",
-        fix="Build the engine again with trtexec --profilingVerbosity=detailed, and export it with --exportLayerInfo.",
-    )
-
-
-def tiny_workspace(reading: Reading) -> Iterator[Finding]:
-    """A pool so small that hardly a tactic fits, as a unit of two letters gives it."""
-    pool = reading.log.workspace if reading.log else None
-    if pool is None or pool >= _SMALLEST:
-        return
-    yield reading.finding(
-        "tiny-workspace",
-        "",
         (),
-        f"The builder had {pool:,} bytes of workspace, in which hardly a tactic fits.",
-        evidence=(
-            f'The log reports a memory pool "workspace" of {pool / _SMALLEST:.3g} MiB. trtexec takes a size without a '
-            "unit as MiB and reads one letter as a unit, B, K, M or G: of two or three it takes the last, B for bytes."
-        ),
-        cost="Cost unknown: tactics that asked for more were not timed.",
-        fix=(
-            f"Build again with trtexec {trtexec.format_flag('memPoolSize', {'workspace': pool * _SMALLEST})}, "
-            "or without it."
-        ),
+        "The file tells the names of layers and nothing else, so the engine cannot be judged.",
+        evidence=f"None of {pluralize(len(reading.layers), 'layer')} has a kind, a type or a tensor.",
+        cost="Cost unknown: types, tactics and layouts are not reported.",
+        fix="Build the engine again with trtexec --profilingVerbosity=detailed, and export it with --exportLayerInfo.",
     )
 
 
@@ -95,28 +59,22 @@ def idle(reading: Reading) -> Iterator[Finding]:
     times = reading.timing
     if times is None or times.ratio is None or times.total is None or not times.summed:
         return
-    streams = len({y.stream for y in reading.layers})
     evidence = (
         f"The latency of a whole inference is {times.total:.3g} ms, the sum of its {len(times.layers)} timed layers "
         f"{times.summed:.3g} ms ({times.ratio:.2f} times as much), both measured."
     )
     if times.total > _GAP * times.summed:
-        yield reading.finding(
-            "idle",
+        key, title = (
             "gaps",
-            (),
             "The GPU waits between layers: an inference takes longer than all its layers together.",
-            evidence=evidence,
-            cost=f"{format_microseconds((times.total - times.summed) * 1e3)} of each inference are in no layer.",
-            fix="Run with CUDA graphs (--useCudaGraph) and without work of the host between inferences.",
         )
+        cost = f"{format_microseconds((times.total - times.summed) * 1e3)} of each inference are in no layer."
+        fix = "Run with CUDA graphs (--useCudaGraph) and without work of the host between inferences."
     elif times.ratio > _OVER:
-        yield reading.finding(
-            "idle",
-            "overstated",
-            (),
-            "The layers' times overstate the inference: read them as shares, not as milliseconds.",
-            evidence=evidence + (f" The layers run on {streams} streams at once." if streams > 1 else ""),
-            cost="No cost: profiling each layer adds to its time, and keeps layers from overlapping.",
-            fix="Take latencies from a run without profiling: trtexec --separateProfileRun.",
-        )
+        key = "overstated"
+        title = "The layers' times overstate the inference: read them as shares, not as milliseconds."
+        cost = "No cost: profiling each layer adds to its time, and keeps layers from overlapping."
+        fix = "Take latencies from a run without profiling: trtexec --separateProfileRun."
+    else:
+        return
+    yield reading.finding("idle", key, (), title, evidence=evidence, cost=cost, fix=fix)

@@ -7,17 +7,16 @@ scale; quantize and dequantize into the layers around them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from rtlab.analyses.findings.rules.precision import find_cancelling_conversions
-from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, get_data_input
+from rtlab.analyses.findings.rules.movement import find_cancelling_conversions
+from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading
 from rtlab.analyses.reformats.reasons import LoneReason, explain_lone_quantization, format_tensor
 from rtlab.core.engine import Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
 from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import QUANTIZED
-from rtlab.relation.kernel import kernel
 
 _ALONE: dict[LoneReason, str] = {
     "branch": ", because the tensor is also needed in floating point",
@@ -57,7 +56,6 @@ def lone_pairs(reading: Reading) -> Iterator[Finding]:
             f"{_ALONE[reason]}.",
             evidence=f"Types of the tensors: {reading.quote(layers, descriptions)} {cause}",
             fix=fix,
-            removable=True,
         )
 
 
@@ -128,122 +126,3 @@ def _explain_missed_fusion(reading: Reading, layer: Layer) -> Iterator[tuple[str
     # A sum of two products fuses with either, so one whose tensor has no other reader decides.
     reasons.sort(key=lambda r: r[0] == "consumer")
     yield from reasons[:1]
-
-
-def requantized_outside(reading: Reading) -> Iterator[Finding]:
-    """Convolutions on eight bits none of which requantizes its sums: generated steps behind them do.
-
-    TensorRT documents a convolution between DQ and Q as one layer. A compiler that never builds one so has no
-    remedy in the model; of some releases it is known that they never do.
-    """
-    products = [
-        y for y in reading.of("convolution") if (d := get_data_input(y)) is not None and d.dtype in QUANTIZED
-    ]
-    if not products or any(t.dtype in QUANTIZED for y in products for t in y.outputs):
-        return
-    requantizing_layers: dict[str, Layer] = {}
-    before: dict[str, Layer] = {}
-    for layer in products:
-        for reader in reading.flow.after(layer):
-            generated_kernel = kernel(reader)
-            if generated_kernel is not None and generated_kernel.quantizes and reader.outputs:
-                requantizing_layers[reader.id], before[layer.id] = reader, layer
-    if not requantizing_layers:
-        return
-    narrow = _types(products)
-    count = len(reading.layers) - reading.engine.sync
-    wide = " and ".join(dict.fromkeys(y.writes for y in products))
-    steps = sorted(requantizing_layers.values(), key=lambda y: y.index)
-    descriptions = {
-        y.id: f"turns {format_tensor(y.inputs[0])} into {format_tensor(y.outputs[0])}" for y in steps
-    }
-    yield reading.finding(
-        REQUANTIZED,
-        "",
-        steps,
-        f"No {narrow} convolution requantizes its sums: behind {len(before)} of {len(products)}, "
-        f"{pluralize(len(steps), 'generated layer turns', 'generated layers turn')} {wide} into {narrow}.",
-        evidence=(
-            f"Of {pluralize(count, 'layer')}: {reading.quote(steps, descriptions)} "
-            f"{_describe_compiler_limit(reading, narrow)}"
-        ),
-        fix=(
-            "No change of the model is known that moves it. Compare with a variant in FP16, or build for this GPU with "
-            "another compiler: the fusion is one that TensorRT documents."
-        ),
-    )
-
-
-#: The rule of convolutions that do not requantize.
-REQUANTIZED = "requantized-outside"
-#: By release, in how many small graphs such a convolution was built, by type: it requantizes in none of them.
-_NEVER = {"TensorRT-RTX 1.7.1.116": {"INT8": 3, "FP8": 2}}
-
-
-def _types(layers: Iterable[Layer]) -> str:
-    """What some layers read, in capitals."""
-    return " or ".join(dict.fromkeys(d.dtype.upper() for y in layers if (d := get_data_input(y)) is not None))
-
-
-def _describe_compiler_limit(reading: Reading, narrow: str) -> str:
-    """Whether it is known that this release of the compiler never does."""
-    engine = reading.engine
-    compiler_release = f"{engine.maker.title or engine.backend} {engine.version}"
-    count = _NEVER.get(compiler_release, {}).get(narrow)
-    if count is None:
-        return f"Whether {compiler_release} ever does is not known."
-    return (
-        f"That is the compiler's limit: in none of {count} small graphs with such a convolution does "
-        f"{compiler_release} make one layer of the two."
-    )
-
-
-def opaque_regions(reading: Reading) -> Iterator[Finding]:
-    """Regions that the compiler reports as one layer."""
-    layers = reading.of("region")
-    if layers and reading.matters(layers, _LEAST):
-        inside = {y.id: reading.inside(y) for y in layers}
-        descriptions = {
-            y.id: ", ".join(
-                [
-                    *(
-                        [f"holds {pluralize(n, 'node')} of the model"]
-                        if (n := len(reading.nodes([y])))
-                        else []
-                    ),
-                    *(f"{t.operator} was fastest with {t.timed[0].name}" for t in inside[y.id]),
-                ]
-            )
-            for y in layers
-        }
-        operator_count = sum(map(len, inside.values()))
-        lists = sum(map(bool, inside.values()))
-        what = (
-            f"the log reports the tactics of {pluralize(operator_count, 'operator')} inside"
-            + (f" {lists} of them" if lists < len(layers) else "")
-            if operator_count
-            else "what runs inside is not listed"
-        )
-        yield reading.finding(
-            "opaque-region",
-            "",
-            layers,
-            f"{pluralize(len(layers), 'region is', 'regions are')} reported as one layer each: {what}.",
-            evidence=f"Names of the layers: {reading.quote(layers, descriptions)}",
-            fix=("Their tactics stand beside those of the layers. " if operator_count else "")
-            + f"{_suggest_inspection(reading)} with Nsight Systems, which shows its kernels.",
-        )
-
-
-def _suggest_inspection(reading: Reading) -> str:
-    release_version = trtexec_flags.release(reading.engine)
-    if release_version is not None and release_version >= (10, 0):
-        return (
-            "Read what the inspector reports (trtexec --exportLayerInfo --profilingVerbosity=detailed), which lists "
-            "the kernels of most regions, or profile it"
-        )
-    return "Build with TensorRT 10 or later, whose inspector lists the kernels of most regions, or profile it"
-
-
-#: A region below this share of the time hides nothing of interest.
-_LEAST = 0.05

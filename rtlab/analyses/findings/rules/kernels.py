@@ -15,12 +15,12 @@ from rtlab.analyses.findings.rules.reading import (
     get_data_input,
     get_integer,
     is_depthwise,
-    shorten_name,
 )
 from rtlab.analyses.reformats.reasons import format_tensor, get_channel_multiple
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
+from rtlab.documents.numbers import shorten_name
 from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import MOVES, QUANTIZED, work
 from rtlab.relation.footprint import nbytes
@@ -47,10 +47,6 @@ _FEW_ROWS_SHARE = 0.1
 _WASTE = 0.1
 #: Channels of an image. No one can change them, and first layers have kernels of their own.
 _IMAGE = 4
-#: TensorRT's documentation of IConvolutionLayer: for INT8, channels per group must be a multiple of 4, in and out.
-_GROUP = {"int8": 4}
-#: A depthwise convolution does a fraction of its neighbours' arithmetic: one and a half times their time is slow.
-_SLOW = 1.5
 
 
 @functools.lru_cache(1024)
@@ -80,20 +76,19 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
         groups[layer.reads, few is not None and few <= _IMAGE].append(layer)
     for (precision, image), layers in groups.items():
         what = pluralize(len(layers), f"layer in {precision} multiplies", f"layers in {precision} multiply")
-        tf32 = precision == "fp32"
-        fix = _suggest_tensor_core_fix(reading, precision, layers, image=image)
-        descriptions = {y.id: _kernel(reading, y) for y in layers}
+        tf32 = "TF32 " if precision == "fp32" else ""
+        descriptions = {y.id: f"runs {shorten_name(y.tactic)}" for y in layers}
         yield reading.finding(
             "off-tensor-cores",
             f"{precision}{'/image' if image else ''}",
             layers,
-            f"{what} on CUDA cores, not on {'TF32 ' if tf32 else ''}tensor cores.",
+            f"{what} on CUDA cores, not on {tf32}tensor cores.",
             evidence=f"Names of kernels: {reading.quote(layers, descriptions)}",
-            fix=fix,
+            fix=_suggest_tensor_core_fix(reading, precision, image=image),
         )
 
 
-def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Layer], *, image: bool) -> str:
+def _suggest_tensor_core_fix(reading: Reading, precision: str, *, image: bool) -> str:
     """How layers get onto tensor cores."""
     if image:
         return (
@@ -105,33 +100,10 @@ def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Laye
             f"Let these layers compute in FP16 or BF16 ({trtexec_flags.allow_half(reading.engine)}), and check that "
             "TF32 is not turned off."
         )
-    unit = _UNITS.get(precision, 8)
-    counts = [count_channels(t) for y in layers for t in (get_data_input(y), next(iter(y.outputs), None))]
+    quantize = "quantize what they write, by a Q/DQ pair behind them; " if precision in QUANTIZED else ""
     more = trtexec_flags.more_kernels(reading.engine)
-    if any(c is not None and c % unit for c in counts):
-        return f"Make all channels multiples of {unit}; where they are, {more}, to have more kernels tried."
-    if precision in QUANTIZED and any(y.writes not in QUANTIZED for y in layers):
-        return (
-            f"Quantize what they write, by a Q/DQ pair behind them, for most kernels of {precision} write {precision}; "
-            f"or {more}, to have more kernels tried."
-        )
-    return f"{more[0].upper()}{more[1:]}, to have more kernels tried; the channels are as tensor cores want them."
-
-
-def _kernel(reading: Reading, layer: Layer) -> str:
-    few = count_channels(get_data_input(layer))
-    description = f"runs {shorten_name(layer.tactic)}" + (
-        f" on {few} input channels" if few is not None and few < 16 else ""
-    )
-    best: dict[str, float] = {}
-    for tuning in reading.tunings(layer):
-        for tried in tuning.timed:
-            kind = cores(tried.name)
-            best[kind] = min(best.get(kind, math.inf), tried.milliseconds)
-    if "cuda" in best and "tensor" in best:
-        cuda, tensor = (format_microseconds(best[k] * 1e3) for k in ("cuda", "tensor"))
-        description += f" (the builder timed {cuda}, and {tensor} for the best on tensor cores)"
-    return description
+    unit = _UNITS.get(precision, 8)
+    return f"Make all channels multiples of {unit}; {quantize}or {more}, to have more kernels tried."
 
 
 def _has_tf32(reading: Reading) -> bool:
@@ -173,13 +145,7 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
     for (before, after), layers in groups.items():
         do = ("reads", "writes") if len(layers) == 1 else ("read", "write")
         more, half = 4 if after == "fp32" else 2, trtexec_flags.allow_half(reading.engine)
-        descriptions = {}
-        for layer in layers:
-            readers = reading.flow.after(layer, through=MOVES)
-            who = f'"{shorten_name(readers[0].name)}"' + (
-                f" and {len(readers) - 1} more" if readers[1:] else ""
-            )
-            descriptions[layer.id] = f"writes {format_tensor(layer.outputs[0])}, read by {who}"
+        descriptions = {y.id: f"writes {format_tensor(y.outputs[0])}" for y in layers}
         yield reading.finding(
             "float-output",
             f"{before}-{after}",
@@ -199,13 +165,9 @@ def few_rows(reading: Reading) -> Iterator[Finding]:
     layers, descriptions = [], {}
     for layer in reading.products():
         first, last = get_data_input(layer), next(iter(layer.outputs), None)
-        if (
-            layer.id not in reading.times
-            or first is None
-            or last is None
-            or not first.shape
-            or not last.shape
-        ):
+        if first is None or last is None or not first.shape or not last.shape:
+            continue
+        if layer.id not in reading.times:
             continue
         shapes = (first.shape, last.shape)
         # A product, or the convolution that TensorRT makes of one.
@@ -248,9 +210,8 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
                 continue
             unit = max(get_channel_multiple(tensor), _UNITS.get(tensor.dtype, 1))
             if -(-count // unit) * unit / count - 1 > _WASTE:
-                descriptions[layer.id] = (
-                    f"{verb} {count} channels in units of {unit} ({format_tensor(tensor)})"
-                )
+                layout = format_tensor(tensor)
+                descriptions[layer.id] = f"{verb} {count} channels in units of {unit} ({layout})"
                 groups[layer.precision].append(layer)
     for dtype, layers in groups.items():
         yield reading.finding(
@@ -267,104 +228,13 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
         )
 
 
-def narrow_groups(reading: Reading) -> Iterator[Finding]:
-    """Grouped convolutions, not depthwise, with groups too narrow for the vectors of their type."""
-    groups: defaultdict[str, list[Layer]] = defaultdict(list)
-    descriptions: dict[str, str] = {}
-    for layer in reading.of("convolution", "deconvolution"):
-        count, unit = get_integer(layer, "Groups") or 1, _GROUP.get(layer.reads)
-        if count < 2 or unit is None or is_depthwise(layer):
-            continue
-        inside, outside = count_channels(get_data_input(layer)), _maps(layer)
-        if inside is None or outside is None:
-            continue
-        if (inside // count) % unit or (outside // count) % unit:
-            descriptions[layer.id] = (
-                f"has {count} groups of {inside // count} input and {outside // count} output channels"
-            )
-            groups[layer.reads].append(layer)
-    for dtype, layers in groups.items():
-        yield reading.finding(
-            "narrow-groups",
-            dtype,
-            layers,
-            f"{pluralize(len(layers), 'grouped convolution')} in {dtype} with groups that are no multiple of "
-            f"{_GROUP[dtype]} channels.",
-            evidence=f"Attributes of the layers: {reading.quote(layers, descriptions)}",
-            fix=f"Make the channels of a group a multiple of {_GROUP[dtype]}, or keep these layers in a wider type.",
-        )
-
-
-def _maps(layer: Layer) -> int | None:
-    return get_integer(layer, "OutMaps") or count_channels(next(iter(layer.outputs), None))
-
-
-def slow_depthwise(reading: Reading) -> Iterator[Finding]:
-    """Quantized depthwise convolutions that take longer than the convolutions around them, which do more arithmetic."""
-    descriptions: dict[str, str] = {}
-    layers = []
-    for layer in reading.of("convolution"):
-        if layer.reads not in QUANTIZED or not is_depthwise(layer) or layer.id not in reading.times:
-            continue
-        around = [
-            reading.times[n.id]
-            for n in (*reading.flow.before(layer), *reading.flow.after(layer))
-            if reading.work(n) == "convolution" and not is_depthwise(n) and n.id in reading.times
-        ]
-        if around and reading.times[layer.id] > _SLOW * max(around) > 0:
-            descriptions[layer.id] = (
-                f"takes {format_microseconds(reading.times[layer.id] * 1e3)}, the convolutions beside it at most "
-                f"{format_microseconds(max(around) * 1e3)}"
-            )
-            layers.append(layer)
-    if layers:
-        yield reading.finding(
-            "slow-depthwise",
-            "",
-            layers,
-            f"{pluralize(len(layers), 'quantized depthwise convolution takes', 'quantized depthwise convolutions take')} "  # noqa: E501 - one call
-            "longer than the neighbours that do more arithmetic.",
-            evidence=f"Times of layers: {reading.quote(layers, descriptions)}",
-            fix="Compare with an engine that has these layers in FP16: depthwise kernels gain little from INT8.",
-        )
-
-
-def dynamic_weights(reading: Reading) -> Iterator[Finding]:
-    """Convolutions whose weights or bias are computed at run time."""
-    descriptions: dict[str, str] = {}
-    for layer in reading.products():
-        what = [
-            w
-            for w, key in (("weights", "HasDynamicFilter"), ("bias", "HasDynamicBias"))
-            if get_integer(layer, key)
-        ]
-        if what:
-            descriptions[layer.id] = f"reads its {' and '.join(what)} as a tensor"
-    layers = [y for y in reading.layers if y.id in descriptions]
-    if layers:
-        yield reading.finding(
-            "dynamic-weights",
-            "",
-            layers,
-            (
-                f"{pluralize(len(layers), 'convolution computes', 'convolutions compute')} "
-                "with weights that are not constant."
-            ),
-            evidence=f"HasDynamicFilter and HasDynamicBias: {reading.quote(layers, descriptions)}",
-            fix=(
-                "Fold the weights to constants before the build (polygraphy surgeon sanitize --fold-constants), so "
-                "that they can be packed, quantized and pruned ahead of time; or keep them if they must change."
-            ),
-        )
-
-
 def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
     """Layers with 2:4 sparse weights for which a dense kernel was chosen."""
     eligible: set[str] = set()
     chosen: set[str] = set()
     for sparsity in reading.log.sparsity if reading.log else ():
-        eligible |= set(sparsity.eligible)
-        chosen |= set(sparsity.chosen)
+        eligible.update(sparsity.eligible)
+        chosen.update(sparsity.chosen)
     layers = [
         y
         for y in reading.layers
@@ -372,12 +242,9 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
         or (get_integer(y, "AllowSparse") == 1 and get_integer(y, "HasSparseWeights") == 0)
     ]
     if layers:
-        descriptions = {
-            y.id: "is eligible by the build log"
-            if y.name in eligible
-            else "has AllowSparse 1 and HasSparseWeights 0"
-            for y in layers
-        }
+        flag = "--sparsity=enable" if reading.engine.maker.flags else "SPARSE_WEIGHTS"
+        by_log, by_file = "is eligible by the build log", "has AllowSparse 1 and HasSparseWeights 0"
+        descriptions = {y.id: by_log if y.name in eligible else by_file for y in layers}
         yield reading.finding(
             "dense-though-sparse",
             "",
@@ -388,11 +255,7 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
             ),
             evidence=f"What the builder reported: {reading.quote(layers, descriptions)}",
             fix=(
-                f"Build with {_sparse(reading)} if it was off; if it was on, the dense kernel was faster: sparse "
+                f"Build with {flag} if it was off; if it was on, the dense kernel was faster: sparse "
                 "ones gain from many channels and large batches."
             ),
         )
-
-
-def _sparse(reading: Reading) -> str:
-    return "--sparsity=enable" if reading.engine.maker.flags else "SPARSE_WEIGHTS"

@@ -1,4 +1,4 @@
-"""Rules on steps that move numbers and compute nothing."""
+"""Rules on the types that layers compute in, and on steps that convert or move numbers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,148 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rtlab.analyses.findings.rules.precision import find_cancelling_conversions
-from rtlab.analyses.findings.rules.reading import Reading
-from rtlab.analyses.reformats.reasons import Reformat, Source, find_reformats
+from rtlab.analyses.findings.rules.reading import PRODUCTS, Reading, get_data_input
+from rtlab.analyses.reformats.reasons import Reformat, Source, find_reformats, format_tensor
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
 from rtlab.core.value import shape_text
-from rtlab.relation.dataflow import Work
+from rtlab.documents.numbers import shorten_name
+from rtlab.relation import trtexec_flags
+from rtlab.relation.dataflow import FLOATS, QUANTIZED, Work
 
-_SERVES = ", only for a quantize or dequantize layer that stands alone"
-_WITH_THEM = (
-    "Remove the lone quantize and dequantize layers that they serve: then the layers around them may agree on "
-    "one layout."
-)
+_NARROW = QUANTIZED | {"fp16", "bf16"}
+#: Layers whose type is a choice.
+_COMPUTES: frozenset[Work] = PRODUCTS | {
+    "pooling", "pointwise", "softmax", "normalization", "scale", "reduce", "kernel",
+}  # fmt: skip
+#: A group of layers below this share of the time is not worth a person's.
+_LEAST = 0.01
+#: Layers between two conversions that undo each other.
+_BETWEEN = 2
+
+_FIXES: dict[Work, str] = {
+    "softmax": (
+        "Softmax may stay in FP32 for its range; FP16 is accurate enough for most models. Try it, and compare the "
+        "outputs."
+    ),
+    "normalization": (
+        "Normalization sums many squares, which can overflow in FP16: leave it in FP32 if the outputs differ, or try "
+        "BF16."
+    ),
+    "pooling": (
+        "Let the pooling run in the type of its neighbours: in an INT8 network by a Q/DQ pair at its input, so that "
+        "the layer before writes INT8 too."
+    ),
+}
+
+
+def wide_layers(reading: Reading) -> Iterator[Finding]:
+    """Layers that read and write FP32 in an engine whose convolutions and products are mostly narrower."""
+    products = [p for y in reading.products() if (p := get_data_input(y)) is not None]
+    narrow = sum(p.dtype in _NARROW for p in products)
+    quantized = sum(p.dtype in QUANTIZED for p in products)
+    if not narrow or 2 * narrow < len(products):
+        return
+    groups: defaultdict[Work, list[Layer]] = defaultdict(list)
+    for layer in reading.layers:
+        if reading.work(layer) not in _COMPUTES or layer.reads != "fp32" or layer.writes != "fp32":
+            continue
+        # A generated kernel behind an INT8 product turns its sums into numbers: part of that product, not a wide layer.
+        sums = any(
+            p.dtype in QUANTIZED for b in reading.flow.before(layer) if (p := get_data_input(b)) is not None
+        )
+        if reading.work(layer) != "kernel" or not sums:
+            groups[reading.work(layer)].append(layer)
+    for work, layers in groups.items():
+        if not reading.matters(layers, _LEAST):
+            continue
+        descriptions = {
+            y.id: f"({y.kind}) reads {format_tensor(y.inputs[0])} and writes {format_tensor(y.outputs[0])}"
+            for y in layers
+        }
+        name = "generated kernel" if work == "kernel" else f"{work} layer"
+        yield reading.finding(
+            "wide-layer",
+            work,
+            layers,
+            f"{pluralize(len(layers), f'{name} computes', f'{name}s compute')} in fp32, though "
+            f"{narrow} of {pluralize(len(products), 'convolution or product', 'convolutions and products')} are "
+            "narrower.",
+            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
+            fix=_FIXES.get(work) or _suggest_narrower_type(reading, work, quantized=2 * quantized > narrow),
+        )
+
+
+def _suggest_narrower_type(reading: Reading, work: Work, *, quantized: bool) -> str:
+    if quantized and work in PRODUCTS:
+        return "Put Q/DQ pairs at the inputs and at the weights, as for the others, unless accuracy needs FP32 here."
+    if quantized:
+        return (
+            "Put a Q/DQ pair at the inputs, or let it be FP16 if accuracy needs floating point here: "
+            f"{trtexec_flags.allow_half(reading.engine)}."
+        )
+    flag = trtexec_flags.retype(reading.engine)
+    return f"Give them the type of their neighbours, {flag}, unless accuracy needs FP32 here."
+
+
+def back_and_forth(reading: Reading) -> Iterator[Finding]:
+    """Tensors that are converted, pass at most two layers, and are converted back."""
+    descriptions = find_cancelling_conversions(reading)
+    if conversions := [y for y in reading.layers if y.id in descriptions]:
+        yield reading.finding(
+            "back-and-forth",
+            "",
+            conversions,
+            f"{pluralize(len(conversions), 'layer converts', 'layers convert')} a tensor to another type and back "
+            f"again within {_BETWEEN} layers.",
+            evidence=f"Types of the tensors: {reading.quote(conversions, descriptions)}",
+            fix=(
+                "Let what lies between compute in the type of its neighbours, or move the conversions around all of "
+                "it."
+            ),
+        )
+
+
+def find_cancelling_conversions(reading: Reading) -> dict[str, str]:
+    """Conversions that a later one undoes, with the later ones: by layer id, what each does."""
+    descriptions: dict[str, str] = {}
+    for layer in reading.of("reformat", "quantization"):
+        if types := _conversion(layer):
+            for back in _find_nearby_conversions(reading, layer):
+                if _conversion(back) == types[::-1]:
+                    way = f"converts {types[0]} to {types[1]}"
+                    descriptions[layer.id] = f'{way}, and "{shorten_name(back.name)}" back'
+                    descriptions.setdefault(back.id, f"converts {types[1]} to {types[0]}")
+    return descriptions
+
+
+def _conversion(layer: Layer) -> tuple[str, str] | None:
+    if not layer.inputs or not layer.outputs:
+        return None
+    types = layer.inputs[0].dtype, layer.outputs[0].dtype
+    return types if types[0] != types[1] and set(types) <= FLOATS | QUANTIZED else None
+
+
+def _find_nearby_conversions(reading: Reading, layer: Layer) -> Iterator[Layer]:
+    """Converting steps behind a layer, with at most ``_BETWEEN`` other layers between them."""
+    ring, visited = [layer], {layer.id}
+    for _ in range(_BETWEEN + 1):
+        further = []
+        for at in ring:
+            for reader in reading.flow.after(at):
+                if reader.id in visited:
+                    continue
+                visited.add(reader.id)
+                if _conversion(reader) and reading.work(reader) in {"reformat", "quantization"}:
+                    yield reader
+                else:
+                    further.append(reader)
+        ring = further
+
+
 #: Numbers in a tensor whose copy takes no longer than a launch.
 _SMALL = 4096
-#: Moves below this share of the time are not worth a change.
-_LEAST = 0.01
 
 _TITLES: dict[Source, tuple[str, str]] = {
     "input": ("converts an input of the network", "convert inputs of the network"),
@@ -35,7 +159,7 @@ _TITLES: dict[Source, tuple[str, str]] = {
     ),
     "copy": ("copies or re-orders a tensor", "copy or re-order tensors"),
 }
-_FIXES: dict[Work, str] = {
+_MOVE_FIXES: dict[Work, str] = {
     "shuffle": (
         "Export the model in the layout that its convolutions want (NCHW), cancel transposes against each other, or "
         "feed the input in the order in which it is read."
@@ -53,26 +177,23 @@ _FIXES: dict[Work, str] = {
 
 
 def copies(reading: Reading) -> Iterator[Finding]:
-    """Reformatting steps by their source, those that serve a quantization apart from the others.
+    """Reformatting steps by their source.
 
     Steps that quantize are left to the rule of lone pairs, but for inputs; those that another undoes to a third.
     Silent of what nothing can be done about, and without times of tensors too small to matter.
     """
-    groups: defaultdict[tuple[Source, bool], list[tuple[Layer, Reformat]]] = defaultdict(list)
+    groups: defaultdict[Source, list[tuple[Layer, Reformat]]] = defaultdict(list)
     by_id = {y.id: y for y in reading.layers}
     elsewhere = find_cancelling_conversions(reading)
     for reformat in find_reformats(reading.engine, reading.timing, reading.flow):
         layer = by_id[reformat.layer]
         if layer.id in elsewhere or not _is_worth_reporting(reformat, layer):
             continue
-        if reformat.source == "quantization":
-            if reading.flow.is_from_input(layer, layer.inputs[0]):
-                groups["input", False].append((layer, reformat))
-            continue
-        neighbors = (by_id[i] for i in (reformat.producer, reformat.consumer) if i in by_id)
-        serves = reformat.source == "layout" and any(reading.work(b) == "quantization" for b in neighbors)
-        groups[reformat.source, serves].append((layer, reformat))
-    for (source, serves), pairs in groups.items():
+        if reformat.source != "quantization":
+            groups[reformat.source].append((layer, reformat))
+        elif reading.flow.is_from_input(layer, layer.inputs[0]):
+            groups["input"].append((layer, reformat))
+    for source, pairs in groups.items():
         layers = [y for y, _ in pairs]
         if not reading.matters(layers, _LEAST):
             continue
@@ -81,12 +202,11 @@ def copies(reading: Reading) -> Iterator[Finding]:
         one, more = _TITLES[source]
         yield reading.finding(
             "reformat",
-            f"{source}{'/quantization' if serves else ''}",
+            source,
             layers,
-            f"{pluralize(len(layers), f'layer {one}', f'layers {more}')}{_SERVES if serves else ''}.",
+            f"{pluralize(len(layers), f'layer {one}', f'layers {more}')}.",
             evidence=f"Types and layouts: {reading.quote(layers, descriptions)} {first.cause}",
-            fix=first.fix if not serves or len(layers) == 1 else _WITH_THEM,
-            removable=serves or source == "type",
+            fix=first.fix,
         )
 
 
@@ -101,11 +221,15 @@ def _is_worth_reporting(reformat: Reformat, layer: Layer) -> bool:
 
 def moves(reading: Reading) -> Iterator[Finding]:
     """Transposes, slices, paddings, concatenations and gathers that take time of their own. Silent without times."""
-    for work, fix in _FIXES.items():
-        layers = [y for y in reading.of(work) if reading.times.get(y.id, 0.0) > 0 and not _converts(y)]
+    for work, fix in _MOVE_FIXES.items():
+        layers = [y for y in reading.of(work) if reading.times.get(y.id, 0.0) > 0]
         if not layers or not reading.matters(layers, _LEAST):
             continue
-        descriptions = {y.id: f"({y.kind}) {_shapes(y)}" for y in layers}
+        descriptions = {
+            y.id: f"({y.kind}) turns {shape_text(y.inputs[0].shape)} into {shape_text(y.outputs[0].shape)}"
+            for y in layers
+            if y.inputs and y.outputs
+        }
         yield reading.finding(
             "move",
             work,
@@ -115,36 +239,3 @@ def moves(reading: Reading) -> Iterator[Finding]:
             evidence=f"Shapes of the tensors: {reading.quote(layers, descriptions)}",
             fix=fix,
         )
-
-
-def _shapes(layer: Layer) -> str:
-    if not layer.inputs or not layer.outputs:
-        return "of unknown shapes"
-    return f"turns {shape_text(layer.inputs[0].shape)} into {shape_text(layer.outputs[0].shape)}"
-
-
-def converting_moves(reading: Reading) -> Iterator[Finding]:
-    """Slices, shuffles and concatenations that change the type of what they move."""
-    layers = [y for y in reading.of("slice", "shuffle", "concat", "gather") if _converts(y)]
-    if layers:
-        descriptions = {
-            y.id: f"({y.kind}) reads {y.inputs[0].dtype} and writes {y.outputs[0].dtype}" for y in layers
-        }
-        yield reading.finding(
-            "converting-move",
-            "",
-            layers,
-            f"{pluralize(len(layers), 'layer moves', 'layers move')} a tensor and "
-            f"{'changes' if len(layers) == 1 else 'change'} its type.",
-            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
-            fix=(
-                "Convert on the side with fewer elements, or quantize both sides alike, with the Q/DQ pair in front of "
-                "the slice, so that it only moves narrow numbers."
-            ),
-        )
-
-
-def _converts(layer: Layer) -> bool:
-    """Whether a layer writes another type than it reads."""
-    types = {t.dtype for t in (*layer.inputs[:1], *layer.outputs[:1])} - {""}
-    return len(types) > 1

@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from rtlab.analyses.reformats.reasons import shorten_layout
 from rtlab.analyses.roofline.estimate import Roofline
 from rtlab.analyses.timing.times import Timing
-from rtlab.core.buildlog import BuildLog, Tuning
+from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
+from rtlab.documents.numbers import shorten_name
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Dataflow, Work
 from rtlab.relation.mapping import Mapping as NodeMapping
 
@@ -57,12 +56,9 @@ class Reading:
         self.flow = flow or Dataflow(engine)
         self.times: Mapping[str, float] = {t.layer: t.median for t in timing.layers} if timing else {}
         self.estimate = estimate
+        self._works = {layer.id: self._infer_work(layer) for layer in self.layers}
 
-    @functools.cached_property
-    def _works(self) -> Mapping[str, Work]:
-        return {layer.id: self._work(layer) for layer in self.layers}
-
-    def _work(self, layer: Layer) -> Work:
+    def _infer_work(self, layer: Layer) -> Work:
         work = self.flow.works[layer.id]
         if work not in {"kernel", "other"}:
             return work
@@ -71,7 +67,7 @@ class Reading:
             # A product with what follows it; its operation codes are in its name.
             return next((w for code, w in _CODES.items() if code in layer.name), work)
         if layer.kind == "kgen" and _RESHAPED.search(layer.name):
-            # It does more than the nodes tell.
+            # It does more than its nodes.
             return work
         ops = self.ops(layer)
         if ops and ops <= _PAIR:
@@ -81,32 +77,11 @@ class Reading:
         return "softmax" if ops == {"Softmax"} else work
 
     @functools.cached_property
-    def _tunings(self) -> Mapping[str, tuple[Tuning, ...]]:
-        table: dict[str, tuple[Tuning, ...]] = {}
-        for tuning in (t for t in (self.log.tunings if self.log else ()) if not t.operator):
-            # A builder may have tried other networks; only the one that became the engine counts.
-            if self.log is None or tuning.attempt != self.log.chosen:
-                continue
-            table[tuning.layer] = (*table.get(tuning.layer, ()), tuning)
-        return table
-
-    @functools.cached_property
     def explicit(self) -> bool:
-        """Whether the network's quantization stands in Q/DQ nodes, as far as the model or the names tell."""
+        """Whether the network's quantization is in Q/DQ nodes, as far as the model or the names show."""
         if self.model is not None and any(n.op in _PAIR for n in self.model.nodes):
             return True
         return any("QuantizeLinear" in y.name or y.attributes.get("Origin") == "QDQ" for y in self.layers)
-
-    @functools.cached_property
-    def _by_work(self) -> Mapping[Work, list[Layer]]:
-        table: defaultdict[Work, list[Layer]] = defaultdict(list)
-        for layer in self.layers:
-            table[self._works[layer.id]].append(layer)
-        return table
-
-    @functools.cached_property
-    def _products(self) -> list[Layer]:
-        return self.of(*PRODUCTS)
 
     def work(self, layer: Layer) -> Work:
         """What a layer does, also by the operators of its nodes where its kind does not tell."""
@@ -114,14 +89,11 @@ class Reading:
 
     def of(self, *works: Work) -> list[Layer]:
         """The layers that do one of these."""
-        groups = [group for w in works if (group := self._by_work.get(w))]
-        if len(groups) < 2:
-            return groups[0] if groups else []
         return [layer for layer in self.layers if self._works[layer.id] in works]
 
     def products(self) -> list[Layer]:
         """The convolutions and matrix products."""
-        return self._products
+        return self.of(*PRODUCTS)
 
     def nodes(self, layers: Iterable[Layer]) -> tuple[str, ...]:
         """Ids of the nodes of the model that layers run."""
@@ -131,79 +103,44 @@ class Reading:
 
     def ops(self, layer: Layer) -> set[str]:
         """Operators of the nodes that a layer runs; empty where they are unknown."""
-        if self.model is None:
-            return set()
-        nodes_by_id = self.model.by_id
+        nodes_by_id = self.model.by_id if self.model is not None else {}
         return {nodes_by_id[n].op for n in self.nodes([layer]) if n in nodes_by_id}
-
-    def tunings(self, layer: Layer) -> tuple[Tuning, ...]:
-        """What the build log tells of the tactics that were timed for a layer."""
-        return self._tunings.get(layer.name, ())
-
-    def inside(self, layer: Layer) -> tuple[Tuning, ...]:
-        """The operators in a region whose tactics the log lists, each by the fastest table of all attempts."""
-        best: dict[str, Tuning] = {}
-        for tuning in self.log.tunings if self.log else ():
-            if tuning.operator and tuning.layer == layer.name:
-                other = best.get(tuning.operator)
-                if other is None or tuning.timed[0].milliseconds < other.timed[0].milliseconds:
-                    best[tuning.operator] = tuning
-        return tuple(best.values())
 
     def microseconds(self, layers: Iterable[Layer]) -> float | None:
         """The measured time of layers together; None where none of them has one."""
         layer_times = [self.times[y.id] for y in layers if y.id in self.times]
-        # Exactly rounded, so that findings that cost the same stand in the same order with every Python.
+        # Exactly rounded, so that findings that cost the same are in the same order with every Python.
         return math.fsum(layer_times) * 1e3 if layer_times else None
 
     def share(self, layers: Iterable[Layer]) -> float | None:
-        """Their part of the sum of all layers, from 0 to 1."""
+        """Their part of the sum of all layers, from 0 to 1; None without times."""
         time = self.microseconds(layers)
-        return (
-            None
-            if time is None or not self.timing or not self.timing.summed
-            else time / self.timing.summed / 1e3
-        )
+        if time is None or self.timing is None or not self.timing.summed:
+            return None
+        return time / self.timing.summed / 1e3
 
     def matters(self, layers: Sequence[Layer], least: float) -> bool:
         """Whether layers take at least this share of the time; where times are unknown, whether there are any."""
         share = self.share(layers)
         return bool(layers) if share is None else share >= least
 
-    def cost(self, layers: Sequence[Layer], *, removable: bool = False) -> str:
-        """What layers take, in words; ``removable`` if the remedy leaves only layout changes of them."""
+    def cost(self, layers: Sequence[Layer]) -> str:
+        """What layers take, in words: measured, or estimated where nothing was measured."""
         time, share = self.microseconds(layers), self.share(layers)
-        if time is None or self.timing is None:
-            return self._describe_estimated_cost(layers)
+        if time is not None and self.timing is not None:
+            source = f"measured, {self.timing.source}"
+        elif self.estimate is None or self.timing is not None:
+            return "Cost unknown: no times."
+        else:
+            estimates = self.estimate.milliseconds(self.engine)
+            if not layers or any(not estimates.get(y.id) for y in layers):
+                return "Cost unknown: no times, and no estimate of all that is at stake."
+            time = math.fsum(estimates[y.id] for y in layers) * 1e3
+            share = time / 1e3 / self.estimate.estimated if self.estimate.estimated else None
+            source = f"estimated for {self.estimate.peaks.name}"
         part = f", {100 * share:.2g} % of the sum of all layers" if share is not None else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
-        more = self._describe_savings(layers) if removable else ""
-        return f"{subject} {format_microseconds(time)}{part} (measured, {self.timing.source}){more}."
-
-    def _describe_estimated_cost(self, layers: Sequence[Layer]) -> str:
-        """What layers without a measured time take, where each of them has an estimate."""
-        roof = self.estimate
-        if roof is None or self.timing is not None:
-            return "Cost unknown: no times."
-        estimates = roof.milliseconds(self.engine)
-        if not layers or any(not estimates.get(y.id) for y in layers):
-            return "Cost unknown: no times, and no estimate of all that is at stake."
-        time = math.fsum(estimates[y.id] for y in layers)
-        part = f", {100 * time / roof.estimated:.2g} % of the sum of all layers" if roof.estimated else ""
-        subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
-        return f"{subject} {format_microseconds(time * 1e3)}{part} (estimated for {roof.peaks.name})."
-
-    def _describe_savings(self, layers: Sequence[Layer]) -> str:
-        """How much of what layers take a remedy saves: a step that changes a layout too may stay as a copy."""
-        layout_steps = [y for y in layers if _changes_layout(y)]
-        others = [y for y in layers if not _changes_layout(y)]
-        if not layout_steps:
-            return ", all of which could go"
-        if not others:
-            subject = "it also changes the layout" if len(layout_steps) == 1 else "all also change layouts"
-            return f"; how much could go is not known: {subject}, which a copy may have to do instead"
-        sure, rest = (format_microseconds(self.microseconds(part) or 0.0) for part in (others, layout_steps))
-        return f", of which {sure} could go; the other {rest} change layouts too, which a copy may have to do instead"
+        return f"{subject} {format_microseconds(time)}{part} ({source})."
 
     def finding(
         self,
@@ -215,15 +152,14 @@ class Reading:
         evidence: str,
         fix: str,
         cost: str = "",
-        removable: bool = False,
     ) -> Finding:
-        """A finding about layers, which ``key`` tells from others of the same rule; ``removable`` as of ``cost``."""
+        """A finding about layers; ``key`` distinguishes findings of the same rule."""
         return Finding(
             id=f"{rule}:{key}" if key else rule,
             rule=rule,
             title=title,
             nodes=self.nodes(layers),
-            cost=cost or self.cost(layers, removable=removable),
+            cost=cost or self.cost(layers),
             fix=fix,
             evidence=evidence,
             fixable=False,
@@ -239,43 +175,27 @@ class Reading:
         return f"{text}{f'; and {more} more' if more else ''}."
 
 
-def _changes_layout(layer: Layer) -> bool:
-    """Whether a step is told to write another layout than it reads."""
-    layouts = [shorten_layout(t[0].format) for t in (layer.inputs, layer.outputs) if t]
-    return len(layouts) == 2 and all(layouts) and layouts[0] != layouts[1]
-
-
-def shorten_name(name: str) -> str:
-    """A name that fits a sentence."""
-    return name if len(name) <= 80 else f"{name[:50]}...{name[-27:]}"
-
-
 def format_microseconds(time: float) -> str:
-    """A time in microseconds with three digits, or all that stand before the point."""
+    """A time in microseconds with three digits, or all before the point."""
     return f"{time:,.0f} µs" if time >= 100 else f"{time:.3g} µs"
 
 
 def get_data_input(layer: Layer) -> Tensor | None:
-    """The first input that is data of the network: activations, not what a matrix product is scaled by."""
-    for tensor in layer.inputs:
-        if tensor.dtype in _NUMBERS:
-            return tensor
-    return None
+    """The first input that is data of the network, not shapes or indices."""
+    return next((t for t in layer.inputs if t.dtype in _NUMBERS), None)
 
 
 def count_channels(tensor: Tensor | None) -> int | None:
     """Channels of an activation of shape ``(batch, channels, ...)``; None where not known."""
-    if tensor is None or tensor.shape is None or len(tensor.shape) < 3:
+    if tensor is None or tensor.shape is None or len(tensor.shape) < 3 or tensor.shape[1] <= 0:
         return None
-    return tensor.shape[1] if tensor.shape[1] > 0 else None
+    return tensor.shape[1]
 
 
 def get_integer(layer: Layer, key: str) -> int | None:
     """A whole number among a layer's attributes."""
     value = layer.attributes.get(key)
-    if value is None:
-        return None
-    # No count of a layer is as large, and a float holds no more.
+    # A damaged file may hold NaN or infinity.
     return int(value) if isinstance(value, (int, float)) and abs(value) < 1 << 63 else None
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rtlab.analyses.accuracy.errors import Comparison, list_comparable_values, summarize_errors
+from rtlab.analyses.accuracy import Comparison, list_comparable_values, summarize_errors
 from rtlab.testing import tiny_model
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rtlab
-from rtlab.analyses.accuracy.errors import Comparison, summarize_errors
+from rtlab.analyses.accuracy import Comparison, summarize_errors
 from rtlab.core.facts import Errors
 from tests.nets import chain
 

@@ -13,8 +13,7 @@ import engines
 import rtlab
 from rtlab.analyses import check
 from rtlab.analyses.check import layers, record, report, scores, times
-from rtlab.analyses.check.record import CheckRecord, RecordedScore
-from rtlab.analyses.check.row import CheckLimits
+from rtlab.analyses.check.record import CheckLimits, CheckRecord, RecordedScore
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.metrics import Tally

@@ -9,7 +9,7 @@ import pytest
 
 import engines
 import rtlab
-from rtlab.analyses.difference.compare import Side, compute_difference
+from rtlab.analyses.difference import Side, compute_difference
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import render_panel
 from rtlab.backends.compiler_info import TENSORRT

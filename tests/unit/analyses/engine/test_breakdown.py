@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import engines
-from rtlab.analyses.engine.breakdown import by_kind, by_precision, find_transitions
+from rtlab.analyses.engine import by_kind, by_precision, find_transitions
 from rtlab.analyses.timing.times import LayerTime, Timing
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor

@@ -8,7 +8,7 @@ import pytest
 
 import engines
 from rtlab import Study
-from rtlab.analyses.engine.summary import summarize_engine
+from rtlab.analyses.engine import summarize_engine
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.testing import tiny_model

@@ -170,7 +170,7 @@ def test_times_change_the_order_of_findings_and_not_their_ids(folder) -> None:
     other = tuple(dataclasses.replace(t, median=t.median * (1 + i % 3)) for i, t in enumerate(times.layers))
     slower = dataclasses.replace(times, layers=other, summed=sum(t.median for t in other))
     before, after = rank_findings(engine_, timing=times), rank_findings(engine_, timing=slower)
-    layers = {f.id: set(f.layers) for f in before if f.rule not in {"tiny-layers", "slow-depthwise", "idle"}}
+    layers = {f.id: set(f.layers) for f in before if f.rule not in {"tiny-layers", "idle"}}
     shared = {f.id: set(f.layers) for f in after if f.id in layers}
     assert shared == {i: layers[i] for i in shared}
     # What is at the edge of being worth a word may come and go.
@@ -184,7 +184,7 @@ def test_the_same_remedy_is_not_given_twice_for_a_layer(folder) -> None:
     judged = {f.id: f for f in rank_findings(engine_, timing=times)}
     told: dict[str, set[str]] = {}
     for f in judged.values():
-        if f.rule in {"lone-pair", "reformat", "back-and-forth", "converting-move", "move"}:
+        if f.rule in {"lone-pair", "reformat", "back-and-forth", "move"}:
             for layer in f.layers:
                 told.setdefault(layer, set()).add(f.id)
     assert [] == [ids for ids in told.values() if len(ids) > 1]

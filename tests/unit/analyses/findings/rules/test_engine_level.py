@@ -7,7 +7,6 @@ import pytest
 from judged import chain, of, timed
 from rtlab.analyses.findings.rank import rank_findings
 from rtlab.backends.compiler_info import TENSORRT
-from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 
@@ -36,15 +35,3 @@ def test_names_alone_give_one_finding() -> None:
     assert "names-only" == found.rule
     assert "--profilingVerbosity=detailed" in found.fix
     assert [] == of(chain(2), "names-only")
-
-
-def test_a_workspace_of_bytes_is_a_finding_with_the_flag_that_was_meant() -> None:
-    """1,024 bytes are what trtexec makes of 1024MiB: one letter is a unit, and the last is B."""
-    slip = BuildLog(workspace=1024)
-    (found,) = (f for f in rank_findings(chain(2), log=slip) if f.rule == "tiny-workspace")
-    assert "1,024 bytes" in found.title
-    assert "--memPoolSize=workspace:1024," in found.fix
-    for pool in (None, 1 << 20, 1 << 30):
-        assert not [
-            f for f in rank_findings(chain(2), log=BuildLog(workspace=pool)) if f.rule == "tiny-workspace"
-        ]

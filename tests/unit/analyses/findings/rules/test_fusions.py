@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
-from judged import A, Y, conv, engine, of, step, tensor, timed
-from rtlab.analyses.findings.rank import rank_findings
-from rtlab.backends.compiler_info import TENSORRT, TENSORRT_RTX
-from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
-from rtlab.core.engine import Engine, Layer
-from rtlab.core.variant import Target
+from judged import A, Y, conv, engine, of, step, tensor
+from rtlab.core.engine import Engine
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.testing import tiny_model
 
@@ -68,19 +62,6 @@ def test_a_sum_of_two_products_is_held_up_by_the_one_that_is_free() -> None:
     assert ["lone-epilogue:plain"] == [f.id for f in of(found, "lone-epilogue")]
 
 
-def regional(name: str = "{ForeignNode[a...b]}", kind: str = "Myelin") -> Engine:
-    return engine(step(kind, tensor("x"), A, name=name), conv(A, Y))
-
-
-def test_regions_that_the_inspector_does_not_open() -> None:
-    assert 1 == len(of(regional(), "opaque-region"))
-    assert [] == of(regional(), "opaque-region", timed(regional(), 1, 100))
-    assert [] == of(regional("a", "CaskConvolution"), "opaque-region")
-    # The copy in front of a region is none.
-    copy = regional("Reformatting CopyNode for Input Tensor 0 to {ForeignNode[a...b]}", "Reformat")
-    assert [] == of(copy, "opaque-region")
-
-
 def test_a_quantization_behind_a_padding_belongs_in_front_of_it() -> None:
     """Recorded with a ResNet50 of TensorFlow, whose padding moves FP32 before it is quantized."""
     a, q = tensor("a", "fp32"), tensor("q", "int8")
@@ -109,52 +90,3 @@ def test_a_generated_kernel_that_reshapes_is_no_epilogue() -> None:
 
     assert ["lone-epilogue:plain"] == judged("__myl_AddRelu_myl0_3")
     assert [] == judged("__myl_ReshAddRelu_myl0_3")
-
-
-def requantizing(*, inside: int = 0, version: str = "1.7.1.116") -> Engine:
-    """Three INT8 convolutions in a row; the first ``inside`` of them requantize themselves."""
-    steps = []
-    at = tensor("x", "int8")
-    for i in range(3):
-        out, sums = tensor(f"q{i}", "int8"), tensor(f"s{i}", "fp32")
-        steps.append(step("correlation", at, out if i < inside else sums, name=f"conv{i}"))
-        if i >= inside:
-            steps.append(step("kgen", sums, out, name=f"__myl_MulAddReluMulMinMaxRounCast_myl0_{i}"))
-        at = out
-    found = engine(*steps, target="sm86")
-    return dataclasses.replace(found, maker=TENSORRT_RTX, version=version)
-
-
-def test_convolutions_of_which_none_requantizes_its_sums() -> None:
-    (found,) = of(requantizing(), "requantized-outside")
-    assert "behind 3 of 3, 3 generated layers" in found.title
-    assert "1:__myl_MulAddReluMulMinMaxRounCast_myl0_0" in found.layers
-    assert 3 == len(found.layers)
-
-
-def test_one_convolution_that_requantizes_shows_that_the_compiler_can() -> None:
-    for inside in (1, 3):
-        assert [] == of(requantizing(inside=inside), "requantized-outside")
-
-
-def test_a_release_that_was_not_asked_is_not_said_to_be_the_limit() -> None:
-    told = of(requantizing(version="99.0"), "requantized-outside")[0].evidence
-    assert "the compiler's limit" not in told
-
-
-def test_sums_that_nobody_quantizes_are_no_finding() -> None:
-    x, y = tensor("x", "int8"), tensor("y", "fp32")
-    assert [] == of(engine(step("correlation", x, y, name="conv")), "requantized-outside")
-    relu = step("kgen", y, tensor("z", "fp32"), name="__myl_MulAddRelu_myl0_1")
-    assert [] == of(engine(step("correlation", x, y, name="conv"), relu), "requantized-outside")
-
-
-def test_a_region_whose_operators_the_log_times_names_them_and_their_fastest_kernels() -> None:
-    inside = (Layer("0", "{ForeignNode[a...c]}", "Myelin", 0),)
-    region = Engine("trtexec", "10.16.1", Target("sm90"), inside, maker=TENSORRT)
-    rows = [TacticTime("0x1", "slow_kernel", 0.5), TacticTime("0x1", "fast_kernel", 0.25)]
-    tables = (Tuning(inside[0].name, "Myelin", "", (t,), "0x1", 1, 1, operator="dense") for t in rows)
-    log = BuildLog(tunings=tuple(tables))
-    (told,) = (f for f in rank_findings(region, log=log) if f.rule == "opaque-region")
-    assert "dense was fastest with fast_kernel" in told.evidence
-    assert "slow_kernel" not in told.evidence

@@ -37,12 +37,6 @@ def test_moves_that_take_time(kind, expected) -> None:
     assert [] == of(found, "move")
 
 
-def test_slices_that_change_the_type() -> None:
-    """The second check of trex on them compared "INT8" with the first letters "Int8" and could never speak."""
-    assert 1 == len(of(engine(step("Slice", A, tensor("y", "int8"))), "converting-move"))
-    assert [] == of(engine(step("Slice", A, Y)), "converting-move")
-
-
 def test_a_copy_that_nothing_asks_for_is_told_only_with_its_time() -> None:
     b = tensor("b", format_=HWC8)
     found = engine(conv(tensor("x"), A), step("Reformat", A, b), conv(b, Y))
@@ -67,17 +61,6 @@ def test_tensors_of_few_numbers_are_not_worth_a_word_without_times(size, expecte
     assert 1 == len(of(found, "reformat", timed(found, 10)))
 
 
-def test_copies_for_a_lone_quantization_go_with_it() -> None:
-    x, a, b = tensor("x", "int8"), tensor("a"), tensor("b", format_=HWC8)
-    q, c = tensor("q", "int8"), tensor("c", format_=HWC8)
-    found = engine(
-        conv(x, a), step("Reformat", a, b, name="copy"), step("Scale", b, q, name="q"), conv(q, tensor("t"), name="n"),
-        step("Reformat", tensor("t"), c, name="other"), conv(c, Y, name="last"),
-    )  # fmt: skip
-    ids = {f.id: f.layers for f in of(found, "reformat", timed(found, 10))}
-    assert {"reformat:layout/quantization": ("1:copy",), "reformat:layout": ("4:other",)} == ids
-
-
 def test_conversions_that_undo_each_other_are_told_by_that_rule_alone() -> None:
     a, b, c, d = tensor("a"), tensor("b", "fp32"), tensor("c", "fp32"), tensor("d")
     found = engine(
@@ -87,9 +70,3 @@ def test_conversions_that_undo_each_other_are_told_by_that_rule_alone() -> None:
     )  # fmt: skip
     assert [] == of(found, "reformat", timed(found, 10))
     assert 1 == len(of(found, "back-and-forth", timed(found, 10)))
-
-
-def test_a_slice_that_converts_is_told_once() -> None:
-    found = engine(conv(tensor("x"), A), step("Slice", A, tensor("y", "int8")))
-    times = timed(found, 10)
-    assert (1, 0) == (len(of(found, "converting-move", times)), len(of(found, "move", times)))

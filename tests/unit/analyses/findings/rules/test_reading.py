@@ -50,23 +50,6 @@ def test_where_nothing_was_measured_the_estimate_that_is_on_screen_is_the_cost()
     assert "no estimate of all" in Reading(found, estimate=partly).cost([first, second])
 
 
-def test_what_changes_a_layout_too_is_not_said_to_go() -> None:
-    """A conversion that also makes 32 channels lie side by side leaves that to do, to a copy perhaps."""
-    found = chain(3)
-    reads = (Tensor("i", "fp32", (1, 32), "Row major linear FP32"),)
-    after = ("Row major Int8 format", "Thirty-two wide channel vectorized row major Int8 format", "")
-    writes = (Tensor("o", "int8", (1, 32), layout) for layout in after)
-    ends = zip(found.layers, writes, strict=True)
-    laid = tuple(dataclasses.replace(y, inputs=reads, outputs=(w,)) for y, w in ends)
-    engine = dataclasses.replace(found, layers=laid)
-    reading = Reading(engine, timing=timed(engine, 3.0, 44.0, 0.3))
-    kept, moved, untold = laid
-    assert reading.cost([kept, untold], removable=True).endswith(", all of which could go.")
-    assert "of which 3.3 µs could go; the other 44 µs" in reading.cost([*laid], removable=True)
-    assert "how much could go is not known" in reading.cost([moved], removable=True)
-    assert "could" not in reading.cost([moved])
-
-
 def test_a_share_decides_where_times_are_known() -> None:
     found = chain(2)
     known, unknown = Reading(found, timing=timed(found, 25.0, 75.0)), Reading(found)
