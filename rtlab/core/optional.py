@@ -41,7 +41,6 @@ PACKAGES = {
     for p in (
         Optional("tensorrt", "tensorrt", "10.3", '"rtlab[tensorrt]"'),
         Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
-        Optional("omnimalloc", "omnimalloc", "1.0", '"rtlab[omnimalloc]"'),
         Optional("pillow", "PIL", "10", '"pillow>=10"'),
     )
 }

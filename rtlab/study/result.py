@@ -13,13 +13,13 @@ from rtlab.analyses import (
     engine,
     findings,
     fusion,
-    memory,
     recurrence,
     reformats,
 )
 from rtlab.analyses import roofline as roofline_analysis
-from rtlab.analyses import schedule as schedule_analysis
 from rtlab.analyses import timing as timing_analysis
+from rtlab.analyses.memory.plan import plan_engine_memory
+from rtlab.analyses.schedule.streams import Schedule, build_schedule
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rtlab.analyses.recurrence.fused_cells import FusedRecurrence
     from rtlab.analyses.reformats.reasons import Reformat
     from rtlab.analyses.roofline.estimate import Roofline
-    from rtlab.analyses.schedule.streams import Schedule
     from rtlab.analyses.timing.times import SharedTime, Timing
     from rtlab.core.buildlog import BuildLog
     from rtlab.core.engine import Engine
@@ -220,7 +219,9 @@ class Result:
         >>> study["fp16"].memory().peak > 0
         True
         """
-        return memory.plan_memory(self.facts, batch=batch, one_stream=one_stream)
+        return plan_engine_memory(
+            self.facts.engine, self.facts.prepared.model, batch=batch, one_stream=one_stream
+        )
 
     def schedule(self, gpu: str | Peaks | None = None) -> Schedule:
         """When each layer runs on which stream, and which waits for which.
@@ -235,7 +236,7 @@ class Result:
         >>> len(study["fp16"].schedule("RTX 3090").streams)
         1
         """
-        return schedule_analysis.build_schedule(self.facts, gpu)
+        return build_schedule(self.facts, gpu)
 
     def side(self, gpu: str | Peaks | None = None) -> Side:
         """The variant as one side of a difference: the engine that was timed, else the one that was built.
