@@ -13,12 +13,12 @@ from rtlab.analyses import (
     engine,
     findings,
     fusion,
-    recurrence,
     reformats,
 )
 from rtlab.analyses import roofline as roofline_analysis
 from rtlab.analyses import timing as timing_analysis
 from rtlab.analyses.memory.plan import plan_engine_memory
+from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, find_fused_recurrences
 from rtlab.analyses.schedule.streams import Schedule, build_schedule
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rtlab.analyses.difference.compare import Side
     from rtlab.analyses.engine.breakdown import Slice, Transition
     from rtlab.analyses.memory.plan import MemoryPlan
-    from rtlab.analyses.recurrence.fused_cells import FusedRecurrence
     from rtlab.analyses.reformats.reasons import Reformat
     from rtlab.analyses.roofline.estimate import Roofline
     from rtlab.analyses.timing.times import SharedTime, Timing
@@ -259,7 +258,7 @@ class Result:
         >>> study["fp16"].recurrences()
         ()
         """
-        return recurrence.find_fused_recurrences(self.facts)
+        return find_fused_recurrences(self.facts)
 
     def kinds(self) -> tuple[Slice, ...]:
         """Layers and time by the compiler's kind of layer, the slowest first.

@@ -30,16 +30,9 @@ ENOUGH = 0.95
 _STEP = 32
 #: Tiles among which the best is taken where no kernel's name tells one.
 _TILES = (
-    (256, 128),
-    (192, 128),
-    (128, 128),
-    (96, 128),
-    (192, 64),
-    (128, 64),
-    (96, 64),
-    (64, 64),
-    (64, 32),
-    (32, 32),
+    *((rows, 128) for rows in (256, 192, 128, 96)),
+    *((rows, 64) for rows in (192, 128, 96, 64)),
+    *((rows, 32) for rows in (64, 32)),
 )
 
 
@@ -135,14 +128,9 @@ class EstimateCoverage:
         )
 
     @property
-    def share(self) -> float:
-        """Of the layers, or of the bytes, whichever is less; from 0 to 1."""
-        return min(self.layers / self.all_layers, self.moved) if self.all_layers else 1.0
-
-    @property
     def enough(self) -> bool:
         """Whether a sum says something of the whole."""
-        return self.share >= ENOUGH
+        return not self.all_layers or min(self.layers / self.all_layers, self.moved) >= ENOUGH
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,10 +146,8 @@ class Roofline:
     parameters: int
 
     def __repr__(self) -> str:
-        total_text = (
-            f"no sum: {self.coverage}" if self.estimated is None else f"{self.estimated:.3g} ms, estimated"
-        )
-        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {total_text}>"
+        total = self.withheld or f"{self.estimated:.3g} ms, estimated"
+        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {total}>"
 
     @functools.cached_property
     def by_layer(self) -> Mapping[str, Point]:
@@ -294,11 +280,8 @@ def estimate_microseconds(work: LayerWork, roofs: Peaks, efficiency: Efficiency)
     """Microseconds that a layer may take: launch, set-up, and the longer of computing and moving."""
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
     share = efficiency.matrix if work.matrix and precision in roofs.tensor else efficiency.cores
-    moving = (
-        (work.moved or 0)
-        / (roofs.bandwidth * (efficiency.scattered if work.scattered else efficiency.memory))
-        * 1e6
-    )
+    reached = efficiency.scattered if work.scattered else efficiency.memory
+    moving = (work.moved or 0) / (roofs.bandwidth * reached) * 1e6
     product = work.product if work.product is not None and not work.product.thin else None
     if product is not None and roofs.origin != "measured":
         computing = _walk(product, rate * share, roofs.multiprocessors, efficiency.step)
