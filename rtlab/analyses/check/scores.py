@@ -7,11 +7,12 @@ import math
 from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.check.record import RecordedScore
 from rtlab.analyses.check.row import CheckLimits, CheckRow, CheckVerdict
-from rtlab.analyses.score import compare_scores, format_score
-from rtlab.analyses.score.words import (
+from rtlab.analyses.score import (
+    compare_scores,
     format_difference,
     format_interval,
     format_p_value,
+    format_score,
     format_score_value,
 )
 from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference

@@ -10,8 +10,7 @@ from rtlab.analyses.diagnosis import AccuracyDiagnosis
 from rtlab.analyses.diagnosis.causes import CALIBRATED
 from rtlab.analyses.diagnosis.remedies import propose_cure
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.score import compute_score_difference, find_reference
-from rtlab.analyses.score.words import TASKLESS
+from rtlab.analyses.score import TASKLESS, compute_score_difference, find_reference
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.analyses.variants.variations import VARIATIONS
 from rtlab.core.phrases import pluralize, quote_names

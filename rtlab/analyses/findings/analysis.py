@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.findings.rules.fusions import REQUANTIZED
-from rtlab.analyses.score import compare_scores
-from rtlab.analyses.score.words import format_difference, format_score_value
+from rtlab.analyses.score import compare_scores, format_difference, format_score_value
 from rtlab.core.finding import Finding
 from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Precision

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from rtlab.analyses.score.words import CANNOT, FEW
+from rtlab.analyses.score import CANNOT, FEW
 from rtlab.core.facts import Score
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.repair import AccuracyRepair, RepairPoint
-from rtlab.analyses.score.words import TASKLESS
+from rtlab.analyses.score import TASKLESS
 from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, make_horizontal_line
 from rtlab.documents.panel import button, fact
 from rtlab.documents.results import ResultTable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from rtlab.core.facts import Score, VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.metrics import decode_ids, spell_ids
 from rtlab.core.schema import FieldMeta
+from rtlab.errors import VariantError
 
 if TYPE_CHECKING:
     from rtlab.core.task import Task
@@ -145,3 +147,23 @@ def _input(task: Task, index: int) -> str | None:
     if row.size < _FEW:
         return ", ".join(f"{x:.3g}" for x in row).replace("-", "−")
     return f"{row.size} numbers, {row.min():.3g} to {row.max():.3g}".replace("-", "−")
+
+
+def parse_sample_numbers(text: str) -> tuple[int, ...]:
+    """Numbers as people write them: "3, 17-20" or "3 17 18".
+
+    Raises:
+        VariantError: a word is no number and no range of them.
+    """
+    numbers: list[int] = []
+    for word in filter(None, re.split(r"[,;\s]+", text)):
+        ends = re.fullmatch(r"(\d{1,9})(?:[-–](\d{1,9}))?", word)
+        if ends is None:
+            raise VariantError(f'Cannot choose samples: "{word}" is no number. Write such as 3, 17-20.')
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if not 0 <= last - first < 1_000_000:
+            raise VariantError(
+                f'Cannot choose samples: "{word}" is no range. Write the smaller number first.'
+            )
+        numbers += range(first, last + 1)
+    return tuple(dict.fromkeys(numbers))
