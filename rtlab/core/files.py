@@ -8,9 +8,7 @@ import os
 import secrets
 import shutil
 import stat
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,34 +19,8 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 
-#: Seconds that a process waits for others that change a file; what they do takes milliseconds.
+#: Seconds that a pipe may wait for its reader.
 _WAIT = 5.0
-
-
-@contextlib.contextmanager
-def lock_folder(path: Path) -> Iterator[None]:
-    """While a file is read and written anew, other processes that do the same wait, so that none loses what it wrote.
-
-    The lock is the system's own, on the folder: nothing is left behind, however this process ends. Where the system
-    has none, or somebody keeps it, the work is done all the same after some seconds.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            folder = os.open(path.parent, os.O_RDONLY)
-            stack.callback(os.close, folder)
-            end = time.monotonic() + _WAIT
-            while time.monotonic() < end:
-                try:
-                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    time.sleep(0.01)
-        yield
 
 
 def write_if_missing(path: Path, content: bytes) -> None:

@@ -18,7 +18,7 @@ class Trial:
     ``median`` and ``quartiles`` are milliseconds *measured* over ``runs`` rounds after warm-up, None where it was not
     timed. ``error`` is the greatest difference from the direct formulation on the layer's own input, relative to the
     greatest value, None where it did not run; ``tolerance`` is what rounding explains. ``ok`` says that it computes the
-    same and was timed; ``note`` says why not. ``taken`` is when; ``cached`` says that a timing cache told the times.
+    same and was timed; ``note`` says why not.
     """
 
     formulation: str
@@ -30,8 +30,6 @@ class Trial:
     tolerance: float
     ok: bool
     note: str = ""
-    taken: datetime.datetime | None = None
-    cached: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +37,12 @@ class TunedLayer:
     """The trials of one layer.
 
     ``default`` is the layer as the model has it with ONNX Runtime's own number of threads. ``like`` is the node whose
-    times it shares since operator, shapes and attributes are the same; empty where it was timed itself. ``flops``
-    counts a multiplication and an addition as two; ``key`` is that of the timing cache.
+    times it shares since operator, shapes and attributes, its ``key``, are the same; empty where it was timed itself.
     """
 
     node: str
     title: str
     key: str
-    flops: int
     trials: tuple[Trial, ...]
     default: Trial
     like: str = ""
@@ -67,10 +63,8 @@ class TunedLayer:
 
     def direct(self, threads: int) -> Trial | None:
         """The layer as the model has it with this number of threads."""
-        return next(
-            (t for t in self.trials if t.formulation == self.default.formulation and t.threads == threads),
-            None,
-        )
+        same = (t for t in self.trials if t.formulation == self.default.formulation)
+        return next((t for t in same if t.threads == threads), None)
 
     @property
     def gain(self) -> float | None:
