@@ -27,6 +27,8 @@ _USUAL = 60
 #: A day: nobody waits longer.
 _LONGEST = 86_400
 _HERE, _BUILDER = "here", "builder"
+_ONE_WAY = "All layers in short, or one with every way to compute it."
+_ONE_TACTIC = "All layers in short, or one with every tactic that was timed."
 
 
 def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
@@ -62,25 +64,14 @@ def build_tuning_panel(context: PanelContext) -> PanelParts:
     if not sources:
         return PanelParts(work=[_work(context, None)], problem=_explain_missing_tuning(context))
     chosen = _source(context, sources)
-    settings = (
-        [make_select("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)]
-        if len(sources) > 1
-        else []
-    )
-    return (_build_builder_panel if chosen == _BUILDER else _build_cpu_panel)(context, settings)
+    select = make_select("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)
+    build_panel = _build_builder_panel if chosen == _BUILDER else _build_cpu_panel
+    return build_panel(context, [select] if len(sources) > 1 else [])
 
 
 def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> PanelParts:
-    budget, cpu_tuning = (
-        make_slider(
-            "budget",
-            "Seconds",
-            "How long ways may be timed, all layers together.",
-            _BUDGETS,
-            _budget(context),
-        ),
-        context.study.tuned,
-    )
+    cpu_tuning, hint = context.study.tuned, "How long ways may be timed, all layers together."
+    budget = make_slider("budget", "Seconds", hint, _BUDGETS, _budget(context))
     work = [_work(context, cpu_tuning)]
     if cpu_tuning is None:
         return PanelParts(settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
@@ -90,13 +81,7 @@ def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> PanelPar
         lead=tuned.ONE_LEAD if layer else tuned.LEAD,
         settings=[
             *settings,
-            make_select(
-                "layer",
-                "Layer",
-                "All layers in short, or one with every way to compute it.",
-                {"": "all layers", **titles},
-                layer,
-            ),
+            make_select("layer", "Layer", _ONE_WAY, {"": "all layers", **titles}, layer),
             budget,
         ],
         work=work,
@@ -112,13 +97,7 @@ def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> Pane
         lead=contested.ONE_LEAD if layer else contested.LEAD,
         settings=[
             *settings,
-            make_select(
-                "contest",
-                "Layer",
-                "All layers in short, or one with every tactic that was timed.",
-                {"": "all layers", **names},
-                layer,
-            ),
+            make_select("contest", "Layer", _ONE_TACTIC, {"": "all layers", **names}, layer),
         ],
         **contested.draw_figures(layer_contests, layer, context.nodes),
     )
@@ -126,10 +105,8 @@ def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> Pane
 
 def _contests(context: PanelContext) -> tuple[Contest, ...]:
     log = get_build_log(context.result)
-    all_contests = (
-        find_contests(log, {y.name: y.id for y in reversed(context.result.engine.layers)}) if log else ()
-    )
-    return tuple(c for c in all_contests if not c.operator)
+    ids = {y.name: y.id for y in reversed(context.result.engine.layers)}
+    return tuple(c for c in find_contests(log, ids) if not c.operator) if log else ()
 
 
 def _sources(context: PanelContext) -> dict[str, str]:
