@@ -280,7 +280,7 @@ def _weights(engine: Engine, built: Model) -> tuple[int | None, Origin]:
     parts: list[int | None] = []
     if all("Weights" in layer.attributes for layer in heavy):
         weight_attributes = (layer.attributes.get(key) for layer in heavy for key in ("Weights", "Bias"))
-        parts = [_count_bytes(part) for part in weight_attributes if isinstance(part, Mapping)]
+        parts = [count_weight_bytes(part) for part in weight_attributes if isinstance(part, Mapping)]
     if not parts:
         values = [describe(v, "constant") for v in built.ir.graph.initializers.values()]
         parts = [footprint.nbytes(v.dtype, v.shape) for v in values]
@@ -288,7 +288,8 @@ def _weights(engine: Engine, built: Model) -> tuple[int | None, Origin]:
     return (sum(part_sizes) if part_sizes else None), "estimated"
 
 
-def _count_bytes(part: Mapping[str, object]) -> int | None:
+def count_weight_bytes(part: Mapping[str, object]) -> int | None:
+    """Bytes of a layer's weights or bias as TensorRT's inspector describes them; None where that is not enough."""
     count = part.get("Count")
     return (
         footprint.nbytes(DTYPES.get(str(part.get("Type")), ""), (count,)) if isinstance(count, int) else None
