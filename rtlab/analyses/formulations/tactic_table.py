@@ -132,9 +132,8 @@ def summarize_contests(contests: Sequence[Contest], log: BuildLog, layer: str) -
             **summary_fields, layers=tuple(_layer(i, c, engine) for i, c in enumerate(contests, 1))
         )
     contest = next(c for c in contests if c.layer == layer)
-    costs = [(None, None, None)] + [
-        (p.milliseconds, p.of_layer, p.of_engine) for p in compute_prices(contest, engine)
-    ]
+    costs: list[tuple[float | None, float | None, float | None]] = [(None, None, None)]
+    costs += [(p.milliseconds, p.of_layer, p.of_engine) for p in compute_prices(contest, engine)]
     return ContestedTactics(
         **summary_fields,
         tactics=tuple(

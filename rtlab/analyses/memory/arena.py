@@ -51,16 +51,15 @@ def place_tensors(lives: Sequence[Life], sizes: Sequence[int], *, align: int = 2
         lambda i: (-blocks[i] * span[i], lives[i].first),
     )
     bound = int(compute_alive_bytes(lives, blocks).max(initial=0))
-    best: NDArray[np.int64] | None = None
-    size = 0
-    for order in orders if len(lives) <= _SEARCHED else orders[:1]:
+    best, size = np.zeros(0, np.int64), 0
+    for number, order in enumerate(orders if len(lives) <= _SEARCHED else orders[:1]):
         offsets = _fit_offsets(sorted(range(len(lives)), key=order), lives, np.array(blocks, np.int64))
         top = int((offsets + blocks).max(initial=0))
-        if best is None or top < size:
+        if not number or top < size:
             best, size = offsets, top
         if size <= bound:
             break
-    return Arena(tuple(int(o) * align for o in best if best is not None), size * align, bound * align)
+    return Arena(tuple(int(offset) * align for offset in best), size * align, bound * align)
 
 
 def _fit_offsets(order: Sequence[int], lives: Sequence[Life], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -97,12 +97,9 @@ class AccuracyRepair:
         if not self.changes:
             lead = "Its score is within the limit" if self.enough else "Nothing was found that helps"
             return f'{lead}: "{self.variant}" is {self.told}{self._unsure}.'
-        done = "; ".join(c.what for c in self.changes)
-        node_count = (
-            pluralize(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
-        )
-        high = f"{node_count} in higher precision"
-        return f"{done}: {high}, {self.told}{self._unsure}."
+        done, high = "; ".join(c.what for c in self.changes), len(self.kept_high)
+        count = pluralize(high, "node is", "nodes are") if high else "no node is"
+        return f"{done}: {count} in higher precision, {self.told}{self._unsure}."
 
     @property
     def _unsure(self) -> str:
@@ -115,11 +112,9 @@ class AccuracyRepair:
 
     def text(self) -> str:
         """For a terminal."""
-        table = ResultTable(RepairPoint, self.points, of=self).text()
-        runs = pluralize(self.runs, "run")
-        basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {runs}"
+        basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {pluralize(self.runs, 'run')}"
         tried = f"Tried, on the {self.chosen} samples that it was chosen on:"
-        return f"{self.words}\n{basis}\n\n{tried}\n{table}"
+        return f"{self.words}\n{basis}\n\n{tried}\n{ResultTable(RepairPoint, self.points, of=self).text()}"
 
     def __repr__(self) -> str:
         before = f"{self.before:.4g}" if math.isfinite(self.before) else "no numbers"

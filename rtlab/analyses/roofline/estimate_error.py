@@ -43,8 +43,10 @@ _ENGINES = (
     ("trex-resnet50-tf-rtx3090-fp32", "RTX 3090", 72, (1.21, 0.88, 1.19), (1.24, 0.87, 1.24)),
     ("trex-resnet50-tf-rtx3090-int8-qat", "RTX 3090", 62, (1.18, 0.84, 1.12), (1.21, 0.81, 1.16)),
 )  # fmt: skip
-RECORDED = tuple(EstimateAccuracy(*engine, *own) for *engine, own, _ in _ENGINES)
-CROSS_VALIDATED = tuple(EstimateAccuracy(*engine, *held_out) for *engine, _, held_out in _ENGINES)
+RECORDED = tuple(EstimateAccuracy(name, gpu, layers, *own) for name, gpu, layers, own, _ in _ENGINES)
+CROSS_VALIDATED = tuple(
+    EstimateAccuracy(name, gpu, layers, *other) for name, gpu, layers, _, other in _ENGINES
+)
 
 
 def describe_estimate_error(gpu: str = "") -> str:

@@ -100,10 +100,10 @@ def compute_spread(samples: NDArray[np.float64]) -> Spread | None:
     """Describe times in milliseconds, shape ``(runs,)``, in the order of measurement; None of fewer than two."""
     if len(samples) < 2:
         return None
-    five = np.percentile(samples, [0, 25, 50, 75, 100]).tolist()
-    _, lower, median, upper, _ = five
+    least, lower, median, upper, most = np.percentile(samples, [0, 25, 50, 75, 100]).tolist()
     outliers = _outliers(samples, lower, upper) if len(samples) >= _FEWEST else ()
-    return Spread(len(samples), *five, outliers, _drift(samples, median))
+    drift = _drift(samples, median)
+    return Spread(len(samples), least, lower, median, upper, most, outliers, drift)
 
 
 def _outliers(samples: NDArray[np.float64], lower: float, upper: float) -> tuple[Outlier, ...]:

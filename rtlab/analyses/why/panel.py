@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.why import FusionTrial, Verdict
+from rtlab.analyses.why import FusedLayer, FusionTrial, SplitTrial, Verdict
 from rtlab.analyses.why.advice import Advice
-from rtlab.analyses.why.fused_layer import FusedLayer, SplitTrial
 from rtlab.analyses.why.missed_fusions import ListedPair, MissedFusions, MissedPair, find_missed_fusions
 from rtlab.core.variant import Rewrite
 from rtlab.documents.contract import Fact, Setting, Work

@@ -6,8 +6,7 @@ import dataclasses
 
 import msgspec
 
-from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.fused_layer import FusedLayer
+from rtlab.analyses.why import FusedLayer, Verdict
 from rtlab.errors import ReadError
 
 _SCHEMA = 1
