@@ -57,7 +57,7 @@ class WeightedNode:
     @property
     def key(self) -> str:
         """What its time depends on: operator, shapes and attributes, whatever the numbers in it are."""
-        attributes = sorted(self.attributes.items())
+        attributes = dict(sorted(self.attributes.items()))
         return json.dumps([self.op, self.shape, self.weight.shape, self.bias is not None, attributes])
 
     @functools.cached_property

@@ -7,9 +7,6 @@ import datetime
 import functools
 import math
 
-#: Upper by lower quartile, beyond which a machine was busy with something else.
-_STEADY = 2.0
-
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
@@ -145,12 +142,6 @@ class TunedModel:
     def __repr__(self) -> str:
         improved_count = sum(layer.winner.formulation != layer.default.formulation for layer in self.layers)
         return f"<Tuned {self.device}: {len(self.layers)} layers, another formulation is fastest for {improved_count}>"
-
-    @property
-    def disturbed_count(self) -> int:
-        """Layers whose times spread so much that other work must have run beside: one quartile twice the other."""
-        pairs = ((y.default.quartiles, y.winner.quartiles) for y in self.layers)
-        return sum(any(q is not None and q[1] > _STEADY * q[0] for q in pair) for pair in pairs)
 
     @property
     def default(self) -> ModelTrial | None:

@@ -13,12 +13,12 @@ from rtlab.analyses import (
     engine,
     findings,
     fusion,
-    reformats,
 )
 from rtlab.analyses import roofline as roofline_analysis
 from rtlab.analyses import timing as timing_analysis
 from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, find_fused_recurrences
+from rtlab.analyses.reformats.reasons import Reformat, list_reformats
 from rtlab.analyses.schedule.streams import Schedule, build_schedule
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rtlab.analyses.difference.compare import Side
     from rtlab.analyses.engine.breakdown import Slice, Transition
     from rtlab.analyses.memory.plan import MemoryPlan
-    from rtlab.analyses.reformats.reasons import Reformat
     from rtlab.analyses.roofline.estimate import Roofline
     from rtlab.analyses.timing.times import SharedTime, Timing
     from rtlab.core.buildlog import BuildLog
@@ -290,7 +289,7 @@ class Result:
         >>> [one.tensor for one in study["fp16"].reformats()]
         ['x', 'head/Gemm/output/fp16']
         """
-        return reformats.list_reformats(self.facts)
+        return list_reformats(self.facts)
 
     def table(self) -> DataFrame:
         """One row per layer in order of execution: see ``rtlab.analyses.table.dataframe``.

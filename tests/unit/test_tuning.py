@@ -223,13 +223,6 @@ def test_a_whole_model_that_cannot_be_composed_leaves_its_layers_tuned() -> None
     assert (4, (), False) == (len(found.layers), found.model_trials, found.complete)
 
 
-def test_a_busy_machine_is_told() -> None:
-    rng = np.random.default_rng(0)
-    busy = tune(network(), BATCH, bench=Scripted(lambda n, t: even(n, t) * rng.choice([1, 5])), threads=(1,))
-    assert 4 == busy.disturbed_count
-    assert 0 == tune(network(), BATCH, bench=Scripted(even), threads=(1,)).disturbed_count
-
-
 @pytest.mark.parametrize(
     ("option", "given"),
     [

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from rtlab.analyses.engine import group_by_kind, group_by_precision, list_transitions
 from rtlab.analyses.engine.breakdown import Slice, Transition
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.reformats import list_reformats
-from rtlab.analyses.reformats.reasons import Reformat
+from rtlab.analyses.reformats.reasons import Reformat, list_reformats
 from rtlab.analyses.timing import get_engine_timing
 from rtlab.core.schema import FieldMeta
 from rtlab.relation.coverage import Coverage, coverage

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rtlab.analyses import build, fusion, reformats, roofline, timing
+from rtlab.analyses import build, fusion, roofline, timing
 from rtlab.analyses.findings import rank
+from rtlab.analyses.reformats.reasons import build_flow
 from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.memo import memoized
@@ -18,6 +19,6 @@ def list_findings(facts: VariantResult) -> tuple[Finding, ...]:
         facts.source,
         timing.get_engine_timing(facts),
         build.get_build_log(facts),
-        flow=reformats.flow(facts.engine),
+        flow=build_flow(facts.engine),
         estimate=roofline.estimate_timing(facts),
     )

@@ -40,6 +40,7 @@ LEAD = (
     "runners-up: near the line the choice hardly matters, far above it forcing another tactic is dear."
 )
 ONE_LEAD = "The tactics that the builder timed for this layer, the fastest first, and what each would cost if forced."
+_FASTEST = "one after the other, without copies"
 _LONG = 44
 _HATCHED = {"fillmode": "overlay", "solidity": 0.2}
 #: The number of a layer, a ratio of times, the id of the point, and the text beside it.
@@ -90,10 +91,7 @@ class BuilderTuning:
 
     count: Annotated[int, FieldMeta("Layers tuned")]
     timed: Annotated[int, FieldMeta("Tactics timed")]
-    fastest: Annotated[
-        float,
-        FieldMeta("Fastest of all layers", "ms", "reported", note="one after the other, without copies"),
-    ]
+    fastest: Annotated[float, FieldMeta("Fastest of all layers", "ms", "reported", note=_FASTEST)]
     second: Annotated[str, FieldMeta("All runners-up instead", origin="reported", note="copies not counted")]
     device: Annotated[str, FieldMeta("Device", note="TensorRT {self.version}")]
     version: str
@@ -128,9 +126,8 @@ def summarize_contests(contests: Sequence[Contest], log: BuildLog, layer: str) -
         "notes": _notes(contests),
     }
     if not layer:
-        return ContestedLayers(
-            **summary_fields, layers=tuple(_layer(i, c, engine) for i, c in enumerate(contests, 1))
-        )
+        rows = tuple(_layer(i, c, engine) for i, c in enumerate(contests, 1))
+        return ContestedLayers(**summary_fields, layers=rows)
     contest = next(c for c in contests if c.layer == layer)
     costs: list[tuple[float | None, float | None, float | None]] = [(None, None, None)]
     costs += [(p.milliseconds, p.of_layer, p.of_engine) for p in compute_prices(contest, engine)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rtlab.analyses.formulations.tactic_table import Point, draw_dots, draw_ranking
@@ -36,14 +36,8 @@ LEAD = (
     "by itself, below it less. A ring marks the fastest of each layer. Open marks use one thread."
 )
 BEFORE = (
-    (
-        "Nothing was tuned yet. The button above times every way to compute each layer on this CPU, then the whole "
-        "model with the fastest of them; it takes about as long as the slider says."
-    ),
-    (
-        "Then a figure shows each way beside what ONNX Runtime does by itself, and a table shows the fastest of each "
-        "layer, by how much it wins, and whether that is more than noise."
-    ),
+    "Nothing was tuned yet. The button above times every way to compute each layer on this CPU, then the whole model "
+    "with the fastest of them; it takes about as long as the slider says."
 )
 ONE_LEAD = (
     "All ways to compute this layer, the fastest first, with the middle half of their times. Those that do not compute "
@@ -56,6 +50,10 @@ _LOOKS = (
     ("#6a3d9a", "circle"), ("#e69f00", "square"), ("#56b4e9", "diamond"), ("#009e73", "triangle-up"),
     ("#cc79a7", "triangle-down"),
 )  # fmt: skip
+
+
+def _measured(title: str, note: str) -> FieldMeta:
+    return FieldMeta(title, "ms", "measured", note=note, omit=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,12 +100,8 @@ class OrtTuning:
 
     count: Annotated[int, FieldMeta("Layers tuned", note="{self.distinct} distinct")]
     faster: Annotated[int, FieldMeta("Another way is faster", note=_FASTER)]
-    whole: Annotated[
-        float | None, FieldMeta("Whole model, as it is", "ms", "measured", note="{self.how_whole}", omit=True)
-    ]
-    best: Annotated[
-        float | None, FieldMeta("Whole model, tuned", "ms", "measured", note="{self.how_best}", omit=True)
-    ]
+    whole: Annotated[float | None, _measured("Whole model, as it is", "{self.how_whole}")]
+    best: Annotated[float | None, _measured("Whole model, tuned", "{self.how_best}")]
     gain: Annotated[str | None, FieldMeta("Gain", "", "measured", note=_GAIN, omit=True)]
     device: Annotated[str, FieldMeta("Device", note="{self.source}")]
     distinct: int
@@ -131,7 +125,9 @@ class TriedForms(OrtTuning):
     forms: tuple[TriedForm, ...]
 
 
-def tuning(cpu_tuning: TunedModel, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> OrtTuning:
+def summarize_tuning(
+    cpu_tuning: TunedModel, titles: Mapping[str, str], mapping: NodeMapping, layer: str
+) -> OrtTuning:
     """What was tuned here, of all layers or of one; ``titles`` are those of the nodes."""
     baseline, best = cpu_tuning.default, cpu_tuning.best
     summary_fields: dict[str, Any] = {
@@ -150,10 +146,8 @@ def tuning(cpu_tuning: TunedModel, titles: Mapping[str, str], mapping: NodeMappi
         "notes": tuple(_notes(cpu_tuning)),
     }
     if not layer:
-        return TunedNodes(
-            **summary_fields,
-            layers=tuple(_node(i, y, titles, mapping) for i, y in enumerate(cpu_tuning.layers, 1)),
-        )
+        nodes = tuple(_node(i, y, titles, mapping) for i, y in enumerate(cpu_tuning.layers, 1))
+        return TunedNodes(**summary_fields, layers=nodes)
     one = next(y for y in cpu_tuning.layers if y.node == layer)
     trials = (*one.ranking, *(t for t in one.trials if not t.ok))
     return TriedForms(**summary_fields, forms=tuple(_form(t, one, mapping) for t in trials))
@@ -162,11 +156,8 @@ def tuning(cpu_tuning: TunedModel, titles: Mapping[str, str], mapping: NodeMappi
 def _prefers_other_formulation(layer: TunedLayer) -> bool:
     """Whether another formulation wins clearly, even beside the model's own with the winner's number of threads."""
     winner, baseline = layer.winner, layer.direct(layer.winner.threads) or layer.default
-    return (
-        winner.formulation != layer.default.formulation
-        and layer.is_clear
-        and is_clearly_faster(winner, baseline)
-    )
+    is_other = winner.formulation != layer.default.formulation
+    return is_other and layer.is_clear and is_clearly_faster(winner, baseline)
 
 
 def _node(position: int, layer: TunedLayer, titles: Mapping[str, str], mapping: NodeMapping) -> TunedNode:
@@ -211,11 +202,6 @@ def _notes(cpu_tuning: TunedModel) -> list[str]:
             f"{pluralize(threads, 'layer is', 'layers are')} faster with another number of threads alone, which is not "
             "counted as another way: a model runs all of its layers with one number."
         )
-    if cpu_tuning.disturbed_count > len(cpu_tuning.layers) / 4:
-        notes.append(
-            f"This machine was busy: in {cpu_tuning.disturbed_count} of {len(cpu_tuning.layers)} layers the slower "
-            "runs took over twice as long as the faster. Tune again when nothing else runs, or with more seconds."
-        )
     return notes
 
 
@@ -234,9 +220,7 @@ def _verdict(cpu_tuning: TunedModel) -> str:
     if after[1] < before[0]:
         return "The tuned model is faster than ONNX Runtime's own choice, by more than noise."
     if after[0] > before[1]:
-        return (
-            "The tuned model is slower as a whole: what its layers won by themselves, it lost between them."
-        )
+        return "The tuned model is slower as a whole: what its layers won alone, it lost between them."
     return "As a whole the tuned model takes as long as ONNX Runtime's own choice, within noise."
 
 
@@ -247,14 +231,11 @@ def draw_figures(
     if layer:
         one = next(y for y in cpu_tuning.layers if y.node == layer)
         unit = choose_time_unit(max((t.median or 0.0 for t in one.ranking), default=0.0))
-        return {
-            "figures": [_draw_candidates(one, titles[layer], *unit)] if one.ranking else [],
-            "units": {"ms": unit},
-        }
-    points = {
-        _key(y, t): link([y.node], mapping.layers(y.node)) for y in cpu_tuning.layers for t in y.ranking
-    }
-    return {"figures": [_draw_layers(cpu_tuning, titles), *_draw_model_times(cpu_tuning)], "links": points}
+        figures = [_draw_candidates(one, titles[layer], *unit)] if one.ranking else []
+        return {"figures": figures, "units": {"ms": unit}}
+    layers = cpu_tuning.layers
+    points = {_key(y, t): link([y.node], mapping.layers(y.node)) for y in layers for t in y.ranking}
+    return {"figures": [_draw_layers(cpu_tuning, titles)], "links": points}
 
 
 def _key(layer: TunedLayer, trial: Trial) -> str:
@@ -266,16 +247,13 @@ def _draw_layers(cpu_tuning: TunedModel, titles: Mapping[str, str]) -> Figure:
     points: dict[str, list[tuple[Point, int]]] = {}
     best: list[Point] = []
     for position, layer in enumerate(cpu_tuning.layers, 1):
-        base = layer.default.median
-        if not base:
-            continue
-        head = _head(layer, titles)
+        base, title = layer.default.median, titles[layer.node]
         for trial in layer.ranking:
-            if trial.median:
-                dot = (position, trial.median / base, _key(layer, trial), _hover(head, trial))
+            if base and trial.median:
+                ratio, hover = trial.median / base, _hover(layer, trial, title)
+                dot = (position, ratio, _key(layer, trial), hover)
                 points.setdefault(trial.formulation, []).append((dot, trial.threads))
-        if layer.winner.median:
-            best.append((position, layer.winner.median / base, layer.node, _hover(head, layer.winner)))
+                best += [(position, ratio, layer.node, hover)] if trial is layer.winner else []
     most = max((t.threads for y in cpu_tuning.layers for t in y.trials), default=1)
     data = []
     for (colour, symbol), name in zip(_LOOKS, (f.name for f in FORMULATIONS["Conv"]), strict=True):
@@ -298,76 +276,32 @@ def _draw_layers(cpu_tuning: TunedModel, titles: Mapping[str, str]) -> Figure:
     )
 
 
-def _hover(head: str, trial: Trial) -> str:
-    median = format_number(trial.median, "ms")
-    return f"{head}{trial.formulation}, {_threads(trial.threads)}: {median}, {trial.runs} runs, measured"
-
-
-def _head(layer: TunedLayer, titles: Mapping[str, str]) -> str:
-    default = format_number(layer.default.median, "ms")
-    return f"<b>{html.escape(titles[layer.node])}</b><br>{html.escape(layer.title)}<br>default: {default}<br>"
-
-
-def _draw_model_times(cpu_tuning: TunedModel) -> list[Figure]:
-    """Whole models beside each other, with quartiles."""
-    if not cpu_tuning.model_trials:
-        return []
-    trials = cpu_tuning.model_trials
-    unit, factor = choose_time_unit(max(w.default for w in trials))
-    rows = (
-        ("as it is", OTHER, "", [(w.default, w.default_quartiles) for w in trials]),
-        ("tuned", BETTER, "/", [(w.tuned, w.tuned_quartiles) for w in trials]),
+def _hover(layer: TunedLayer, trial: Trial, title: str) -> str:
+    default, median = (format_number(t.median, "ms") for t in (layer.default, trial))
+    return (
+        f"<b>{html.escape(title)}</b><br>{html.escape(layer.title)}<br>default: {default}<br>{trial.formulation}, "
+        f"{_threads(trial.threads)}: {median}, {trial.runs} runs, measured"
     )
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": label,
-            "y": [_threads(w.threads) for w in trials],
-            "x": [median * factor for median, _ in times],
-            "marker": {
-                "color": colour,
-                "pattern": {"shape": pattern, "fillmode": "overlay", "solidity": 0.2},
-            },
-            "error_x": _draw_quartiles(times, factor),
-            "hovertemplate": f"{label}, %{{y}}: %{{x:.3~g}} {unit}<extra>measured</extra>",
-        }
-        for label, colour, pattern, times in rows
-    ]
-    return [
-        figure(
-            "Whole inferences as ONNX Runtime runs the model, and with the fastest formulations in it",
-            data,
-            height=90 + 50 * len(trials),
-            xaxis=axis(f"whole inference, {unit}, measured", rangemode="tozero"),
-            yaxis=axis(),
-            showlegend=True,
-            legend=legend(),
-        )
-    ]
-
-
-def _draw_quartiles(times: Sequence[tuple[float, tuple[float, float]]], factor: float) -> dict[str, Any]:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [(high - median) * factor for median, (_, high) in times],
-        "arrayminus": [(median - low) * factor for median, (low, _) in times],
-        "color": "rgba(128,128,128,0.9)",
-    }
 
 
 def _draw_candidates(layer: TunedLayer, title: str, unit: str, factor: float) -> Figure:
     """The candidates of one layer, the fastest above."""
     trials = layer.ranking
-    times = [(t.median or 0.0, t.quartiles or (0.0, 0.0)) for t in trials]
+    times = [(t.median or 0.0, *(t.quartiles or (0.0, 0.0))) for t in trials]
+    bars = {
+        "type": "data",
+        "symmetric": False,
+        "array": [(high - median) * factor for median, _, high in reversed(times)],
+        "arrayminus": [(median - low) * factor for median, low, _ in reversed(times)],
+        "color": "rgba(128,128,128,0.9)",
+    }
     return draw_ranking(
         f"Times of all candidates of {title}, with quartiles",
         [_label(t, layer) for t in trials],
-        [median * factor for median, _ in times],
+        [median * factor for median, *_ in times],
         [_colour(t, layer) for t in trials],
         f"median, {unit}, measured; lines: quartiles",
-        error_x=_draw_quartiles(times[::-1], factor),
+        error_x=bars,
         customdata=[f"{t.runs} runs" for t in reversed(trials)],
         hovertemplate=f"%{{y}}: %{{x:.3~g}} {unit}, %{{customdata}}<extra>measured</extra>",
     )

@@ -59,9 +59,8 @@ def list_kernels(facts: VariantResult) -> Kernels:
         )
     layers = sum(len(k.layers) for k in named_kernels)
     untold = sum(len(k.layers) for k in kernel_shares) - layers - facts.engine.sync
-    return Kernels(
-        layers, untold, _half(named_kernels), named_kernels, tuple(k.note for k in named_kernels if k.note)
-    )
+    notes = tuple(k.note for k in named_kernels if k.note)
+    return Kernels(layers, untold, _half(named_kernels), named_kernels, notes)
 
 
 def _half(kernels: tuple[KernelShare, ...]) -> int | None:

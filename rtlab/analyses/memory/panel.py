@@ -31,6 +31,11 @@ _PEAK = "the arena of this plan: {self.count:,} tensors, addresses at multiples 
 _BOUND = "the most that is alive at once: no plan needs less, unless layers write over what they read"
 _NAIVE = "the sum of all tensors, were no memory used twice{self.times}"
 _WEIGHTS_NOTE = "beside the arena, as long as the engine lives"
+_OVERHEAD = FieldMeta("Above the bound", origin="estimated", note="what the plan wastes in gaps")
+_ONE_STREAM = FieldMeta("On one stream", "B", "estimated", note="{self.streams}", omit=True)
+_REPORTED = FieldMeta("Compiler's total", "B", "reported", note="at batch {self.batch}", omit=True)
+_SCRATCH = FieldMeta("Scratch", "B", "reported", note="a part of the compiler's total", omit=True)
+_ENDS = FieldMeta("Inputs and outputs", origin="estimated", note="memory of the caller, not in the arena")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,25 +66,13 @@ class MemoryUse:
 
     peak: Annotated[int, FieldMeta("Peak", "B", "estimated", note=_PEAK)]
     bound: Annotated[int, FieldMeta("Lower bound", "B", "estimated", note=_BOUND)]
-    overhead: Annotated[
-        str, FieldMeta("Above the bound", origin="estimated", note="what the plan wastes in gaps")
-    ]
+    overhead: Annotated[str, _OVERHEAD]
     naive: Annotated[int, FieldMeta("Each its own memory", "B", "estimated", note=_NAIVE)]
-    one_stream: Annotated[
-        int | None, FieldMeta("On one stream", "B", "estimated", note="{self.streams}", omit=True)
-    ]
-    reported: Annotated[
-        int | None, FieldMeta("Compiler's total", "B", "reported", note="at batch {self.batch}", omit=True)
-    ]
+    one_stream: Annotated[int | None, _ONE_STREAM]
+    reported: Annotated[int | None, _REPORTED]
     weights: Annotated[int | None, FieldMeta("Weights", "B", "{self.origin}", note=_WEIGHTS_NOTE, omit=True)]
-    scratch: Annotated[
-        int | None,
-        FieldMeta("Scratch", "B", "reported", note="a part of the compiler's total", omit=True),
-    ]
-    ends: Annotated[
-        str,
-        FieldMeta("Inputs and outputs", origin="estimated", note="memory of the caller, not in the arena"),
-    ]
+    scratch: Annotated[int | None, _SCRATCH]
+    ends: Annotated[str, _ENDS]
     count: int
     align: int
     batch: str

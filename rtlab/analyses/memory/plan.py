@@ -118,10 +118,8 @@ def plan_engine_memory(
                 f'rtlab.load(..., shapes={{"{tensor.name}": {example}}}).'
             )
     growing = _find_growing_tensors(lives, extents) if extents.scaled else frozenset()
-    sizes = [
-        extents.max_nbytes([*y.mentions, *_find_similar_tensors(y, engine, built)], scaled=y.id in growing)
-        for y in lives
-    ]
+    mentions = ([*y.mentions, *_find_similar_tensors(y, engine, built)] for y in lives)
+    sizes = [extents.max_nbytes(m, scaled=y.id in growing) for m, y in zip(mentions, lives, strict=True)]
     if all(size is None for size in sizes):
         raise VariantError(
             f"Cannot plan memory: no file contains the size of any of the {len(sizes)} tensors of this engine. Export "
@@ -290,7 +288,5 @@ def _weights(engine: Engine, built: Model) -> tuple[int | None, Origin]:
 
 def count_weight_bytes(part: Mapping[str, object]) -> int | None:
     """Bytes of a layer's weights or bias as TensorRT's inspector describes them; None where that is not enough."""
-    count = part.get("Count")
-    return (
-        footprint.nbytes(DTYPES.get(str(part.get("Type")), ""), (count,)) if isinstance(count, int) else None
-    )
+    count, dtype = part.get("Count"), DTYPES.get(str(part.get("Type")), "")
+    return footprint.nbytes(dtype, (count,)) if isinstance(count, int) else None

@@ -121,10 +121,7 @@ def _get_arguments(study: StudyState, name: str) -> dict[str, Any]:
 def _simplify(argument: object) -> Any:
     """An argument of plain types; a path without its folders."""
     if isinstance(argument, BuildOptions):
-        options = {
-            **dict(argument.config),
-            **{k: v for k, v in vars(argument).items() if v and k != "config"},
-        }
+        options = dict(argument.config) | {k: v for k, v in vars(argument).items() if v and k != "config"}
         plain: dict[str, Callable[[Any], Any]] = {"profiles": lambda v: [*map(dict, v)], "pools": dict}
         plain["timing_cache"] = lambda path: path.name
         return {k: plain[k](v) if k in plain else v for k, v in options.items()}

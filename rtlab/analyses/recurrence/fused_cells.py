@@ -125,10 +125,8 @@ class FusedRecurrence:
     evidence: tuple[str, ...]
 
     def __repr__(self) -> str:
-        before = self.before
-        return (
-            f"<Fused {before.node}: {before.operations} operations, {len(self.pieces)} layers, {self.form}>"
-        )
+        what = f"{self.before.operations} operations, {len(self.pieces)} layers, {self.form}"
+        return f"<Fused {self.before.node}: {what}>"
 
     @property
     def products(self) -> int | None:
@@ -142,11 +140,6 @@ class FusedRecurrence:
     def launches(self) -> int:
         """Layers that compute or move data, counted as often as they run in one inference."""
         return sum(p.runs for p in self.pieces if not {q.role for q in p.parts} <= {"loop", "order"})
-
-    @property
-    def per_step(self) -> float:
-        """Layers that run for a step, in the mean."""
-        return self.launches / max(1, self.before.steps)
 
 
 def recurrences(model: Model) -> tuple[Recurrence, ...]:
@@ -246,10 +239,9 @@ def _cell(before: Recurrence, built: Model) -> Cell:
 def _analyze_recurrence(
     before: Recurrence, execution: Execution, engine: Engine, mapping: Mapping
 ) -> FusedRecurrence:
-    pieces = [
-        Piece(m.layer.id, m.parts, m.declared, m.why, execution.turns if m.inside else 1, m.also)
-        for m in execution.members
-    ]
+    turns = {True: execution.turns, False: 1}
+    members = execution.members
+    pieces = [Piece(m.layer.id, m.parts, m.declared, m.why, turns[m.inside], m.also) for m in members]
     if not pieces:
         layer_ids = {layer.id for layer in engine.layers}
         parts = (Part("unknown", (), "Nothing about this layer shows a step."),)

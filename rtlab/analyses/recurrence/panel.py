@@ -12,7 +12,6 @@ from rtlab.analyses.recurrence.fused_cells import (
     GATES,
     FusedRecurrence,
     Piece,
-    Recurrence,
     find_fused_recurrences,
 )
 from rtlab.core.phrases import pluralize
@@ -49,6 +48,8 @@ _EVERY: dict[str, Any] = {"dtick": 1, "tickfont": {"size": 9}, "showgrid": False
 
 _FORMS = {"whole": "one layer", "unknown": "not reported"}
 _WHY = "Inferred from the flow of data, shapes and kernels' names."
+_PRODUCTS = f"Before by the definition. {_WHY}"
+_COUNT = f"Layers of {{self.compiler}} that belong to it. {_WHY}"
 _LAUNCHES = "Those that compute, in all turns of the loop."
 _MERGED = "From the width of the weights that a product reads."
 _HOISTED = "Whether one product makes the inputs of all steps."
@@ -76,22 +77,13 @@ class RecurrentLayer:
 class RecurrentNode:
     """What became of a recurrent node; what is inferred says so."""
 
-    products: Annotated[
-        str, FieldMeta("Products", origin="estimated", note=f"Before by the definition. {_WHY}")
-    ]
+    products: Annotated[str, FieldMeta("Products", origin="estimated", note=_PRODUCTS)]
     operations: Annotated[int, FieldMeta("Operations before", note="{self.parts} by the definition.")]
-    count: Annotated[
-        int,
-        FieldMeta("Layers", origin="reported", note=f"Layers of {{self.compiler}} that belong to it. {_WHY}"),
-    ]
+    count: Annotated[int, FieldMeta("Layers", origin="reported", note=_COUNT)]
     launches: Annotated[int, FieldMeta("Layers that run", origin="estimated", note=_LAUNCHES)]
-    each: Annotated[
-        str, FieldMeta("Layers per step", origin="estimated", note="Layers that run, divided by the steps.")
-    ]
     form: Annotated[str, FieldMeta("Steps", origin="estimated", note="{self.evidence}")]
     merged: Annotated[str, FieldMeta("Gates merged", origin="estimated", note=_MERGED)]
     hoisted: Annotated[str, FieldMeta("Input hoisted", origin="estimated", note=_HOISTED)]
-    work: Annotated[str, FieldMeta("Products' work", origin="estimated", note="The same before and after.")]
     parts: Annotated[str, UNSENT]
     compiler: Annotated[str, UNSENT]
     evidence: Annotated[str, UNSENT]
@@ -163,11 +155,9 @@ def _summarize_recurrence(context: PanelContext, fused_node: FusedRecurrence) ->
         operations=before.operations,
         count=len(fused_node.pieces),
         launches=fused_node.launches,
-        each="not reported" if fused_node.form in _FORMS else f"{fused_node.per_step:.3g}",
         form=loop if fused_node.form == "loop" else _FORMS.get(fused_node.form, "unrolled"),
         merged=_format_flag(fused_node.merged),
         hoisted=_format_flag(fused_node.hoisted),
-        work=f"{before.flops / 1e6:.3g} MFLOP",
         parts=f"{before.products} products and {before.elementwise} elementwise operations",
         compiler=context.result.engine.title,
         evidence=fused_node.evidence[-1] if fused_node.evidence else _WHY,
@@ -253,9 +243,11 @@ def _draw_grid(fused_node: FusedRecurrence, bars: Sequence[_Bar]) -> Figure:
         above["ids"] = [f"before#{i}" for i in range(len(cells))]
     order = list(dict.fromkeys(_ROLES[b[2].role][0] for b in bars))
     order.sort(key=[v[0] for v in _ROLES.values()].index)
-    labels = {
-        row: _label(row, [b[2].gates for b in bars if _ROLES[b[2].role][0] == row], before) for row in order
-    }
+    gates = {row: [b[2].gates for b in bars if _ROLES[b[2].role][0] == row] for row in order}
+    # Rows whose products merge all gates name them.
+    every, names = len(before.gates), " ".join(before.gates)
+    labels = {row: f"{row} · {names}" if every > 1 and set(gates[row]) == {every} else row for row in order}
+    numbers = [b[1].layer.rpartition("_")[2] for b in bars]
     below = {
         "type": "bar",
         "orientation": "h",
@@ -266,7 +258,7 @@ def _draw_grid(fused_node: FusedRecurrence, bars: Sequence[_Bar]) -> Figure:
         "ids": [b[0] for b in bars],
         "marker": {"color": [_ROLES[b[2].role][1] for b in bars], "line": {"color": FAINT, "width": 1}},
         # One number in several rows is one layer.
-        "text": [_number(b[1]) if before.steps <= _NUMBERED else "" for b in bars],
+        "text": [n if n.isdigit() and before.steps <= _NUMBERED else "" for n in numbers],
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
@@ -301,18 +293,6 @@ def _draw_grid(fused_node: FusedRecurrence, bars: Sequence[_Bar]) -> Figure:
             **_EVERY,
         ),
     )
-
-
-def _label(row: str, gates: Sequence[int], before: Recurrence) -> str:
-    """A row of the lower part, with what its products merge."""
-    merged = len(before.gates) > 1 and set(gates) == {len(before.gates)}
-    return f"{row} · {' '.join(before.gates)}" if merged else row
-
-
-def _number(piece: Piece) -> str:
-    """The number at the end of a layer's name, which is its place in the listing."""
-    number = piece.layer.rpartition("_")[2]
-    return number if number.isdigit() else ""
 
 
 def _hover(piece: Piece, part: Part) -> str:

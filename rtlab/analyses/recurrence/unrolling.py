@@ -85,12 +85,8 @@ class Unrolling:
             return index, "It names the loop that the compiler made of the node."
         if not layer.constants:
             return None
-        fit = [
-            i
-            for i, cell in enumerate(self.cells)
-            if any(has_weight_shape(t, cell) for t in layer.constants)
-            and self.around[i][0].isdisjoint(labels)
-        ]
+        cells = [(i, cell) for i, cell in enumerate(self.cells) if self.around[i][0].isdisjoint(labels)]
+        fit = [i for i, cell in cells if any(has_weight_shape(t, cell) for t in layer.constants)]
         if len(fit) > 1:
             downstream, upstream = self._excluded_recurrences
             fit = [i for i in fit if i not in downstream[position] and i not in upstream[position]]

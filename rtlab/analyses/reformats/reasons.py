@@ -10,8 +10,11 @@ import functools
 import re
 from typing import Annotated, Literal
 
+from rtlab.analyses.timing import get_engine_timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.schema import FieldMeta
 from rtlab.core.value import shape_text
 from rtlab.relation import trtexec_flags
@@ -112,6 +115,17 @@ def format_tensor(tensor: Tensor) -> str:
     return " · ".join(p for p in (tensor.dtype, shorten_layout(tensor.format)) if p)
 
 
+def list_reformats(facts: VariantResult) -> tuple[Reformat, ...]:
+    """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
+    return find_reformats(facts.engine, get_engine_timing(facts), build_flow(facts.engine))
+
+
+@memoized
+def build_flow(engine: Engine) -> Dataflow:
+    """What the layers of an engine read and write of each other."""
+    return Dataflow(engine)
+
+
 def find_reformats(
     engine: Engine, timing: Timing | None = None, flow: Dataflow | None = None
 ) -> tuple[Reformat, ...]:
@@ -187,15 +201,12 @@ def _io(site: _Site, tensor: Tensor, side: str) -> tuple[str, bool]:
     if site.before.dtype != site.after.dtype:
         by_model = trtexec_flags.is_typed_by_model(site.engine)
         if by_model or tensor.dtype not in _IO_TYPES:
-            declare = (
-                f"Declare the {side} of the network with the type {tensor.dtype} in the model, and {other}."
-            )
-            return declare, True
+            return f"Declare the {side} of the network as {tensor.dtype} in the model, and {other}.", True
         until = ", up to TensorRT 10" if by_model is None else ""
         if not can:
             hint = trtexec_flags.io_format(site.engine, side, tensor.dtype, "chw")
             return (
-                f"Let the engine have the type, for no I/O format has the layout {word}: {hint}{until}.",
+                f"Let the engine have the type, as no I/O format has the layout {word}: {hint}{until}.",
                 True,
             )
     elif not can:
@@ -281,10 +292,7 @@ def explain_lone_quantization(layer: Layer, flow: Dataflow) -> tuple[LoneReason,
         return "dequantize", cause, fix
     if producer is None and flow.is_from_input(layer, before):
         cause = f'The input "{before.name}" arrives in {source}, and the model quantizes it first.'
-        fix = (
-            f"Quantize where the input is made: cut the QuantizeLinear off the model and feed {after.dtype} with "
-            "the same scale."
-        )
+        fix = f"Cut the QuantizeLinear off the model, and feed {after.dtype} with the same scale."
         return "input", cause, fix
     neighbor = producer or layer
     wrote = producer.writes if producer and producer.writes in FLOATS else before.dtype
@@ -295,10 +303,7 @@ def explain_lone_quantization(layer: Layer, flow: Dataflow) -> tuple[LoneReason,
             f"{_name(neighbor, '')} also feeds {_name(other, '')}, which reads floating point: so it writes "
             f"{wrote}, and the quantization stands alone."
         )
-        fix = (
-            "Put a Q/DQ pair on that branch too, such as the shortcut into an Add; then the producer writes "
-            f"{after.dtype} itself."
-        )
+        fix = f"Put a Q/DQ pair on that branch too, such as a shortcut into an Add; then {after.dtype} is written."
         return "branch", cause, fix
     data = [t for t in neighbor.inputs if t.dtype in QUANTIZED | FLOATS]
     wide = next((t for t in data[1:] if t.dtype in FLOATS), None)
@@ -310,17 +315,13 @@ def explain_lone_quantization(layer: Layer, flow: Dataflow) -> tuple[LoneReason,
         fix = f"Put a Q/DQ pair on that shortcut into the Add; then the layer writes {after.dtype} itself."
         return "shortcut", cause, fix
     if work(neighbor) in _MOVERS:
-        cause = (
-            f"A quantization behind {_name(neighbor, '')}, which only moves numbers and does so in {wrote}."
-        )
+        cause = f"A quantization behind {_name(neighbor, '')}, which only moves numbers, and in {wrote}."
         fix = (
             f"Quantize in front of that layer: moving and quantizing commute, and {after.dtype} is less to move. A "
             "padding with zeros commutes too, where the zero point is zero."
         )
         return "quantize", cause, fix
-    cause = (
-        f"A quantization that {_name(neighbor, 'the layer before')} did not absorb: it computes in {source}."
-    )
+    cause = f"A quantization that {_name(neighbor, '')} did not absorb: it computes in {source}."
     fix = (
         "Put a Q/DQ pair at the inputs of that operator as well, or move the quantization in front of it where the "
         "two commute, as with max pooling."
@@ -335,19 +336,13 @@ def _of_copy(site: _Site) -> _Words:
             f"It brings {shape_text(before.shape)} into the order of {shape_text(after.shape)} for "
             f"{_name(site.consumer, 'the output')}: a reshape of a tensor that is not row major must move it."
         )
-        fix = (
-            "Flatten where little is left to move, such as behind a global pooling, or put the order into the weights "
-            "of the layer behind."
-        )
+        fix = "Flatten where little is left to move, or put the order into the weights of the layer behind."
     else:
         cause = (
             f"A copy without change of type or layout between {_name(site.producer, 'the input')} and "
             f"{_name(site.consumer, 'the output')}: into the buffer of a concatenation, or because a buffer is shared."
         )
-        fix = (
-            "Let one layer write and one layer read the tensor; a concatenation of network inputs or outputs always "
-            "copies."
-        )
+        fix = "Let one layer write and one read the tensor; concatenating inputs or outputs always copies."
     return cause, fix, True
 
 

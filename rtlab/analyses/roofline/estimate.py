@@ -122,10 +122,8 @@ class EstimateCoverage:
     moved: float
 
     def __str__(self) -> str:
-        share = math.floor(100 * self.moved)
-        return (
-            f"{self.layers} of {self.all_layers} layers are counted, which move {share} % of the known bytes"
-        )
+        layers, share = f"{self.layers} of {self.all_layers} layers", math.floor(100 * self.moved)
+        return f"{layers} are counted, which move {share} % of the known bytes"
 
     @property
     def enough(self) -> bool:
@@ -174,9 +172,8 @@ class Roofline:
         """How much of the engine the estimate rests on."""
         counted = [p for p in self.layers if p.flops is not None and p.moved is not None]
         moved = sum(p.moved or 0 for p in counted)
-        return EstimateCoverage(
-            len(counted), len(self.layers), moved / self.moved if self.moved else float(not self.layers)
-        )
+        share = moved / self.moved if self.moved else float(not self.layers)
+        return EstimateCoverage(len(counted), len(self.layers), share)
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -198,10 +195,8 @@ class Roofline:
         """Why there is no sum, in words; empty where there is one."""
         if self.coverage.enough:
             return ""
-        return (
-            f"No estimate of the whole is given: {self.coverage}, and below {ENOUGH:.0%} what is left out may be what "
-            "costs most."
-        )
+        why = f"below {ENOUGH:.0%} what is left out may be what costs most"
+        return f"No estimate of the whole is given: {self.coverage}, and {why}."
 
     def milliseconds(self, engine: Engine) -> dict[str, float]:
         """Estimated milliseconds by layer id; a layer whose work is not known is left out, a still one takes 0."""
@@ -249,11 +244,9 @@ def get_efficiency(roofs: Peaks) -> Efficiency:
     return MEASURED_EFFICIENCY if roofs.origin == "measured" else GPU_EFFICIENCY
 
 
-def place_under_roofs(
-    work: LayerWork, roofs: Peaks, measured: float | None = None, efficiency: Efficiency | None = None
-) -> Point:
-    """One layer under the roofs; ``efficiency`` is what kernels reach, by default that of the processor's kind."""
-    efficiency = efficiency or get_efficiency(roofs)
+def place_under_roofs(work: LayerWork, roofs: Peaks, measured: float | None = None) -> Point:
+    """One layer under the roofs, with its measured milliseconds."""
+    efficiency = get_efficiency(roofs)
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
     note = work.note
     if work.matrix and precision != work.precision and work.precision not in {"fp32", "tf32"}:

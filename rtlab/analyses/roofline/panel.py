@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import itertools
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +24,7 @@ from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.contract import Figure, Setting
 from rtlab.documents.figure import MAIN, OTHER, axis, figure, legend
-from rtlab.documents.numbers import format_bytes, format_number
+from rtlab.documents.numbers import format_bytes, format_number, shorten_name
 from rtlab.documents.panel import button, make_batch_slider, make_select
 from rtlab.errors import ReadError, RtlabError, VariantError
 from rtlab.relation.layerwork import batch_of
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
 
 _WORK = [button("peaks", "Measure this CPU's roofs")]
-_LONG = 70
 #: Symbol and colour of each bound; the symbol tells it without the colour.
 _MARKS: Mapping[Bound, tuple[str, str, str]] = {
     "compute": ("circle", MAIN, "bound by arithmetic"),
@@ -43,7 +43,8 @@ _MARKS: Mapping[Bound, tuple[str, str, str]] = {
 }
 #: The smallest and largest marker in pixels.
 _SMALL, _LARGE = 6.0, 26.0
-_LINES = ("solid", "dash", "dot", "dashdot", "longdash")
+_OPERATIONS, _MACS = "two per multiply-accumulate{self.more}", "at batch {self.batch}{self.more}"
+_SUM = "sum of the layers"
 _SHARE = "share of the estimated time"
 _MOVED = "read and written by all layers after fusion, as if no cache kept any of it{self.more}"
 _COUNTED = "Layers of which operations and bytes are known, and what they move of all that moves."
@@ -76,20 +77,14 @@ class RoofedEngine:
     start a layer.
     """
 
-    operations: Annotated[
-        str, FieldMeta("Operations", origin="estimated", note="two per multiply-accumulate{self.more}")
-    ]
-    macs: Annotated[
-        str, FieldMeta("Multiply-accumulates", origin="estimated", note="at batch {self.batch}{self.more}")
-    ]
+    operations: Annotated[str, FieldMeta("Operations", origin="estimated", note=_OPERATIONS)]
+    macs: Annotated[str, FieldMeta("Multiply-accumulates", origin="estimated", note=_MACS)]
     parameters: Annotated[str | None, FieldMeta("Parameters", note="of the ONNX model", omit=True)]
     moved: Annotated[int, FieldMeta("Moved", "B", "estimated", note=_MOVED)]
     estimated: Annotated[str, FieldMeta("Estimated time", origin="estimated", note="{self.error}")]
     counted: Annotated[str | None, FieldMeta("Counted", note=_COUNTED, omit=True)]
     attainable: Annotated[str, FieldMeta("Attainable time", origin="estimated", note="{self.start}")]
-    measured: Annotated[
-        float | None, FieldMeta("Measured time", "ms", "measured", note="sum of the layers", omit=True)
-    ]
+    measured: Annotated[float | None, FieldMeta("Measured time", "ms", "measured", note=_SUM, omit=True)]
     memory: Annotated[str, FieldMeta("Bound by memory", origin="estimated", note=_SHARE)]
     launch: Annotated[str, FieldMeta("Bound by the launch", origin="estimated", note=_SHARE)]
     batch: int
@@ -199,14 +194,10 @@ def _name_gpu(device: str) -> str:
 def _list_settings(
     processors: Mapping[str, Peaks], roofs: Peaks, batch: int, engine_batch: int
 ) -> list[Setting]:
-    labels = {
-        name: f"{name} (measured)" if p.origin == "measured" else name
-        for name, p in {**processors, roofs.name: roofs}.items()
-    }
-    return [
-        make_select("gpu", "Processor", "Whose peaks the roofs are.", labels, roofs.name),
-        make_batch_slider(engine_batch, batch),
-    ]
+    listed = {**processors, roofs.name: roofs}
+    labels = {n: f"{n} (measured)" if p.origin == "measured" else n for n, p in listed.items()}
+    select = make_select("gpu", "Processor", "Whose peaks the roofs are.", labels, roofs.name)
+    return [select, make_batch_slider(engine_batch, batch)]
 
 
 def _summarize_roofline(context: PanelContext, roofline: Roofline) -> RoofedEngine:
@@ -239,7 +230,7 @@ def _summarize_roofline(context: PanelContext, roofline: Roofline) -> RoofedEngi
         or f"were every layer at its roof, after {get_efficiency(roofs).launch} µs to start it",
         layers=tuple(
             RoofedLayer(
-                steps[p.layer].index + 1, p.layer, _shorten(context.layer_names[p.layer]), p.bound,
+                steps[p.layer].index + 1, p.layer, shorten_name(context.layer_names[p.layer]), p.bound,
                 f"{p.precision} {p.units}".strip(), p.flops, p.moved, p.intensity, p.attainable, p.estimated,
                 p.measured, p.distance, f"{steps[p.layer].name}: {p.note}" if p.note else steps[p.layer].name,
             )
@@ -283,10 +274,8 @@ def _draw_roofline(estimate: Roofline, layer_names: Mapping[str, str]) -> Figure
     bend = max(rates.values()) / estimate.peaks.bandwidth
     ends = min(intensities) / 2, 2 * max(*intensities, 2 * bend)
     ranked = sorted(rates.items(), key=lambda r: -r[1])
-    data = [
-        _draw_roof(estimate, name, rate, _LINES[i % len(_LINES)], ends)
-        for i, (name, rate) in enumerate(ranked)
-    ]
+    lines = itertools.cycle(("solid", "dash", "dot", "dashdot", "longdash"))
+    data = [_draw_roof(estimate, *roof, line, ends) for roof, line in zip(ranked, lines, strict=False)]
     longest = max(_time(p) for p in plotted_points)
     for bound, (symbol, colour, words) in _MARKS.items():
         points = [p for p in plotted_points if p.bound == bound]
@@ -316,12 +305,11 @@ def _draw_roofline(estimate: Roofline, layer_names: Mapping[str, str]) -> Figure
 def _list_rates(estimate: Roofline) -> dict[str, float]:
     """The roofs in use, by the words for them."""
     used = dict.fromkeys((p.precision, p.units) for p in estimate.layers if p.flops)
-    return {
-        f"{precision}, {'matrix units' if kind == 'matrix' else 'cores'}": estimate.peaks.rate(
-            precision, matrix=kind == "matrix"
-        )[0]
-        for precision, kind in used
-    }
+    rates = {}
+    for precision, kind in used:
+        rate, _ = estimate.peaks.rate(precision, matrix=kind == "matrix")
+        rates[f"{precision}, {'matrix units' if kind == 'matrix' else 'cores'}"] = rate
+    return rates
 
 
 def _draw_roof(
@@ -345,7 +333,7 @@ def _time(point: Point) -> float:
 def _hover(point: Point, name: str) -> str:
     time = f"{1e3 * point.measured:.3g} µs measured" if point.measured else ""
     parts = [
-        f"<b>{html.escape(_shorten(name))}</b>",
+        f"<b>{html.escape(shorten_name(name))}</b>",
         f"{_format_si(point.flops or 0, 'FLOP')}, {format_bytes(point.moved or 0)} (estimated)",
         f"{point.precision}, {_MARKS[point.bound][2]}",
         f"attainable {1e3 * (point.attainable or 0):.3g} µs, estimated {1e3 * (point.estimated or 0):.3g} µs",
@@ -370,9 +358,7 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
     if why:
         notes.append(why)
     if engine.device and not _name_gpu(engine.device):
-        notes.append(
-            f'The engine\'s own GPU, "{engine.device}", is not in the table, so another stands here.'
-        )
+        notes.append(f'The GPU of this engine, "{engine.device}", is not in the table: another stands here.')
     if estimate.uncounted:
         notes += [estimate.withheld] if estimate.withheld else []
         notes.append(
@@ -388,7 +374,3 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
     if engine.detail == "region":
         notes.append("The compiler reports whole regions only, so a mark stands for many kernels.")
     return notes
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= _LONG else f"{name[: _LONG - 1]}…"

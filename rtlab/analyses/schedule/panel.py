@@ -17,8 +17,6 @@ from rtlab.analyses.roofline.estimate import compute_engine_roofline
 from rtlab.analyses.roofline.estimate_error import pick_default_gpu
 from rtlab.analyses.schedule.streams import Schedule, ScheduledStep, compute_schedule, unit_durations
 from rtlab.analyses.timing import get_engine_timing, get_milliseconds
-from rtlab.backends.capabilities import list_capable
-from rtlab.backends.selection import default_target
 from rtlab.core.peaks import TABLE
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
@@ -39,6 +37,14 @@ _ORIGINS: Mapping[str, Origin | Literal[""]] = {"measured": "measured", "estimat
 _END = "the end of the last layer, as soon as possible"
 _BOUND = "the longest chain of tensors, or all work shared out evenly among the streams"
 _IDLE = "share of the time in which nothing runs, by stream"
+_SERIAL = FieldMeta("On one stream", "{self.unit}", "{self.origin}", note="all layers one after the other")
+_SAVED = FieldMeta("Bought", origin="{self.made}", note="at most: see the notes", omit=True)
+_MEMORY = FieldMeta("Activation memory", "B", "reported", note="as the builder plans it", omit=True)
+
+
+def _follows(title: str, note: str) -> FieldMeta:
+    """A time that follows from the durations, on several streams."""
+    return FieldMeta(title, "{self.unit}", "{self.made}", note=note, omit=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,24 +74,12 @@ class StreamedEngine:
     streams: Annotated[int, FieldMeta("Streams", note="{self.shares}")]
     count: Annotated[int, FieldMeta("Layers")]
     sync: Annotated[int, FieldMeta("Signals and waits", note="{self.signals}, reported by the engine")]
-    serial: Annotated[
-        float,
-        FieldMeta("On one stream", "{self.unit}", "{self.origin}", note="all layers one after the other"),
-    ]
-    makespan: Annotated[
-        float | None, FieldMeta("Makespan", "{self.unit}", "{self.made}", note=_END, omit=True)
-    ]
-    bought: Annotated[
-        str | None, FieldMeta("Bought", origin="{self.made}", note="at most: see the notes", omit=True)
-    ]
-    bound: Annotated[
-        float | None, FieldMeta("Lower bound", "{self.unit}", "{self.made}", note=_BOUND, omit=True)
-    ]
+    serial: Annotated[float, _SERIAL]
+    makespan: Annotated[float | None, _follows("Makespan", _END)]
+    bought: Annotated[str | None, _SAVED]
+    bound: Annotated[float | None, _follows("Lower bound", _BOUND)]
     idle: Annotated[str | None, FieldMeta("Idle", origin="{self.made}", note=_IDLE, omit=True)]
-    memory: Annotated[
-        int | None,
-        FieldMeta("Activation memory", "B", "reported", note="as the builder plans it", omit=True),
-    ]
+    memory: Annotated[int | None, _MEMORY]
     unit: str
     origin: Origin | Literal[""]
     made: Origin | Literal[""]
@@ -260,25 +254,15 @@ def _rebuild(context: PanelContext) -> Work:
     if result.recorded:
         reason = "This engine was read from files. Build the model in a study to choose its streams."
     elif "streams" not in result.engine.maker.reports:
-        reason = f"{result.engine.compiler} has no streams to choose. {_recommend_backend()}"
+        reason = f"{result.engine.compiler} has no streams to choose. Build with another backend."
     elif _aux(result.variant) == stream_count:
         reason = f'Variant "{result.name}" is built with {words}.'
     return button("rebuild", f"Rebuild with {words}", reason, max_aux_streams=str(stream_count))
 
 
-def _recommend_backend() -> str:
-    """What builds engines whose streams can be chosen, those that are installed here first."""
-    for name in list_capable(lambda c: c.builds and "streams" in c.maker.reports):
-        return f'Build with backend="{name}", such as for target {default_target(name)}.'
-    return "Build with another backend."
-
-
 def _lead(plan: Schedule) -> str:
     if len(plan.streams) < 2:
-        return (
-            "Every bar is a layer of the engine. All run on one stream, one after the other, so that no layer waits "
-            "for another stream."
-        )
+        return "Every bar is a layer of the engine. All run on one stream, one after the other."
     return (
         "Every bar is a layer on its stream. A hatched gap is an idle stream, and an arrow leads to its "
         "end from the layer that it waits for. The line along the bars is the critical path: only "
@@ -304,14 +288,8 @@ def _notes(context: PanelContext, plan: Schedule, source: str) -> list[str]:
     else:
         free = format_number(plan.serial - plan.chain, plan.unit)
         why = f"Its tensors would allow it to end up to {free} earlier, were layers to run side by side."
-    if "streams" in context.result.engine.maker.reports and not context.result.recorded:
-        why += (
-            " It was built with max_aux_streams=0: rebuild it with more."
-            if _aux(context.result.variant) == 0
-            else " The builder was free to use more and did not: it does where long branches run side by side. "
-            'Try rtlab.samples.load("googlenet").'
-        )
-    return [*notes, why]
+    is_limited = _aux(context.result.variant) == 0
+    return [*notes, why + " It was built with max_aux_streams=0: rebuild it with more." * is_limited]
 
 
 def _draw_gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
@@ -364,10 +342,8 @@ def _draw_bars(plan: Schedule, rows: Mapping[int, int], names: Mapping[str, str]
     steps = [s for s in plan.steps if not s.sync]
 
     def format_step(s: ScheduledStep) -> list[str]:
-        return [
-            html.escape(names[s.layer]),
-            *(format_number(t, plan.unit) for t in (s.duration, s.start, s.slack)),
-        ]
+        times = (format_number(t, plan.unit) for t in (s.duration, s.start, s.slack))
+        return [html.escape(names[s.layer]), *times]
 
     return {
         "type": "bar",

@@ -42,11 +42,8 @@ def find_reference(study: StudyState, facts: VariantResult) -> VariantResult | N
 
     Of a model with its own Q/DQ pairs that is rather one without.
     """
-    others = [
-        f
-        for n, f in study.results.items()
-        if f is not facts and f.score is not None and study.variants[n].precision is Precision.FP32
-    ]
+    scored = [(n, f) for n, f in study.results.items() if f is not facts and f.score is not None]
+    others = [f for n, f in scored if study.variants[n].precision is Precision.FP32]
     released = (f for f in others if any(r.kind == "release" for r in f.variant.rewrites))
     return next(released, next(iter(others), None))
 
@@ -102,9 +99,8 @@ def format_difference(comparison: PairedDifference, score: Score, title: str, *,
     difference, ends = comparison.difference, comparison.interval
     digits = _digits(ends) if ends is not None else 2
     size = " ".join(filter(None, (f"{abs(difference):.{digits}f}", unit)))
-    text = (
-        f"equal to {title}" if difference == 0 else f"{size} {'below' if difference < 0 else 'above'} {title}"
-    )
+    way = "below" if difference < 0 else "above"
+    text = f"{size} {way} {title}" if difference else f"equal to {title}"
     test = f", McNemar {format_p_value(comparison.p)}" if comparison.p is not None and tested else ""
     if ends is None:
         return text

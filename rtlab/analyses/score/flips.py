@@ -31,9 +31,8 @@ class FlippedSample:
     """A sample that one of two variants has right and the other one wrong; or, of other metrics, whose value changed.
 
     ``before`` and ``after`` are the answers of the baseline and of the variant: the class with the largest output, the
-    sequence, or else the value of the metric. The margins are those of that class over the next one, in the unit of the
-    output; ``input`` is the sample in words where it is no picture; ``change`` is how much the metric's value rose,
-    None of hits and misses.
+    sequence, or else the value of the metric. ``input`` is the sample in words where it is no picture; ``change`` is
+    by how much the metric's value rose, None of hits and misses.
     """
 
     sample: Annotated[int, FieldMeta("Sample", note="Counted from 0, as in the task's data.")]
@@ -42,8 +41,6 @@ class FlippedSample:
     before: Annotated[str, FieldMeta("{of.baseline}")]
     after: Annotated[str, FieldMeta("{of.variant}")]
     flip: Annotated[str, FieldMeta("Now")]
-    before_margin: Annotated[float | None, FieldMeta("Margin before", origin="measured", omit=True)]
-    after_margin: Annotated[float | None, FieldMeta("Margin now", origin="measured", omit=True)]
     change: Annotated[float | None, FieldMeta("Change", "{of.unit}", "measured", omit=True)]
 
 
@@ -77,8 +74,8 @@ def find_flipped_samples(
             flip=("lost" if harm[i] > 0 else "won") if hits else "worse" if harm[i] > 0 else "better",
             input=_input(task, i),
             label=_label(task, i),
-            **_format_answer("before", says, rows[0][i], before[i], task),
-            **_format_answer("after", says, rows[1][i], after[i], task),
+            before=_format_answer(says, rows[0][i], before[i], task),
+            after=_format_answer(says, rows[1][i], after[i], task),
             change=None if hits else float(change[i]),
         )
         for i in (order if hits else order[:_CHANGED])
@@ -91,25 +88,15 @@ def _first(score: Score) -> Sequence[Any]:
     return [row for part in outputs for row in part] if isinstance(outputs, list) else outputs
 
 
-def _format_answer(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, Any]:
-    """An answer and its margin."""
-    margin: float | None = None
+def _format_answer(says: str, row: Any, value: float, task: Task) -> str:
     if says == "class":
         flat = np.asarray(row, np.float64).ravel()
-        if np.isnan(flat).any():
-            answer = "NaN"
-        else:
-            answer = _class(int(flat.argmax()), task.vocabulary)
-            if flat.size > 1:
-                second, first = np.partition(flat, -2)[-2:]
-                margin = float(first - second)
-    elif says == "sequence":
-        answer = _cut(spell_ids(decode_ids(np.asarray(row)), task.vocabulary))
-    elif says == "hit":
-        answer = "right" if value else "wrong"
-    else:
-        answer = f"{value:.4g}".replace("-", "−")
-    return {key: answer, f"{key}_margin": margin}
+        return "NaN" if np.isnan(flat).any() else _class(int(flat.argmax()), task.vocabulary)
+    if says == "sequence":
+        return _cut(spell_ids(decode_ids(np.asarray(row)), task.vocabulary))
+    if says == "hit":
+        return "right" if value else "wrong"
+    return f"{value:.4g}".replace("-", "−")
 
 
 def _label(task: Task, index: int) -> str | None:

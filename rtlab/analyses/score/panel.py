@@ -93,6 +93,10 @@ def analyze_score(context: PanelContext) -> TaskScore:
         flipped = find_flipped_samples(facts, baseline, task)
         # Under the numbers that they have among all samples.
         flipped = tuple(dataclasses.replace(f, sample=numbers[f.sample]) if numbers else f for f in flipped)
+    flips = None
+    if comparison is not None and comparison.lost is not None:
+        test = f"; McNemar's exact test {format_p_value(comparison.p)}" if comparison.p is not None else ""
+        flips = f"{comparison.lost} lost, {comparison.won} won{test}"
     return TaskScore(
         variant=variant_titles.get(facts.name, facts.name),
         baseline=other,
@@ -103,7 +107,7 @@ def analyze_score(context: PanelContext) -> TaskScore:
         told=format_score(score),
         samples=score.samples,
         compared=format_difference(comparison, score, other, tested=False) if comparison else None,
-        flips=_flips(comparison),
+        flips=flips,
         verdict=_verdict(comparison, score),
         difference=comparison.difference if comparison else None,
         difference_interval=comparison.interval if comparison else None,
@@ -133,13 +137,6 @@ def _missing(facts: VariantResult, task: Task | None) -> str:
     standing = next((s.text for s in facts.stages.values() if s.stage is Stage.SCORED), "")
     why = f"{standing}." if standing else f'it was not scored. Run study.measure("{facts.name}").'
     return f"{prefix}{why}"
-
-
-def _flips(comparison: PairedDifference | None) -> str | None:
-    if comparison is None or comparison.lost is None:
-        return None
-    test = f"; McNemar's exact test {format_p_value(comparison.p)}" if comparison.p is not None else ""
-    return f"{comparison.lost} lost, {comparison.won} won{test}"
 
 
 def _verdict(
@@ -245,10 +242,12 @@ def _draw_pictures(context: PanelContext, task_score: TaskScore) -> list[Figure]
 
 def _read_picture(sample: NDArray[Any]) -> NDArray[np.float64] | None:
     """A sample as brightness from 0 to 1, of shape ``(H, W)``; None where it is no picture."""
+    if sample.dtype.kind not in "biuf":
+        return None
     row = sample.squeeze()
     if row.ndim == 3 and 3 in {row.shape[0], row.shape[-1]}:
         row = row.mean(axis=0 if row.shape[0] == 3 else -1)
-    if sample.dtype.kind not in "biuf" or row.ndim != 2 or min(row.shape) < _SMALLEST:
+    if row.ndim != 2 or min(row.shape) < _SMALLEST:
         return None
     step = -(-max(row.shape) // _PIXELS)
     part = np.nan_to_num(row[::step, ::step].astype(np.float64))

@@ -71,7 +71,7 @@ def analyze_variants(context: PanelContext) -> BuiltVariants:
         engine=here.engine.title,
         options=None if here.variant.options is None else str(here.variant.options),
         kind=", ".join(dict.fromkeys(get_layer_heading(r.engine) for r in results if r.engine.maker.step)),
-        variants=tuple(_row(r, titles[r.name], _drop(context, r)) for r in results),
+        variants=tuple(_row(context, r, titles[r.name]) for r in results),
         notes=(*_notes(results), *(f"{titles[n]}: {e}" for n, e in context.study.failures.items())),
     )
 
@@ -93,14 +93,9 @@ def _mark_titles(context: PanelContext) -> dict[str, str]:
     return {n: f"▸ {title}" if n == context.result.name else title for n, title in titles.items()}
 
 
-def _drop(context: PanelContext, result: VariantResult) -> str | None:
-    """The score beside that of the baseline, in words."""
+def _row(context: PanelContext, result: VariantResult, title: str) -> BuiltVariant:
     before = context.baseline or find_reference(context.study, result)
-    title = get_variant_titles(context.study)[before.name] if before is not None else ""
-    return compute_score_difference(result, before, title)
-
-
-def _row(result: VariantResult, title: str, drop: str | None) -> BuiltVariant:
+    before_title = get_variant_titles(context.study)[before.name] if before is not None else ""
     engine, times, variant = result.engine, compute_timing(result), result.variant
     sparse = f"2:4 {','.join(variant.sparsity)}".replace(" *", "") if variant.sparsity else ""
     kind, count = get_layer_noun(engine), len(engine.layers) - engine.sync
@@ -120,7 +115,7 @@ def _row(result: VariantResult, title: str, drop: str | None) -> BuiltVariant:
         latency=times.total if times else None,
         processor=times.processor if times else "",
         score=format_score(result.score) if result.score else "",
-        drop=drop,
+        drop=compute_score_difference(result, before, before_title),
         built="reported" if result.recorded or engine.recorded else "measured",
         totals_origin=engine.origin,
         counted="predicted" if engine.maker.predicts else "",

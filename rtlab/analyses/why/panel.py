@@ -69,15 +69,9 @@ def _show_pair(context: PanelContext, one: MissedPair, settings: list[Setting]) 
     """Why two nodes are not one step."""
     facts = context.result
     verdict = context.study.verdicts.get(facts.name, {}).get((one.first, one.second))
-    label = (
-        "Ask the rules"
-        if facts.engine.maker.predicts
-        else "Read its files"
-        if facts.recorded
-        else "Ask again"
-        if verdict
-        else "Ask the compiler"
-    )
+    label = "Ask again" if verdict else "Ask the compiler"
+    if facts.engine.maker.predicts or facts.recorded:
+        label = "Ask the rules" if facts.engine.maker.predicts else "Read its files"
     parts = PanelParts(
         settings=settings,
         work=[button("why", label, first=one.first, second=one.second)],
@@ -124,9 +118,8 @@ def _show_layer(context: PanelContext, layer: str, settings: list[Setting]) -> P
     )
     if fused_layer is None:
         name = context.layer_names[layer]
-        return PanelParts(
-            lead=f"{name}: not asked yet why it is one layer. An answer takes about a second.", **parts
-        )
+        lead = f"{name}: not asked yet why it is one layer. An answer takes about a second."
+        return PanelParts(lead=lead, **parts)
     saved = fused_layer.saved
     moved = [] if saved is None else [fact("Not moved", format_number(saved, "ms"), "estimated", _UNMOVED)]
     date = f"; {fused_layer.date_text}" if fused_layer.asked else ""
@@ -140,10 +133,8 @@ def _show_layer(context: PanelContext, layer: str, settings: list[Setting]) -> P
 
 
 def _list_costs(answer: Verdict | FusedLayer) -> list[Fact]:
-    return [
-        fact("Builds", str(answer.builds)),
-        fact("Took", format_number(answer.seconds, "s"), "measured"),
-    ]
+    took = fact("Took", format_number(answer.seconds, "s"), "measured")
+    return [fact("Builds", str(answer.builds)), took]
 
 
 def _layer(facts: VariantResult, chosen: str) -> str | None:
@@ -171,9 +162,8 @@ def _explain_unavailable(facts: VariantResult) -> str:
     """Why a compiler cannot be asked; empty where it can."""
     if facts.recorded:
         return "Its engine was read from files of another machine"
-    return (
-        "Its engine is predicted; ask about a pair, and a rule answers" if facts.engine.maker.predicts else ""
-    )
+    predicted = "Its engine is predicted; ask about a pair, and a rule answers"
+    return predicted if facts.engine.maker.predicts else ""
 
 
 def _places(context: PanelContext, *nodes: str) -> tuple[str, ...]:

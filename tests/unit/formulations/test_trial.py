@@ -53,12 +53,6 @@ def test_a_winner_has_the_lowest_median_and_is_compared_with_others_of_its_threa
     assert (others[1], others[0], None) == (layer.winner, layer.best(4), layer.best(2))
     assert [direct[1], None] == [layer.direct(threads) for threads in (1, 3)]
     assert (2.0, 5 / 3, True) == (layer.gain, layer.margin, layer.is_clear)
-    # Quartiles of twice each other are other work beside; the winner's count too.
-    wide = timed("b", 4, 3.0, spread=1.5)
-    assert [0, 1] == [
-        TunedModel((y,), (), "", "", TAKEN, 0.0, complete=True).disturbed_count
-        for y in (layer, TunedLayer("n", "", "", (direct[0], wide), direct[0]))
-    ]
 
 
 def test_the_best_whole_model_is_the_fastest_that_computes_the_same() -> None:

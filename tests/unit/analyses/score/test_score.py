@@ -55,14 +55,14 @@ def task(labels: object, metric: object = None, **more: object) -> Task:
     return Task(CalibrationData({"x": np.zeros((1, 1))}), np.asarray(labels), metric=metric, **more)
 
 
-def test_the_samples_that_flipped_are_told_with_answers_and_margins(built) -> None:
-    """Sample 1 was right by 2 and says class 3 by 2 now; sample 3 is right now; sample 2 is wrong in both."""
+def test_the_samples_that_flipped_are_told_with_answers(built) -> None:
+    """Sample 1 was right and says class 3 now; sample 3 is right now; sample 2 is wrong in both."""
     labels = [0, 1, 2, 3, 0, 1, 2, 3]
     before, after = answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3)
     found = analyze_score(context(built, task(labels), before, after))
     assert (1, 1, 1.0) == (found.lost, found.won, found.p)
-    assert [(1, "lost", "1", "1", 2.0, "3", 2.0), (3, "won", "3", "0", 4.0, "3", 4.0)] == [
-        (f.sample, f.flip, f.label, f.before, f.before_margin, f.after, f.after_margin) for f in found.flipped
+    assert [(1, "lost", "1", "1", "3"), (3, "won", "3", "0", "3")] == [
+        (f.sample, f.flip, f.label, f.before, f.after) for f in found.flipped
     ]
     assert "cannot tell" == found.verdict
 
