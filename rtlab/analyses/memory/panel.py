@@ -12,7 +12,7 @@ from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.memory.plan import MemoryPlan, plan_engine_memory
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.core.engine import Engine, Tensor
-from rtlab.core.phrases import pluralize
+from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.core.value import shape_text
 from rtlab.documents.contract import Figure, Setting
@@ -203,14 +203,10 @@ def _notes(plan: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> list[str
             "reader. The lower curve and the bound follow the order of issue."
         )
     if engine.maker.memory == "running":
-        notes.append(
-            f"{engine.compiler} allocates while it runs: this is what its layers would need in a planned arena."
-        )
+        notes.append(f"{engine.compiler} allocates while it runs: so much its layers would need in an arena.")
     if plan.unsized:
-        names = ", ".join(f'"{shorten_name(life.name)}"' for life in plan.unsized[:3])
-        notes.append(
-            f"Not in the plan: {pluralize(len(plan.unsized), 'tensor')} of unknown size, such as {names}."
-        )
+        names, count = quote_names(shorten_name(life.name) for life in plan.unsized[:3]), len(plan.unsized)
+        notes.append(f"Not in the plan: {pluralize(count, 'tensor')} of unknown size, such as {names}.")
     return notes
 
 

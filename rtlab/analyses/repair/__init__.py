@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from rtlab.analyses.score import CANNOT, FEW
+from rtlab.core.bootstrap import INCLUDES_ZERO, TOO_FEW
 from rtlab.core.facts import Score
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta
@@ -105,7 +105,7 @@ class AccuracyRepair:
     def _unsure(self) -> str:
         """Why a larger drop than was asked for is enough; empty where it is none, or not enough."""
         exceeds_limit = abs(self.baseline - self.after) > self.max_drop
-        if not (self.enough and exceeds_limit and self.told.endswith((CANNOT, FEW))):
+        if not (self.enough and exceeds_limit and self.told.endswith((INCLUDES_ZERO, TOO_FEW))):
             return ""
         drop = f"{max(0.0, self.max_drop):g} {self.points_unit}".strip()
         return f"; enough all the same, for a drop of more than {drop} is not for sure"

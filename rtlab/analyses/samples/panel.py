@@ -27,10 +27,7 @@ _REST = (
     "time each layer. The sum is {self.ratio:.2f} of the latency."
 )
 _TUKEY = "Beyond 1.5 interquartile ranges (Tukey's fences)."
-
-
-def _percentile(percent: int) -> FieldMeta:
-    return FieldMeta(f"p{percent}", origin="measured", omit=True)
+_P90, _P95, _P99 = (FieldMeta(f"p{percent}", origin="measured", omit=True) for percent in (90, 95, 99))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +40,9 @@ class Inferences:
     median: Annotated[str, FieldMeta("Median", origin="measured")]
     quartiles: Annotated[str, FieldMeta("Quartiles", origin="measured")]
     ends: Annotated[str, FieldMeta("Least, most", origin="measured")]
-    p90: Annotated[str | None, _percentile(90)]
-    p95: Annotated[str | None, _percentile(95)]
-    p99: Annotated[str | None, _percentile(99)]
+    p90: Annotated[str | None, _P90]
+    p95: Annotated[str | None, _P95]
+    p99: Annotated[str | None, _P99]
     summed: Annotated[str | None, FieldMeta("Sum of the layers", origin="measured", omit=True)]
     rest: Annotated[str | None, FieldMeta("Outside the layers", origin="measured", note=_REST, omit=True)]
     count: Annotated[int, FieldMeta("Runs", note="{self.untimed}")]

@@ -216,21 +216,15 @@ def _list_layers(context: PanelContext, plan: Schedule) -> tuple[ScheduledLayer,
 
 
 def _list_settings(context: PanelContext, source: str) -> list[Setting]:
-    gpu, labels = _gpu(context), _label_sources(context)
+    gpu, labels, count = _gpu(context), _label_sources(context), _get_stream_count(context)
     gpus = {n: n for n in dict.fromkeys([*(p.name for p in TABLE), gpu])}
-    count = _get_stream_count(context)
+    hint = "How many streams beside the main one the next build may use."
     return [
         make_select(
             "times", "Durations", "Whose times the bars have: measured or estimated.", labels, source
         ),
         make_select("gpu", "GPU", "The GPU for which times are estimated.", gpus, gpu),
-        make_slider(
-            "aux",
-            "Auxiliary streams",
-            "How many streams beside the main one the next build may use.",
-            _AUX,
-            count,
-        ),
+        make_slider("aux", "Auxiliary streams", hint, _AUX, count),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference, compare_paired
+from rtlab.core.bootstrap import FEWEST, INCLUDES_ZERO, TOO_FEW, Interval, PairedDifference, compare_paired
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.phrases import pluralize
@@ -14,9 +14,6 @@ from rtlab.core.variant import Precision
 if TYPE_CHECKING:
     from rtlab.analyses.study_state import StudyState
 
-CANNOT = "the confidence interval includes zero"
-#: How a difference ends on so few samples that none is told.
-FEW = "too few to conclude anything"
 #: Why nothing can be repaired by trying.
 TASKLESS = (
     "The study has no task, so that no score decides: give Study(model, task=rtlab.Task(data)), and "
@@ -107,9 +104,9 @@ def format_difference(comparison: PairedDifference, score: Score, title: str, *,
     if comparison.sure:
         absolute_interval = Interval(-ends.high, -ends.low, ends.method) if difference < 0 else ends
         return f"{text}, {format_interval(absolute_interval)}{test}"
-    few = f"{pluralize(comparison.samples, 'sample is', 'samples are')} {FEW}"
+    few = f"{pluralize(comparison.samples, 'sample is', 'samples are')} {TOO_FEW}"
     between = f"{_minus(f'{ends.low:+.{digits}f}')} to {_minus(f'{ends.high:+.{digits}f}')}"
-    return f"{text}, {between}{test}: {few if comparison.samples < FEWEST else CANNOT}"
+    return f"{text}, {between}{test}: {few if comparison.samples < FEWEST else INCLUDES_ZERO}"
 
 
 def format_p_value(p: float) -> str:

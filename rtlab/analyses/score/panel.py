@@ -194,13 +194,8 @@ def _notes(
 def build_score_panel(context: PanelContext) -> PanelParts:
     """The score, pictures of the samples that flipped, and buttons that show them alone in every panel."""
     task_score, chosen = analyze_score(context), context.study.selected_samples
-    field = make_text_field(
-        "samples",
-        "Samples",
-        "Errors and score of these samples alone.",
-        context.settings.get("samples", ""),
-        "numbers, such as 3, 17-20",
-    )
+    text, hint = context.settings.get("samples", ""), "numbers, such as 3, 17-20"
+    field = make_text_field("samples", "Samples", "Errors and score of these samples alone.", text, hint)
     return PanelParts(
         result=task_score,
         settings=[] if chosen else [field],
@@ -219,10 +214,9 @@ def _button(context: PanelContext, task_score: TaskScore) -> Work:
     except VariantError as error:
         numbers, why = (), str(error)
     why = why or ("" if numbers else "No sample is listed: write numbers of samples")
-    title = f"Show only {'this sample' if len(numbers) == 1 else f'these {len(numbers)} samples'}"
-    return button(
-        "only", title if numbers else "Show only these samples", why, samples=",".join(map(str, numbers))
-    )
+    which = "these samples" if not numbers else f"these {len(numbers)} samples"
+    title = f"Show only {'this sample' if len(numbers) == 1 else which}"
+    return button("only", title, why, samples=",".join(map(str, numbers)))
 
 
 def _draw_pictures(context: PanelContext, task_score: TaskScore) -> list[Figure]:

@@ -105,9 +105,8 @@ class Effects:
         """Effects by place and sample: estimates, and what was measured where a place has none."""
         if not self.probes:
             return self.measured
-        width = self.estimated.shape[1]
         padded = np.full(self.estimated.shape, np.nan)
-        padded[:, : self.measured.shape[1]] = self.measured[:, :width]
+        padded[:, : self.measured.shape[1]] = self.measured[:, : self.estimated.shape[1]]
         return np.where(np.isnan(self.estimated), padded, self.estimated)
 
     @classmethod
