@@ -11,7 +11,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import ReadError
 
-#: What Myelin writes where a kernel of its library, CASK, is not told by its own name.
+#: What Myelin writes where a kernel of its library, CASK, is not reported by its own name.
 _STUB = "__myelin_CASK_STUB"
 _STAND_IN = f"{_STUB} is a stand-in: one kernel or several of NVIDIA's library, which the compiler does not name here."
 
@@ -28,8 +28,8 @@ class KernelShare(Slice):
 class Kernels:
     """The kernels of one engine, the one with most time first; without times, the one with most layers.
 
-    ``layers`` counts those whose kernel is told, ``untold`` the others, without signals and waits; ``half`` is how many
-    kernels take half of the time together, None without times.
+    ``layers`` counts those whose kernel is reported, ``untold`` the others, without signals and waits; ``half`` is how
+    many kernels take half of the time together, None without times.
     """
 
     layers: Annotated[int, FieldMeta("Layers with a kernel", note="The others report none, such as copies.")]

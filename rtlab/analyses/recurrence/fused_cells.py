@@ -110,7 +110,7 @@ class FusedRecurrence:
 
     ``form`` says how the steps run: ``unrolled`` into layers of their own, in a ``loop`` whose turn computes ``body``
     steps, ``whole`` in one layer that does not tell, ``unknown``. ``hoisted`` says whether one product makes the inputs
-    of all steps at once, and ``merged`` whether all gates of a product are columns of one; None where that is not told.
+    of all steps at once, and ``merged`` whether all gates of a product are columns of one; None where it is not known.
     All but what a label declares is inferred, and ``evidence`` says from what.
     """
 

@@ -83,7 +83,7 @@ _Words = tuple[str, str, bool]
 
 @functools.lru_cache(1024)
 def shorten_layout(format_: str) -> str:
-    """The memory layout in one word, from any of the compilers' phrases; empty where none is told.
+    """The memory layout in one word, from any of the compilers' phrases; empty where there is none.
 
     ``row major`` is linear (NCHW), ``chw32`` has 32 channels side by side, ``hwc8`` is channel-last with the channels
     padded to a multiple of 8.

@@ -23,7 +23,7 @@ Reason = Literal["start", "burst", "single", "fast"]
 _FENCE = 1.5
 #: Samples in a row that are a burst.
 _BURST = 3
-#: Chance below which a trend or two levels are told, and the part of the median that they must move.
+#: Chance below which a trend is reported, and the part of the median that they must move.
 _CHANCE, _MOVED = 0.001, 0.03
 #: Fewer samples tell nothing of their distribution.
 _FEWEST = 8

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CHANGED = 100
 #: Letters of an answer in a row.
 _WIDEST = 48
-#: Numbers of a sample that are told one by one.
+#: Numbers of a sample that are listed one by one.
 _FEW = 6
 
 

@@ -143,7 +143,7 @@ class Sensitivity:
         samples: How many samples there were.
         probes: Random directions of the outputs that each estimate is the mean of; 0 where all was measured.
         reliability: How far rankings on two halves of the samples agree, Spearman's coefficient, corrected to all of
-            them after Spearman and Brown; None where it cannot be told.
+            them after Spearman and Brown; None for too few samples.
         cost_x_plain: What the ranking took, in plain inferences of the same samples; sessions that are opened once are
             not counted.
         seconds: What all of it took, verification and opening included.

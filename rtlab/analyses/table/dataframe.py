@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class LayerRow:
-    """What is known of a layer, as ``layers_frame`` documents it; None and empty where it is not told.
+    """What is known of a layer, as ``layers_frame`` documents it; None and empty where it is not reported.
 
     ``origin`` is that of ``output_bytes``.
     """

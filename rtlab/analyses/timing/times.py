@@ -57,7 +57,7 @@ class Timing:
     ``total`` is the median of whole inferences without instrumentation, ``summed`` the sum of the layers' medians,
     both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
     ``total`` is None where only the layers were timed. ``runs`` counts those of the layers and
-    ``inferences`` those of the whole, each 0 where it is not told. ``percentiles`` are those of whole inferences, in
+    ``inferences`` those of the whole, each 0 where it is not known. ``percentiles`` are those of whole inferences, in
     milliseconds by percent; empty where there are too few to tell. ``samples`` are the whole inferences one by one, in
     the order of measurement, shape ``(inferences,)``, after ``warmup`` untimed ones.
     """
@@ -136,7 +136,7 @@ def summarize_profile(profile: Profile, engine: Engine, *, note: str = "") -> Ti
         device=profile.device,
         taken=profile.taken,
         runs=len(profile.total) if profile.runs is None else profile.runs,
-        # A single number from elsewhere is the median of untold many.
+        # A single number from elsewhere is the median of an unknown number.
         inferences=len(profile.total) if len(profile.total) > 1 else 0,
         total=float(np.median(profile.total)) if len(profile.total) else None,
         percentiles={

@@ -26,7 +26,7 @@ class BuiltVariant:
     """A variant that was built or read: what it is, and what became of it.
 
     ``layers``, ``regions`` and ``steps`` count what its engine tells, of which there is one: what steps of different
-    compilers do is not the same. Bytes and times are None where they are not told.
+    compilers do is not the same. Bytes and times are None where they are not reported.
     """
 
     name: Annotated[str, FieldMeta(links="variants")]

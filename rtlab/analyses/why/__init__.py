@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from rtlab.core.schema import FieldMeta
 
 #: ``fused``: one step does both. ``blocked``: something in this graph keeps them apart. ``never``: the compiler keeps
-#: them apart whatever stands around them. ``unknown``: no experiment told.
+#: them apart whatever stands around them. ``unknown``: no experiment showed it.
 Outcome = Literal["fused", "blocked", "never", "unknown"]
 #: What keeps two nodes apart.
 Cause = Literal[
@@ -45,7 +45,7 @@ class FusionTrial:
     """One experiment: what was changed, and what the compiler made of it.
 
     ``where`` says in what part of the model; ``layers`` counts those of that part, None where the compiler refused it;
-    ``fused`` says whether one step did the work of both nodes, None where that cannot be told; ``seconds`` is the time
+    ``fused`` says whether one step did the work of both nodes, None where that is not known; ``seconds`` is the time
     of the build.
     """
 
@@ -103,7 +103,7 @@ class Verdict:
 
     @property
     def date_text(self) -> str:
-        """When it was asked, in words; what is built now is told where that is nothing."""
+        """When it was asked, in words, and whether nothing was built now."""
         return format_date(self.asked, recalled=self.recalled)
 
     @property
@@ -116,8 +116,8 @@ class Verdict:
 class SplitTrial:
     """One experiment on two neighbours of a step: what was changed, and whether they are one step still.
 
-    ``layers`` counts those of the part that was built, None where the compiler refused it; ``fused`` is None where that
-    cannot be told; ``seconds`` is the time of the build.
+    ``layers`` counts those of the part that was built, None where the compiler refused it; ``fused`` is None where it
+    is not known; ``seconds`` is the time of the build.
     """
 
     first: Annotated[str, FieldMeta("First node", links="nodes")]
@@ -164,5 +164,5 @@ class FusedLayer:
 
     @property
     def date_text(self) -> str:
-        """When it was asked, in words; what is built now is told where that is nothing."""
+        """When it was asked, in words, and whether nothing was built now."""
         return format_date(self.asked, recalled=self.recalled)

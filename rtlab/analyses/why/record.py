@@ -20,7 +20,7 @@ class AnswerRecord:
         model: The name of the source model.
         digest: SHA-256 of the model that was built, with its weights and shapes.
         variant: What was chosen.
-        options: What the builder was told beside the model; empty for nothing.
+        options: The builder's options; empty for none.
         backend: The backend that was asked.
         version: The release of its compiler.
         target: What was built for.
