@@ -59,8 +59,11 @@ def list_kernels(facts: VariantResult) -> Kernels:
         )
     layers = sum(len(k.layers) for k in named_kernels)
     untold = sum(len(k.layers) for k in kernel_shares) - layers - facts.engine.sync
-    times = [k.milliseconds or 0.0 for k in named_kernels]
-    counts = (n for n in range(1, len(times) + 1) if 2 * sum(times[:n]) >= sum(times))
-    half = next(counts) if sum(times) else None
     notes = tuple(k.note for k in named_kernels if k.note)
-    return Kernels(layers, untold, half, named_kernels, notes)
+    return Kernels(layers, untold, _half(named_kernels), named_kernels, notes)
+
+
+def _half(kernels: tuple[KernelShare, ...]) -> int | None:
+    times = [k.milliseconds or 0.0 for k in kernels]
+    counts = (n for n in range(1, len(times) + 1) if 2 * sum(times[:n]) >= sum(times))
+    return next(counts) if sum(times) else None
