@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from rtlab.analyses.cards.families import get_family
 
 from rtlab import samples
-from rtlab.analyses.cards.families import get_family
 from rtlab.core.model import Model
 
 HERE = Path(__file__).parent

@@ -58,7 +58,7 @@ def timed(found: Engine, *microseconds: float, total: float | None = None) -> Ti
     rows = tuple(
         LayerTime(y.id, t / 1e3, None, t / 1e3 / summed) for y, t in zip(found.layers, every, strict=True)
     )
-    return Timing("trtexec", "", None, 1, None if total is None else total / 1e3, None, summed, rows)
+    return Timing("trtexec", "", None, 1, None if total is None else total / 1e3, summed, rows)
 
 
 def of(found: Engine, rule: str, times: Timing | None = None, **known) -> list[Finding]:

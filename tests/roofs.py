@@ -54,7 +54,7 @@ def compare_estimates(
     """Compare times by layer id in one unit; layers without an estimate or that took no time are left out."""
     both = [(e, measured[i]) for i, e in estimated.items() if e > 0 and measured.get(i, 0.0) > 0]
     if not both:
-        return EstimateAccuracy(engine, gpu, 0, float("nan"), float("nan"), float("nan"), float("nan"))
+        return EstimateAccuracy(engine, gpu, 0, float("nan"), float("nan"), float("nan"))
     estimates, measurements = (np.array(column) for column in zip(*both, strict=True))
     factors = np.maximum(estimates / measurements, measurements / estimates)
     return EstimateAccuracy(
@@ -62,7 +62,6 @@ def compare_estimates(
         gpu=gpu,
         layers=len(both),
         factor=float(np.median(factors)),
-        share_below_2x=float(np.mean(factors <= 2)),
         rank=float(spearmanr(estimates, measurements).statistic),
         total=float(estimates.sum() / measurements.sum()),
     )

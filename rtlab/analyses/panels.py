@@ -24,7 +24,7 @@ from rtlab.analyses.formulations.panel import analyze_tuning, build_tuning_panel
 from rtlab.analyses.kernels import list_kernels
 from rtlab.analyses.memory.panel import analyze_memory, build_memory_panel
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.recipe.panel import analyze_recipe, build_recipe_panel
+from rtlab.analyses.recipe import analyze_recipe, build_recipe_panel
 from rtlab.analyses.recurrence.panel import analyze_recurrence, build_recurrence_panel, has_recurrent_nodes
 from rtlab.analyses.repair.panel import build_repair_panel, get_repair
 from rtlab.analyses.roofline.panel import analyze_roofline, build_roofline_panel

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from rtlab.analyses.diagnosis import AccuracyDiagnosis
     from rtlab.analyses.repair import AccuracyRepair
     from rtlab.analyses.sensitivity import Asks, By, LossName, Sensitivity
-    from rtlab.analyses.why import Verdict
+    from rtlab.analyses.why import FusedLayer, Verdict
     from rtlab.analyses.why.advice import Advice
-    from rtlab.analyses.why.fused_layer import FusedLayer
     from rtlab.core.data import CalibrationData
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model

@@ -11,9 +11,8 @@ from rtlab.cli.opening import rewrite_for_cli
 if TYPE_CHECKING:
     from rtlab.analyses.difference import Difference
     from rtlab.analyses.roofline.estimate import Point
-    from rtlab.analyses.why import Verdict
+    from rtlab.analyses.why import FusedLayer, Verdict
     from rtlab.analyses.why.advice import Advice
-    from rtlab.analyses.why.fused_layer import FusedLayer
     from rtlab.api import Result, Study
 
 
@@ -205,8 +204,7 @@ def print_assessment(result: Result) -> None:
 
 def print_fusion(answer: Verdict | FusedLayer) -> None:
     """Why nodes are one step or not, and the experiments that show it."""
-    from rtlab.analyses.why import FusionTrial, Verdict
-    from rtlab.analyses.why.fused_layer import SplitTrial
+    from rtlab.analyses.why import FusionTrial, SplitTrial, Verdict
     from rtlab.documents.results import ResultTable
 
     kind = FusionTrial if isinstance(answer, Verdict) else SplitTrial

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Samples below which nothing is concluded.
 FEWEST = 8
+#: How the words for a difference end that shows nothing: by its interval, or for want of samples.
+INCLUDES_ZERO, TOO_FEW = "the confidence interval includes zero", "too few to conclude anything"
 #: Confidence of intervals, and its normal quantile.
 _LEVEL, _Z = 0.95, 1.959963984540054
 _RESAMPLES, _SEED, _BATCH = 2000, 0, 250

@@ -39,7 +39,6 @@ class Optional:
 PACKAGES = {
     "tensorrt": Optional("tensorrt", "tensorrt", "10.3", '"rtlab[tensorrt]"'),
     "distributed": Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
-    "omnimalloc": Optional("omnimalloc", "omnimalloc", "1.0", '"rtlab[omnimalloc]"'),
     "pillow": Optional("pillow", "PIL", "10", '"pillow>=10"'),
 }
 

@@ -16,7 +16,6 @@ from typing import Literal, Protocol, runtime_checkable
 from rtlab.core.arrays import Batch
 from rtlab.core.buildlog import Entry, Operator
 from rtlab.core.compiler_info import Maker
-from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine, Layer, Tensor  # noqa: F401 - with all imports here for backends
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs, Profile, Recording, Throughput

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
 from rtlab.experiments.running import difference
 from rtlab.formulations import DIRECT, Formulation, WeightedNode, build_layer_model
-from rtlab.formulations.cache import TimingCache
 from rtlab.formulations.trial import ModelTrial, Trial
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ class BenchmarkRunner(Protocol):
 
 @dataclasses.dataclass(eq=False)
 class BenchmarkCandidate:
-    """A trial under way; ``ready`` is None once it is refused, dropped or known from a cache."""
+    """A trial under way; ``ready`` is None once it is refused or dropped."""
 
     formulation: Formulation
     threads: int
@@ -75,7 +73,6 @@ class BenchmarkCandidate:
     note: str = ""
     times: list[float] = dataclasses.field(default_factory=list)
     repeats: int = 1
-    cached_trial: Trial | None = None
 
     def judge(self, actual: NDArray[Any], expected: NDArray[Any]) -> bool:
         """Refuse what does not compute the same."""
@@ -91,8 +88,6 @@ class BenchmarkCandidate:
 
     def trial(self) -> Trial:
         """What is known of it now."""
-        if self.cached_trial is not None:
-            return dataclasses.replace(self.cached_trial, error=self.error)
         done = bool(self.times)
         low, median, high = _compute_quartiles(self.times) if done else (0.0, 0.0, 0.0)
         return Trial(
@@ -105,17 +100,15 @@ class BenchmarkCandidate:
             self.formulation.tolerance,
             done,
             self.note,
-            datetime.datetime.now(datetime.timezone.utc) if done else None,
         )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Benchmark:
-    """How to race: where, with which numbers of threads, with which known times."""
+    """How to race: where, with which numbers of threads."""
 
     context: WorkContext[BenchmarkRunner]
     threads: tuple[int, ...]
-    cache: TimingCache | None = None
     #: An order, not a secret.
     order: random.Random = dataclasses.field(default_factory=lambda: random.Random(0))  # noqa: S311
 
@@ -156,15 +149,10 @@ class Benchmark:
                 if actual is None:
                     continue
                 expected = actual if expected is None else expected
-                if candidate.judge(actual, expected):
-                    self._recall(layer, candidate)
+                candidate.judge(actual, expected)
             took = time.monotonic() - begun
         self._rounds([e for e in candidates if e.ready is not None], end, latest)
-        trials = tuple(e.trial() for e in candidates)
-        if self.cache is not None:
-            for trial in trials:
-                self.cache.store(layer.key, trial)
-        return trials
+        return tuple(e.trial() for e in candidates)
 
     def _open(self, content: bytes, batch: Batch, threads: int) -> LoadedModel:
         self.context.count(builds=1)
@@ -233,14 +221,6 @@ class Benchmark:
                 timed_model.times.append(timed_model.ready.time())
                 self.context.count(runs=1)
         return tuple(_summarize(*comparison) for comparison in opened)
-
-    def _recall(self, layer: WeightedNode, candidate: BenchmarkCandidate) -> None:
-        """Take the times of a timing cache; that it computes the same was seen."""
-        if self.cache is None:
-            return
-        cached_trial = self.cache.recall(layer.key, candidate.trial())
-        if cached_trial.cached:
-            candidate.cached_trial, candidate.ready = cached_trial, None
 
     def _rounds(self, candidates: Sequence[BenchmarkCandidate], end: float, latest: float) -> None:
         """Some runs of each, then rounds of those that have a chance, until the time is over."""

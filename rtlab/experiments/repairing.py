@@ -21,7 +21,7 @@ from rtlab.analyses.diagnosis.remedies import (
 )
 from rtlab.analyses.repair import AccuracyRepair, RepairChange, RepairPoint, Verified
 from rtlab.analyses.roofline import estimate_timing
-from rtlab.analyses.score.words import format_difference
+from rtlab.analyses.score import format_difference
 from rtlab.analyses.variants.variations import get_add_arguments
 from rtlab.core.bootstrap import compare_paired
 from rtlab.core.budget import WorkContext

@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from google.protobuf.message import EncodeError
@@ -31,7 +30,6 @@ from rtlab.formulations import (
     find_tunable_nodes,
     list_formulations,
 )
-from rtlab.formulations.cache import read_timing_cache
 from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel, is_clearly_faster
 
 if TYPE_CHECKING:
@@ -61,14 +59,12 @@ class CpuTuning:
         batch: The inputs, whose shapes the formulations are built for.
         candidates: Names of formulations to try beside the direct one; all by default.
         threads: Numbers of threads to try; one, and as many as ONNX Runtime takes by itself, by default.
-        cache: A file of times that were measured on this device before; it is written anew in the end.
     """
 
     model: Model
     batch: Batch
     candidates: Collection[str] | None = None
     threads: Sequence[int] | None = None
-    cache: str | Path | None = None
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[BenchmarkRunner]) -> Iterator[TunedModel]:
@@ -77,19 +73,15 @@ class CpuTuning:
         Raises:
             VariantError: a candidate has no such name, or a number of threads or of seconds cannot be.
             ModelError: no layer can be tuned.
-            ReadError: the timing cache is of another device.
             RunError, BuildError: ONNX Runtime refuses the model.
             Cancelled: stopped before the first layer was tuned.
         """
-        bench, names, cache = context.tool, self.candidates, self.cache
+        bench, names = context.tool, self.candidates
         thread_counts = (1, bench.threads) if self.threads is None else self.threads
         if names is not None and not _is_collection(names):
             names = (str(names),)
         _validate(thread_counts, context.budget.seconds, names)
-        if cache is not None and not isinstance(cache, (str, Path)):
-            raise VariantError(f'Cannot keep times in "{cache}": it is no path. Choose cache="times.json".')
-        opened_cache = read_timing_cache(cache, bench.device, bench.source) if cache is not None else None
-        benchmark = Benchmark(context, tuple(sorted({*thread_counts})), opened_cache)
+        benchmark = Benchmark(context, tuple(sorted({*thread_counts})))
         only = frozenset(names) if names is not None else None
         yield from _TuningState(self.model, dict(self.batch), benchmark, only).steps()
 
@@ -205,7 +197,6 @@ class _TuningState:
         wholes = self._compare_models(
             self._make_record(layers, tuned_layers).layers, {layer.node: layer for layer in layers}
         )
-        self._save_cache()
         complete = (
             tuned_count == len(costly) and not self.unseen and len(wholes) == len(self.benchmark.threads)
         )
@@ -229,14 +220,6 @@ class _TuningState:
             complete,
             tuple(self.notes),
         )
-
-    def _save_cache(self) -> None:
-        """Write the cache, if there is one; what was tuned is told also where that cannot be."""
-        if self.benchmark.cache is not None:
-            try:
-                self.benchmark.cache.save()
-            except RtlabError as error:
-                self.notes.append(f"times not kept: {error}")
 
     def _collect_layers(self) -> tuple[list[WeightedNode], Outputs]:
         """The layers that can be tuned, and what each reads."""
@@ -282,7 +265,7 @@ class _TuningState:
     def _make_tuned_layer(self, layer: WeightedNode, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
         most = max(self.benchmark.threads)
         default = next(t for t in trials if t.formulation == DIRECT and t.threads == most)
-        return TunedLayer(layer.node, layer.title, layer.key, layer.flops, trials, default, like)
+        return TunedLayer(layer.node, layer.title, layer.key, trials, default, like)
 
     def _list_formulations(self, layer: WeightedNode) -> list[Formulation]:
         only = self.candidates

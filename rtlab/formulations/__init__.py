@@ -1,8 +1,14 @@
 """Convolutions in other words: ONNX in, ONNX out, with the same result up to rounding."""
 
-from rtlab.formulations.assemble import build_layer_model, compose_model
 from rtlab.formulations.layer import WeightedNode, create_weighted_node, find_tunable_nodes
-from rtlab.formulations.table import DIRECT, FORMULATIONS, Formulation, list_formulations
+from rtlab.formulations.table import (
+    DIRECT,
+    FORMULATIONS,
+    Formulation,
+    build_layer_model,
+    compose_model,
+    list_formulations,
+)
 
 __all__ = [
     "DIRECT",

@@ -1,4 +1,4 @@
-"""The convolutions and products of a model, with all that decides how they can be computed."""
+"""The convolutions and products of a model, with all that decides how they can be computed, and what replaces them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from onnx_ir import TensorProtocol
+import onnx
+from numpy.typing import ArrayLike
+from onnx import helper, numpy_helper
 
 from rtlab.core.model import Model
 from rtlab.core.node import Node
@@ -55,27 +57,16 @@ class WeightedNode:
     @property
     def key(self) -> str:
         """What its time depends on: operator, shapes and attributes, whatever the numbers in it are."""
-        return json.dumps(
-            [
-                self.op,
-                self.shape,
-                self.weight.shape,
-                self.bias is not None,
-                dict(sorted(self.attributes.items())),
-            ]
-        )
+        attributes = dict(sorted(self.attributes.items()))
+        return json.dumps([self.op, self.shape, self.weight.shape, self.bias is not None, attributes])
 
     @functools.cached_property
     def spatial(self) -> tuple[int, ...]:
         """Height and width of what a convolution writes."""
-        a = self.attributes
-        rank = len(self.shape) - 2
-        return tuple(
-            (size + a["pads"][i] + a["pads"][i + rank] - a["dilations"][i] * (kernel - 1) - 1)
-            // a["strides"][i]
-            + 1
-            for i, (size, kernel) in enumerate(zip(self.shape[2:], self.weight.shape[2:], strict=True))
-        )
+        a, sizes = self.attributes, zip(self.shape[2:], self.weight.shape[2:], strict=True)
+        padded = [size + a["pads"][i] + a["pads"][i + 2] for i, (size, _) in enumerate(sizes)]
+        reach = [d * (kernel - 1) for d, kernel in zip(a["dilations"], self.weight.shape[2:], strict=True)]
+        return tuple((p - r - 1) // s + 1 for p, r, s in zip(padded, reach, a["strides"], strict=True))
 
     @property
     def flops(self) -> int:
@@ -100,24 +91,22 @@ def create_weighted_node(model: Model, node: Node, shape: Sequence[int]) -> Weig
     if weights is None:
         return None
     weight, bias = weights
-    size = tuple(int(d) for d in shape)
-    attributes: dict[str, Any]
+    size, a = tuple(int(d) for d in shape), cast("Mapping[str, Any]", node.attributes)
+    attributes: dict[str, Any] = {}
     if node.op == "Conv":
         if len(size) != 4 or weight.ndim != 4 or 0 in size:
             return None
-        attributes = _read_window(node, size, weight.shape)
+        attributes = _read_window(a, size, weight.shape)
     elif node.op == "Gemm":
-        a = node.attributes
         plain = a.get("alpha", 1.0) == 1.0 and a.get("beta", 1.0) == 1.0 and not a.get("transA", 0)
-        columns = weight.shape[0 if a.get("transB") else -1] if weight.ndim == 2 else 0
-        if not plain or len(size) != 2 or weight.ndim != 2 or (bias is not None and bias.size != columns):
+        if not plain or len(size) != 2 or weight.ndim != 2:
             return None
-        bias = bias.reshape(-1) if bias is not None else None
-        attributes = {"transB": int(cast("int", a.get("transB", 0)))}
-    else:
-        if len(size) < 2 or weight.ndim != 2 or 0 in size:
+        attributes = {"transB": int(a.get("transB", 0))}
+        if bias is not None and bias.size != weight.shape[0 if attributes["transB"] else 1]:
             return None
-        attributes = {}
+        bias = None if bias is None else bias.reshape(-1)
+    elif len(size) < 2 or weight.ndim != 2 or 0 in size:
+        return None
     return WeightedNode(
         node.id, cast("Op", node.op), node.inputs[0], node.outputs[0], size, weight, bias, attributes
     )
@@ -125,28 +114,19 @@ def create_weighted_node(model: Model, node: Node, shape: Sequence[int]) -> Weig
 
 def _read_weights(model: Model, node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32] | None] | None:
     constants = model.constants(node.id)
-    if len(node.inputs) < 2 or node.inputs[0] in constants or node.inputs[1] not in constants:
+    data, weight, bias = (*node.inputs, "", "", "")[:3]
+    names = [weight, bias] if bias else [weight]
+    if data in constants or any(n not in constants or constants[n].dtype.name != "FLOAT" for n in names):
         return None
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    if bias and bias not in constants:
-        return None
-    if any(constants[name].dtype.name != "FLOAT" for name in (node.inputs[1], bias) if name):
-        return None
-    return _array(constants[node.inputs[1]]), _array(constants[bias]) if bias else None
+    arrays = [np.asarray(constants[name].numpy(), np.float32) for name in names]
+    return arrays[0], arrays[1] if bias else None
 
 
-def _array(tensor: TensorProtocol) -> NDArray[np.float32]:
-    return np.asarray(tensor.numpy(), np.float32)
-
-
-def _read_window(node: Node, size: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, Any]:
-    """Strides, pads, dilations and groups, those that ``auto_pad`` asks for worked out."""
-    a = cast("Mapping[str, Any]", node.attributes)
+def _read_window(a: Mapping[str, Any], size: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, Any]:
+    """Strides, pads, dilations and groups, with the pads that ``auto_pad`` stands for."""
     strides, dilations = (list(a.get(k, (1, 1))) for k in ("strides", "dilations"))
-    pads = list(a.get("pads", (0, 0, 0, 0)))
     mode = a.get("auto_pad", "NOTSET")
-    if mode in {"SAME_UPPER", "SAME_LOWER", "VALID"}:
-        pads = [0, 0, 0, 0]
+    pads = list(a.get("pads", (0, 0, 0, 0))) if mode == "NOTSET" else [0, 0, 0, 0]
     if mode.startswith("SAME"):
         for i in range(2):
             reach = dilations[i] * (weight[2 + i] - 1) + 1
@@ -154,3 +134,41 @@ def _read_window(node: Node, size: tuple[int, ...], weight: tuple[int, ...]) -> 
             small, large = total // 2, total - total // 2
             pads[i], pads[2 + i] = (small, large) if mode == "SAME_UPPER" else (large, small)
     return {"strides": strides, "pads": pads, "dilations": dilations, "group": int(a.get("group", 1))}
+
+
+class Fragment:
+    """Collects nodes and constants; names begin with ``prefix``, so that they meet no other of the model.
+
+    All nodes are of operator sets that any model from version 11 on has.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._prefix = prefix
+
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node; returns the name of what it writes."""
+        name = f"{self._prefix}/{op}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
+        return name
+
+    def constant(self, value: ArrayLike, dtype: type[np.generic] = np.float32) -> str:
+        """Add a constant; returns its name."""
+        name = f"{self._prefix}/constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value, dtype), name))
+        return name
+
+    def shape(self, sizes: Sequence[int]) -> str:
+        """Add a constant of whole numbers; returns its name."""
+        return self.constant(sizes, np.int64)
+
+    def reshape(self, value: str, shape: Sequence[int]) -> str:
+        """The same elements in another shape."""
+        return self.node("Reshape", value, self.shape(shape))
+
+    def cut(
+        self, value: str, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] = (1, 1)
+    ) -> str:
+        """A part of rows and columns, the axes 2 and 3."""
+        return self.node("Slice", value, *map(self.shape, (starts, ends, (2, 3), steps)))

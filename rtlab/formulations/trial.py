@@ -7,9 +7,6 @@ import datetime
 import functools
 import math
 
-#: Upper by lower quartile, beyond which a machine was busy with something else.
-_STEADY = 2.0
-
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
@@ -18,7 +15,7 @@ class Trial:
     ``median`` and ``quartiles`` are milliseconds *measured* over ``runs`` rounds after warm-up, None where it was not
     timed. ``error`` is the greatest difference from the direct formulation on the layer's own input, relative to the
     greatest value, None where it did not run; ``tolerance`` is what rounding explains. ``ok`` says that it computes the
-    same and was timed; ``note`` says why not. ``taken`` is when; ``cached`` says that a timing cache told the times.
+    same and was timed; ``note`` says why not.
     """
 
     formulation: str
@@ -30,8 +27,6 @@ class Trial:
     tolerance: float
     ok: bool
     note: str = ""
-    taken: datetime.datetime | None = None
-    cached: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +34,12 @@ class TunedLayer:
     """The trials of one layer.
 
     ``default`` is the layer as the model has it with ONNX Runtime's own number of threads. ``like`` is the node whose
-    times it shares since operator, shapes and attributes are the same; empty where it was timed itself. ``flops``
-    counts a multiplication and an addition as two; ``key`` is that of the timing cache.
+    times it shares since operator, shapes and attributes, its ``key``, are the same; empty where it was timed itself.
     """
 
     node: str
     title: str
     key: str
-    flops: int
     trials: tuple[Trial, ...]
     default: Trial
     like: str = ""
@@ -67,10 +60,8 @@ class TunedLayer:
 
     def direct(self, threads: int) -> Trial | None:
         """The layer as the model has it with this number of threads."""
-        return next(
-            (t for t in self.trials if t.formulation == self.default.formulation and t.threads == threads),
-            None,
-        )
+        same = (t for t in self.trials if t.formulation == self.default.formulation)
+        return next((t for t in same if t.threads == threads), None)
 
     @property
     def gain(self) -> float | None:
@@ -151,12 +142,6 @@ class TunedModel:
     def __repr__(self) -> str:
         improved_count = sum(layer.winner.formulation != layer.default.formulation for layer in self.layers)
         return f"<Tuned {self.device}: {len(self.layers)} layers, another formulation is fastest for {improved_count}>"
-
-    @property
-    def disturbed_count(self) -> int:
-        """Layers whose times spread so much that other work must have run beside: one quartile twice the other."""
-        pairs = ((y.default.quartiles, y.winner.quartiles) for y in self.layers)
-        return sum(any(q is not None and q[1] > _STEADY * q[0] for q in pair) for pair in pairs)
 
     @property
     def default(self) -> ModelTrial | None:

@@ -11,13 +11,13 @@ Neural Networks* (arXiv:1509.09308).
 from __future__ import annotations
 
 import functools
+import math
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rtlab.formulations.fragment import Fragment
-from rtlab.formulations.layer import WeightedNode
+from rtlab.formulations.layer import Fragment, WeightedNode
 
 #: Where the polynomials are evaluated, besides infinity; small ones round least.
 _POINTS = tuple(Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2"))
@@ -36,9 +36,7 @@ def compute_transforms(step: int) -> tuple[NDArray[np.float64], NDArray[np.float
     before, weights, after = [], [], []
     for at in points:
         others = [p for p in points if p != at]
-        scale = Fraction(1)
-        for p in others:
-            scale *= at - p
+        scale = math.prod(at - p for p in others)
         before.append([*_expand_roots(others), Fraction(0)])
         weights.append([at**k / scale for k in range(_KERNEL)])
         after.append([at**i for i in range(step)])
@@ -51,12 +49,10 @@ def compute_transforms(step: int) -> tuple[NDArray[np.float64], NDArray[np.float
 
 def _expand_roots(roots: list[Fraction]) -> list[Fraction]:
     """Coefficients of the polynomial with these roots, the constant first; exact."""
-    coefficients = [Fraction(1)]
+    coefficients, zero = [Fraction(1)], Fraction(0)
     for root in roots:
-        coefficients = [
-            s - root * f
-            for s, f in zip([Fraction(0), *coefficients], [*coefficients, Fraction(0)], strict=True)
-        ]
+        pairs = zip([zero, *coefficients], [*coefficients, zero], strict=True)
+        coefficients = [shifted - root * own for shifted, own in pairs]
     return coefficients
 
 
@@ -67,9 +63,7 @@ def convolve_tiles(layer: WeightedNode, graph: Fragment, step: int) -> str:
     begins = layer.attributes["pads"][:2]
     counts = [-(-out // step) for out in layer.spatial]
     # The last tiles reach beyond the map.
-    ends = [
-        (n - 1) * step + tile - begin - length for n, begin, length in zip(counts, begins, size, strict=True)
-    ]
+    ends = [(n - 1) * step + tile - pad - length for n, pad, length in zip(counts, begins, size, strict=True)]
     before, kernel, after = compute_transforms(step)
     products = len(before)
     # A convolution whose step is that of the tiles cuts and transforms them at once.
@@ -94,5 +88,5 @@ def convolve_tiles(layer: WeightedNode, graph: Fragment, step: int) -> str:
     output = graph.reshape(output, (batch, step * step * outputs, *counts))
     output = graph.node("DepthToSpace", output, blocksize=step)
     if any(n * step != out for n, out in zip(counts, layer.spatial, strict=True)):
-        output = graph.cut(output, (2, 3), (0, 0), layer.spatial)
+        output = graph.cut(output, (0, 0), layer.spatial)
     return output

@@ -12,8 +12,7 @@ import os
 from pathlib import Path
 from typing import overload
 
-from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.fused_layer import FusedLayer
+from rtlab.analyses.why import FusedLayer, Verdict
 from rtlab.analyses.why.record import StepRecord, VerdictRecord, read
 from rtlab.core.facts import VariantResult
 from rtlab.core.files import write

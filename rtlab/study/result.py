@@ -13,13 +13,13 @@ from rtlab.analyses import (
     engine,
     findings,
     fusion,
-    memory,
-    recurrence,
-    reformats,
 )
 from rtlab.analyses import roofline as roofline_analysis
-from rtlab.analyses import schedule as schedule_analysis
 from rtlab.analyses import timing as timing_analysis
+from rtlab.analyses.memory.plan import plan_engine_memory
+from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, find_fused_recurrences
+from rtlab.analyses.reformats.reasons import Reformat, list_reformats
+from rtlab.analyses.schedule.streams import Schedule, build_schedule
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
 
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from rtlab.analyses.difference import Side
     from rtlab.analyses.engine import Slice, Transition
     from rtlab.analyses.memory.plan import MemoryPlan
-    from rtlab.analyses.recurrence.fused_cells import FusedRecurrence
-    from rtlab.analyses.reformats.reasons import Reformat
     from rtlab.analyses.roofline.estimate import Roofline
-    from rtlab.analyses.schedule.streams import Schedule
     from rtlab.analyses.timing.times import SharedTime, Timing
     from rtlab.core.buildlog import BuildLog
     from rtlab.core.engine import Engine
@@ -220,7 +217,9 @@ class Result:
         >>> study["fp16"].memory().peak > 0
         True
         """
-        return memory.plan_memory(self.facts, batch=batch, one_stream=one_stream)
+        return plan_engine_memory(
+            self.facts.engine, self.facts.prepared.model, batch=batch, one_stream=one_stream
+        )
 
     def schedule(self, gpu: str | Peaks | None = None) -> Schedule:
         """When each layer runs on which stream, and which waits for which.
@@ -235,7 +234,7 @@ class Result:
         >>> len(study["fp16"].schedule("RTX 3090").streams)
         1
         """
-        return schedule_analysis.build_schedule(self.facts, gpu)
+        return build_schedule(self.facts, gpu)
 
     def side(self, gpu: str | Peaks | None = None) -> Side:
         """The variant as one side of a difference: the engine that was timed, else the one that was built.
@@ -258,7 +257,7 @@ class Result:
         >>> study["fp16"].recurrences()
         ()
         """
-        return recurrence.find_fused_recurrences(self.facts)
+        return find_fused_recurrences(self.facts)
 
     def kinds(self) -> tuple[Slice, ...]:
         """Layers and time by the compiler's kind of layer, the slowest first.
@@ -290,7 +289,7 @@ class Result:
         >>> [one.tensor for one in study["fp16"].reformats()]
         ['x', 'head/Gemm/output/fp16']
         """
-        return reformats.list_reformats(self.facts)
+        return list_reformats(self.facts)
 
     def table(self) -> DataFrame:
         """One row per layer in order of execution: see ``rtlab.analyses.table.dataframe``.

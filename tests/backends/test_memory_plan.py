@@ -9,9 +9,11 @@ import pytest
 import rtlab
 import shelf
 from rtlab import backends
-from rtlab.analyses.memory.plan import RESERVATION, MemoryPlan, plan_engine_memory
+from rtlab.analyses.memory.plan import MemoryPlan, plan_engine_memory
 from rtlab.api import Result
 
+#: TensorRT-RTX reserves this much for each slot of a library kernel whose needs are known on the GPU only.
+RESERVATION = 8_192_000
 TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}
 SAMPLES = ("digits_inception", "digits_vit", "digits_qat", "dynamic_shapes", "control_flow", "hostile_names")
 LARGE = ("googlenet", "resnet50", "mobilenet_v2", "bert")
@@ -42,20 +44,6 @@ def test_plans_of_the_samples_reach_their_bound(name: str, backend: str, batch: 
     assert found.overhead <= 0.05
     assert not found.unsized
     assert found.bound <= found.naive
-
-
-@pytest.mark.parametrize("name", [*SAMPLES, "googlenet"])
-def test_the_builder_reports_what_the_plan_needs_and_its_reservations(name: str) -> None:
-    """Less whole reservations, its total is never below what layers need that write over what they read.
-
-    On one stream, that is at most a third above: the builder is free to keep tensors longer.
-    """
-    found = planned(name, "tensorrt-rtx")
-    assert found.reported is not None
-    rest = found.reported - found.reservations * RESERVATION
-    assert rest >= found.in_place
-    if found.streams == 1:
-        assert rest <= found.bound * 4 / 3
 
 
 @pytest.mark.parametrize("name", ["dynamic_shapes", "control_flow", "hostile_names"])

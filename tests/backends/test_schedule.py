@@ -28,4 +28,4 @@ def test_branches_of_googlenet_run_side_by_side_and_events_order_all_that_is_rea
     several, one = plans
     assert ((), ()) == (several.notes, one.notes)
     assert several.serial == one.serial == one.makespan > several.makespan >= several.bound
-    assert not any(w.inferred for w in several.waits)
+    assert all(w.event is not None for w in several.waits)

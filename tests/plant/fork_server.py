@@ -27,7 +27,7 @@ PRELOADED = (
     "numpy", "ml_dtypes", "scipy.stats", "scipy.sparse", "pandas", "onnx.helper", "onnx.shape_inference", "onnx_ir",
     "onnx_graphsurgeon", "onnxruntime", "polygraphy.json", "networkx", "hypothesis.strategies", "plotly.graph_objects",
     "anywidget", "ipywidgets", "IPython.display", "psutil", "PIL.Image", "sklearn.linear_model", "pytest", "pytest_cov",
-    "pytest_timeout", "xdist.plugin", "asyncio", "concurrent.futures.process", "omnimalloc",
+    "pytest_timeout", "xdist.plugin", "asyncio", "concurrent.futures.process",
 )  # fmt: skip
 #: Who started this process; another one when it has ended.
 PARENT = os.getppid()

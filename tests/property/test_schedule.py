@@ -149,7 +149,6 @@ def test_no_two_steps_of_a_stream_overlap_and_nothing_starts_before_what_it_read
     writer = {t.name: y.id for y in engine.layers for t in y.outputs}
     for y in engine.layers:
         assert all(at[writer[t.name]].end <= at[y.id].start for t in y.inputs)
-    assert not any("orders" in n for n in plan.notes)
 
 
 @given(planned())
@@ -190,30 +189,6 @@ def test_one_stream_takes_the_sum_and_buys_nothing(drawn) -> None:
     plan = compute_schedule(one, times, origin="measured")
     assert plan.serial == plan.makespan
     assert (0.0, ()) == (plan.time_saved, plan.waits)
-
-
-@given(engines(events=True), st.data())
-def test_an_event_that_is_missing_is_told_unless_others_order_the_streams(drawn, data) -> None:
-    engine, times = drawn
-    waits = [i for i, y in enumerate(engine.layers) if y.kind == "wait"]
-    if not waits:
-        return
-    gone = data.draw(st.sampled_from(waits))
-    left = of([y for i, y in enumerate(engine.layers) if i != gone])
-    if not any(y.kind == "wait" for y in left.layers):
-        return  # its signals alone are left
-    before = needs(left)
-
-    @functools.cache
-    def all_before(i: int) -> frozenset[int]:
-        return frozenset(before[i]).union(*(all_before(p) for p in before[i]))
-
-    writer = {t.name: i for i, y in enumerate(left.layers) for t in y.outputs}
-    loose = sum(writer[t.name] not in all_before(i) for i, y in enumerate(left.layers) for t in y.inputs)
-    plan = compute_schedule(left, times, origin="measured")
-    told = [n for n in plan.notes if "orders" in n]
-    assert bool(loose) == bool(told)
-    assert all(f"orders {loose} reading" in n for n in told)
 
 
 @given(planned(), st.floats(0.001, 1000))

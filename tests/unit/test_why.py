@@ -13,8 +13,7 @@ from onnx import helper
 
 import rtlab
 from nets import graph
-from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.fused_layer import FusedLayer
+from rtlab.analyses.why import FusedLayer, Verdict
 from rtlab.analyses.why.missed_fusions import same_layer
 from rtlab.analyses.why.record import read
 from rtlab.core.budget import Budget, WorkContext

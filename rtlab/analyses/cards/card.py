@@ -14,7 +14,7 @@ import onnx
 
 from rtlab.analyses.cards.picture import Box, Family, OpChip, make_box
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.reformats import flow
+from rtlab.analyses.reformats.reasons import build_flow
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
@@ -114,7 +114,7 @@ class BoxBuilder:
     """Makes the boxes of an engine's layers; ``mapping`` is that of the places of the model's nodes."""
 
     def __init__(self, result: VariantResult, model: Model, mapping: NodeMapping) -> None:
-        self.model, self.mapping, self.flow = model, mapping, flow(result.engine)
+        self.model, self.mapping, self.flow = model, mapping, build_flow(result.engine)
 
     def build_box(self, layer: Layer) -> Box:
         """The box of a layer, without its details."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from rtlab.analyses import accuracy, fusion, memory
+from rtlab.analyses import accuracy, fusion
 from rtlab.analyses.check import layers, scores, times
 from rtlab.analyses.check.record import (
     NOT_WORSE,
@@ -20,6 +20,7 @@ from rtlab.analyses.check.record import (
     RecordedMemory,
     RecordedScore,
 )
+from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.numbers import format_bytes
 from rtlab.errors import RtlabError
@@ -148,7 +149,7 @@ def _record_score(score: Score | None) -> RecordedScore | None:
 def _record_memory(facts: VariantResult) -> RecordedMemory | None:
     """What the activations take, as the compiler reports it, or else by a plan of their lifetimes."""
     try:
-        plan = memory.plan_memory(facts)
+        plan = plan_engine_memory(facts.engine, facts.prepared.model)
     except RtlabError:
         return None
     return (

@@ -10,10 +10,11 @@ import numpy as np
 from rtlab.analyses import accuracy
 from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.check.record import CheckLimits, CheckRow, CheckVerdict, RecordedScore
-from rtlab.analyses.score import compare_scores, format_score
-from rtlab.analyses.score.words import (
+from rtlab.analyses.score import (
+    compare_scores,
     format_difference,
     format_interval,
+    format_score,
     format_score_value,
 )
 from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference

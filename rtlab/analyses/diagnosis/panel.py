@@ -10,7 +10,7 @@ from rtlab.analyses.diagnosis import AccuracyDiagnosis
 from rtlab.analyses.diagnosis.causes import CALIBRATED
 from rtlab.analyses.diagnosis.remedies import propose_cure
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.score.words import TASKLESS
+from rtlab.analyses.score import TASKLESS
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.panel import button, link, make_select

@@ -28,8 +28,7 @@ from rtlab.relation.align import align
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.names import is_trt_name, operator, words
 from rtlab.relation.roles import SERVING
-from rtlab.relation.similarity import find_shared_words
-from rtlab.relation.similarity import PRODUCTS, Signature, compute_signatures
+from rtlab.relation.similarity import PRODUCTS, Signature, compute_signatures, find_shared_words
 
 #: How the layers of both sides came into one group, as ``BASES`` says in words.
 Basis = Literal[

@@ -8,8 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.reformats import list_reformats
-from rtlab.analyses.reformats.reasons import Reformat
+from rtlab.analyses.reformats.reasons import Reformat, list_reformats
 from rtlab.analyses.timing import get_engine_timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine, Layer

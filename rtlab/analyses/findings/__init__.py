@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from rtlab.analyses import build, fusion, reformats, roofline, timing
+from rtlab.analyses import build, fusion, roofline, timing
 from rtlab.analyses.findings import rank
+from rtlab.analyses.reformats.reasons import build_flow
 from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.memo import memoized
@@ -39,7 +40,7 @@ def list_findings(facts: VariantResult) -> tuple[Finding, ...]:
         facts.source,
         timing.get_engine_timing(facts),
         build.get_build_log(facts),
-        flow=reformats.flow(facts.engine),
+        flow=build_flow(facts.engine),
         estimate=roofline.estimate_timing(facts),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.build import get_build_log
@@ -12,6 +12,7 @@ from rtlab.analyses.formulations import tuning_figures as tuned
 from rtlab.analyses.formulations.tactic_table import BuilderTuning
 from rtlab.analyses.formulations.tuning_figures import OrtTuning
 from rtlab.analyses.panel_context import PanelContext, PanelParts
+from rtlab.core.phrases import quote_names
 from rtlab.core.validation import validate_integer
 from rtlab.documents.contract import Setting, Work
 from rtlab.documents.panel import button, make_select, make_slider
@@ -27,6 +28,8 @@ _USUAL = 60
 #: A day: nobody waits longer.
 _LONGEST = 86_400
 _HERE, _BUILDER = "here", "builder"
+_ONE_WAY = "All layers in short, or one with every way to compute it."
+_ONE_TACTIC = "All layers in short, or one with every tactic that was timed."
 
 
 def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
@@ -42,14 +45,16 @@ def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
         raise ReadError(_explain_missing_tuning(context))
     if log is not None and _source(context, sources) == _BUILDER:
         layer_contests = _contests(context)
-        return contested.summarize_contests(layer_contests, log, _layer(context, layer_contests)[0])
+        layer = _choose_layer(context, "contest", {c.layer: c.layer for c in layer_contests})
+        return contested.summarize_contests(layer_contests, log, layer)
     if context.study.tuned is None:
         raise RunError(
             f'Cannot show how "{context.model.name}" is computed fastest: nothing was tuned yet. Run '
             "study.tuning.tune() first."
         )
-    layer, titles = _node(context, context.study.tuned)
-    return tuned.tuning(context.study.tuned, titles, context.mapping, layer)
+    titles = _title_nodes(context, context.study.tuned)
+    layer = _choose_layer(context, "layer", titles)
+    return tuned.summarize_tuning(context.study.tuned, titles, context.mapping, layer)
 
 
 def build_tuning_panel(context: PanelContext) -> PanelParts:
@@ -62,43 +67,24 @@ def build_tuning_panel(context: PanelContext) -> PanelParts:
     if not sources:
         return PanelParts(work=[_work(context, None)], problem=_explain_missing_tuning(context))
     chosen = _source(context, sources)
-    settings = (
-        [make_select("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)]
-        if len(sources) > 1
-        else []
-    )
-    return (_build_builder_panel if chosen == _BUILDER else _build_cpu_panel)(context, settings)
+    select = make_select("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)
+    build_panel = _build_builder_panel if chosen == _BUILDER else _build_cpu_panel
+    return build_panel(context, [select] if len(sources) > 1 else [])
 
 
 def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> PanelParts:
-    budget, cpu_tuning = (
-        make_slider(
-            "budget",
-            "Seconds",
-            "How long ways may be timed, all layers together.",
-            _BUDGETS,
-            _budget(context),
-        ),
-        context.study.tuned,
-    )
+    cpu_tuning, hint = context.study.tuned, "How long ways may be timed, all layers together."
+    budget = make_slider("budget", "Seconds", hint, _BUDGETS, _budget(context))
     work = [_work(context, cpu_tuning)]
     if cpu_tuning is None:
-        return PanelParts(settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
-    layer, titles = _node(context, cpu_tuning)
+        return PanelParts(settings=[*settings, budget], work=work, notes=[tuned.BEFORE])
+    titles = _title_nodes(context, cpu_tuning)
+    layer = _choose_layer(context, "layer", titles)
+    select = make_select("layer", "Layer", _ONE_WAY, {"": "all layers", **titles}, layer)
     return PanelParts(
         result=analyze_tuning(context),
         lead=tuned.ONE_LEAD if layer else tuned.LEAD,
-        settings=[
-            *settings,
-            make_select(
-                "layer",
-                "Layer",
-                "All layers in short, or one with every way to compute it.",
-                {"": "all layers", **titles},
-                layer,
-            ),
-            budget,
-        ],
+        settings=[*settings, select, budget],
         work=work,
         **tuned.draw_figures(cpu_tuning, titles, context.mapping, layer),
     )
@@ -106,30 +92,21 @@ def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> PanelPar
 
 def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> PanelParts:
     layer_contests = _contests(context)
-    layer, names = _layer(context, layer_contests)
+    names = {c.layer: c.layer for c in layer_contests}
+    layer = _choose_layer(context, "contest", names)
+    select = make_select("contest", "Layer", _ONE_TACTIC, {"": "all layers", **names}, layer)
     return PanelParts(
         result=analyze_tuning(context),
         lead=contested.ONE_LEAD if layer else contested.LEAD,
-        settings=[
-            *settings,
-            make_select(
-                "contest",
-                "Layer",
-                "All layers in short, or one with every tactic that was timed.",
-                {"": "all layers", **names},
-                layer,
-            ),
-        ],
+        settings=[*settings, select],
         **contested.draw_figures(layer_contests, layer, context.nodes),
     )
 
 
 def _contests(context: PanelContext) -> tuple[Contest, ...]:
     log = get_build_log(context.result)
-    all_contests = (
-        find_contests(log, {y.name: y.id for y in reversed(context.result.engine.layers)}) if log else ()
-    )
-    return tuple(c for c in all_contests if not c.operator)
+    ids = {y.name: y.id for y in reversed(context.result.engine.layers)}
+    return tuple(c for c in find_contests(log, ids) if not c.operator) if log else ()
 
 
 def _sources(context: PanelContext) -> dict[str, str]:
@@ -141,38 +118,24 @@ def _sources(context: PanelContext) -> dict[str, str]:
 def _source(context: PanelContext, sources: Mapping[str, str]) -> str:
     """What was chosen, else what was measured here, else what is there to be seen."""
     usual = _BUILDER if _BUILDER in sources and context.study.tuned is None else _HERE
-    return _option(context, "tuned", sources, usual)
-
-
-def _layer(context: PanelContext, layer_contests: Sequence[Contest]) -> tuple[str, dict[str, str]]:
-    """The layer that was chosen among those of a log, empty of all, and what they are called."""
-    names = {c.layer: c.layer for c in layer_contests}
-    return _option(context, "contest", {"": "", **names}, ""), names
-
-
-def _node(context: PanelContext, cpu_tuning: TunedModel) -> tuple[str, dict[str, str]]:
-    """The same of those that were tuned here."""
-    titles = {y.node: _title(context, y.node) for y in cpu_tuning.layers}
-    return _option(context, "layer", {"": "", **titles}, ""), titles
-
-
-def _option(context: PanelContext, key: str, options: Mapping[str, str], usual: str) -> str:
-    choice = context.settings.get(key) or usual
-    if choice not in options:
-        # A layer of another variant, or of a model tuned before, may still be set.
-        if key in {"layer", "contest"}:
-            return usual
-        listed = ", ".join(f'"{o}"' for o in options)
+    choice = context.settings.get("tuned") or usual
+    if choice not in sources:
         raise VariantError(
             f'Cannot show the tuning "{choice}" of variant "{context.result.name}": there is none. Choose one of '
-            f"{listed}."
+            f"{quote_names(sources)}."
         )
     return choice
 
 
-def _title(context: PanelContext, node: str) -> str:
-    place = context.model.places.get(node)
-    return place.node.title if place else node
+def _choose_layer(context: PanelContext, key: str, names: Mapping[str, str]) -> str:
+    """The layer of the setting, empty for all: one of another variant may still be set."""
+    choice = context.settings.get(key, "")
+    return choice if choice in names else ""
+
+
+def _title_nodes(context: PanelContext, cpu_tuning: TunedModel) -> dict[str, str]:
+    places = context.model.places
+    return {y.node: places[y.node].node.title if y.node in places else y.node for y in cpu_tuning.layers}
 
 
 def _work(context: PanelContext, cpu_tuning: TunedModel | None) -> Work:

@@ -15,6 +15,7 @@ from rtlab.analyses.build.tactics import (
     sum_runner_up_losses,
 )
 from rtlab.analyses.panel_context import PanelParts
+from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
 from rtlab.documents.contract import Figure
 from rtlab.documents.figure import (
@@ -39,7 +40,11 @@ LEAD = (
     "runners-up: near the line the choice hardly matters, far above it forcing another tactic is dear."
 )
 ONE_LEAD = "The tactics that the builder timed for this layer, the fastest first, and what each would cost if forced."
+_FASTEST = "one after the other, without copies"
 _LONG = 44
+_HATCHED = {"fillmode": "overlay", "solidity": 0.2}
+#: The number of a layer, a ratio of times, the id of the point, and the text beside it.
+Point = tuple[int, float, str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +91,7 @@ class BuilderTuning:
 
     count: Annotated[int, FieldMeta("Layers tuned")]
     timed: Annotated[int, FieldMeta("Tactics timed")]
-    fastest: Annotated[
-        float,
-        FieldMeta("Fastest of all layers", "ms", "reported", note="one after the other, without copies"),
-    ]
+    fastest: Annotated[float, FieldMeta("Fastest of all layers", "ms", "reported", note=_FASTEST)]
     second: Annotated[str, FieldMeta("All runners-up instead", origin="reported", note="copies not counted")]
     device: Annotated[str, FieldMeta("Device", note="TensorRT {self.version}")]
     version: str
@@ -124,20 +126,19 @@ def summarize_contests(contests: Sequence[Contest], log: BuildLog, layer: str) -
         "notes": _notes(contests),
     }
     if not layer:
-        return ContestedLayers(
-            **summary_fields, layers=tuple(_layer(i, c, engine) for i, c in enumerate(contests, 1))
-        )
+        rows = tuple(_layer(i, c, engine) for i, c in enumerate(contests, 1))
+        return ContestedLayers(**summary_fields, layers=rows)
     contest = next(c for c in contests if c.layer == layer)
-    costs: list[Price | None] = [None, *compute_prices(contest, engine)]
+    costs: list[tuple[float | None, float | None, float | None]] = [(None, None, None)]
+    costs += [(p.milliseconds, p.of_layer, p.of_engine) for p in compute_prices(contest, engine)]
     return ContestedTactics(
         **summary_fields,
         tactics=tuple(
             ContestedTactic(
-                c.name, c.runner, c.tactic.tactic, c.tactic.milliseconds, price.milliseconds if price else None,
-                price.of_layer if price else None, price.of_engine if price else None, c.formats, _ids(contest),
+                c.name, c.runner, c.tactic.tactic, c.tactic.milliseconds, *cost, c.formats, _ids(contest),
                 "from a timing cache" if c.cached else "",
             )
-            for c, price in zip(contest.candidates, costs, strict=True)
+            for c, cost in zip(contest.candidates, costs, strict=True)
         ),
     )  # fmt: skip
 
@@ -172,7 +173,7 @@ def _notes(contests: Sequence[Contest]) -> tuple[str, ...]:
         "between formats, or save some: these are not counted."
     )
     alone = sum(c.runner_up is None for c in contests)
-    rest = f"{alone} layer{'s' * (alone != 1)} had one tactic only, so there was no choice."
+    rest = f"{pluralize(alone, 'layer')} had one tactic only, so there was no choice."
     return (first, rest) if alone else (first,)
 
 
@@ -194,80 +195,88 @@ def _key(contest: Contest, price: Price) -> str:
 
 
 def _draw_contests(contests: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figure:
-    rest: list[tuple[int, Contest, Price]] = []
-    seconds: list[tuple[int, Contest, Price]] = []
+    rest: list[Point] = []
+    seconds: list[Point] = []
     for position, contest in enumerate(contests, 1):
-        mine = [p for p in priced[contest.layer] if p.of_layer is not None]
-        seconds += [(position, contest, p) for p in mine[:1]]
-        rest += [(position, contest, p) for p in mine[1:]]
-    kind = "scattergl" if len(rest) + len(seconds) > 2000 else "scatter"
+        mine = [(p, 1 + p.of_layer) for p in priced[contest.layer] if p.of_layer is not None]
+        points = [(position, ratio, _key(contest, p), _format_hover(contest, p)) for p, ratio in mine]
+        seconds += points[:1]
+        rest += points[1:]
     grey = FAINT.replace("0.25", "0.8")
     data = [
-        _trace(kind, "other tactics", rest, {"color": grey, "size": 5, "symbol": "circle"}),
-        _trace(kind, "runner-up", seconds, {"color": OTHER, "size": 10, "symbol": "triangle-up"}),
+        draw_dots("other tactics", rest, {"color": grey, "size": 5, "symbol": "circle"}, "reported"),
+        draw_dots("runner-up", seconds, {"color": OTHER, "size": 10, "symbol": "triangle-up"}, "reported"),
     ]
-    most = max((y for t in data for y in t["y"]), default=1.0)
     return figure(
         f"Times of the tactics of {len(contests)} layers, relative to the fastest of each",
         data,
         height=320,
         xaxis=axis("layer, by its number in the table", range=[0.3, len(contests) + 0.7]),
-        yaxis=axis("times the fastest", **make_log_ticks(1.0, most)),
+        yaxis=axis(
+            "times the fastest", **make_log_ticks(1.0, max((y for t in data for y in t["y"]), default=1.0))
+        ),
         showlegend=True,
         legend=legend(),
         shapes=[make_horizontal_line(1, color=BETTER, width=2)],
     )
 
 
-def _trace(
-    kind: str, name: str, rows: Sequence[tuple[int, Contest, Price]], marker: dict[str, Any]
-) -> dict[str, Any]:
+def _format_hover(contest: Contest, price: Price) -> str:
+    names = (html.escape(shorten_name(n, _LONG)) for n in (contest.layer, price.candidate.name))
+    fastest = format_number(contest.winner.tactic.milliseconds, "ms")
+    return "<b>{}</b><br>{}<br>".format(*names) + f"+{format_number(price.milliseconds, 'ms')} to {fastest}"
+
+
+def draw_dots(name: str, points: Sequence[Point], marker: dict[str, Any], extra: str = "") -> dict[str, Any]:
+    """Points above the numbers of their layers; ``extra`` is the side text of their hover."""
     return {
-        "type": kind,
+        "type": "scattergl" if len(points) > 1000 else "scatter",
         "mode": "markers",
         "name": name,
-        "x": [position for position, *_ in rows],
-        "y": [1 + (p.of_layer or 0.0) for *_, p in rows],
-        # Points of one id are one point to Plotly, and a layer has many tactics.
-        "ids": [_key(c, p) for _, c, p in rows],
+        "x": [p[0] for p in points],
+        "y": [p[1] for p in points],
+        # Points of one id are one point to Plotly, and a layer has many of them.
+        "ids": [p[2] for p in points],
         "marker": marker,
-        "text": [
-            f"<b>{html.escape(shorten_name(c.layer, _LONG))}</b><br>"
-            f"{html.escape(shorten_name(p.candidate.name, _LONG))}<br>"
-            f"+{format_number(p.milliseconds, 'ms')} to {format_number(c.winner.tactic.milliseconds, 'ms')}"
-            for _, c, p in rows
-        ],
-        "hovertemplate": "%{text}<extra>reported</extra>",
+        "text": [p[3] for p in points],
+        "hovertemplate": f"%{{text}}<extra>{extra}</extra>",
     }
+
+
+def draw_ranking(
+    alt_text: str,
+    labels: Sequence[str],
+    times: Sequence[float],
+    colours: Sequence[str],
+    title: str,
+    **more: Any,
+) -> Figure:
+    """A bar for each row of the table, the first row above; ``more`` are keys of the trace."""
+    bars = {
+        "type": "bar",
+        "orientation": "h",
+        "y": labels[::-1],
+        "x": times[::-1],
+        "ids": [f"row {i}" for i in range(len(labels))][::-1],
+        "marker": {
+            "color": colours[::-1],
+            "pattern": {"shape": ["/" if c == BETTER else "" for c in colours][::-1], **_HATCHED},
+        },
+    }
+    height = 90 + 22 * len(labels)
+    return figure(alt_text, [bars | more], height=height, xaxis=axis(title, rangemode="tozero"), yaxis=axis())
 
 
 def _draw_tactics(contest: Contest) -> Figure:
     unit, factor = choose_time_unit(max(c.tactic.milliseconds for c in contest.candidates))
-    ranked_candidates = list(reversed(list(enumerate(contest.candidates))))
-    return figure(
+    names = (html.escape(shorten_name(c.name, _LONG)) for c in contest.candidates)
+    return draw_ranking(
         f"Times of the tactics of {contest.layer}",
-        [
-            {
-                "type": "bar",
-                "orientation": "h",
-                # Two runners may have tactics of one name.
-                "y": [f"{i + 1}. {html.escape(shorten_name(c.name, _LONG))}" for i, c in ranked_candidates],
-                "x": [c.tactic.milliseconds * factor for _, c in ranked_candidates],
-                # Those of the rows.
-                "ids": [f"row {i}" for i, _ in ranked_candidates],
-                "marker": {
-                    "color": [MAIN if i else BETTER for i, _ in ranked_candidates],
-                    "pattern": {
-                        "shape": ["" if i else "/" for i, _ in ranked_candidates],
-                        "fillmode": "overlay",
-                        "solidity": 0.2,
-                    },
-                },
-                "customdata": [html.escape(c.formats) for _, c in ranked_candidates],
-                "hovertemplate": f"%{{y}}: %{{x:.3~g}} {unit}<br>%{{customdata}}<extra>reported</extra>",
-            }
-        ],
-        height=90 + 22 * len(ranked_candidates),
-        xaxis=axis(f"{unit}, reported", rangemode="tozero"),
-        yaxis=axis(),
+        # Two runners may have tactics of one name.
+        [f"{i}. {name}" for i, name in enumerate(names, 1)],
+        [c.tactic.milliseconds * factor for c in contest.candidates],
+        [MAIN if i else BETTER for i in range(len(contest.candidates))],
+        f"{unit}, reported",
+        customdata=[html.escape(c.formats) for c in reversed(contest.candidates)],
+        hovertemplate=f"%{{y}}: %{{x:.3~g}} {unit}<br>%{{customdata}}<extra>reported</extra>",
     )

@@ -11,7 +11,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import ReadError
 
-#: What Myelin writes where a kernel of its library, CASK, is not told by its own name.
+#: What Myelin writes where a kernel of its library, CASK, is not reported by its own name.
 _STUB = "__myelin_CASK_STUB"
 _STAND_IN = f"{_STUB} is a stand-in: one kernel or several of NVIDIA's library, which the compiler does not name here."
 
@@ -28,8 +28,8 @@ class KernelShare(Slice):
 class Kernels:
     """The kernels of one engine, the one with most time first; without times, the one with most layers.
 
-    ``layers`` counts those whose kernel is told, ``untold`` the others, without signals and waits; ``half`` is how many
-    kernels take half of the time together, None without times.
+    ``layers`` counts those whose kernel is reported, ``untold`` the others, without signals and waits; ``half`` is how
+    many kernels take half of the time together, None without times.
     """
 
     layers: Annotated[int, FieldMeta("Layers with a kernel", note="The others report none, such as copies.")]
@@ -59,13 +59,11 @@ def list_kernels(facts: VariantResult) -> Kernels:
         )
     layers = sum(len(k.layers) for k in named_kernels)
     untold = sum(len(k.layers) for k in kernel_shares) - layers - facts.engine.sync
-    return Kernels(
-        layers, untold, _half(named_kernels), named_kernels, tuple(k.note for k in named_kernels if k.note)
-    )
+    notes = tuple(k.note for k in named_kernels if k.note)
+    return Kernels(layers, untold, _half(named_kernels), named_kernels, notes)
 
 
 def _half(kernels: tuple[KernelShare, ...]) -> int | None:
     times = [k.milliseconds or 0.0 for k in kernels]
-    if not sum(times):
-        return None
-    return next(count for count in range(1, len(times) + 1) if 2 * sum(times[:count]) >= sum(times))
+    counts = (n for n in range(1, len(times) + 1) if 2 * sum(times[:n]) >= sum(times))
+    return next(counts) if sum(times) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -15,6 +15,8 @@ Place = Literal["arena", "input", "output", "constant"]
 _JUMPS = frozenset({"jmp", "cjmp"})
 #: By stream, how many of its steps are done.
 Clock = tuple[int, ...]
+#: A name and the first step that writes it, -1 for what no step writes.
+_Key = tuple[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,18 +45,15 @@ class Life:
         return all(e <= s for e, s in zip(self.end, other.start, strict=True))
 
 
-def compute_clocks(engine: Engine, writers: Writers | None = None) -> tuple[Clock, ...]:
+def compute_clocks(engine: Engine, writers: Writers) -> list[Clock]:
     """What is done on every stream before each step begins, in the order of ``sorted`` stream numbers.
 
     The order is that of each stream, a signal before the wait for its event, and a writer before its reader: a
     compiler orders the latter two by events even where its files do not list them.
     """
-    lanes = {stream: i for i, stream in enumerate(sorted({layer.stream for layer in engine.layers}))}
-    if len(lanes) == 1:
-        return tuple((i,) for i in range(len(engine.layers)))
-    writers = writers or Writers(engine)
+    lanes = _number_lanes(engine)
     at = [[0] * len(lanes) for _ in lanes]
-    signalled: dict[int, Clock] = {}
+    signalled: dict[int | None, Clock] = {}
     before: list[Clock] = []
     after: list[Clock] = []
     for position, layer in enumerate(engine.layers):
@@ -69,7 +68,11 @@ def compute_clocks(engine: Engine, writers: Writers | None = None) -> tuple[Cloc
         after.append(tuple(now))
         if layer.kind == "signal" and layer.event is not None:
             signalled[layer.event] = after[-1]
-    return tuple(before)
+    return before
+
+
+def _number_lanes(engine: Engine) -> dict[int, int]:
+    return {stream: i for i, stream in enumerate(sorted({layer.stream for layer in engine.layers}))}
 
 
 def compute_lifetimes(engine: Engine, *, one_stream: bool = False) -> tuple[Life, ...]:
@@ -84,16 +87,24 @@ def compute_lifetimes(engine: Engine, *, one_stream: bool = False) -> tuple[Life
         one_stream: As if all steps ran one after the other, in the order of issue.
     """
     versions = _Versions(engine)
-    loops = versions.loops()
-    span = _Order(engine, versions.origin, one_stream=one_stream)
-    counts: defaultdict[str, int] = defaultdict(int)
+    lanes = _number_lanes(engine)
+    if one_stream or len(lanes) < 2:
+        before: Sequence[Clock] = [(i,) for i in range(len(engine.layers))]
+        lane_by_step = [0] * len(engine.layers)
+    else:
+        before = compute_clocks(engine, versions.origin)
+        lane_by_step = [lanes[layer.stream] for layer in engine.layers]
+    counts: Counter[str] = Counter()
     lives: list[Life] = []
     for version in sorted(versions.list_versions(), key=lambda v: (min(v.steps), v.name)):
-        steps = version.steps.union(_find_loop_ends(version, loops)) if loops else version.steps
+        steps = version.steps.union(_find_loop_ends(version, versions.loops))
         counts[version.name] += 1
         number = counts[version.name]
-        first, last = min(steps), max(steps)
-        start, end = span.of(steps, first, last)
+        start = tuple(min(parts) for parts in zip(*(before[s] for s in steps), strict=True))
+        end = list(start)
+        for step in steps:
+            lane = lane_by_step[step]
+            end[lane] = max(end[lane], before[step][lane] + 1)
         lives.append(
             Life(
                 id=version.name if number == 1 else f"{version.name} ({number})",
@@ -102,35 +113,13 @@ def compute_lifetimes(engine: Engine, *, one_stream: bool = False) -> tuple[Life
                 writers=tuple(sorted(version.writers)),
                 readers=tuple(sorted(version.readers)),
                 mentions=tuple(version.mentions),
-                first=first,
-                last=last,
+                first=min(steps),
+                last=max(steps),
                 start=start,
-                end=end,
+                end=tuple(end),
             )
         )
     return tuple(lives)
-
-
-class _Order:
-    """What is done when a tensor is first needed, and what must be done before its memory is free."""
-
-    def __init__(self, engine: Engine, writers: Writers, *, one_stream: bool) -> None:
-        streams = [layer.stream for layer in engine.layers]
-        self._one = one_stream or len(set(streams)) < 2
-        if not self._one:
-            lanes = {stream: i for i, stream in enumerate(sorted(set(streams)))}
-            self._before = compute_clocks(engine, writers)
-            self._lanes = [lanes[stream] for stream in streams]
-
-    def of(self, steps: set[int], first: int, last: int) -> tuple[Clock, Clock]:
-        if self._one:
-            return (first,), (last + 1,)
-        start = tuple(min(parts) for parts in zip(*(self._before[s] for s in steps), strict=True))
-        end = list(start)
-        for step in steps:
-            lane = self._lanes[step]
-            end[lane] = max(end[lane], self._before[step][lane] + 1)
-        return start, tuple(end)
 
 
 def _find_loop_ends(version: _Version, loops: Sequence[tuple[int, int]]) -> Iterator[int]:
@@ -155,27 +144,21 @@ class _Version:
     def steps(self) -> set[int]:
         return self.writers | self.readers
 
-    def absorb(self, other: _Version) -> None:
-        self.writers |= other.writers
-        self.readers |= other.readers
-        self.mentions |= other.mentions
-        if "arena" in {self.place, other.place}:
-            self.place = self.place if other.place == "arena" else other.place
-
 
 class _Versions:
-    """Writings of an engine, joined to tensors."""
+    """Writings of an engine, joined to tensors.
+
+    ``loops`` holds the first and the last step of each, as far as tensors that are carried to the next turn show them.
+    """
 
     def __init__(self, engine: Engine) -> None:
-        self._layers = engine.layers
         self.origin = Writers(engine)
-        self._outputs = {t.name for t in engine.outputs}
-        self._versions: dict[tuple[str, int], _Version] = {}
-        self._parent_keys: dict[tuple[str, int], tuple[str, int]] = {}
-        self._carried: list[tuple[int, int]] = []
-        self._write()
+        self.loops: list[tuple[int, int]] = []
+        self._versions: dict[_Key, _Version] = {}
+        self._parent_keys: dict[_Key, _Key] = {}
+        self._write(engine.layers)
         for tensor in engine.inputs:
-            version = self._at(tensor.name, -1)
+            version = self._at((tensor.name, -1))
             version.place, version.mentions[tensor] = "input", None
         input_names = {t.name for t in engine.inputs}
         for position, layer in enumerate(engine.layers):
@@ -185,15 +168,18 @@ class _Versions:
             if layer.kind == "NoOp" and layer.inputs:
                 self._rename(position, layer)
         if any(layer.kind in _JUMPS for layer in engine.layers):
-            self._turn()
+            self._join_turns()
         for tensor in engine.outputs:
-            self._deliver(tensor)
+            key = self._merge_writers(len(engine.layers), tensor)
+            if key is not None:
+                version = self._at(key)
+                version.place, version.mentions[tensor] = "output", None
 
-    def _write(self) -> None:
-        for position, layer in enumerate(self._layers):
+    def _write(self, layers: Sequence[Layer]) -> None:
+        for position, layer in enumerate(layers):
             for tensor in layer.outputs:
                 if tensor.name:
-                    version = self._at(tensor.name, position)
+                    version = self._at((tensor.name, position))
                     version.writers.add(position)
                     version.mentions[tensor] = None
 
@@ -201,25 +187,26 @@ class _Versions:
         """All tensors that a step names."""
         return (v for v in self._versions.values() if v.steps)
 
-    def loops(self) -> list[tuple[int, int]]:
-        """First and last steps of the loops, as far as tensors that are carried to the next turn show them."""
-        return self._carried
+    def _at(self, key: _Key) -> _Version:
+        return self._versions.setdefault(self._root(key), _Version(key[0]))
 
-    def _at(self, name: str, position: int) -> _Version:
-        return self._versions.setdefault(self._root((name, position)), _Version(name))
-
-    def _root(self, key: tuple[str, int]) -> tuple[str, int]:
+    def _root(self, key: _Key) -> _Key:
         while key in self._parent_keys:
             key = self._parent_keys[key]
         return key
 
-    def _join(self, first: tuple[str, int], second: tuple[str, int]) -> None:
+    def _join(self, first: _Key, second: _Key) -> None:
         first, second = self._root(first), self._root(second)
         if first != second:
-            self._at(*first).absorb(self._versions.pop(second))
+            version, other = self._at(first), self._versions.pop(second)
+            version.writers |= other.writers
+            version.readers |= other.readers
+            version.mentions |= other.mentions
+            if version.place == "arena":
+                version.place = other.place
             self._parent_keys[second] = first
 
-    def _merge_writers(self, position: int, tensor: Tensor) -> tuple[str, int] | None:
+    def _merge_writers(self, position: int, tensor: Tensor) -> _Key | None:
         """The writings that a step reads, made one."""
         writers = self.origin.of(position, tensor)
         for other in writers[1:]:
@@ -230,10 +217,10 @@ class _Versions:
         key = self._merge_writers(position, tensor)
         if key is None:
             key = (tensor.name, -1)
-            self._at(*key).place = otherwise
+            self._at(key).place = otherwise
         elif key[1] > position:
-            self._carried.append((position, key[1]))
-        version = self._at(*key)
+            self.loops.append((position, key[1]))
+        version = self._at(key)
         version.readers.add(position)
         version.mentions[tensor] = None
 
@@ -243,22 +230,15 @@ class _Versions:
             if tensor.name:
                 self._join(source, (tensor.name, position))
 
-    def _turn(self) -> None:
+    def _join_turns(self) -> None:
         """Where steps are repeated, one name is one tensor; what is read before it is written spans a loop."""
-        of: defaultdict[str, list[int]] = defaultdict(list)
-        for name, position in list(self._versions):
-            of[name].append(position)
-        for name, positions in of.items():
-            for other in positions[1:]:
-                self._join((name, positions[0]), (name, other))
-            version = self._at(name, positions[0])
+        of: defaultdict[str, list[_Key]] = defaultdict(list)
+        for key in self._versions:
+            of[key[0]].append(key)
+        for keys in of.values():
+            for other in keys[1:]:
+                self._join(keys[0], other)
+            version = self._at(keys[0])
             begin, end = min(version.readers, default=0), max(version.writers, default=0)
             if version.readers and begin < end:
-                self._carried.append((begin, end))
-
-    def _deliver(self, tensor: Tensor) -> None:
-        key = self._merge_writers(len(self._layers), tensor)
-        if key is not None:
-            version = self._at(*key)
-            version.place = "output"
-            version.mentions[tensor] = None
+                self.loops.append((begin, end))

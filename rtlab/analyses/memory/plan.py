@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.analyses.memory.arena import place_tensors
-from rtlab.analyses.memory.extents import Extents, make_open_shape_error
+from rtlab.analyses.memory.arena import compute_alive_bytes, place_tensors
 from rtlab.analyses.memory.lifetimes import Life, Place, compute_lifetimes
+from rtlab.analyses.reformats.reasons import get_channel_multiple
 from rtlab.core.engine import DTYPES, Allocation, Engine, Tensor
 from rtlab.core.model import Model
 from rtlab.core.schema import Origin
-from rtlab.core.value import describe
+from rtlab.core.validation import validate_integer
+from rtlab.core.value import describe, shape_text
 from rtlab.errors import VariantError
-from rtlab.relation import footprint as memory
-from rtlab.relation.dataflow import Work, work
+from rtlab.relation import footprint
+from rtlab.relation.dataflow import work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Work that has weights.
-_HEAVY: frozenset[Work] = frozenset({"convolution", "deconvolution", "matmul"})
-#: Work that may write over what it reads, number by number.
-_IN_PLACE: frozenset[Work] = frozenset({"kernel", "pointwise", "quantization"})
 _BLOCKED = "_nchwc"
-#: TensorRT-RTX reserves this much for each slot of a library kernel whose needs are known on the GPU only.
-RESERVATION = 8_192_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,12 +32,11 @@ class MemoryPlan:
     """Where the activations of an engine could lie; all bytes are *estimated* except those that say otherwise.
 
     ``lives`` and ``allocations`` are the tensors in the engine's own memory, in the same order; ``bound_by_caller``
-    the inputs and outputs with their bytes, and ``unsized`` the tensors whose shape or type is not told. ``peak`` is
-    the size of the whole, ``bound`` the least that any plan needs in which every tensor has bytes of its own, both
-    with sizes rounded up to ``align``, ``in_place`` the least where pointwise layers write over what nobody reads
-    after them, and ``naive`` the sum of all tensors. ``alive`` holds bytes by step in the order of issue, int64, shape
-    ``(steps,)``, rounded up alike. ``reported``, ``scratch`` and, where ``weights_origin`` says so, ``weights`` are
-    the compiler's own totals; None where it told none.
+    the inputs and outputs with their bytes, and ``unsized`` the tensors whose shape or type is not reported. ``peak``
+    is the size of the whole, ``bound`` the least that any plan needs in which every tensor has bytes of its own, both
+    with sizes rounded up to ``align``, and ``naive`` the sum of all tensors. ``alive`` holds bytes by step in the
+    order of issue, int64, shape ``(steps,)``, rounded up alike. ``reported``, ``scratch`` and, where
+    ``weights_origin`` says so, ``weights`` are the compiler's own totals; None where it reports none.
     """
 
     lives: tuple[Life, ...]
@@ -51,7 +45,6 @@ class MemoryPlan:
     unsized: tuple[Life, ...]
     peak: int
     bound: int
-    in_place: int
     naive: int
     alive: NDArray[np.int64]
     weights: int | None
@@ -75,18 +68,12 @@ class MemoryPlan:
     @functools.cached_property
     def at_peak(self) -> tuple[int, ...]:
         """Positions of the tensors that are alive at ``step``."""
-        at = self.step
-        return tuple(i for i, life in enumerate(self.lives) if life.first <= at <= life.last)
+        return tuple(i for i, life in enumerate(self.lives) if life.first <= self.step <= life.last)
 
     @property
     def overhead(self) -> float:
         """By how much of the bound the peak is above it: 0 for a plan that cannot be smaller."""
         return self.peak / self.bound - 1 if self.bound else 0.0
-
-    @property
-    def reservations(self) -> int:
-        """How many of TensorRT-RTX's reservations its reported total can hold beside what the tensors need at least."""
-        return max(0, ((self.reported or 0) - self.in_place) // RESERVATION)
 
     def caller(self, where: Place) -> int:
         """Bytes of the inputs, or of the outputs, which the caller binds."""
@@ -98,13 +85,7 @@ _ADDRESSES = 2**63 - 1
 
 
 def plan_engine_memory(
-    engine: Engine,
-    built: Model,
-    *,
-    batch: int | None = None,
-    align: int = 256,
-    one_stream: bool = False,
-    sizes: Mapping[str, int] | None = None,
+    engine: Engine, built: Model, *, batch: int | None = None, align: int = 256, one_stream: bool = False
 ) -> MemoryPlan:
     """Place the activations of an engine in one piece of memory.
 
@@ -114,45 +95,39 @@ def plan_engine_memory(
         batch: The engine's own if None. Other batches are resolved where the engine's shapes are dynamic; where they
             are fixed, tensors that are computed from the inputs are scaled if their first dimension is a multiple of
             the engine's batch, as if it were built for that batch.
-        align: Of addresses, in bytes: a power of two. TensorRT asks its allocator for 256.
+        align: Of addresses, in bytes. TensorRT asks its allocator for 256.
         one_stream: As if all layers ran one after the other in the order of issue: the difference is what it costs
             that several streams run at a time.
-        sizes: Of symbols in the shapes of the built model, beside those that were named when it was loaded.
 
     Raises:
-        VariantError: the engine has no tensors, a size is not known or below 1, or ``align`` is no power of two.
+        VariantError: the engine has no tensors, or a size is not known or below 1.
     """
-    if align < 1 or align & (align - 1):
-        raise VariantError(
-            f'Cannot align tensors to "{align}" bytes: it is no power of two. Choose 256 or 512.'
-        )
     lives = compute_lifetimes(engine, one_stream=one_stream)
     if not lives:
         raise VariantError(
             f"Cannot plan memory: the {len(engine.layers)} layers of this engine have no tensors. Build it with "
             "profilingVerbosity=detailed and export the layers again (trtexec --exportLayerInfo)."
         )
-    extents = Extents(engine, built, batch=batch, sizes=sizes)
-    if extents.open:
-        raise make_open_shape_error(extents)
-    grow = _find_growing_tensors(lives, extents) if extents.scaled else frozenset()
-    sized = [
-        (
-            life,
-            extents.max_nbytes(
-                [*life.mentions, *_find_similar_tensors(life, engine, built)], scaled=life.id in grow
-            ),
-        )
-        for life in lives
-    ]
-    inner = [(life, size) for life, size in sized if life.place == "arena" and size is not None]
-    if all(size is None for _, size in sized):
+    extents = _Extents(engine, built, batch)
+    for tensor in engine.inputs:
+        if tensor.shape is not None and extents.shape(tensor) is None:
+            example = tuple(d if d >= 0 else 1 for d in tensor.shape)
+            raise VariantError(
+                f'Cannot plan memory: input "{tensor.name}" has the shape {shape_text(tensor.shape)}, and a dimension '
+                "other than the first is open. Name the sizes, for example "
+                f'rtlab.load(..., shapes={{"{tensor.name}": {example}}}).'
+            )
+    growing = _find_growing_tensors(lives, extents) if extents.scaled else frozenset()
+    mentions = ([*y.mentions, *_find_similar_tensors(y, engine, built)] for y in lives)
+    sizes = [extents.max_nbytes(m, scaled=y.id in growing) for m, y in zip(mentions, lives, strict=True)]
+    if all(size is None for size in sizes):
         raise VariantError(
-            f"Cannot plan memory: no file contains the size of any of the {len(sized)} tensors of this engine. Export "
+            f"Cannot plan memory: no file contains the size of any of the {len(sizes)} tensors of this engine. Export "
             "the layers with the shapes of their tensors, or load the ONNX model with rtlab.load(..., shapes={...})."
         )
-    arena_lives = tuple(life for life, _ in inner)
-    arena_sizes = [size for _, size in inner]
+    sized = [(life, size) for life, size in zip(lives, sizes, strict=True) if size is not None]
+    arena_lives = tuple(life for life, _ in sized if life.place == "arena")
+    arena_sizes = [size for life, size in sized if life.place == "arena"]
     if (most := sum(arena_sizes) + align * len(arena_sizes)) > _ADDRESSES:
         raise VariantError(
             f"Cannot plan memory: at batch {extents.batch} the tensors take {most / 2**60:,.0f} EiB, and addresses "
@@ -161,22 +136,18 @@ def plan_engine_memory(
     arena = place_tensors(arena_lives, arena_sizes, align=align)
     weights, origin = _weights(engine, built)
     aligned_sizes = [-(-size // align) * align for size in arena_sizes]
-    alive = _compute_alive_bytes(arena_lives, aligned_sizes, len(engine.layers))
     return MemoryPlan(
         lives=arena_lives,
         allocations=tuple(
             Allocation(life.id, size, life.first, life.last, offset, "estimated")
             for life, size, offset in zip(arena_lives, arena_sizes, arena.offsets, strict=True)
         ),
-        bound_by_caller=tuple(
-            (life, size) for life, size in sized if life.place in {"input", "output"} and size is not None
-        ),
-        unsized=tuple(life for life, size in sized if size is None),
+        bound_by_caller=tuple(s for s in sized if s[0].place in {"input", "output"}),
+        unsized=tuple(life for life, size in zip(lives, sizes, strict=True) if size is None),
         peak=arena.size,
         bound=arena.bound,
-        in_place=min(arena.bound, _in_place(engine, arena_lives, aligned_sizes, alive)),
         naive=sum(aligned_sizes),
-        alive=alive,
+        alive=compute_alive_bytes(arena_lives, aligned_sizes, len(engine.layers)),
         weights=weights,
         weights_origin=origin,
         scratch=engine.totals.get("scratch"),
@@ -189,10 +160,83 @@ def plan_engine_memory(
     )
 
 
-def _find_similar_tensors(life: Life, engine: Engine, built: Model) -> Iterator[Tensor]:
-    """Tensors as large as one whose shape is not told.
+class _Extents:
+    """Sizes of the tensors of one engine.
 
-    ONNX Runtime tells none of tensors in its blocked layout (NCHWc). A reordering step keeps their size, and a step
+    ``engine_batch`` is the batch that the engine is built for, None where its inputs do not have one in common;
+    ``batch`` the one that is chosen. A dimension that the compiler left open has the size of the built model's value
+    of that name (``Model.sizes``); else the first is the batch, and the others have the one size that the inputs give
+    to open dimensions. Fixed shapes stay as they are: ``scaled`` says that another batch is chosen.
+
+    Raises:
+        VariantError: the batch is less than 1, or the engine has none to choose.
+    """
+
+    def __init__(self, engine: Engine, built: Model, batch: int | None) -> None:
+        first = list(dict.fromkeys(t.shape[0] for t in engine.inputs if t.shape))
+        self.dynamic = -1 in first
+        dim_sizes = footprint.sizes(built)
+        leading_dims = [(built.values[name].shape or (None,))[0] for name in built.inputs]
+        batch_dims = [d for d in leading_dims if isinstance(d, str) and d in dim_sizes]
+        self.engine_batch = first[0] if len(first) == 1 else None
+        if self.dynamic:
+            self.engine_batch = dim_sizes[batch_dims[0]] if batch_dims else 1
+        self.batch = self.engine_batch
+        if batch is not None:
+            self.batch = validate_integer(batch, "Cannot plan memory for", "batch")
+            if self.engine_batch is None:
+                raise VariantError(
+                    f'Cannot plan memory for batch "{batch}": the inputs of the engine have the first dimensions '
+                    f"{', '.join(map(str, first)) or 'none'}. Leave the batch out."
+                )
+        self.scaled = not self.dynamic and self.batch != self.engine_batch
+        self._sizes = built.sizes(batch=self.batch if self.dynamic else None)
+        others = {size for dim, size in dim_sizes.items() if dim not in batch_dims}
+        self._other = next(iter(others)) if len(others) == 1 else None
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...] | None:
+        """All dimensions; None where one is not known."""
+        shape = tensor.shape
+        if shape is None or min(shape, default=0) >= 0:
+            return shape
+        resolved = self._sizes.get(tensor.name)
+        fits = resolved is not None and len(resolved) == len(shape)
+        if fits and all(d in {-1, size} for d, size in zip(shape, resolved or (), strict=True)):
+            return resolved
+        first = self.batch if self.dynamic else self._other
+        sizes = [d if d >= 0 else self._other if axis else first for axis, d in enumerate(shape)]
+        known = tuple(size for size in sizes if size is not None)
+        return known if len(known) == len(sizes) else None
+
+    def nbytes(self, tensor: Tensor) -> int | None:
+        """Bytes with what the layout adds: channels padded to a multiple, strides wider than the shape."""
+        shape = self.shape(tensor)
+        if shape is None:
+            return None
+        channels = get_channel_multiple(tensor)
+        padded = (shape[0], -(-shape[1] // channels) * channels, *shape[2:]) if len(shape) > 1 else shape
+        dense = footprint.nbytes(tensor.dtype, padded)
+        strides = tensor.strides
+        if dense is None or strides is None or len(strides) != len(shape) or 0 in shape:
+            return dense
+        reach = max((d * s for d, s in zip(shape, strides, strict=True) if d > 1), default=1)
+        return max(dense, footprint.nbytes(tensor.dtype, (reach,)) or 0)
+
+    def max_nbytes(self, mentions: Iterable[Tensor], *, scaled: bool) -> int | None:
+        """Bytes of the largest of several mentions of one tensor; None where none has a known size.
+
+        With ``scaled``, as many times as large as the batch that is chosen is larger than the engine's own.
+        """
+        largest = max((n for t in mentions if (n := self.nbytes(t)) is not None), default=None)
+        if largest is None or not scaled or not self.engine_batch or not self.batch:
+            return largest
+        return -(-largest * self.batch // self.engine_batch)
+
+
+def _find_similar_tensors(life: Life, engine: Engine, built: Model) -> Iterator[Tensor]:
+    """Tensors as large as one whose shape is not reported.
+
+    ONNX Runtime reports none of tensors in its blocked layout (NCHWc). A reordering step keeps their size, and a step
     that works in this layout bears the name of its node, or of the value that it computes.
     """
     if any(t.shape is not None for t in life.mentions):
@@ -201,66 +245,48 @@ def _find_similar_tensors(life: Life, engine: Engine, built: Model) -> Iterator[
         if layer.kind == "ReorderInput":
             yield from layer.inputs
         node = built.by_id.get(layer.name)
-        names = node.outputs[:1] if node else (layer.name.removesuffix(_BLOCKED),)
-        for value in (built.values[name] for name in names if name in built.values):
-            if value.shape is not None:
-                dims = tuple(d if isinstance(d, int) else -1 for d in value.shape)
-                yield Tensor(value.name, value.dtype, dims)
+        value = built.values.get(node.outputs[0] if node else layer.name.removesuffix(_BLOCKED))
+        if value is not None and value.shape is not None:
+            dims = tuple(d if isinstance(d, int) else -1 for d in value.shape)
+            yield Tensor(value.name, value.dtype, dims)
     for layer in (engine.layers[r] for r in life.readers):
         if layer.kind == "ReorderOutput":
             yield from layer.outputs
 
 
-def _find_growing_tensors(lives: tuple[Life, ...], extents: Extents) -> frozenset[str]:
+def _find_growing_tensors(lives: tuple[Life, ...], extents: _Extents) -> frozenset[str]:
     """The tensors that are computed from an input of the engine's batch, with a first dimension that it divides."""
+    batch = extents.engine_batch
     growing_ids: set[str] = set()
     fed: set[int] = set()
     before = -1
     while len(growing_ids) > before:
         before = len(growing_ids)
         for life in lives:
-            grows = life.place == "input" or not fed.isdisjoint(life.writers)
-            if grows and any(extents.has_batch(t) for t in life.mentions):
+            has_batch = any(batch and t.shape and t.shape[0] % batch == 0 for t in life.mentions)
+            if has_batch and (life.place == "input" or not fed.isdisjoint(life.writers)):
                 growing_ids.add(life.id)
                 fed.update(life.readers)
     return frozenset(growing_ids)
 
 
-def _compute_alive_bytes(lives: Iterable[Life], sizes: Iterable[int], steps: int) -> NDArray[np.int64]:
-    change = np.zeros(steps + 1, np.int64)
-    for life, size in zip(lives, sizes, strict=True):
-        change[life.first] += size
-        change[life.last + 1] -= size
-    return np.cumsum(change)[:steps]
-
-
-def _in_place(engine: Engine, lives: Iterable[Life], sizes: Iterable[int], alive: NDArray[np.int64]) -> int:
-    """The most alive where a pointwise layer's output takes the place of inputs that end with it."""
-    allocated_bytes, freed_bytes = np.zeros_like(alive), np.zeros_like(alive)
-    for life, size in zip(lives, sizes, strict=True):
-        if life.first < life.last:
-            allocated_bytes[life.first] += size
-            freed_bytes[life.last] += size
-    able = np.array([work(layer) in _IN_PLACE for layer in engine.layers], bool)
-    return int(np.max(alive - able * np.minimum(allocated_bytes, freed_bytes), initial=0))
-
-
 def _weights(engine: Engine, built: Model) -> tuple[int | None, Origin]:
-    """What the compiler reported, else what all its layers tell, else the model's initializers in their types."""
+    """What the compiler reports, else what all its layers have, else the model's initializers in their types."""
     if reported_nbytes := engine.totals.get("weights"):
         return reported_nbytes, "reported"
-    heavy = [layer for layer in engine.layers if work(layer) in _HEAVY]
+    heavy = [y for y in engine.layers if work(y) in {"convolution", "deconvolution", "matmul"}]
     parts: list[int | None] = []
     if all("Weights" in layer.attributes for layer in heavy):
         weight_attributes = (layer.attributes.get(key) for layer in heavy for key in ("Weights", "Bias"))
-        parts = [_count_bytes(part) for part in weight_attributes if isinstance(part, Mapping)]
+        parts = [count_weight_bytes(part) for part in weight_attributes if isinstance(part, Mapping)]
     if not parts:
         values = [describe(v, "constant") for v in built.ir.graph.initializers.values()]
-        parts = [memory.nbytes(v.dtype, v.shape) for v in values]
+        parts = [footprint.nbytes(v.dtype, v.shape) for v in values]
     part_sizes = [n for n in parts if n is not None]
     return (sum(part_sizes) if part_sizes else None), "estimated"
 
 
-def _count_bytes(part: Mapping[str, object]) -> int | None:
-    count = part.get("Count")
-    return memory.nbytes(DTYPES.get(str(part.get("Type")), ""), (count,)) if isinstance(count, int) else None
+def count_weight_bytes(part: Mapping[str, object]) -> int | None:
+    """Bytes of a layer's weights or bias as TensorRT's inspector describes them; None where that is not enough."""
+    count, dtype = part.get("Count"), DTYPES.get(str(part.get("Type")), "")
+    return footprint.nbytes(dtype, (count,)) if isinstance(count, int) else None

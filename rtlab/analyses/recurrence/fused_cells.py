@@ -9,12 +9,12 @@ data, from the shapes of the weights that they read and from the operations in t
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterable
 from typing import Literal
 
+from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.recurrence.unrolling import Unrolling
 from rtlab.core.engine import Engine
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.errors import ModelError
@@ -70,9 +70,7 @@ class Recurrence:
         """
         if self.op == "LSTM":  # f*c, i*g, their sum, its tanh, times o; a product and a sum for each peephole
             each = 3 * 4 + 5 + 6 * self.peepholes
-        elif (
-            self.op == "GRU"
-        ):  # 1-z, times h~, z*h, their sum; r*h, and with linear_before_reset a bias of its own
+        elif self.op == "GRU":  # 1-z, times h~, z*h, their sum; r*h; a bias more with linear_before_reset
             each = 3 * 3 + 4 + 1 + self.linear
         else:
             each = 3
@@ -112,7 +110,7 @@ class FusedRecurrence:
 
     ``form`` says how the steps run: ``unrolled`` into layers of their own, in a ``loop`` whose turn computes ``body``
     steps, ``whole`` in one layer that does not tell, ``unknown``. ``hoisted`` says whether one product makes the inputs
-    of all steps at once, and ``merged`` whether all gates of a product are columns of one; None where that is not told.
+    of all steps at once, and ``merged`` whether all gates of a product are columns of one; None where it is not known.
     All but what a label declares is inferred, and ``evidence`` says from what.
     """
 
@@ -127,16 +125,8 @@ class FusedRecurrence:
     evidence: tuple[str, ...]
 
     def __repr__(self) -> str:
-        before = self.before
-        return (
-            f"<Fused {before.node}: {before.operations} operations, {len(self.pieces)} layers, {self.form}>"
-        )
-
-    @functools.cached_property
-    def computing(self) -> tuple[Piece, ...]:
-        """The layers that compute or move data; the others only keep count and order."""
-        idle = {"loop", "order"}
-        return tuple(p for p in self.pieces if not {q.role for q in p.parts} <= idle)
+        what = f"{self.before.operations} operations, {len(self.pieces)} layers, {self.form}"
+        return f"<Fused {self.before.node}: {what}>"
 
     @property
     def products(self) -> int | None:
@@ -148,13 +138,8 @@ class FusedRecurrence:
 
     @property
     def launches(self) -> int:
-        """Layers that compute, counted as often as they run in one inference."""
-        return sum(p.runs for p in self.computing)
-
-    @property
-    def per_step(self) -> float:
-        """Layers that run for a step, in the mean."""
-        return self.launches / max(1, self.before.steps)
+        """Layers that compute or move data, counted as often as they run in one inference."""
+        return sum(p.runs for p in self.pieces if not {q.role for q in p.parts} <= {"loop", "order"})
 
 
 def recurrences(model: Model) -> tuple[Recurrence, ...]:
@@ -176,7 +161,7 @@ def _recurrence(node: Node, sized: Model) -> Recurrence:
     recurrent = _get_static_shape(node, sized, 2, 3)
     batch, steps = (0, 1) if node.attributes.get("layout") else (1, 0)
     attributes = node.attributes
-    activation_names = attributes.get("activations")
+    names = attributes.get("activations")
     return Recurrence(
         node=node.id,
         op=node.op,
@@ -189,7 +174,7 @@ def _recurrence(node: Node, sized: Model) -> Recurrence:
         batch=shape[batch],
         linear=bool(attributes.get("linear_before_reset")),
         peepholes=len(node.inputs) > 7 and bool(node.inputs[7]),
-        activations=tuple(str(a) for a in activation_names) if isinstance(activation_names, list) else (),
+        activations=tuple(map(str, names)) if isinstance(names, list) else (),
     )
 
 
@@ -206,6 +191,11 @@ def _get_static_shape(node: Node, model: Model, at: int, rank: int) -> tuple[int
     return sizes
 
 
+def find_fused_recurrences(facts: VariantResult) -> tuple[FusedRecurrence, ...]:
+    """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred."""
+    return analyze_recurrences(facts.source, facts.prepared.model, facts.engine, map_nodes(facts))
+
+
 def analyze_recurrences(
     source: Model, built: Model, engine: Engine, mapping: Mapping
 ) -> tuple[FusedRecurrence, ...]:
@@ -220,27 +210,18 @@ def analyze_recurrences(
     Raises:
         ModelError: the number of steps is dynamic and has no name.
     """
-    recurrent_nodes = recurrences(source)
-    cells = [_cell(r, built) for r in recurrent_nodes]
-    unrolling = Unrolling(engine, built, cells)
-    return tuple(
-        _analyze_recurrence(r, unrolling.of(i), engine, mapping) for i, r in enumerate(recurrent_nodes)
-    )
+    nodes = recurrences(source)
+    unrolling = Unrolling(engine, built, [_cell(r, built) for r in nodes])
+    return tuple(_analyze_recurrence(r, unrolling.of(i), engine, mapping) for i, r in enumerate(nodes))
 
 
 def _cell(before: Recurrence, built: Model) -> Cell:
     names = [n.id for n in built.nodes if before.node in {n.id, n.origin} and n.op == before.op]
-    last = {"LSTM": ("Tanh", 2), "GRU": ("Tanh", 1), "RNN": ("Tanh", 1)}[before.op]
-    if before.activations:
-        # Whatever the user chose, the last activation of a direction makes the new state.
-        count = {"LSTM": 3, "GRU": 2, "RNN": 1}[before.op]
-        chosen = before.activations[count - 1][:4]
-        # The first of them serves several gates.
-        serves = [{"LSTM": 3, "GRU": 2, "RNN": 1}[before.op], 1, 1]
-        last = (
-            chosen,
-            sum(n for a, n in zip(before.activations[:count], serves, strict=False) if a[:4] == chosen),
-        )
+    usual = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}[before.op]
+    activations = [a[:4] for a in before.activations[: len(usual)] or usual]
+    # The last activation of a direction makes the new state; the first of them serves several gates.
+    serves = (max(1, len(before.gates) - 1), 1, 1)
+    count = sum(n for a, n in zip(activations, serves, strict=False) if a == activations[-1])
     return Cell(
         names[0] if names else before.node,
         len(before.gates),
@@ -249,7 +230,8 @@ def _cell(before: Recurrence, built: Model) -> Cell:
         before.steps,
         before.batch,
         before.op,
-        *last,
+        activations[-1],
+        count,
         before.directions,
     )
 
@@ -257,29 +239,14 @@ def _cell(before: Recurrence, built: Model) -> Cell:
 def _analyze_recurrence(
     before: Recurrence, execution: Execution, engine: Engine, mapping: Mapping
 ) -> FusedRecurrence:
-    pieces = [
-        Piece(
-            layer=m.layer.id,
-            parts=m.parts,
-            declared=m.declared,
-            why=m.why,
-            runs=execution.turns if m.inside else 1,
-            also=m.also,
-        )
-        for m in execution.members
-    ]
+    turns = {True: execution.turns, False: 1}
+    members = execution.members
+    pieces = [Piece(m.layer.id, m.parts, m.declared, m.why, turns[m.inside], m.also) for m in members]
     if not pieces:
         layer_ids = {layer.id for layer in engine.layers}
-        pieces = [
-            Piece(
-                i,
-                (Part("unknown", (), "Nothing about this layer shows a step."),),
-                declared=False,
-                why="The mapping pairs it.",
-            )
-            for i in mapping.layers(before.node)
-            if i in layer_ids
-        ]
+        parts = (Part("unknown", (), "Nothing about this layer shows a step."),)
+        mapped = (i for i in mapping.layers(before.node) if i in layer_ids)
+        pieces = [Piece(i, parts, declared=False, why="The mapping pairs it.") for i in mapped]
     return FusedRecurrence(
         before,
         tuple(pieces),
@@ -291,14 +258,3 @@ def _analyze_recurrence(
         execution.merged,
         execution.evidence,
     )
-
-
-def steps_of(pieces: Iterable[Piece], role: str) -> dict[int, list[str]]:
-    """The layers that compute this role, by step; a step has several where its work was not merged."""
-    table: dict[int, list[str]] = {}
-    for piece in pieces:
-        for part in piece.parts:
-            if part.role == role:
-                for step in part.steps:
-                    table.setdefault(step, []).append(piece.layer)
-    return table

@@ -42,39 +42,33 @@ class Unrolling:
         self.around = [_find_dependencies(built, c.node) for c in self.cells]
         #: By position the recurrence that a layer belongs to, and why.
         self.owner: dict[int, tuple[int, str]] = {}
-        self._assign_layers()
-
-    def of(self, at: int) -> Execution:
-        """What became of one of the cells."""
-        cell = self.cells[at]
-        mine = sorted(p for p, (owner, _) in self.owner.items() if owner == at)
-        position = next((p for p in mine if self._is_node_layer(self.layers[p], cell)), None)
-        if position is not None:
-            return self._describe_single_layer(position, at)
-        if not mine:
-            return Execution((), "unknown", 0, 0, 1, None, None, ())
-        why = {p: self.owner[p][1] for p in mine}
-        return RnnSteps(cell, self.layers, self.flow, why, self.around[at][1]).result()
-
-    def _describe_single_layer(self, position: int, at: int) -> Execution:
-        layer, cell = self.layers[position], self.cells[at]
-        evidence = (
-            f"One layer of kind {cell.op} does all {cell.steps} steps; what it does inside is not reported."
-        )
-        part = Part("whole", tuple(range(cell.steps)), evidence)
-        member = Member(layer, (part,), declared=True, why="It is the node itself.", inside=False, also=())
-        return Execution((member,), "whole", 0, 0, 1, None, None, (evidence,))
-
-    def _assign_layers(self) -> None:
         for position, layer in enumerate(self.layers):
-            owner = self._find_owner(position, layer)
-            if owner is not None:
+            if owner := self._find_owner(position, layer):
                 self.owner[position] = owner
         self._assign_layers_between()
         self._assign_feeding_layers()
         self._assign_final_layers()
         self._assign_state_writers()
         self._assign_control_layers()
+
+    def _owner(self, position: int) -> int:
+        """The recurrence that a layer belongs to, by number; -1 for none."""
+        return self.owner.get(position, (-1, ""))[0]
+
+    def of(self, at: int) -> Execution:
+        """What became of one of the cells."""
+        cell = self.cells[at]
+        why = {p: reason for p, (owner, reason) in sorted(self.owner.items()) if owner == at}
+        for layer in (self.layers[p] for p in why):
+            if layer.kind == cell.op and cell.node in {layer.name, *layer.origins}:
+                what = f"One layer of kind {cell.op} does all {cell.steps} steps"
+                evidence = f"{what}; what it does inside is not reported."
+                part = Part("whole", tuple(range(cell.steps)), evidence)
+                member = Member(layer, (part,), True, "It is the node itself.", False, ())  # noqa: FBT003
+                return Execution((member,), "whole", 0, 0, 1, None, None, (evidence,))
+        if not why:
+            return Execution((), "unknown", 0, 0, 1, None, None, ())
+        return RnnSteps(cell, self.layers, self.flow, why, self.around[at][1]).result()
 
     def _find_owner(self, position: int, layer: Layer) -> tuple[int, str] | None:
         """A layer that a label, the name of the compiler's loop or the weights that it reads give to a recurrence."""
@@ -91,17 +85,15 @@ class Unrolling:
             return index, "It names the loop that the compiler made of the node."
         if not layer.constants:
             return None
-        fit = [
-            i
-            for i, cell in enumerate(self.cells)
-            if any(has_weight_shape(t, cell) for t in layer.constants)
-            and self.around[i][0].isdisjoint(labels)
-        ]
+        cells = [(i, cell) for i, cell in enumerate(self.cells) if self.around[i][0].isdisjoint(labels)]
+        fit = [i for i, cell in cells if any(has_weight_shape(t, cell) for t in layer.constants)]
         if len(fit) > 1:
             downstream, upstream = self._excluded_recurrences
             fit = [i for i in fit if i not in downstream[position] and i not in upstream[position]]
         if len(fit) > 1:
-            fit = self._pick_nearest(position, fit)
+            # Of several of one shape the one whose gates it reads; what reads a state may begin the next.
+            least = [min(2, cell.gates) for cell in self.cells]
+            fit = [i for i in fit if self._reads_gates(position, layer, i, least=least[i])]
         if len(fit) == 1 and not (labels and not self._reads_gates(position, layer, fit[0])):
             return fit[0], "It reads weights of the shape of the node's."
         return None
@@ -114,10 +106,8 @@ class Unrolling:
         """
         mine = set(self.names)
         exclusions: list[list[set[int]]] = []
-        for side, order, near in (
-            (1, range(len(self.layers)), self.sources),
-            (0, range(len(self.layers) - 1, -1, -1), self.readers),
-        ):
+        forward = range(len(self.layers))
+        for side, order, near in ((1, forward, self.sources), (0, forward[::-1], self.readers)):
             # A layer that also computes a recurrence does not part it from what follows.
             marks = [
                 set()
@@ -132,25 +122,12 @@ class Unrolling:
             exclusions.append(excluded_by_layer)
         return exclusions[0], exclusions[1]
 
-    def _pick_nearest(self, position: int, fit: list[int]) -> list[int]:
-        """Of several recurrences of one shape the one whose gates it reads; what reads a state may begin the next."""
-        return [
-            i
-            for i in fit
-            if self._reads_gates(position, self.layers[position], i, least=min(2, self.cells[i].gates))
-        ]
-
     def _reads_gates(self, position: int, layer: Layer, at: int, *, least: int = 1) -> bool:
         """Whether a layer reads what the products of at least so many gates make, from a layer of that recurrence."""
         cell = self.cells[at]
         wide = {k * cell.hidden for k in range(least, cell.gates + 1)}
-        return any(t.shape is not None and t.shape and t.shape[-1] in wide for t in layer.inputs) and any(
-            self.owner.get(s, (-1, ""))[0] == at for s in self.sources[position]
-        )
-
-    @staticmethod
-    def _is_node_layer(layer: Layer, cell: Cell) -> bool:
-        return layer.kind == cell.op and cell.node in {layer.name, *layer.origins}
+        is_fed = any(self._owner(s) == at for s in self.sources[position])
+        return is_fed and any(t.shape and t.shape[-1] in wide for t in layer.inputs)
 
     def _assign_layers_between(self) -> None:
         """Layers on a way from one layer of a recurrence to another."""
@@ -159,10 +136,10 @@ class Unrolling:
         for position, layer in enumerate(self.layers):
             if position in self.owner:
                 continue
-            both = sorted(after[position] & before[position])
-            both = [i for i in both if not set(layer.origins) & (self.around[i][0] | self.around[i][1])]
+            both = after[position] & before[position]
+            both = {i for i in both if not set(layer.origins) & (self.around[i][0] | self.around[i][1])}
             if both:
-                self.owner[position] = both[0], "It lies on a way between two layers of the node."
+                self.owner[position] = min(both), "It lies on a way between two layers of the node."
 
     def _reach(
         self, order: Iterable[int], near: Sequence[Sequence[int]] | Mapping[int, Sequence[int]]
@@ -182,7 +159,7 @@ class Unrolling:
             layer = self.layers[position]
             if position in self.owner or layer.origins or layer.kind in LOOPING | ORDER:
                 continue
-            readers = {self.owner.get(r, (-1, ""))[0] for r in self.readers[position]}
+            readers = {self._owner(r) for r in self.readers[position]}
             if len(readers) == 1 and (owner := readers.pop()) >= 0:
                 self.owner[position] = owner, "Only layers of the node read what it writes."
 
@@ -192,16 +169,11 @@ class Unrolling:
             if position in self.owner or layer.kind not in {"kgen", "runtime_fusion"}:
                 continue
             for source in self.sources[position]:
-                at = self.owner.get(source, (-1, ""))[0]
-                if (
-                    at >= 0
-                    and self._reads_gates(position, layer, at)
-                    and self.cells[at].last in operations(layer)
-                ):
-                    self.owner[position] = (
-                        at,
-                        "It reads the gates of the last step and applies their activations.",
-                    )
+                at = self._owner(source)
+                reads_gates = at >= 0 and self._reads_gates(position, layer, at)
+                if reads_gates and self.cells[at].last in operations(layer):
+                    why = "It reads the gates of the last step and applies their activations."
+                    self.owner[position] = at, why
                     break
 
     def _assign_state_writers(self) -> None:
@@ -213,7 +185,7 @@ class Unrolling:
         for position, layer in enumerate(self.layers):
             if position in self.owner or layer.origins or layer.constants or not layer.outputs:
                 continue
-            sources = {self.owner.get(s, (-1, ""))[0] for s in self.sources[position]}
+            sources = {self._owner(s) for s in self.sources[position]}
             if len(sources) == 1 and all(sources == written.get(t.name) for t in layer.outputs):
                 self.owner[position] = sources.pop(), "It writes one step of what layers of the node write."
 
@@ -223,18 +195,14 @@ class Unrolling:
         for position, layer in enumerate(self.layers):
             if layer.kind not in {"cjmp", "jmp"}:
                 continue
-            first = (
-                max((p for p in range(start, position) if self.layers[p].kind == "memset"), default=start) + 1
-            )
-            owners = {self.owner[p][0] for p in range(first, position) if p in self.owner}
+            resets = (p for p in range(start, position) if self.layers[p].kind == "memset")
+            inside = range(max(resets, default=start) + 1, position)
+            owners = {self._owner(p) for p in inside} - {-1}
             if len(owners) == 1:
-                owner = owners.pop()
+                owner = owners.pop(), "It counts the turns of the loop that holds layers of the node."
                 for p in range(start, position + 1):
                     if p not in self.owner and self.layers[p].kind in LOOPING:
-                        self.owner[p] = (
-                            owner,
-                            "It counts the turns of the loop that holds layers of the node.",
-                        )
+                        self.owner[p] = owner
             start = position + 1
         for at in range(len(self.cells)):
             mine = [p for p, (owner, _) in self.owner.items() if owner == at]
@@ -245,21 +213,16 @@ class Unrolling:
 
 def _find_dependencies(built: Model, node: str) -> tuple[set[str], set[str]]:
     """The nodes of the main graph that a node depends on, and those that depend on it."""
-    if node not in built.by_id:
-        return set(), set()
-    start = built.by_id[node]
-    dependencies: list[set[str]] = []
-    for back in (True, False):
-        visited: set[str] = set()
-        todo = [start]
+    start = built.by_id.get(node)
+    dependencies: list[set[str]] = [set(), set()]
+    for back, visited in zip((True, False), dependencies, strict=True):
+        todo = [start] if start else []
         while todo:
             at = todo.pop()
-            near = (
-                [built.producers[v] for v in at.inputs if v in built.producers]
-                if back
-                else [n for v in at.outputs for n in built.consumers.get(v, ())]
-            )
+            if back:
+                near = [built.producers[v] for v in at.inputs if v in built.producers]
+            else:
+                near = [n for v in at.outputs for n in built.consumers.get(v, ())]
             todo += [n for n in near if n.id not in visited]
             visited |= {n.id for n in near}
-        dependencies.append(visited)
     return dependencies[0], dependencies[1]

@@ -10,8 +10,11 @@ import functools
 import re
 from typing import Annotated, Literal
 
+from rtlab.analyses.timing import get_engine_timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.schema import FieldMeta
 from rtlab.core.value import shape_text
 from rtlab.relation import trtexec_flags
@@ -70,18 +73,8 @@ class _Site:
     layer: Layer
     producer: Layer | None
     consumer: Layer | None
-
-    @property
-    def before(self) -> Tensor:
-        return self.layer.inputs[0]
-
-    @property
-    def after(self) -> Tensor:
-        return self.layer.outputs[0]
-
-    @property
-    def changes_type(self) -> bool:
-        return self.before.dtype != self.after.dtype
+    before: Tensor
+    after: Tensor
 
 
 #: Cause, remedy, and whether there is one.
@@ -90,7 +83,7 @@ _Words = tuple[str, str, bool]
 
 @functools.lru_cache(1024)
 def shorten_layout(format_: str) -> str:
-    """The memory layout in one word, from any of the compilers' phrases; empty where none is told.
+    """The memory layout in one word, from any of the compilers' phrases; empty where there is none.
 
     ``row major`` is linear (NCHW), ``chw32`` has 32 channels side by side, ``hwc8`` is channel-last with the channels
     padded to a multiple of 8.
@@ -113,18 +106,24 @@ def shorten_layout(format_: str) -> str:
 
 def get_channel_multiple(tensor: Tensor) -> int:
     """To a multiple of how many channels the layout pads them; 1 where it does not."""
-    return _unit(tensor.format)
-
-
-@functools.lru_cache(1024)
-def _unit(format_: str) -> int:
-    match = _PACK.search(shorten_layout(format_))
+    match = _PACK.search(shorten_layout(tensor.format))
     return int(match[0]) if match else 1
 
 
 def format_tensor(tensor: Tensor) -> str:
     """Type and layout of a tensor, ready to show."""
     return " · ".join(p for p in (tensor.dtype, shorten_layout(tensor.format)) if p)
+
+
+def list_reformats(facts: VariantResult) -> tuple[Reformat, ...]:
+    """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
+    return find_reformats(facts.engine, get_engine_timing(facts), build_flow(facts.engine))
+
+
+@memoized
+def build_flow(engine: Engine) -> Dataflow:
+    """What the layers of an engine read and write of each other."""
+    return Dataflow(engine)
 
 
 def find_reformats(
@@ -138,9 +137,7 @@ def find_reformats(
     """
     flow = flow or Dataflow(engine)
     times = {t.layer: t.median for t in timing.layers} if timing else {}
-    by_name: dict[str, Layer] = {}
-    for layer in engine.layers:
-        by_name.setdefault(layer.name, layer)
+    by_name = {layer.name: layer for layer in reversed(engine.layers)}
     return tuple(
         _reformat(engine, layer, flow, by_name, times.get(layer.id))
         for layer in engine.layers
@@ -161,7 +158,7 @@ def _reformat(
         else:
             producer = named
     source = _source(layer, flow)
-    cause, fix, avoidable = _WORDS[source](_Site(engine, flow, layer, producer, consumer))
+    cause, fix, avoidable = _WORDS[source](_Site(engine, flow, layer, producer, consumer, before, after))
     return Reformat(
         layer=layer.id,
         tensor=before.name,
@@ -200,23 +197,22 @@ def _io(site: _Site, tensor: Tensor, side: str) -> tuple[str, bool]:
     word = "chw" if word in {ROW_MAJOR, ""} else word
     can = word == "chw" or word in _IO
     other = "write it so beforehand" if side == "input" else "read it so afterwards"
-    if not site.changes_type:
+    until = ""
+    if site.before.dtype != site.after.dtype:
+        by_model = trtexec_flags.is_typed_by_model(site.engine)
+        if by_model or tensor.dtype not in _IO_TYPES:
+            return f"Declare the {side} of the network as {tensor.dtype} in the model, and {other}.", True
+        until = ", up to TensorRT 10" if by_model is None else ""
         if not can:
-            return f"Accept it: no I/O format of TensorRT has the layout {word}.", False
-        flag_hint = trtexec_flags.io_format(site.engine, side, tensor.dtype, word)
-        return f"Let the engine have it so: {flag_hint}, and {other}.", True
-    by_model = trtexec_flags.is_typed_by_model(site.engine)
-    declare = f"Declare the {side} of the network with the type {tensor.dtype} in the model, and {other}."
-    if by_model or tensor.dtype not in _IO_TYPES:
-        return declare, True
-    flag_hint = trtexec_flags.io_format(site.engine, side, tensor.dtype, word if can else "chw")
-    until = ", up to TensorRT 10" if by_model is None else ""
-    if can:
-        return f"Let the engine have it so: {flag_hint}{until}, and {other}.", True
-    return (
-        f"No I/O format has the layout {word}, but the type can be had: {flag_hint}{until}, which leaves less to "
-        f"copy, and {other}."
-    ), True
+            hint = trtexec_flags.io_format(site.engine, side, tensor.dtype, "chw")
+            return (
+                f"Let the engine have the type, as no I/O format has the layout {word}: {hint}{until}.",
+                True,
+            )
+    elif not can:
+        return f"Accept it: no I/O format of TensorRT has the layout {word}.", False
+    hint = trtexec_flags.io_format(site.engine, side, tensor.dtype, word)
+    return f"Let the engine have it so: {hint}{until}, and {other}.", True
 
 
 def _differ(before: Tensor, after: Tensor) -> str:
@@ -253,12 +249,6 @@ def _of_type(site: _Site) -> _Words:
     return cause, fix, True
 
 
-def _suggest_pair_removal(*neighbours: Layer | None) -> str:
-    """The fix of a copy that only serves a quantization step."""
-    step = next((n for n in neighbours if n is not None and work(n) == "quantization"), None)
-    return f"It serves the layer {_name(step, '')}: remove that one, and this goes too." if step else ""
-
-
 def _of_layout(site: _Site) -> _Words:
     before, after, producer, consumer = site.before, site.after, site.producer, site.consumer
     cause = (
@@ -266,26 +256,22 @@ def _of_layout(site: _Site) -> _Words:
         f"{_name(consumer, 'the layer behind')} reads {shorten_layout(after.format)}; the builder found both, with "
         "this copy, faster than kernels that agree."
     )
-    if pair_fix := _suggest_pair_removal(producer, consumer):
-        return cause, pair_fix, True
+    for step in (producer, consumer):
+        if step is not None and work(step) == "quantization":
+            return cause, f"It serves the layer {_name(step, '')}: remove that one, and this goes too.", True
     unit = max(get_channel_multiple(before), get_channel_multiple(after))
-    channels = before.shape[1] if before.shape and len(before.shape) > 1 else None
-    if unit > 1 and channels is not None and channels > 0 and channels % unit:
+    channels = before.shape[1] if before.shape and len(before.shape) > 1 else 0
+    if channels > 0 and channels % unit:
         fix = (
             f"Make the {channels} channels a multiple of {unit}, by zero channels if need be: then more kernels can "
             "use the packed layout on both sides."
         )
         return cause, fix, True
     if producer and consumer and producer.precision != consumer.precision:
-        fix = (
-            f"Give both one precision, {producer.precision or 'that before'} or {consumer.precision or 'that behind'}, "
-            "so that one family of kernels serves both."
-        )
-        return cause, fix, True
-    fix = (
-        "Nothing in the model asks for it. For kernels that agree, "
-        f"{trtexec_flags.more_kernels(site.engine)}, or try a narrower type."
-    )
+        types = f"{producer.precision or 'that before'} or {consumer.precision or 'that behind'}"
+        return cause, f"Give both one precision, {types}, so that one family of kernels serves both.", True
+    kernels = trtexec_flags.more_kernels(site.engine)
+    fix = f"Nothing in the model asks for it. For kernels that agree, {kernels}, or try a narrower type."
     return cause, fix, False
 
 
@@ -297,77 +283,50 @@ def _of_pair(site: _Site) -> _Words:
 def explain_lone_quantization(layer: Layer, flow: Dataflow) -> tuple[LoneReason, str, str]:
     """Why a quantize or dequantize step is a step of its own: the reason in one word, in a sentence, and a remedy."""
     before, after = layer.inputs[0], layer.outputs[0]
+    source = before.dtype or "floating point"
     producer = next(flow.before(layer, through=MOVES), None)
     if after.dtype not in QUANTIZED:
-        consumer = next(iter(flow.after(layer, through=MOVES)), None)
-        return (
-            "dequantize",
-            (
-                f"A dequantization that {_name(consumer, 'the layer behind')} did not absorb: it computes in "
-                f"{after.dtype or 'floating point'}."
-            ),
-            "Quantize all inputs of that operator, so that it runs on the quantized tensor, or take the pair away.",
-        )
+        consumer = _name(next(iter(flow.after(layer, through=MOVES)), None), "the layer behind")
+        cause = f"A dequantization that {consumer} did not absorb: it computes in {after.dtype or 'floating point'}."
+        fix = "Quantize all inputs of that operator, so that it runs on the quantized tensor, or take the pair away."
+        return "dequantize", cause, fix
     if producer is None and flow.is_from_input(layer, before):
-        return (
-            "input",
-            (
-                f'The input "{before.name}" arrives in {before.dtype or "floating point"}, and the model quantizes it '
-                "first."
-            ),
-            (
-                f"Quantize where the input is made: cut the QuantizeLinear off the model and feed {after.dtype} with "
-                "the same scale."
-            ),
+        cause = f'The input "{before.name}" arrives in {source}, and the model quantizes it first.'
+        fix = f"Cut the QuantizeLinear off the model, and feed {after.dtype} with the same scale."
+        return "input", cause, fix
+    neighbor = producer or layer
+    wrote = producer.writes if producer and producer.writes in FLOATS else before.dtype
+    readers = (r for r in flow.after(neighbor, through=MOVES) if r.id != layer.id)
+    other = next((r for r in readers if work(r) != "quantization"), None)
+    if other:
+        cause = (
+            f"{_name(neighbor, '')} also feeds {_name(other, '')}, which reads floating point: so it writes "
+            f"{wrote}, and the quantization stands alone."
         )
-    neighbor = producer if producer is not None else layer
-    wrote = neighbor.writes if neighbor is not layer and neighbor.writes in FLOATS else before.dtype
-    others = [
-        r for r in flow.after(neighbor, through=MOVES) if r.id != layer.id and work(r) != "quantization"
-    ]
-    if others:
-        return (
-            "branch",
-            (
-                f"{_name(neighbor, '')} also feeds {_name(others[0], '')}, which reads floating point: so it writes "
-                f"{wrote}, and the quantization stands alone."
-            ),
-            (
-                "Put a Q/DQ pair on that branch too, such as the shortcut into an Add; then the producer writes "
-                f"{after.dtype} itself."
-            ),
-        )
+        fix = f"Put a Q/DQ pair on that branch too, such as a shortcut into an Add; then {after.dtype} is written."
+        return "branch", cause, fix
     data = [t for t in neighbor.inputs if t.dtype in QUANTIZED | FLOATS]
     wide = next((t for t in data[1:] if t.dtype in FLOATS), None)
-    if data and data[0].dtype in QUANTIZED and wide is not None:
-        return (
-            "shortcut",
-            (
-                f'{_name(neighbor, "")} computes in {data[0].dtype}, but what it adds, "{wide.name}", is {wide.dtype}: '
-                f"so it writes {wrote}, and the quantization stands alone."
-            ),
-            f"Put a Q/DQ pair on that shortcut into the Add; then the layer writes {after.dtype} itself.",
+    if wide is not None and data[0].dtype in QUANTIZED:
+        cause = (
+            f'{_name(neighbor, "")} computes in {data[0].dtype}, but what it adds, "{wide.name}", is {wide.dtype}: '
+            f"so it writes {wrote}, and the quantization stands alone."
         )
+        fix = f"Put a Q/DQ pair on that shortcut into the Add; then the layer writes {after.dtype} itself."
+        return "shortcut", cause, fix
     if work(neighbor) in _MOVERS:
-        return (
-            "quantize",
-            f"A quantization behind {_name(neighbor, '')}, which only moves numbers and does so in {wrote}.",
-            (
-                f"Quantize in front of that layer: moving and quantizing commute, and {after.dtype} is less to move. A "
-                "padding with zeros commutes too, where the zero point is zero."
-            ),
+        cause = f"A quantization behind {_name(neighbor, '')}, which only moves numbers, and in {wrote}."
+        fix = (
+            f"Quantize in front of that layer: moving and quantizing commute, and {after.dtype} is less to move. A "
+            "padding with zeros commutes too, where the zero point is zero."
         )
-    return (
-        "quantize",
-        (
-            f"A quantization that {_name(neighbor, 'the layer before')} did not absorb: it computes in "
-            f"{before.dtype or 'floating point'}."
-        ),
-        (
-            "Put a Q/DQ pair at the inputs of that operator as well, or move the quantization in front of it where the "
-            "two commute, as with max pooling."
-        ),
+        return "quantize", cause, fix
+    cause = f"A quantization that {_name(neighbor, '')} did not absorb: it computes in {source}."
+    fix = (
+        "Put a Q/DQ pair at the inputs of that operator as well, or move the quantization in front of it where the "
+        "two commute, as with max pooling."
     )
+    return "quantize", cause, fix
 
 
 def _of_copy(site: _Site) -> _Words:
@@ -377,19 +336,13 @@ def _of_copy(site: _Site) -> _Words:
             f"It brings {shape_text(before.shape)} into the order of {shape_text(after.shape)} for "
             f"{_name(site.consumer, 'the output')}: a reshape of a tensor that is not row major must move it."
         )
-        fix = (
-            "Flatten where little is left to move, such as behind a global pooling, or put the order into the weights "
-            "of the layer behind."
-        )
+        fix = "Flatten where little is left to move, or put the order into the weights of the layer behind."
     else:
         cause = (
             f"A copy without change of type or layout between {_name(site.producer, 'the input')} and "
             f"{_name(site.consumer, 'the output')}: into the buffer of a concatenation, or because a buffer is shared."
         )
-        fix = (
-            "Let one layer write and one layer read the tensor; a concatenation of network inputs or outputs always "
-            "copies."
-        )
+        fix = "Let one layer write and one read the tensor; concatenating inputs or outputs always copies."
     return cause, fix, True
 
 

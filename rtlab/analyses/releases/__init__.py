@@ -57,22 +57,17 @@ def compare_releases(study: StudyState, names: Sequence[str]) -> Releases:
     first = next((study.results[n] for n in names if n in study.results), None)
     releases = []
     for name in names:
-        facts, error = study.results.get(name), study.failures.get(name)
-        if facts is None:
-            if error is not None:
-                releases.append(
-                    Release(display_names[name], study.variants[name].backend or "", refused=str(error))
-                )
+        facts, title = study.results.get(name), display_names[name]
+        if facts is None and name in study.failures:
+            compiler, refused = study.variants[name].backend or "", str(study.failures[name])
+            releases.append(Release(title, compiler, refused=refused))
+        if facts is None or first is None:
             continue
         engine, time = facts.engine, roofline.estimate_timing(facts)
-        groups = (
-            difference.compare_variants(first, facts).groups
-            if first is not None and first is not facts
-            else ()
-        )
+        groups = difference.compare_variants(first, facts).groups if first is not facts else ()
         releases.append(
             Release(
-                display_names[name],
+                title,
                 engine.title,
                 len(engine.layers) - engine.sync,
                 sum(g.cause != "the same layers" for g in groups),

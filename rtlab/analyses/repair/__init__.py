@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from rtlab.analyses.score.words import CANNOT, FEW
+from rtlab.core.bootstrap import INCLUDES_ZERO, TOO_FEW
 from rtlab.core.facts import Score
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta
@@ -97,29 +97,24 @@ class AccuracyRepair:
         if not self.changes:
             lead = "Its score is within the limit" if self.enough else "Nothing was found that helps"
             return f'{lead}: "{self.variant}" is {self.told}{self._unsure}.'
-        done = "; ".join(c.what for c in self.changes)
-        node_count = (
-            pluralize(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
-        )
-        high = f"{node_count} in higher precision"
-        return f"{done}: {high}, {self.told}{self._unsure}."
+        done, high = "; ".join(c.what for c in self.changes), len(self.kept_high)
+        count = pluralize(high, "node is", "nodes are") if high else "no node is"
+        return f"{done}: {count} in higher precision, {self.told}{self._unsure}."
 
     @property
     def _unsure(self) -> str:
         """Why a larger drop than was asked for is enough; empty where it is none, or not enough."""
         exceeds_limit = abs(self.baseline - self.after) > self.max_drop
-        if not (self.enough and exceeds_limit and self.told.endswith((CANNOT, FEW))):
+        if not (self.enough and exceeds_limit and self.told.endswith((INCLUDES_ZERO, TOO_FEW))):
             return ""
         drop = f"{max(0.0, self.max_drop):g} {self.points_unit}".strip()
         return f"; enough all the same, for a drop of more than {drop} is not for sure"
 
     def text(self) -> str:
         """For a terminal."""
-        table = ResultTable(RepairPoint, self.points, of=self).text()
-        runs = pluralize(self.runs, "run")
-        basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {runs}"
+        basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {pluralize(self.runs, 'run')}"
         tried = f"Tried, on the {self.chosen} samples that it was chosen on:"
-        return f"{self.words}\n{basis}\n\n{tried}\n{table}"
+        return f"{self.words}\n{basis}\n\n{tried}\n{ResultTable(RepairPoint, self.points, of=self).text()}"
 
     def __repr__(self) -> str:
         before = f"{self.before:.4g}" if math.isfinite(self.before) else "no numbers"

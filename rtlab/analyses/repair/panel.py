@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.repair import AccuracyRepair, RepairPoint
-from rtlab.analyses.score.words import TASKLESS
+from rtlab.analyses.score import TASKLESS
 from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, make_horizontal_line
 from rtlab.documents.panel import button, fact
 from rtlab.documents.results import ResultTable
@@ -20,7 +20,7 @@ def get_repair(context: PanelContext) -> AccuracyRepair:
     """What gives the variant's accuracy back.
 
     Raises:
-        RunError: nobody looked for it yet.
+        RunError: it is not searched yet.
     """
     repair = context.study.repairs.get(context.result.name)
     if repair is None:
@@ -33,20 +33,18 @@ def get_repair(context: PanelContext) -> AccuracyRepair:
 
 def build_repair_panel(context: PanelContext) -> PanelParts:
     """The points that were tried, or what is in the way of trying."""
-    facts, repair = context.result, context.study.repairs.get(context.result.name)
-    reason = (
-        "Its engine was read from files of another machine, whose values are not known"
-        if facts.recorded
-        else TASKLESS
-        if context.study.task is None
-        else ""
-        if facts.prepared.precisions
-        else "Nothing of it computes in less than FP32"
-    )
+    facts, repair, reason = context.result, context.study.repairs.get(context.result.name), ""
+    if facts.recorded:
+        reason = "Its engine was read from files of another machine, whose values are not known"
+    elif context.study.task is None:
+        reason = TASKLESS
+    elif not facts.prepared.precisions:
+        reason = "Nothing of it computes in less than FP32"
     work = [button("repair", "Look again" if repair else "Repair all", reason)]
+    if repair is None and reason:
+        return PanelParts(work=work, problem=f"{reason}.")
     if repair is None:
-        notes = [] if reason else ["Not measured yet. What is found becomes a variant of its own."]
-        return PanelParts(work=work, problem=f"{reason}." if reason else "", notes=notes)
+        return PanelParts(work=work, notes=["Not measured yet. What is found becomes a variant of its own."])
     basis = (
         f"Chosen on {repair.chosen} samples, reported on {repair.reported} others."
         if repair.reported

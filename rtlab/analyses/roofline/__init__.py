@@ -27,15 +27,9 @@ def compute_roofline(
         VariantError: the processor is not known.
         ModelError: a dimension has no size.
     """
-    chosen = gpu or facts.engine.device or pick_default_gpu(facts.engine)
-    return estimate.compute_engine_roofline(
-        facts.engine,
-        fusion.map_nodes(facts),
-        facts.source,
-        chosen,
-        timing.get_milliseconds(facts),
-        batch=batch,
-    )
+    chosen, engine = gpu or facts.engine.device or pick_default_gpu(facts.engine), facts.engine
+    mapping, times = fusion.map_nodes(facts), timing.get_milliseconds(facts)
+    return estimate.compute_engine_roofline(engine, mapping, facts.source, chosen, times, batch=batch)
 
 
 @memoized
@@ -48,9 +42,8 @@ def estimate_timing(facts: VariantResult) -> Roofline | None:
     if facts.engine.target.sm is None or (times is not None and times.processor == "GPU"):
         return None
     try:
-        return estimate.compute_engine_roofline(
-            facts.engine, fusion.map_nodes(facts), facts.source, pick_default_gpu(facts.engine)
-        )
+        gpu, mapping = pick_default_gpu(facts.engine), fusion.map_nodes(facts)
+        return estimate.compute_engine_roofline(facts.engine, mapping, facts.source, gpu)
     except RtlabError:
         return None
 
@@ -60,14 +53,7 @@ def estimate_source(facts: VariantResult) -> str:
     roofline_estimate = estimate_timing(facts)
     if roofline_estimate is None:
         return ""
-    # What runs side by side ends sooner, which the schedule tells.
-    summed = (
-        ", the sum of the layers, one after the other"
-        if len({y.stream for y in facts.engine.layers}) > 1
-        else ""
-    )
-    return (
-        roofline_estimate.withheld
-        or f"estimated for {roofline_estimate.peaks.name}{summed}; "
-        f"{describe_estimate_error(roofline_estimate.peaks.name)}"
-    )
+    # What runs side by side ends sooner, as the schedule shows.
+    several = len({y.stream for y in facts.engine.layers}) > 1
+    summed, gpu = ", the sum of the layers, one after the other" * several, roofline_estimate.peaks.name
+    return roofline_estimate.withheld or f"estimated for {gpu}{summed}; {describe_estimate_error(gpu)}"

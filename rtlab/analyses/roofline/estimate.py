@@ -30,16 +30,9 @@ ENOUGH = 0.95
 _STEP = 32
 #: Tiles among which the best is taken where no kernel's name tells one.
 _TILES = (
-    (256, 128),
-    (192, 128),
-    (128, 128),
-    (96, 128),
-    (192, 64),
-    (128, 64),
-    (96, 64),
-    (64, 64),
-    (64, 32),
-    (32, 32),
+    *((rows, 128) for rows in (256, 192, 128, 96)),
+    *((rows, 64) for rows in (192, 128, 96, 64)),
+    *((rows, 32) for rows in (64, 32)),
 )
 
 
@@ -129,20 +122,13 @@ class EstimateCoverage:
     moved: float
 
     def __str__(self) -> str:
-        share = math.floor(100 * self.moved)
-        return (
-            f"{self.layers} of {self.all_layers} layers are counted, which move {share} % of the known bytes"
-        )
-
-    @property
-    def share(self) -> float:
-        """Of the layers, or of the bytes, whichever is less; from 0 to 1."""
-        return min(self.layers / self.all_layers, self.moved) if self.all_layers else 1.0
+        layers, share = f"{self.layers} of {self.all_layers} layers", math.floor(100 * self.moved)
+        return f"{layers} are counted, which move {share} % of the known bytes"
 
     @property
     def enough(self) -> bool:
         """Whether a sum says something of the whole."""
-        return self.share >= ENOUGH
+        return not self.all_layers or min(self.layers / self.all_layers, self.moved) >= ENOUGH
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -158,10 +144,8 @@ class Roofline:
     parameters: int
 
     def __repr__(self) -> str:
-        total_text = (
-            f"no sum: {self.coverage}" if self.estimated is None else f"{self.estimated:.3g} ms, estimated"
-        )
-        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {total_text}>"
+        total = self.withheld or f"{self.estimated:.3g} ms, estimated"
+        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {total}>"
 
     @functools.cached_property
     def by_layer(self) -> Mapping[str, Point]:
@@ -188,9 +172,8 @@ class Roofline:
         """How much of the engine the estimate rests on."""
         counted = [p for p in self.layers if p.flops is not None and p.moved is not None]
         moved = sum(p.moved or 0 for p in counted)
-        return EstimateCoverage(
-            len(counted), len(self.layers), moved / self.moved if self.moved else float(not self.layers)
-        )
+        share = moved / self.moved if self.moved else float(not self.layers)
+        return EstimateCoverage(len(counted), len(self.layers), share)
 
     @property
     def uncounted(self) -> tuple[str, ...]:
@@ -212,10 +195,8 @@ class Roofline:
         """Why there is no sum, in words; empty where there is one."""
         if self.coverage.enough:
             return ""
-        return (
-            f"No estimate of the whole is given: {self.coverage}, and below {ENOUGH:.0%} what is left out may be what "
-            "costs most."
-        )
+        why = f"below {ENOUGH:.0%} what is left out may be what costs most"
+        return f"No estimate of the whole is given: {self.coverage}, and {why}."
 
     def milliseconds(self, engine: Engine) -> dict[str, float]:
         """Estimated milliseconds by layer id; a layer whose work is not known is left out, a still one takes 0."""
@@ -263,11 +244,9 @@ def get_efficiency(roofs: Peaks) -> Efficiency:
     return MEASURED_EFFICIENCY if roofs.origin == "measured" else GPU_EFFICIENCY
 
 
-def place_under_roofs(
-    work: LayerWork, roofs: Peaks, measured: float | None = None, efficiency: Efficiency | None = None
-) -> Point:
-    """One layer under the roofs; ``efficiency`` is what kernels reach, by default that of the processor's kind."""
-    efficiency = efficiency or get_efficiency(roofs)
+def place_under_roofs(work: LayerWork, roofs: Peaks, measured: float | None = None) -> Point:
+    """One layer under the roofs, with its measured milliseconds."""
+    efficiency = get_efficiency(roofs)
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
     note = work.note
     if work.matrix and precision != work.precision and work.precision not in {"fp32", "tf32"}:
@@ -294,11 +273,8 @@ def estimate_microseconds(work: LayerWork, roofs: Peaks, efficiency: Efficiency)
     """Microseconds that a layer may take: launch, set-up, and the longer of computing and moving."""
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
     share = efficiency.matrix if work.matrix and precision in roofs.tensor else efficiency.cores
-    moving = (
-        (work.moved or 0)
-        / (roofs.bandwidth * (efficiency.scattered if work.scattered else efficiency.memory))
-        * 1e6
-    )
+    reached = efficiency.scattered if work.scattered else efficiency.memory
+    moving = (work.moved or 0) / (roofs.bandwidth * reached) * 1e6
     product = work.product if work.product is not None and not work.product.thin else None
     if product is not None and roofs.origin != "measured":
         computing = _walk(product, rate * share, roofs.multiprocessors, efficiency.step)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import itertools
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.roofline.answer import RoofedEngine, format_si, summarize_roofline
-from rtlab.analyses.roofline.estimate import Bound, Point, Roofline, get_efficiency
-from rtlab.analyses.roofline.estimate import compute_engine_roofline as under_roofs
+from rtlab.analyses.roofline.estimate import (
+    Bound,
+    Point,
+    Roofline,
+    compute_engine_roofline,
+    get_efficiency,
+)
 from rtlab.analyses.roofline.estimate_error import RECORDED, describe_estimate_error, pick_default_gpu
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times
 from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
+from rtlab.core.schema import FieldMeta
 from rtlab.documents.contract import Figure, Setting
 from rtlab.documents.figure import MAIN, OTHER, axis, figure, legend
-from rtlab.documents.numbers import format_bytes
+from rtlab.documents.numbers import format_bytes, format_number, shorten_name
 from rtlab.documents.panel import button, make_batch_slider, make_select
 from rtlab.errors import ReadError, RtlabError, VariantError
 from rtlab.relation.layerwork import batch_of
@@ -27,7 +34,6 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
 
 _WORK = [button("peaks", "Measure this CPU's roofs")]
-_LONG = 70
 #: Symbol and colour of each bound; the symbol tells it without the colour.
 _MARKS: Mapping[Bound, tuple[str, str, str]] = {
     "compute": ("circle", MAIN, "bound by arithmetic"),
@@ -37,7 +43,55 @@ _MARKS: Mapping[Bound, tuple[str, str, str]] = {
 }
 #: The smallest and largest marker in pixels.
 _SMALL, _LARGE = 6.0, 26.0
-_LINES = ("solid", "dash", "dot", "dashdot", "longdash")
+_OPERATIONS, _MACS = "two per multiply-accumulate{self.more}", "at batch {self.batch}{self.more}"
+_SUM = "sum of the layers"
+_SHARE = "share of the estimated time"
+_MOVED = "read and written by all layers after fusion, as if no cache kept any of it{self.more}"
+_COUNTED = "Layers of which operations and bytes are known, and what they move of all that moves."
+
+
+@dataclasses.dataclass(frozen=True)
+class RoofedLayer:
+    """A layer under the roofs: ``distance`` is its measured time by the attainable one."""
+
+    step: Annotated[int, FieldMeta("Step")]
+    layer: Annotated[str, FieldMeta(links="layers")]
+    name: Annotated[str, FieldMeta("Layer")]
+    bound: Annotated[str, FieldMeta("Bound")]
+    units: Annotated[str, FieldMeta("Type")]
+    flops: Annotated[int | None, FieldMeta("Operations", "FLOP", "estimated")]
+    moved: Annotated[int | None, FieldMeta("Moved", "B", "estimated")]
+    intensity: Annotated[float | None, FieldMeta("Intensity", "FLOP/byte", "estimated")]
+    attainable: Annotated[float | None, FieldMeta("Attainable", "ms", "estimated")]
+    estimated: Annotated[float | None, FieldMeta("Estimated", "ms", "estimated")]
+    measured: Annotated[float | None, FieldMeta("Measured", "ms", "measured")]
+    distance: Annotated[float | None, FieldMeta("Measured by attainable")]
+    note: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RoofedEngine:
+    """An engine under the roofs of a processor; words stand where a sum is withheld, None where there is none.
+
+    ``more`` says how many layers are not counted, ``error`` how far the estimate may be off, ``start`` what it takes to
+    start a layer.
+    """
+
+    operations: Annotated[str, FieldMeta("Operations", origin="estimated", note=_OPERATIONS)]
+    macs: Annotated[str, FieldMeta("Multiply-accumulates", origin="estimated", note=_MACS)]
+    parameters: Annotated[str | None, FieldMeta("Parameters", note="of the ONNX model", omit=True)]
+    moved: Annotated[int, FieldMeta("Moved", "B", "estimated", note=_MOVED)]
+    estimated: Annotated[str, FieldMeta("Estimated time", origin="estimated", note="{self.error}")]
+    counted: Annotated[str | None, FieldMeta("Counted", note=_COUNTED, omit=True)]
+    attainable: Annotated[str, FieldMeta("Attainable time", origin="estimated", note="{self.start}")]
+    measured: Annotated[float | None, FieldMeta("Measured time", "ms", "measured", note=_SUM, omit=True)]
+    memory: Annotated[str, FieldMeta("Bound by memory", origin="estimated", note=_SHARE)]
+    launch: Annotated[str, FieldMeta("Bound by the launch", origin="estimated", note=_SHARE)]
+    batch: int
+    more: str
+    error: str
+    start: str
+    layers: tuple[RoofedLayer, ...]
 
 
 def analyze_roofline(context: PanelContext) -> RoofedEngine:
@@ -45,13 +99,11 @@ def analyze_roofline(context: PanelContext) -> RoofedEngine:
 
     Raises:
         VariantError: a setting is no number, or the processor is not known.
-        ReadError: the layers tell no shapes.
+        ReadError: the layers have no shapes.
         ModelError: a dimension has no size.
     """
-    estimate, _ = _estimate_roofline(context, _roofs(context, _processors(context)))
-    return summarize_roofline(
-        estimate, context.result.engine, {i: _short(n) for i, n in context.layer_names.items()}
-    )
+    estimate, _ = _estimate_roofline(context, _choose_roofs(context, _list_processors(context)))
+    return _summarize_roofline(context, estimate)
 
 
 def build_roofline_panel(context: PanelContext) -> PanelParts:
@@ -60,23 +112,22 @@ def build_roofline_panel(context: PanelContext) -> PanelParts:
     Raises:
         VariantError: a setting is no number, or the processor is not known.
     """
-    engine, processors = context.result.engine, _processors(context)
-    roofs, batch, engine_batch = _roofs(context, processors), context.batch, 1
+    engine, processors = context.result.engine, _list_processors(context)
+    roofs, batch, engine_batch = _choose_roofs(context, processors), context.batch, 1
     try:
         engine_batch = batch_of(engine, context.model)
         estimate, why = _estimate_roofline(context, roofs)
     except RtlabError as error:
-        settings = _settings(processors, roofs, batch or engine_batch, engine_batch)
+        settings = _list_settings(processors, roofs, batch or engine_batch, engine_batch)
         return PanelParts(settings=settings, work=_WORK, problem=str(error))
+    names = format_exact_names(context.layer_names, engine)
     return PanelParts(
-        result=summarize_roofline(estimate, engine, {i: _short(n) for i, n in context.layer_names.items()}),
+        result=_summarize_roofline(context, estimate),
         units={"FLOP": ("MFLOP", 1e-6), "ms": ("µs", 1e3)},
         lead=_lead(estimate),
-        settings=_settings(processors, roofs, estimate.batch, engine_batch),
+        settings=_list_settings(processors, roofs, estimate.batch, engine_batch),
         work=_WORK,
-        figures=[_draw_roofline(estimate, format_exact_names(context.layer_names, engine))]
-        if any(p.intensity for p in estimate.layers)
-        else [],
+        figures=[_draw_roofline(estimate, names)] if any(p.intensity for p in estimate.layers) else [],
         notes=_notes(estimate, engine, why),
     )
 
@@ -86,7 +137,7 @@ def _estimate_roofline(context: PanelContext, roofs: Peaks) -> tuple[Roofline, s
     engine, batch = context.result.engine, context.batch
     engine_batch = batch_of(engine, context.model)
     times, why = _times(context.result, roofs, engine_batch if batch is None else batch, engine_batch)
-    estimate = under_roofs(engine, context.mapping, context.model, roofs, times, batch=batch)
+    estimate = compute_engine_roofline(engine, context.mapping, context.model, roofs, times, batch=batch)
     if len(estimate.uncounted) == len(estimate.layers):
         raise ReadError(
             "Cannot count operations and bytes: the layers have no shapes. Export them with "
@@ -96,23 +147,18 @@ def _estimate_roofline(context: PanelContext, roofs: Peaks) -> tuple[Roofline, s
     return estimate, why
 
 
-def _roofs(context: PanelContext, processors: Mapping[str, Peaks]) -> Peaks:
-    default = _default(context.result, processors)
-    return processors.get(context.settings.get("gpu") or default.name) or resolve_peaks(
-        context.settings["gpu"]
-    )
-
-
-def _processors(context: PanelContext) -> dict[str, Peaks]:
+def _list_processors(context: PanelContext) -> dict[str, Peaks]:
     """What can be chosen by name: the table, and what the user gave or measured."""
-    custom_processors: tuple[Peaks, ...] = tuple(context.study.processors)
-    return {p.name: p for p in (*custom_processors, *TABLE)}
+    return {p.name: p for p in (*context.study.processors, *TABLE)}
 
 
-def _default(result: VariantResult, processors: Mapping[str, Peaks]) -> Peaks:
-    """This CPU for what runs on it, once it was measured; else the GPU that is usual for the engine."""
+def _choose_roofs(context: PanelContext, processors: Mapping[str, Peaks]) -> Peaks:
+    """The setting, else this CPU for what runs on it, once it was measured, else the engine's usual GPU."""
+    if chosen := context.settings.get("gpu"):
+        return processors.get(chosen) or resolve_peaks(chosen)
     measured = [p for p in processors.values() if p.origin == "measured"]
-    return measured[0] if measured and result.engine.target.name == "cpu" else pick_default_gpu(result.engine)
+    engine = context.result.engine
+    return measured[0] if measured and engine.target.name == "cpu" else pick_default_gpu(engine)
 
 
 def _times(
@@ -124,32 +170,85 @@ def _times(
         return {}, "Nothing was measured, so the figure shows estimates."
     if batch != engine_batch:
         return {}, f"Times were measured at batch {engine_batch}, so the figure shows estimates."
-    here = roofs.origin == "measured" and timing.processor == "CPU" and not result.recorded
+    device = timing.device or result.engine.device
+    if timing.processor == "CPU":
+        here = roofs.origin == "measured" and not result.recorded
+    else:
+        here = _name_gpu(device) == roofs.name
     if not here:
-        try:
-            here = (
-                timing.processor == "GPU"
-                and resolve_peaks(timing.device or result.engine.device).name == roofs.name
-            )
-        except VariantError:
-            here = False
-    if not here:
-        where = timing.device or result.engine.device or "another processor"
+        where = device or "another processor"
         return {}, f"Times were measured on {where}, not on {roofs.name}, so the figure shows estimates."
     times = {i: t.median for i, t in get_layer_times(result).items() if t.shared == 1}
     is_mapped = get_engine_timing(result) is None
     return times, "Times are those of the engine that ran, joined by node." if is_mapped else ""
 
 
-def _settings(processors: Mapping[str, Peaks], roofs: Peaks, batch: int, engine_batch: int) -> list[Setting]:
-    labels = {
-        p.name: f"{p.name} ({p.origin})" if p.origin == "measured" else p.name
-        for p in {**processors, roofs.name: roofs}.values()
-    }
-    return [
-        make_select("gpu", "Processor", "Whose peaks the roofs are.", labels, roofs.name),
-        make_batch_slider(engine_batch, batch),
-    ]
+def _name_gpu(device: str) -> str:
+    """The table's name of a GPU; empty where it has none."""
+    try:
+        return resolve_peaks(device).name
+    except VariantError:
+        return ""
+
+
+def _list_settings(
+    processors: Mapping[str, Peaks], roofs: Peaks, batch: int, engine_batch: int
+) -> list[Setting]:
+    listed = {**processors, roofs.name: roofs}
+    labels = {n: f"{n} (measured)" if p.origin == "measured" else n for n, p in listed.items()}
+    select = make_select("gpu", "Processor", "Whose peaks the roofs are.", labels, roofs.name)
+    return [select, make_batch_slider(engine_batch, batch)]
+
+
+def _summarize_roofline(context: PanelContext, roofline: Roofline) -> RoofedEngine:
+    roofs, coverage = roofline.peaks, roofline.coverage
+    missing = len(roofline.uncounted)
+    measured = [p.measured for p in roofline.layers if p.measured is not None]
+    error = (
+        "not known for a processor that was measured"
+        if roofs.origin == "measured"
+        else f"{describe_estimate_error(roofs.name)}. Timed one by one, layers of recorded engines sum to 1.02 to 1.78 "
+        "times a whole inference"
+    )
+    steps = {y.id: y for y in context.result.engine.layers}
+    share = math.floor(100 * coverage.moved)
+    return RoofedEngine(
+        operations=_format_si(roofline.flops, "FLOP"),
+        macs=_format_si(roofline.macs, "MAC"),
+        parameters=_format_si(roofline.parameters, "") if roofline.parameters else None,
+        moved=roofline.moved,
+        estimated=_format_time(roofline.estimated),
+        counted=f"{coverage.layers} of {coverage.all_layers} layers, {share} % of the known bytes" if missing else None,
+        attainable=_format_time(roofline.attainable),
+        measured=sum(measured) if measured else None,
+        memory=f"{roofline.share('memory'):.0%}",
+        launch=f"{roofline.share('launch'):.0%}",
+        batch=roofline.batch,
+        more=f"; {missing} layers are not counted" if missing else "",
+        error=roofline.withheld or f"sum of the layers on {roofs.name}; {error}",
+        start=roofline.withheld
+        or f"were every layer at its roof, after {get_efficiency(roofs).launch} µs to start it",
+        layers=tuple(
+            RoofedLayer(
+                steps[p.layer].index + 1, p.layer, shorten_name(context.layer_names[p.layer]), p.bound,
+                f"{p.precision} {p.units}".strip(), p.flops, p.moved, p.intensity, p.attainable, p.estimated,
+                p.measured, p.distance, f"{steps[p.layer].name}: {p.note}" if p.note else steps[p.layer].name,
+            )
+            for p in roofline.layers
+        ),
+    )  # fmt: skip
+
+
+def _format_time(milliseconds: float | None) -> str:
+    return "withheld" if milliseconds is None else format_number(milliseconds, "ms")
+
+
+def _format_si(value: float, unit: str) -> str:
+    """A large number with its prefix, such as 1.82 GFLOP."""
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= scale:
+            return f"{value / scale:.4g} {prefix}{unit}".strip()
+    return f"{value:.4g} {unit}".strip()
 
 
 def _lead(estimate: Roofline) -> str:
@@ -171,15 +270,12 @@ def _lead(estimate: Roofline) -> str:
 def _draw_roofline(estimate: Roofline, layer_names: Mapping[str, str]) -> Figure:
     """Points at intensity and rate in double logarithms, and a roof for each precision that a layer is computed in."""
     plotted_points = [p for p in estimate.layers if p.intensity and p.rate]
-    low = min(p.intensity or 1.0 for p in plotted_points) / 2
-    high = (
-        max(
-            *(p.intensity or 1.0 for p in plotted_points),
-            2 * max(_rates(estimate).values()) / estimate.peaks.bandwidth,
-        )
-        * 2
-    )
-    data = [_roof(estimate, name, rate, line, (low, high)) for (name, rate), line in _lines(estimate)]
+    rates, intensities = _list_rates(estimate), [p.intensity or 1.0 for p in plotted_points]
+    bend = max(rates.values()) / estimate.peaks.bandwidth
+    ends = min(intensities) / 2, 2 * max(*intensities, 2 * bend)
+    ranked = sorted(rates.items(), key=lambda r: -r[1])
+    lines = itertools.cycle(("solid", "dash", "dot", "dashdot", "longdash"))
+    data = [_draw_roof(estimate, *roof, line, ends) for roof, line in zip(ranked, lines, strict=False)]
     longest = max(_time(p) for p in plotted_points)
     for bound, (symbol, colour, words) in _MARKS.items():
         points = [p for p in plotted_points if p.bound == bound]
@@ -206,29 +302,26 @@ def _draw_roofline(estimate: Roofline, layer_names: Mapping[str, str]) -> Figure
     )
 
 
-def _rates(estimate: Roofline) -> dict[str, float]:
+def _list_rates(estimate: Roofline) -> dict[str, float]:
     """The roofs in use, by the words for them."""
     used = dict.fromkeys((p.precision, p.units) for p in estimate.layers if p.flops)
-    units = {"matrix": "matrix units", "cores": "cores"}
-    return {
-        f"{precision}, {units.get(kind, kind)}": estimate.peaks.rate(precision, matrix=kind == "matrix")[0]
-        for precision, kind in used
-    }
+    rates = {}
+    for precision, kind in used:
+        rate, _ = estimate.peaks.rate(precision, matrix=kind == "matrix")
+        rates[f"{precision}, {'matrix units' if kind == 'matrix' else 'cores'}"] = rate
+    return rates
 
 
-def _lines(estimate: Roofline) -> list[tuple[tuple[str, float], str]]:
-    rates = sorted(_rates(estimate).items(), key=lambda r: -r[1])
-    return [(rate, _LINES[i % len(_LINES)]) for i, rate in enumerate(rates)]
-
-
-def _roof(estimate: Roofline, name: str, rate: float, line: str, ends: tuple[float, float]) -> dict[str, Any]:
+def _draw_roof(
+    estimate: Roofline, name: str, rate: float, line: str, ends: tuple[float, float]
+) -> dict[str, Any]:
     bandwidth = estimate.peaks.bandwidth
     bend = rate / bandwidth
     x = [min(ends[0], bend / 2), bend, max(ends[1], 2 * bend)]
     return {
-        "type": "scatter", "mode": "lines", "name": f"{format_si(rate, 'FLOP/s')} {name}", "x": x,
+        "type": "scatter", "mode": "lines", "name": f"{_format_si(rate, 'FLOP/s')} {name}", "x": x,
         "y": [min(rate, i * bandwidth) for i in x], "line": {"color": "#808080", "width": 1.5, "dash": line},
-        "hovertemplate": f"{html.escape(name)}: {format_si(rate, 'FLOP/s')}, {format_si(bandwidth, 'B/s')}; "
+        "hovertemplate": f"{html.escape(name)}: {_format_si(rate, 'FLOP/s')}, {_format_si(bandwidth, 'B/s')}; "
         f"{estimate.peaks.origin}<extra></extra>",
     }  # fmt: skip
 
@@ -240,8 +333,8 @@ def _time(point: Point) -> float:
 def _hover(point: Point, name: str) -> str:
     time = f"{1e3 * point.measured:.3g} µs measured" if point.measured else ""
     parts = [
-        f"<b>{html.escape(_short(name))}</b>",
-        f"{format_si(point.flops or 0, 'FLOP')}, {format_bytes(point.moved or 0)} (estimated)",
+        f"<b>{html.escape(shorten_name(name))}</b>",
+        f"{_format_si(point.flops or 0, 'FLOP')}, {format_bytes(point.moved or 0)} (estimated)",
         f"{point.precision}, {_MARKS[point.bound][2]}",
         f"attainable {1e3 * (point.attainable or 0):.3g} µs, estimated {1e3 * (point.estimated or 0):.3g} µs",
         *([f"{time}, {point.distance:.2g} times the attainable"] if time and point.distance else []),
@@ -264,15 +357,8 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
         )
     if why:
         notes.append(why)
-    if engine.device:
-        try:
-            resolve_peaks(engine.device)
-        except VariantError as error:
-            notes.append(f"The engine's own GPU is not in the table, so another stands here. {error}")
-    still = sum(p.flops == 0 for p in estimate.layers)
-    if still:
-        many = "layers only move data; they have" if still > 1 else "layer only moves data; it has"
-        notes.append(f"{still} {many} no place in the figure, but a row in the table.")
+    if engine.device and not _name_gpu(engine.device):
+        notes.append(f'The GPU of this engine, "{engine.device}", is not in the table: another stands here.')
     if estimate.uncounted:
         notes += [estimate.withheld] if estimate.withheld else []
         notes.append(
@@ -282,27 +368,9 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
     below = sum(p.distance is not None and p.distance < 1 for p in estimate.layers)
     if below:
         notes.append(
-            f"{below} of {len(estimate.layers)} layers took less than the attainable time: "
-            f"{_explain_fast_layers(roofs)}"
+            f"{below} of {len(estimate.layers)} layers took less than the attainable time: their tensors were still in "
+            "a cache, the clock was higher than that of the peaks, or the kernel did not read all of its input."
         )
     if engine.detail == "region":
         notes.append("The compiler reports whole regions only, so a mark stands for many kernels.")
     return notes
-
-
-def _explain_fast_layers(roofs: Peaks) -> str:
-    """Why a layer may be faster than its roof."""
-    if roofs.origin == "measured":
-        return (
-            "their tensors were still in a cache, or the machine was busy with something else while its roofs were "
-            "measured. Measure them again."
-        )
-    size = f" of {roofs.cache / 2**20:.3g} MiB" if roofs.cache else ""
-    return (
-        f"their tensors were still in the cache{size}, they started faster than most, the clock was higher than that "
-        "of the data sheet, or the kernel did not read all of its input, such as a 1×1 convolution of stride 2."
-    )
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONG else f"{name[: _LONG - 1]}…"

@@ -27,10 +27,7 @@ _REST = (
     "time each layer. The sum is {self.ratio:.2f} of the latency."
 )
 _TUKEY = "Beyond 1.5 interquartile ranges (Tukey's fences)."
-
-
-def _percentile(percent: int) -> FieldMeta:
-    return FieldMeta(f"p{percent}", origin="measured", omit=True)
+_P90, _P95, _P99 = (FieldMeta(f"p{percent}", origin="measured", omit=True) for percent in (90, 95, 99))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +40,9 @@ class Inferences:
     median: Annotated[str, FieldMeta("Median", origin="measured")]
     quartiles: Annotated[str, FieldMeta("Quartiles", origin="measured")]
     ends: Annotated[str, FieldMeta("Least, most", origin="measured")]
-    p90: Annotated[str | None, _percentile(90)]
-    p95: Annotated[str | None, _percentile(95)]
-    p99: Annotated[str | None, _percentile(99)]
+    p90: Annotated[str | None, _P90]
+    p95: Annotated[str | None, _P95]
+    p99: Annotated[str | None, _P99]
     summed: Annotated[str | None, FieldMeta("Sum of the layers", origin="measured", omit=True)]
     rest: Annotated[str | None, FieldMeta("Outside the layers", origin="measured", note=_REST, omit=True)]
     count: Annotated[int, FieldMeta("Runs", note="{self.untimed}")]
@@ -58,64 +55,47 @@ class Inferences:
     notes: tuple[str, ...]
 
 
-def summarize_inferences(distribution: Spread, times: Timing) -> Inferences:
-    """Times of whole inferences as their panel and their table tell them."""
-    unit, factor = choose_time_unit(distribution.median)
-    tails = {p: f"{v * factor:.4g} {unit}" for p, v in times.percentiles.items()}
-    rest = None if times.ratio is None or times.total is None else times.total - times.summed
-    return Inferences(
-        median=f"{distribution.median * factor:.4g} {unit}",
-        quartiles=f"{distribution.lower * factor:.4g} to {distribution.upper * factor:.4g} {unit}",
-        ends=f"{distribution.least * factor:.4g}, {distribution.most * factor:.4g} {unit}",
-        p90=tails.get(90),
-        p95=tails.get(95),
-        p99=tails.get(99),
-        summed=None if rest is None else f"{times.summed * factor:.4g} {unit}",
-        rest=None if rest is None else f"{rest * factor:+.4g} {unit}".replace("-", "−"),
-        count=distribution.count,
-        apart=len(distribution.outliers),
-        milliseconds=(
-            distribution.least,
-            distribution.lower,
-            distribution.median,
-            distribution.upper,
-            distribution.most,
-        ),
-        ratio=times.ratio,
-        warmup=times.warmup,
-        untimed=f"After {times.warmup} untimed ones." if times.warmup else "",
-        outliers=distribution.outliers,
-        notes=(f"{times.origin[:1].upper()}{times.origin[1:]}.", *distribution.sentences()),
-    )
-
-
-def _get_spread(context: PanelContext) -> tuple[Spread, Timing]:
-    times = compute_timing(context.result)
-    distribution = None if times is None else compute_spread(times.samples)
-    if times is None or distribution is None:
-        if times is not None and times.samples.size == 1 and not context.result.recorded:
-            raise RunError(
-                f'Cannot show how inferences of "{context.result.name}" scatter: it ran once, and one run is no '
-                f"distribution. Time it more often: study.measure({context.result.name!r}), or Measure more in the "
-                "Explorer."
-            )
-        advice = (
-            "Read it together with the file of trtexec --exportTimes (times=)."
-            if context.result.recorded
-            else "Let study.run() time it on the CPU, or read the engine together with the file of trtexec "
-            "--exportTimes (times=)."
-        )
-        raise RunError(f"No times of single inferences are known of this variant. {advice}")
-    return distribution, times
-
-
 def analyze_samples(context: PanelContext) -> Inferences:
     """How whole inferences scatter.
 
     Raises:
         RunError: no single times are known.
     """
-    return summarize_inferences(*_get_spread(context))
+    spread, times = _get_spread(context)
+    unit, factor = choose_time_unit(spread.median)
+    least, lower, median, upper, most = spread.least, spread.lower, spread.median, spread.upper, spread.most
+    tails = {p: f"{v * factor:.4g} {unit}" for p, v in times.percentiles.items()}
+    rest = None if times.ratio is None or times.total is None else times.total - times.summed
+    return Inferences(
+        median=f"{median * factor:.4g} {unit}",
+        quartiles=f"{lower * factor:.4g} to {upper * factor:.4g} {unit}",
+        ends=f"{least * factor:.4g}, {most * factor:.4g} {unit}",
+        p90=tails.get(90),
+        p95=tails.get(95),
+        p99=tails.get(99),
+        summed=None if rest is None else f"{times.summed * factor:.4g} {unit}",
+        rest=None if rest is None else f"{rest * factor:+.4g} {unit}".replace("-", "−"),
+        count=spread.count,
+        apart=len(spread.outliers),
+        milliseconds=(least, lower, median, upper, most),
+        ratio=times.ratio,
+        warmup=times.warmup,
+        untimed=f"After {times.warmup} untimed ones." if times.warmup else "",
+        outliers=spread.outliers,
+        notes=(f"{times.origin[:1].upper()}{times.origin[1:]}.", *spread.sentences()),
+    )
+
+
+def _get_spread(context: PanelContext) -> tuple[Spread, Timing]:
+    times, name = compute_timing(context.result), context.result.name
+    spread = None if times is None else compute_spread(times.samples)
+    if times is not None and spread is not None:
+        return spread, times
+    if context.result.recorded:
+        advice = "Read it together with the file of trtexec --exportTimes (times=)."
+    else:
+        advice = f"Time it more often: study.measure({name!r}), or Measure more in the Explorer."
+    raise RunError(f'Cannot show how inferences of "{name}" scatter: fewer than two were timed. {advice}')
 
 
 def build_samples_panel(context: PanelContext) -> PanelParts:
@@ -124,35 +104,35 @@ def build_samples_panel(context: PanelContext) -> PanelParts:
     Raises:
         RunError: none are known.
     """
-    distribution, times = _get_spread(context)
-    unit, factor = choose_time_unit(distribution.median)
-    values = times.samples * factor
-    outliers_by_index = {o.index: o for o in distribution.outliers}
+    spread, times = _get_spread(context)
+    unit, factor = choose_time_unit(spread.median)
+    values, middle = times.samples * factor, spread.median * factor
+    least, most = spread.least * factor, spread.most * factor
+    reasons = {o.index: WORDS[o.reason] for o in spread.outliers}
     step = -(-len(values) // _MOST)
-    plain = [i for i in range(0, len(values), step) if i not in outliers_by_index]
+    plain = [i for i in range(0, len(values), step) if i not in reasons]
     point = {"type": "scattergl" if len(values) > 1_000 else "scatter", "mode": "markers"}
+    hover = f"inference %{{x}}: %{{y:.4~g}} {unit}"
     steady = {
         **point,
         "x": [i + 1 for i in plain],
         "y": values[plain].tolist(),
         "marker": {"color": MAIN, "size": 5, "opacity": 0.7},
-        "hovertemplate": f"inference %{{x}}: %{{y:.4~g}} {unit}<extra>measured</extra>",
+        "hovertemplate": f"{hover}<extra>measured</extra>",
     }
     strange = {
         **point,
-        "x": [i + 1 for i in outliers_by_index],
-        "y": values[list(outliers_by_index)].tolist(),
+        "x": [i + 1 for i in reasons],
+        "y": values[[*reasons]].tolist(),
         "marker": {"color": WORSE, "size": 8, "symbol": "diamond"},
-        "customdata": [WORDS[o.reason] for o in distribution.outliers],
-        "hovertemplate": f"inference %{{x}}: %{{y:.4~g}} {unit}<br>%{{customdata}} (inferred)<extra>measured</extra>",
+        "customdata": [*reasons.values()],
+        "hovertemplate": f"{hover}<br>%{{customdata}} (inferred)<extra>measured</extra>",
     }
     # One interruption may take a hundred times as long as the rest.
-    wide = distribution.least > 0 and distribution.most > _WIDE * distribution.median
+    wide = least > 0 and most > _WIDE * middle
     bins = min(60, max(8, round(2 * len(values) ** 0.5)))
-    scale = np.geomspace if wide else np.linspace
-    counts, edges = np.histogram(
-        values, bins=scale(distribution.least * factor, distribution.most * factor * (1 + 1e-9), bins + 1)
-    )
+    edges = (np.geomspace if wide else np.linspace)(least, most * (1 + 1e-9), bins + 1)
+    counts, _ = np.histogram(values, bins=edges)
     bars = {
         "type": "scatter",
         "mode": "lines",
@@ -164,29 +144,15 @@ def build_samples_panel(context: PanelContext) -> PanelParts:
         "xaxis": "x2",
         "hovertemplate": f"%{{x}} inferences around %{{y:.4~g}} {unit}<extra>measured</extra>",
     }
-    middle = distribution.median * factor
-    return PanelParts(
-        result=summarize_inferences(distribution, times),
-        # Of one unit with the figure, however long what stands apart took.
-        units={"ms": (unit, factor)},
-        figures=[
-            figure(
-                f"{distribution.count} inferences, median {middle:.4g} {unit}, "
-                f"{len(distribution.outliers)} stand apart",
-                [steady, strange, bars] if outliers_by_index else [steady, bars],
-                title=f"● {unit} of each inference, in order"
-                + ("   ◆ stands apart" if outliers_by_index else ""),
-                xaxis=axis("inference", domain=[0, 0.72], showgrid=False),
-                xaxis2=axis("how many", domain=[0.76, 1], showgrid=False, nticks=3, tickangle=0),
-                yaxis=axis(
-                    f"{unit}, logarithmic" if wide else unit,
-                    **(
-                        make_log_ticks(distribution.least * factor, distribution.most * factor)
-                        if wide
-                        else {}
-                    ),
-                ),
-                shapes=[make_horizontal_line(middle, color=FAINT, width=2, dash="dash")],
-            )
-        ],
+    scale = axis(f"{unit}, logarithmic", **make_log_ticks(least, most)) if wide else axis(unit)
+    drawn = figure(
+        f"{spread.count} inferences, median {middle:.4g} {unit}, {len(reasons)} stand apart",
+        [steady, strange, bars] if reasons else [steady, bars],
+        title=f"● {unit} of each inference, in order" + ("   ◆ stands apart" if reasons else ""),
+        xaxis=axis("inference", domain=[0, 0.72], showgrid=False),
+        xaxis2=axis("how many", domain=[0.76, 1], showgrid=False, nticks=3, tickangle=0),
+        yaxis=scale,
+        shapes=[make_horizontal_line(middle, color=FAINT, width=2, dash="dash")],
     )
+    # Of one unit with the figure, however long what stands apart took.
+    return PanelParts(result=analyze_samples(context), units={"ms": (unit, factor)}, figures=[drawn])

@@ -7,7 +7,6 @@ Exploratory Data Analysis, 1977). Why it does is inferred from where it stands a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -18,15 +17,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: Why a sample may stand apart.
-Reason = Literal["start", "burst", "periodic", "single", "fast"]
+Reason = Literal["start", "burst", "single", "fast"]
 
 #: Interquartile ranges beyond a quartile from which a sample stands apart.
 _FENCE = 1.5
-#: Part of all samples that is the start.
-_START = 0.05
-#: Samples in a row that are a burst, and how many equal distances make a period.
-_BURST, _PERIOD = 3, 4
-#: Chance below which a trend or two levels are told, and the part of the median that they must move.
+#: Samples in a row that are a burst.
+_BURST = 3
+#: Chance below which a trend is reported, and the part of the median that they must move.
 _CHANCE, _MOVED = 0.001, 0.03
 #: Fewer samples tell nothing of their distribution.
 _FEWEST = 8
@@ -34,7 +31,6 @@ _FEWEST = 8
 WORDS: dict[Reason, str] = {
     "start": "at the start: caches and clocks were not yet warm",
     "burst": "several in a row: something else ran, or the clock was lowered for a while",
-    "periodic": "at equal distances: something that comes back, such as a timer or a polling driver",
     "single": "alone: an interruption by the system, most likely",
     "fast": "faster than the others: a moment of higher clocks",
 }
@@ -81,11 +77,6 @@ class Spread:
     outliers: tuple[Outlier, ...]
     drift: float
 
-    @property
-    def quartiles(self) -> float:
-        """The interquartile range."""
-        return self.upper - self.lower
-
     def sentences(self) -> tuple[str, ...]:
         """What is worth saying of these samples, in words."""
         notes = []
@@ -98,14 +89,10 @@ class Spread:
                 "the machine warmed up. Fix the clocks, or measure longer."
             )
         for reason, words in WORDS.items():
-            mine = [o for o in self.outliers if o.reason == reason]
-            if mine:
-                worst = max(o.time for o in mine)
-                worst_text = f"{worst:.4g} ms" if self.median >= 1 else f"{1e3 * worst:.4g} µs"
+            if mine := [o.time for o in self.outliers if o.reason == reason]:
+                worst = f"{max(mine):.4g} ms" if self.median >= 1 else f"{1e3 * max(mine):.4g} µs"
                 verb = "stands" if len(mine) == 1 else "stand"
-                notes.append(
-                    f"{len(mine)} of {self.count} {verb} apart {words} (inferred); up to {worst_text}."
-                )
+                notes.append(f"{len(mine)} of {self.count} {verb} apart {words} (inferred); up to {worst}.")
         return tuple(notes)
 
 
@@ -113,43 +100,21 @@ def compute_spread(samples: NDArray[np.float64]) -> Spread | None:
     """Describe times in milliseconds, shape ``(runs,)``, in the order of measurement; None of fewer than two."""
     if len(samples) < 2:
         return None
-    least, lower, median, upper, most = (float(v) for v in np.percentile(samples, [0, 25, 50, 75, 100]))
-    return Spread(
-        count=len(samples),
-        least=least,
-        lower=lower,
-        median=median,
-        upper=upper,
-        most=most,
-        outliers=_outliers(samples, lower, upper) if len(samples) >= _FEWEST else (),
-        drift=_drift(samples, median),
-    )
+    least, lower, median, upper, most = np.percentile(samples, [0, 25, 50, 75, 100]).tolist()
+    outliers = _outliers(samples, lower, upper) if len(samples) >= _FEWEST else ()
+    drift = _drift(samples, median)
+    return Spread(len(samples), least, lower, median, upper, most, outliers, drift)
 
 
 def _outliers(samples: NDArray[np.float64], lower: float, upper: float) -> tuple[Outlier, ...]:
     reach = _FENCE * (upper - lower)
     slow = np.flatnonzero(samples > upper + reach)
-    fast = np.flatnonzero(samples < lower - reach)
-    reasons = _all(fast, "fast") | _all(slow, "single")
-    runs = np.split(slow, np.flatnonzero(np.diff(slow) > 1) + 1) if len(slow) else []
-    for run in runs:
-        if len(run) >= _BURST:
-            reasons.update(_all(run, "burst"))
-    lone = [i for i in map(int, slow) if reasons[i] == "single"]
-    gaps = np.diff(lone)
-    if len(gaps) >= _PERIOD and gaps.min() > 1 and np.ptp(gaps) <= max(2.0, 0.1 * float(np.median(gaps))):
-        reasons.update(_all(lone, "periodic"))
-    # Where a run of slow ones begins with the first sample, it is the start, however long it is; so are those that
-    # follow soon, as long as most samples before them were slow.
-    start = max(1, round(_START * len(samples)))
-    for run in runs:
-        if run[0] == 0 or (run[-1] < start and 2 * np.sum(slow <= run[-1]) > run[-1] + 1):
-            reasons.update(_all(run, "start"))
+    reasons: dict[int, Reason] = dict.fromkeys(np.flatnonzero(samples < lower - reach).tolist(), "fast")
+    for run in np.split(slow, np.flatnonzero(np.diff(slow) > 1) + 1):
+        first, *_ = run.tolist() or [-1]
+        reason: Reason = "start" if first == 0 else "burst" if len(run) >= _BURST else "single"
+        reasons |= dict.fromkeys(run.tolist(), reason)
     return tuple(Outlier(i, float(samples[i]), reasons[i]) for i in sorted(reasons))
-
-
-def _all(places: Iterable[int], reason: Reason) -> dict[int, Reason]:
-    return dict.fromkeys(map(int, places), reason)
 
 
 def _drift(samples: NDArray[np.float64], median: float) -> float:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from rtlab.analyses.timing.times import SharedTime, Timing
+from rtlab.analyses import roofline, timing
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.facts import VariantResult
+from rtlab.core.peaks import Peaks
+from rtlab.core.phrases import pluralize
 from rtlab.core.schema import Origin
 from rtlab.relation.dataflow import work
 from rtlab.relation.writers import Writers
 
 #: Steps that only order the streams.
-SYNC = frozenset({"signal", "wait"})
+_SYNC = frozenset({"signal", "wait"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +49,10 @@ class ScheduledStep:
 class Wait:
     """A stream that goes on only when another has come so far.
 
-    ``step`` waits for ``on``: a wait and its signal, told by the engine with their ``event``, or a layer and the last
-    layer of the other stream that it reads from, inferred. ``layer`` is the work behind the wait and ``source`` the
-    work before the signal, empty where there is none. The stream stands still for ``idle_time``; of several waits of
-    one step each has what it adds.
+    ``step`` waits for ``on``: a wait and its signal, which the engine reports with their ``event``, or a layer and the
+    last layer of the other stream that it reads from, inferred, without an event. ``layer`` is the work behind the
+    wait and ``source`` the work before the signal, empty where there is none. The stream is idle for ``idle_time``; of
+    several waits of one step each has what it adds.
     """
 
     step: str
@@ -58,7 +61,6 @@ class Wait:
     source: str
     event: int | None
     idle_time: float
-    inferred: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Schedule:
     ``steps`` are in the engine's order. ``serial`` is the sum of all layers, which one stream would need, without
     signals and waits. ``chain`` is the longest way through layers that read each other's tensors, which no number of
     streams can beat. ``path`` holds the ids of the steps that together take the makespan, each waiting for the one
-    before. ``origin`` is that of the durations, empty where every layer counts 1. ``notes`` tell what is not known.
+    before. ``origin`` is that of the durations, empty where every layer counts 1. ``notes`` say what is not known.
     """
 
     steps: tuple[ScheduledStep, ...]
@@ -92,7 +94,7 @@ class Schedule:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        streams = _format_count(len(self.streams), "stream", "streams")
+        streams = pluralize(len(self.streams), "stream")
         return f"<Schedule {self.makespan:.4g} {self.unit} on {streams}, {self.origin or 'every layer counts 1'}>"
 
     @property
@@ -116,21 +118,29 @@ class Schedule:
         return max(0.0, 1 - stream.busy / self.makespan) if self.makespan else 0.0
 
 
-def unit_durations(engine: Engine) -> dict[str, float]:
-    """A length of 1 for every layer that does something, by layer id."""
-    return {y.id: 1.0 for y in engine.layers if not _idle(y)}
-
-
-def split_shared_times(times: Timing, shared: Mapping[str, SharedTime]) -> dict[str, float]:
-    """Times of another engine's layers, each divided evenly among the layers that share it, in ms by layer id.
+def build_schedule(facts: VariantResult, gpu: str | Peaks | None = None) -> Schedule:
+    """When each layer runs on which stream, and what it waits for.
 
     Args:
-        times: Of the engine that ran.
-        shared: What ``timing.on_layers`` made of them.
+        facts: The variant.
+        gpu: Durations are estimated for it; by default the engine's own measured times, else every layer alike.
+
+    Raises:
+        VariantError: the processor is not known.
+        ModelError: a dimension has no size.
     """
-    sharing = Counter(i for share in shared.values() for i in share.layers)
-    medians = {t.layer: t.median for t in times.layers}
-    return {layer: sum(medians[i] / sharing[i] for i in share.layers) for layer, share in shared.items()}
+    engine = facts.engine
+    if gpu is not None:
+        estimated = roofline.compute_roofline(facts, gpu).milliseconds(engine)
+        return compute_schedule(engine, estimated, origin="estimated")
+    if measured_times := timing.get_milliseconds(facts):
+        return compute_schedule(engine, measured_times, origin="measured")
+    return compute_schedule(engine, unit_durations(engine), origin="")
+
+
+def unit_durations(engine: Engine) -> dict[str, float]:
+    """A length of 1 for every layer that does something, by layer id."""
+    return {y.id: 1.0 for y in engine.layers if _is_working(y)}
 
 
 def compute_schedule(
@@ -149,39 +159,38 @@ def compute_schedule(
         origin: Of the durations.
     """
     layers = engine.layers
-    lengths = [
-        float(t) if (t := durations.get(y.id)) is not None and math.isfinite(t) and t >= 0 else None
-        for y in layers
-    ]
+    times = {i: float(t) for i, t in durations.items() if math.isfinite(t) and t >= 0}
+    lengths = [times.get(y.id, 0.0) for y in layers]
     writers = Writers(engine)
     reads = [writers.before(i) for i in range(len(layers))]
-    has_events = any(y.kind in SYNC for y in layers)
+    has_events = any(y.kind in _SYNC for y in layers)
     others = _find_signals(layers) if has_events else _infer_predecessors(layers, reads)
-    previous = _previous(layers)
+    previous = _find_previous(layers)
 
-    ends: list[float] = []
     starts: list[float] = []
-    latest_of: list[int] = []
+    ends: list[float] = []
+    chain_ends: list[float] = []
+    blockers: list[int] = []
     for i, length in enumerate(lengths):
         before = [p for p in (previous[i], *others[i]) if p >= 0]
         last = max(before, key=ends.__getitem__, default=-1)
-        latest_of.append(last)
+        blockers.append(last)
         starts.append(ends[last] if last >= 0 else 0.0)
-        ends.append(starts[i] + (length or 0.0))
+        ends.append(starts[i] + length)
+        chain_ends.append(max((chain_ends[p] for p in reads[i]), default=0.0) + length)
     makespan = max(ends, default=0.0)
 
     latest = [makespan] * len(layers)
     for i in range(len(layers) - 1, -1, -1):
-        begin = latest[i] - (lengths[i] or 0.0)
         for p in (*others[i], previous[i]):
             if p >= 0:
-                latest[p] = min(latest[p], begin)
+                latest[p] = min(latest[p], latest[i] - lengths[i])
 
     path: list[int] = []
     at = max(range(len(layers)), key=ends.__getitem__, default=-1)
     while at >= 0:
         path.append(at)
-        at = latest_of[at]
+        at = blockers[at]
     on_path = set(path)
     steps = tuple(
         ScheduledStep(
@@ -192,29 +201,21 @@ def compute_schedule(
             waits_on=tuple(layers[p].id for p in others[i]),
             slack=max(0.0, _subtract(latest[i], ends[i])),
             critical=i in on_path,
-            sync=y.kind in SYNC,
+            sync=y.kind in _SYNC,
         )
         for i, y in enumerate(layers)
     )
-    ordered = _find_ordered_reads(layers, reads, others)
     return Schedule(
         steps=steps,
-        waits=_waits(layers, others, previous, ends, inferred=not has_events),
-        streams=_streams(layers, lengths),
+        waits=tuple(_list_waits(layers, others, previous, ends)),
+        streams=_summarize_streams(layers, lengths),
         path=tuple(layers[i].id for i in reversed(path)),
         makespan=makespan,
-        serial=math.fsum(t or 0.0 for y, t in zip(layers, lengths, strict=True) if y.kind not in SYNC),
-        chain=_chain(lengths, ordered),
+        serial=math.fsum(t for y, t in zip(layers, lengths, strict=True) if y.kind not in _SYNC),
+        # Where an event is missing from the file, a layer may begin before what it reads has ended.
+        chain=min(makespan, max(chain_ends, default=0.0)),
         origin=origin,
-        notes=(
-            *_note_untimed_layers(layers, lengths),
-            *(
-                _note_unordered_reads(layers, reads, ordered, others)
-                if has_events
-                else _note_inferred_waits(others)
-            ),
-            *_jumps(layers),
-        ),
+        notes=tuple(_notes(layers, times, others, has_events=has_events)),
     )
 
 
@@ -242,32 +243,9 @@ def _infer_predecessors(layers: Sequence[Layer], reads: Sequence[tuple[int, ...]
     return predecessors
 
 
-def _find_ordered_reads(
-    layers: Sequence[Layer], reads: Sequence[tuple[int, ...]], others: Sequence[tuple[int, ...]]
-) -> list[tuple[int, ...]]:
-    """Of each step those of ``reads`` that surely have ended when it begins.
-
-    Vector clocks tell: how far each stream is known to have come.
-    """
-    clocks: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    clock_by_step: dict[int, dict[int, int]] = {}
-    waited = {p for on in others for p in on}
-    ordered_reads = []
-    for i, layer in enumerate(layers):
-        clock = clocks[layer.stream]
-        for p in others[i]:
-            for stream, position in clock_by_step[p].items():
-                clock[stream] = max(clock.get(stream, -1), position)
-        ordered_reads.append(tuple(p for p in reads[i] if clock.get(layers[p].stream, -1) >= p))
-        clock[layer.stream] = i
-        if i in waited:
-            clock_by_step[i] = dict(clock)
-    return ordered_reads
-
-
-def _idle(layer: Layer) -> bool:
-    """Whether a step runs nothing on the GPU that takes time of its own."""
-    return work(layer) in {"none", "control"}
+def _is_working(layer: Layer) -> bool:
+    """Whether a step runs something on the GPU that takes time of its own."""
+    return work(layer) not in {"none", "control"}
 
 
 def _subtract(upper: float, lower: float) -> float:
@@ -275,7 +253,7 @@ def _subtract(upper: float, lower: float) -> float:
     return 0.0 if math.isclose(upper, lower, rel_tol=1e-9) else upper - lower
 
 
-def _previous(layers: Sequence[Layer]) -> list[int]:
+def _find_previous(layers: Sequence[Layer]) -> list[int]:
     """The step before each on its stream, -1 for the first."""
     last: dict[int, int] = {}
     predecessors = []
@@ -285,114 +263,59 @@ def _previous(layers: Sequence[Layer]) -> list[int]:
     return predecessors
 
 
-def _chain(lengths: Sequence[float | None], reads: Sequence[Sequence[int]]) -> float:
-    ends: list[float] = []
-    for length, sources in zip(lengths, reads, strict=True):
-        ends.append(max((ends[p] for p in sources), default=0.0) + (length or 0.0))
-    return max(ends, default=0.0)
-
-
-def _waits(
+def _list_waits(
     layers: Sequence[Layer],
     others: Sequence[tuple[int, ...]],
     previous: Sequence[int],
     ends: Sequence[float],
-    *,
-    inferred: bool,
-) -> tuple[Wait, ...]:
-    next_layers = _find_next_layers(layers)
-    before: list[str] = []
-    for i, layer in enumerate(layers):
-        earlier = before[previous[i]] if previous[i] >= 0 else ""
-        before.append(earlier if layer.kind in SYNC else layer.id)
-    waits = []
+) -> Iterator[Wait]:
+    # Of each step the first layer from it on, and the last up to it, that do work on its stream.
+    following, preceding = [""] * len(layers), [""] * len(layers)
+    for found, order in ((following, range(len(layers) - 1, -1, -1)), (preceding, range(len(layers)))):
+        working: dict[int, str] = {}
+        for i in order:
+            if layers[i].kind not in _SYNC:
+                working[layers[i].stream] = layers[i].id
+            found[i] = working.get(layers[i].stream, "")
     for i, on in enumerate(others):
         reached = ends[previous[i]] if previous[i] >= 0 else 0.0
         for p in on:
             idle_time = max(0.0, ends[p] - reached)
             reached = max(reached, ends[p])
-            waits.append(
-                Wait(
-                    layers[i].id,
-                    layers[p].id,
-                    next_layers[i],
-                    before[p],
-                    layers[i].event,
-                    idle_time,
-                    inferred,
-                )
-            )
-    return tuple(waits)
+            yield Wait(layers[i].id, layers[p].id, following[i], preceding[p], layers[i].event, idle_time)
 
 
-def _find_next_layers(layers: Sequence[Layer]) -> list[str]:
-    """The first layer from each step on that does work on its stream; empty where none is left."""
-    following: dict[int, str] = {}
-    next_layers = [""] * len(layers)
-    for i in range(len(layers) - 1, -1, -1):
-        if layers[i].kind not in SYNC:
-            following[layers[i].stream] = layers[i].id
-        next_layers[i] = following.get(layers[i].stream, "")
-    return next_layers
-
-
-def _streams(layers: Sequence[Layer], lengths: Sequence[float | None]) -> tuple[Stream, ...]:
-    of: defaultdict[int, list[int]] = defaultdict(list)
+def _summarize_streams(layers: Sequence[Layer], lengths: Sequence[float]) -> tuple[Stream, ...]:
+    steps_by_stream: defaultdict[int, list[int]] = defaultdict(list)
     for i, layer in enumerate(layers):
-        of[layer.stream].append(i)
+        steps_by_stream[layer.stream].append(i)
     streams = []
-    for stream, steps in sorted(of.items()):
-        sync = sum(layers[i].kind in SYNC for i in steps)
-        streams.append(Stream(stream, len(steps) - sync, sync, math.fsum(lengths[i] or 0.0 for i in steps)))
+    for stream, steps in sorted(steps_by_stream.items()):
+        sync = sum(layers[i].kind in _SYNC for i in steps)
+        streams.append(Stream(stream, len(steps) - sync, sync, math.fsum(lengths[i] for i in steps)))
     return tuple(streams)
 
 
-def _format_count(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
-def _note_untimed_layers(layers: Sequence[Layer], lengths: Sequence[float | None]) -> Iterator[str]:
-    working = [(y, t) for y, t in zip(layers, lengths, strict=True) if not _idle(y)]
-    if missing := [y for y, t in working if t is None]:
-        every = _format_count(len(working), "layer has", "layers have")
-        yield f'{len(missing):,} of {every} no time, such as "{missing[0].name}": they take none here.'
-    if zero := sum(t == 0 for _, t in working):
-        yield f"{_format_count(zero, 'layer has a time', 'layers have times')} of 0 and no width."
-
-
-def _note_unordered_reads(
+def _notes(
     layers: Sequence[Layer],
-    reads: Sequence[tuple[int, ...]],
-    ordered: Sequence[tuple[int, ...]],
+    times: Mapping[str, float],
     others: Sequence[tuple[int, ...]],
+    *,
+    has_events: bool,
 ) -> Iterator[str]:
-    if unmatched_waits := [y for y, on in zip(layers, others, strict=True) if y.kind == "wait" and not on]:
+    working = [y for y in layers if _is_working(y)]
+    if missing := [y for y in working if y.id not in times]:
+        every = pluralize(len(working), "layer has", "layers have")
+        yield f'{len(missing)} of {every} no time, such as "{missing[0].name}": they take none here.'
+    if unmatched := [y for y, on in zip(layers, others, strict=True) if y.kind == "wait" and not on]:
         yield (
-            f"{_format_count(len(unmatched_waits), 'wait has', 'waits have')} no signal of the same event before, "
-            f'such as "{unmatched_waits[0].name}": nothing is waited for there.'
+            f"{pluralize(len(unmatched), 'wait has', 'waits have')} no signal of the same event before, such as "
+            f'"{unmatched[0].name}": nothing is waited for there.'
         )
-    pairs = (
-        (p, i)
-        for i, (all_, ordered_reads) in enumerate(zip(reads, ordered, strict=True))
-        for p in set(all_) - {*ordered_reads}
-    )
-    if loose := sorted(pairs):
-        writer, reader = (layers[p] for p in loose[0])
-        yield (
-            f"Nothing that the engine reports orders {_format_count(len(loose), 'reading', 'readings')} behind the "
-            f'writing: "{reader.name}" on stream {reader.stream} reads what "{writer.name}" on stream '
-            f"{writer.stream} writes. They may overlap here."
-        )
-
-
-def _note_inferred_waits(others: Sequence[tuple[int, ...]]) -> Iterator[str]:
-    if any(others):
+    if not has_events and any(others):
         yield (
             "The engine names its streams but no events. Who waits for whom is inferred from the tensors that pass "
             "between streams; waits that only guard memory used again are not known."
         )
-
-
-def _jumps(layers: Sequence[Layer]) -> Iterator[str]:
     if any(y.kind in {"jmp", "cjmp"} for y in layers):
         yield "The engine has branches or loops: each of their layers is counted once, whether it runs or not."

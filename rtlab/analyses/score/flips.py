@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.schema import FieldMeta
+from rtlab.errors import VariantError
 
 if TYPE_CHECKING:
     from rtlab.core.task import Task
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _CHANGED = 100
 #: Letters of an answer in a row.
 _WIDEST = 48
-#: Numbers of a sample that are told one by one.
+#: Numbers of a sample that are listed one by one.
 _FEW = 6
 
 
@@ -28,9 +30,8 @@ class FlippedSample:
     """A sample that one of two variants has right and the other one wrong; or, of other metrics, whose value changed.
 
     ``before`` and ``after`` are the answers of the baseline and of the variant: the class with the largest output, or
-    else the value of the metric. The margins are those of that class over the next one, in the unit of the
-    output; ``input`` is the sample in words where it is no picture; ``change`` is how much the metric's value rose,
-    None of hits and misses.
+    else the value of the metric. ``input`` is the sample in
+    words where it is no picture; ``change`` is how much the metric's value rose, None of hits and misses.
     """
 
     sample: Annotated[int, FieldMeta("Sample", note="Counted from 0, as in the task's data.")]
@@ -39,8 +40,6 @@ class FlippedSample:
     before: Annotated[str, FieldMeta("{of.baseline}")]
     after: Annotated[str, FieldMeta("{of.variant}")]
     flip: Annotated[str, FieldMeta("Now")]
-    before_margin: Annotated[float | None, FieldMeta("Margin before", origin="measured", omit=True)]
-    after_margin: Annotated[float | None, FieldMeta("Margin now", origin="measured", omit=True)]
     change: Annotated[float | None, FieldMeta("Change", "{of.unit}", "measured", omit=True)]
 
 
@@ -74,8 +73,8 @@ def find_flipped_samples(
             flip=("lost" if harm[i] > 0 else "won") if hits else "worse" if harm[i] > 0 else "better",
             input=_input(task, i),
             label=_label(task, i),
-            **_format_answer("before", says, rows[0][i], before[i], task),
-            **_format_answer("after", says, rows[1][i], after[i], task),
+            before=_format_answer(says, rows[0][i], before[i], task),
+            after=_format_answer(says, rows[1][i], after[i], task),
             change=None if hits else float(change[i]),
         )
         for i in (order if hits else order[:_CHANGED])
@@ -88,23 +87,13 @@ def _first(score: Score) -> Sequence[Any]:
     return [row for part in outputs for row in part] if isinstance(outputs, list) else outputs
 
 
-def _format_answer(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, Any]:
-    """An answer and its margin."""
-    margin: float | None = None
+def _format_answer(says: str, row: Any, value: float, task: Task) -> str:
     if says == "class":
         flat = np.asarray(row, np.float64).ravel()
-        if np.isnan(flat).any():
-            answer = "NaN"
-        else:
-            answer = _class(int(flat.argmax()), task.vocabulary)
-            if flat.size > 1:
-                second, first = np.partition(flat, -2)[-2:]
-                margin = float(first - second)
-    elif says == "hit":
-        answer = "right" if value else "wrong"
-    else:
-        answer = f"{value:.4g}".replace("-", "−")
-    return {key: answer, f"{key}_margin": margin}
+        return "NaN" if np.isnan(flat).any() else _class(int(flat.argmax()), task.vocabulary)
+    if says == "hit":
+        return "right" if value else "wrong"
+    return f"{value:.4g}".replace("-", "−")
 
 
 def _label(task: Task, index: int) -> str | None:
@@ -139,3 +128,23 @@ def _input(task: Task, index: int) -> str | None:
     if row.size < _FEW:
         return ", ".join(f"{x:.3g}" for x in row).replace("-", "−")
     return f"{row.size} numbers, {row.min():.3g} to {row.max():.3g}".replace("-", "−")
+
+
+def parse_sample_numbers(text: str) -> tuple[int, ...]:
+    """Numbers as people write them: "3, 17-20" or "3 17 18".
+
+    Raises:
+        VariantError: a word is no number and no range of them.
+    """
+    numbers: list[int] = []
+    for word in filter(None, re.split(r"[,;\s]+", text)):
+        ends = re.fullmatch(r"(\d{1,9})(?:[-–](\d{1,9}))?", word)
+        if ends is None:
+            raise VariantError(f'Cannot choose samples: "{word}" is no number. Write such as 3, 17-20.')
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if not 0 <= last - first < 1_000_000:
+            raise VariantError(
+                f'Cannot choose samples: "{word}" is no range. Write the smaller number first.'
+            )
+        numbers += range(first, last + 1)
+    return tuple(dict.fromkeys(numbers))

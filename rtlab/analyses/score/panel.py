@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.score import compare_scores, find_reference, format_score
-from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples
-from rtlab.analyses.score.pictures import draw_pictures, parse_sample_numbers
-from rtlab.analyses.score.words import format_difference, format_p_value
+from rtlab.analyses.score import (
+    compare_scores,
+    find_reference,
+    format_difference,
+    format_p_value,
+    format_score,
+)
+from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples, parse_sample_numbers
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
 from rtlab.core.stage import Stage
-from rtlab.documents.contract import Work
-from rtlab.documents.panel import button, make_select, make_text_field
+from rtlab.documents.contract import Figure, Work
+from rtlab.documents.figure import axis, figure
+from rtlab.documents.panel import button, make_text_field
 from rtlab.errors import RunError, VariantError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rtlab.core.task import Task
+
+#: Pictures in a row and rows of them; pixels of each at most, along one side.
+_ACROSS, _ROWS, _PIXELS = 8, 2, 48
+#: The least side of what is taken for a picture.
+_SMALLEST = 4
+#: Room below a picture for its words, and between two, as a share of its side.
+_BELOW, _BETWEEN = 0.5, 0.12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +85,18 @@ def analyze_score(context: PanelContext) -> TaskScore:
         raise RunError(_missing(facts, task))
     baseline = context.baseline if context.baseline is not None else find_reference(context.study, facts)
     comparison = compare_scores(facts, baseline) if baseline is not None else None
-    variant_titles = get_variant_titles(context.study)
-    other = (
-        variant_titles.get(baseline.name, baseline.name)
-        if baseline is not None and comparison is not None
-        else ""
-    )
-    interval = score.interval
+    variant_titles, interval = get_variant_titles(context.study), score.interval
+    other, flipped = "", tuple[FlippedSample, ...]()
+    if baseline is not None and comparison is not None:
+        other = variant_titles.get(baseline.name, baseline.name)
+        numbers = context.study.selected_samples
+        flipped = find_flipped_samples(facts, baseline, task)
+        # Under the numbers that they have among all samples.
+        flipped = tuple(dataclasses.replace(f, sample=numbers[f.sample]) if numbers else f for f in flipped)
+    flips = None
+    if comparison is not None and comparison.lost is not None:
+        test = f"; McNemar's exact test {format_p_value(comparison.p)}" if comparison.p is not None else ""
+        flips = f"{comparison.lost} lost, {comparison.won} won{test}"
     return TaskScore(
         variant=variant_titles.get(facts.name, facts.name),
         baseline=other,
@@ -86,7 +107,7 @@ def analyze_score(context: PanelContext) -> TaskScore:
         told=format_score(score),
         samples=score.samples,
         compared=format_difference(comparison, score, other, tested=False) if comparison else None,
-        flips=_flips(comparison),
+        flips=flips,
         verdict=_verdict(comparison, score),
         difference=comparison.difference if comparison else None,
         difference_interval=comparison.interval if comparison else None,
@@ -95,9 +116,7 @@ def analyze_score(context: PanelContext) -> TaskScore:
         p=comparison.p if comparison else None,
         how=f"95 % interval: {interval.method}." if interval else "",
         by=f"95 % interval: {comparison.interval.method}." if comparison and comparison.interval else "",
-        flipped=_filter_flipped(context, find_flipped_samples(facts, baseline, task))
-        if baseline is not None and comparison is not None
-        else (),
+        flipped=flipped,
         notes=tuple(_notes(task, score, baseline, comparison)),
     )
 
@@ -118,13 +137,6 @@ def _missing(facts: VariantResult, task: Task | None) -> str:
     standing = next((s.text for s in facts.stages.values() if s.stage is Stage.SCORED), "")
     why = f"{standing}." if standing else f'it was not scored. Run study.measure("{facts.name}").'
     return f"{prefix}{why}"
-
-
-def _flips(comparison: PairedDifference | None) -> str | None:
-    if comparison is None or comparison.lost is None:
-        return None
-    test = f"; McNemar's exact test {format_p_value(comparison.p)}" if comparison.p is not None else ""
-    return f"{comparison.lost} lost, {comparison.won} won{test}"
 
 
 def _verdict(
@@ -177,52 +189,18 @@ def _notes(
             "Compared with nothing: others are compared with this variant, or none in fp32 has a score of this metric. "
             "Show another variant, or add one in fp32."
         )
-    if comparison is not None and comparison.samples < score.samples and comparison.p is not None:
-        yield f"The difference is that of the first {comparison.samples} samples, on which both were scored."
-
-
-def _filter_flipped(
-    context: PanelContext, flipped_samples: tuple[FlippedSample, ...]
-) -> tuple[FlippedSample, ...]:
-    """Those that the panel's setting asks for, under the numbers that they have among all samples."""
-    flip_kind, numbers = context.settings.get("show", ""), context.study.selected_samples
-    return tuple(
-        dataclasses.replace(f, sample=numbers[f.sample]) if numbers else f
-        for f in flipped_samples
-        if flip_kind in {"", f.flip}
-    )
 
 
 def build_score_panel(context: PanelContext) -> PanelParts:
     """The score, pictures of the samples that flipped, and buttons that show them alone in every panel."""
     task_score, chosen = analyze_score(context), context.study.selected_samples
-    settings = []
-    if task_score.baseline and not chosen:
-        kinds = ("lost", "won") if task_score.lost is not None else ("worse", "better")
-        listed = {
-            "": "all that flipped" if task_score.lost is not None else "all that changed",
-            **{k: k for k in kinds},
-        }
-        settings = [
-            make_select(
-                "show", "List", "Which samples the table lists.", listed, context.settings.get("show", "")
-            )
-        ]
-    if not chosen:
-        settings.append(
-            make_text_field(
-                "samples",
-                "Samples",
-                "Errors and score of these samples alone.",
-                context.settings.get("samples", ""),
-                "numbers, such as 3, 17-20",
-            )
-        )
+    text, hint = context.settings.get("samples", ""), "numbers, such as 3, 17-20"
+    field = make_text_field("samples", "Samples", "Errors and score of these samples alone.", text, hint)
     return PanelParts(
         result=task_score,
-        settings=settings,
+        settings=[] if chosen else [field],
         work=[_button(context, task_score)],
-        figures=draw_pictures(context, task_score.flipped, task_score.baseline, task_score.variant),
+        figures=_draw_pictures(context, task_score),
     )
 
 
@@ -236,7 +214,84 @@ def _button(context: PanelContext, task_score: TaskScore) -> Work:
     except VariantError as error:
         numbers, why = (), str(error)
     why = why or ("" if numbers else "No sample is listed: write numbers of samples")
-    title = f"Show only {'this sample' if len(numbers) == 1 else f'these {len(numbers)} samples'}"
-    return button(
-        "only", title if numbers else "Show only these samples", why, samples=",".join(map(str, numbers))
+    which = "these samples" if not numbers else f"these {len(numbers)} samples"
+    title = f"Show only {'this sample' if len(numbers) == 1 else which}"
+    return button("only", title, why, samples=",".join(map(str, numbers)))
+
+
+def _draw_pictures(context: PanelContext, task_score: TaskScore) -> list[Figure]:
+    """The first samples of the list, where the model reads pictures or other arrays of two dimensions."""
+    task, numbers = context.study.scored_task, context.study.selected_samples
+    samples = task_score.flipped[: _ACROSS * _ROWS]
+    if task is None or not samples:
+        return []
+    rows = [numbers.index(f.sample) if numbers else f.sample for f in samples]
+    for array in task.data.arrays.values():
+        tiles = [_read_picture(np.asarray(array[i])) for i in rows if i < len(array)]
+        pictures = [tile for tile in tiles if tile is not None]
+        if len(pictures) == len(samples) and len({t.shape for t in pictures}) == 1:
+            return [_draw_sheet(pictures, task_score, samples)]
+    return []
+
+
+def _read_picture(sample: NDArray[Any]) -> NDArray[np.float64] | None:
+    """A sample as brightness from 0 to 1, of shape ``(H, W)``; None where it is no picture."""
+    if sample.dtype.kind not in "biuf":
+        return None
+    row = sample.squeeze()
+    if row.ndim == 3 and 3 in {row.shape[0], row.shape[-1]}:
+        row = row.mean(axis=0 if row.shape[0] == 3 else -1)
+    if row.ndim != 2 or min(row.shape) < _SMALLEST:
+        return None
+    step = -(-max(row.shape) // _PIXELS)
+    part = np.nan_to_num(row[::step, ::step].astype(np.float64))
+    bright: NDArray[np.float64] = (part - part.min()) / (np.ptp(part) or 1)
+    return bright
+
+
+def _draw_sheet(
+    tiles: Sequence[NDArray[np.float64]], task_score: TaskScore, samples: Sequence[FlippedSample]
+) -> Figure:
+    """All of them on one sheet in grey, with both answers below each."""
+    before, after = task_score.baseline, task_score.variant
+    high, wide = tiles[0].shape
+    across = min(_ACROSS, len(tiles))
+    columns, rows = round(wide * (1 + _BETWEEN)), round(high * (1 + _BELOW))
+    sheet = np.full((-(-len(tiles) // across) * rows, across * columns), None)
+    words, dots = [], []
+    for k, (tile, flip) in enumerate(zip(tiles, samples, strict=True)):
+        x, y = (k % across) * columns, (k // across) * rows
+        sheet[y : y + high, x : x + wide] = np.round(tile, 2)
+        caption = {"text": _format_caption(flip), "showarrow": False, "yanchor": "top", "font": {"size": 11}}
+        words.append({"x": x + wide / 2, "y": y + 1.02 * high, **caption})
+        label = f"<br>label {flip.label}" if flip.label else ""
+        hover = f"sample {flip.sample}{label}<br>{before}: {flip.before}<br>{after}: {flip.after}"
+        dots.append((x + wide / 2, y + high / 2, hover))
+    scale = {"zmin": 0, "zmax": 1, "colorscale": [[0, "#000"], [1, "#fff"]], "showscale": False}
+    x_at, y_at, hovers = ([*column] for column in zip(*dots, strict=True))
+    bare: dict[str, Any] = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
+    return figure(
+        f"The first {len(tiles)} listed samples, with the answers of {before} and {after}",
+        [
+            {"type": "heatmap", "x0": 0.5, "y0": 0.5, "z": sheet.tolist(), "hoverinfo": "skip", **scale},
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": x_at,
+                "y": y_at,
+                "marker": {"size": 24, "opacity": 0},
+                "hovertext": hovers,
+                "hovertemplate": "%{hovertext}<extra></extra>",
+            },
+        ],
+        title=f"The first {len(tiles)}: what {before} says, and {after}",
+        annotations=words,
+        xaxis=axis(**bare, range=[-1, sheet.shape[1]], constrain="domain"),
+        yaxis=axis(**bare, range=[len(sheet), -1], scaleanchor="x", constrain="domain"),
     )
+
+
+def _format_caption(flip: FlippedSample) -> str:
+    """Both answers, as short as a picture is wide."""
+    before, after = (text if len(text) <= 8 else f"{text[:7]}…" for text in (flip.before, flip.after))
+    return f"{before} → {after}"

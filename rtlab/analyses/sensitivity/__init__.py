@@ -1,4 +1,4 @@
-"""Who is guilty of a variant's error: what each node, or each place that rounds, does to the outputs."""
+"""What causes a variant's error: what each node, or each place that rounds, does to the outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ By: TypeAlias = Literal["node", "quantizer"]
 LossName: TypeAlias = Literal["outputs", "labels"]
 #: Samples below which no ranking is worth its name.
 FEW = 8
-_INTERVAL = "An end of the interval that has the mean over all such samples with 95 %."
+_LOWER, _UPPER = (f"{end} end of the 95 % interval." for end in ("Lower", "Upper"))
+_RELIABILITY = "Spearman of two halves of the samples, Spearman-Brown."
 #: Half-width of a 95 % interval of a mean, in standard errors.
 _WIDE = 1.96
 #: Halvings of the samples that a reliability is the mean of.
@@ -55,13 +56,8 @@ class SensitivityRow:
     node: Annotated[str, FieldMeta("Node", links="nodes")]
     quantizer: Annotated[str, FieldMeta("Quantizer", omit=True)]
     effect: Annotated[float, FieldMeta("Effect", origin="{self.origin}")]
-    low: Annotated[
-        float,
-        FieldMeta("From", origin="{self.origin}", note="Lower end of the 95 % interval.", infinite=True),
-    ]
-    high: Annotated[
-        float, FieldMeta("To", origin="{self.origin}", note="Upper end of the 95 % interval.", infinite=True)
-    ]
+    low: Annotated[float, FieldMeta("From", origin="{self.origin}", note=_LOWER, infinite=True)]
+    high: Annotated[float, FieldMeta("To", origin="{self.origin}", note=_UPPER, infinite=True)]
     verified: Annotated[float | None, FieldMeta("Verified", origin="measured")]
     origin: Literal["estimated", "measured"]
     causes: tuple[str, ...] = ()
@@ -109,9 +105,8 @@ class Effects:
         """Effects by place and sample: estimates, and what was measured where a place has none."""
         if not self.probes:
             return self.measured
-        width = self.estimated.shape[1]
         padded = np.full(self.estimated.shape, np.nan)
-        padded[:, : self.measured.shape[1]] = self.measured[:, :width]
+        padded[:, : self.measured.shape[1]] = self.measured[:, : self.estimated.shape[1]]
         return np.where(np.isnan(self.estimated), padded, self.estimated)
 
     @classmethod
@@ -136,7 +131,7 @@ class Effects:
 
 @dataclasses.dataclass(frozen=True)
 class Sensitivity:
-    """Which nodes, or which places that round, are guilty of a variant's error.
+    """Which nodes, or which places that round, cause a variant's error.
 
     Attributes:
         variant: Its name.
@@ -148,7 +143,7 @@ class Sensitivity:
         samples: How many samples there were.
         probes: Random directions of the outputs that each estimate is the mean of; 0 where all was measured.
         reliability: How far rankings on two halves of the samples agree, Spearman's coefficient, corrected to all of
-            them after Spearman and Brown; None where it cannot be told.
+            them after Spearman and Brown; None for too few samples.
         cost_x_plain: What the ranking took, in plain inferences of the same samples; sessions that are opened once are
             not counted.
         seconds: What all of it took, verification and opening included.
@@ -165,12 +160,7 @@ class Sensitivity:
     total: Annotated[float, FieldMeta("The variant's loss", origin="measured")]
     samples: Annotated[int, FieldMeta("Samples")]
     probes: Annotated[int, FieldMeta("Probes")]
-    reliability: Annotated[
-        float | None,
-        FieldMeta(
-            "Reliability", origin="measured", note="Spearman of two halves of the samples, Spearman-Brown."
-        ),
-    ]
+    reliability: Annotated[float | None, FieldMeta("Reliability", origin="measured", note=_RELIABILITY)]
     cost_x_plain: Annotated[float | None, FieldMeta("Cost", "x plain", "measured")]
     seconds: Annotated[float, FieldMeta("Took", "s", "measured")]
     source: Annotated[str, FieldMeta("Source")]
@@ -190,9 +180,8 @@ class Sensitivity:
 
     def __repr__(self) -> str:
         first = f", first {self.ranking[0].node}" if self.ranking else ""
-        reliability_text = "" if self.reliability is None else f", reliability {self.reliability:.2f}"
         rows = f"{len(self.ranking)} rows on {self.samples} samples"
-        return f"<Sensitivity of {self.variant}, {self.asks}: {rows}{first}{reliability_text}>"
+        return f"<Sensitivity of {self.variant}, {self.asks}: {rows}{first}>"
 
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{html.escape(n)}</p>" for n in (self.title, *self.notes))
@@ -207,11 +196,11 @@ class Sensitivity:
     def to_text(self, rows: int = 20) -> str:
         """The result in words, with a table of the first rows."""
         cost = "" if self.cost_x_plain is None else f", {self.cost_x_plain:.3g} x plain inference (measured)"
-        tail = (
-            f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)\ntook {self.seconds:.2g} s{cost}"
-        )
+        loss = f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)"
         table = ResultTable(SensitivityRow, self.ranking[:rows], placeholder="").text()
-        return "\n\n".join((self.title, table, "\n".join((tail, *self.notes))))
+        return "\n\n".join(
+            (self.title, table, "\n".join((loss, f"took {self.seconds:.2g} s{cost}", *self.notes)))
+        )
 
 
 def spearman(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
@@ -247,26 +236,14 @@ def rank_effects(effects: Effects, by: By, nodes: Mapping[str, str]) -> tuple[Se
     """The rows of a ranking, the largest known effect first; ``nodes`` are those of places by id."""
     rows = []
     for i, place in enumerate(effects.places):
-        guess, true = (_drop_nan(table, i) for table in (effects.estimated, effects.measured))
-        effect_samples, origin = (guess, "estimated") if len(guess) else (true, "measured")
-        if not len(effect_samples):
-            continue
-        mean = float(effect_samples.mean())
-        wide = (
-            _WIDE * float(effect_samples.std(ddof=1)) / float(np.sqrt(len(effect_samples)))
-            if len(effect_samples) > 1
-            else float("nan")
-        )
-        verified = float(true.mean()) if len(true) else None
-        quantizer = place if by == "quantizer" else ""
-        rows.append((mean, wide, verified, nodes[place], quantizer, origin))
-    rows.sort(key=lambda r: -(r[0] if r[2] is None else r[2]))
-    return tuple(
-        SensitivityRow(i + 1, node, quantizer, mean, mean - wide, mean + wide, verified, origin)  # type: ignore[arg-type]
-        for i, (mean, wide, verified, node, quantizer, origin) in enumerate(rows)
-    )
-
-
-def _drop_nan(table: NDArray[np.float64], row: int) -> NDArray[np.float64]:
-    values: NDArray[np.float64] = table[row][~np.isnan(table[row])]
-    return values
+        guess, true = (table[i][~np.isnan(table[i])] for table in (effects.estimated, effects.measured))
+        samples = guess if len(guess) else true
+        if len(samples):
+            mean, verified = float(samples.mean()), float(true.mean()) if len(true) else None
+            wide = _WIDE * float(samples.std(ddof=1)) / len(samples) ** 0.5 if len(samples) > 1 else np.nan
+            origin: Literal["estimated", "measured"] = "estimated" if len(guess) else "measured"
+            quantizer = place if by == "quantizer" else ""
+            ends = mean - wide, mean + wide
+            rows.append(SensitivityRow(0, nodes[place], quantizer, mean, *ends, verified, origin))
+    rows.sort(key=lambda r: -r.best_effect)
+    return tuple(dataclasses.replace(row, rank=rank) for rank, row in enumerate(rows, 1))

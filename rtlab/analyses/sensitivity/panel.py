@@ -1,4 +1,4 @@
-"""Who is guilty of a variant's error, with the button that finds it out."""
+"""What causes a variant's error, with the button that measures it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def get_sensitivity(context: PanelContext) -> Sensitivity:
     """The ranking of a variant.
 
     Raises:
-        RunError: nobody looked yet.
+        RunError: it is not measured yet.
     """
     name, choice = context.result.name, _read_settings(context)
     ranking = context.study.sensitivities.get(name, {}).get(choice)
@@ -48,21 +48,21 @@ def get_sensitivity(context: PanelContext) -> Sensitivity:
 
 def _read_settings(context: PanelContext) -> tuple[Asks, By, LossName]:
     settings = context.settings
-    asks: Asks = "released" if settings.get("asks") == "released" else "only"
-    by: By = "quantizer" if settings.get("by") == "quantizer" else "node"
-    loss: LossName = "labels" if settings.get("loss") == "labels" else "outputs"
-    return asks, by, loss
+    return (
+        "released" if settings.get("asks") == "released" else "only",
+        "quantizer" if settings.get("by") == "quantizer" else "node",
+        "labels" if settings.get("loss") == "labels" else "outputs",
+    )
 
 
 def build_sensitivity_panel(context: PanelContext) -> PanelParts:
     """The ranking that is chosen, and what looks for it."""
-    choice = _read_settings(context)
-    result = context.result
+    choice, result = _read_settings(context), context.result
     values = dict(zip(_SETTINGS, choice, strict=True))
-    visible_settings = {k: s for k, s in _SETTINGS.items() if k != "loss" or context.study.task is not None}
     settings = [
         make_select(key, label, hint, dict(options), values[key])
-        for key, (label, hint, options) in visible_settings.items()
+        for key, (label, hint, options) in _SETTINGS.items()
+        if key != "loss" or context.study.task is not None
     ]
     reason = ""
     if result.recorded:
@@ -70,13 +70,13 @@ def build_sensitivity_panel(context: PanelContext) -> PanelParts:
     elif result.prepared.emulated is result.source:
         reason = "Nothing of it is rounded: it computes in fp32"
     ranking = context.study.sensitivities.get(result.name, {}).get(choice)
-    work = [
-        button("sensitivity", "Look on more samples" if ranking else "Measure sensitivity", reason, **values)
-    ]
+    label = "Look on more samples" if ranking else "Measure sensitivity"
+    work = [button("sensitivity", label, reason, **values)]
+    if ranking is None and reason:
+        return PanelParts(settings=settings, work=work, problem=f"{reason}.")
     if ranking is None:
-        problem = f"{reason}." if reason else ""
         before = f"Not measured yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {LOSSES[choice[2]]}."
-        return PanelParts(settings=settings, work=work, problem=problem, notes=[] if problem else [before])
+        return PanelParts(settings=settings, work=work, notes=[before])
     rests = f"{ranking.question[:1].upper()}{ranking.question[1:]}; effects are differences of the {ranking.loss}."
     return PanelParts(
         result=ranking,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses.cards.card import name_layers
 from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.memory.plan import count_weight_bytes
 from rtlab.analyses.reformats.reasons import shorten_layout
 from rtlab.analyses.timing import compute_timing, get_layer_times
 from rtlab.core.engine import Layer
@@ -21,16 +22,10 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
 
-#: Types of weights as TensorRT's inspector writes them.
-_TYPES = {
-    "float": "fp32", "half": "fp16", "bfloat16": "bf16", "int8": "int8", "int32": "int32", "int64": "int64",
-    "fp8": "fp8", "int4": "int4", "fp4": "fp4", "bool": "bool", "uint8": "uint8",
-}  # fmt: skip
-
 
 @dataclasses.dataclass(frozen=True)
 class LayerRow:
-    """What is known of a layer, as ``layers_frame`` documents it; None and empty where it is not told.
+    """What is known of a layer, as ``layers_frame`` documents it; None and empty where it is not reported.
 
     ``origin`` is that of ``output_bytes``.
     """
@@ -160,16 +155,8 @@ def _sparse(layer: Layer) -> bool | None:
 
 def _weights(layer: Layer) -> int | None:
     """Bytes of constants, or of weights and bias as attributes tell them; None where some of it is not known."""
+    parts = [a for key in ("Weights", "Bias") if isinstance(a := layer.attributes.get(key), dict)]
     sizes = [nbytes(t.dtype, t.shape) for t in layer.constants]
-    for key in ("Weights", "Bias"):
-        attribute = layer.attributes.get(key)
-        if isinstance(attribute, dict) and attribute.get("Count") != 0:
-            count = attribute.get("Count")
-            dtype = _TYPES.get(str(attribute.get("Type")).lower(), "")
-            sizes.append(nbytes(dtype, (count,)) if isinstance(count, int) else None)
-    valid_sizes = [f for f in sizes if f is not None]
-    return (
-        sum(valid_sizes)
-        if sizes and len(valid_sizes) == len(sizes) and sum(valid_sizes) < SIZE_LIMIT
-        else None
-    )
+    sizes += [count_weight_bytes(part) for part in parts if part.get("Count") != 0]
+    total = sum(size or 0 for size in sizes)
+    return total if sizes and None not in sizes and total < SIZE_LIMIT else None

@@ -52,9 +52,8 @@ def get_layer_times(facts: VariantResult) -> Mapping[str, SharedTime]:
     if ran is facts.engine:
         return {t.layer: SharedTime(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
     built = facts.prepared.model
-    return _times_of.map_times_to_layers(
-        times, fusion.relate_engine(ran, built, built), fusion.relate_engine(facts.engine, built, built)
-    )
+    mappings = (fusion.relate_engine(e, built, built) for e in (ran, facts.engine))
+    return _times_of.map_times_to_layers(times, *mappings)
 
 
 def get_milliseconds(facts: VariantResult) -> Mapping[str, float]:

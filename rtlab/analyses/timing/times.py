@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.engine import Engine
+from rtlab.core.phrases import pluralize
 from rtlab.core.trace import Processor, Profile
 from rtlab.relation.mapping import Mapping
 
@@ -55,8 +56,8 @@ class Timing:
 
     ``total`` is the median of whole inferences without instrumentation, ``summed`` the sum of the layers' medians,
     both in milliseconds. The sum overstates the latency, because each layer carries the cost of its measurement.
-    ``total`` and ``spread`` are None where only the layers were timed. ``runs`` counts those of the layers and
-    ``inferences`` those of the whole, each 0 where it is not told. ``percentiles`` are those of whole inferences, in
+    ``total`` is None where only the layers were timed. ``runs`` counts those of the layers and
+    ``inferences`` those of the whole, each 0 where it is not known. ``percentiles`` are those of whole inferences, in
     milliseconds by percent; empty where there are too few to tell. ``samples`` are the whole inferences one by one, in
     the order of measurement, shape ``(inferences,)``, after ``warmup`` untimed ones.
     """
@@ -66,7 +67,6 @@ class Timing:
     taken: datetime.datetime | None
     runs: int
     total: float | None
-    spread: float | None
     summed: float
     layers: tuple[LayerTime, ...]
     note: str = ""
@@ -113,43 +113,30 @@ class Timing:
     def origin(self) -> str:
         """What stands beside every one of these numbers."""
         day = self.taken.strftime("%Y-%m-%d") if self.taken else ""
-        runs = _format_runs(self.runs)
+        runs = pluralize(self.runs, "run") if self.runs else ""
         if self.inferences not in {0, self.runs}:
-            inference_runs = f"the whole over {_format_runs(self.inferences)}"
+            inference_runs = f"the whole over {pluralize(self.inferences, 'run')}"
             runs = f"layers over {runs}, {inference_runs}" if self.layers and runs else inference_runs
         sum_note = "sum of the layers, which overstates the latency" if self.total is None else ""
         parts = ("measured", self.source, self.device, runs, day, sum_note)
         return ", ".join(p for p in parts if p) + (f". {self.note}" if self.note else "")
-
-    def worst(self, count: int = 5) -> tuple[LayerTime, ...]:
-        """The slowest layers."""
-        return tuple(sorted(self.layers, key=lambda t: -t.median)[:count])
 
 
 def summarize_profile(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     """Reduce samples to medians and spreads, in the engine's order of execution."""
     reduced = _reduce_samples(profile.samples)
     summed = sum(median for median, _ in reduced.values())
-    layers = tuple(
-        [
-            LayerTime(
-                layer.id,
-                median,
-                None if quartiles is None else (quartiles[1] - quartiles[0]) / 2,
-                median / summed if summed else 0.0,
-                quartiles,
-            )
-            for layer in engine.layers
-            if layer.id in reduced
-            for median, quartiles in (reduced[layer.id],)
-        ]
-    )
+    layers = []
+    for layer_id in (y.id for y in engine.layers if y.id in reduced):
+        median, quartiles = reduced[layer_id]
+        spread = None if quartiles is None else (quartiles[1] - quartiles[0]) / 2
+        layers.append(LayerTime(layer_id, median, spread, median / summed if summed else 0.0, quartiles))
     return Timing(
         source=profile.source,
         device=profile.device,
         taken=profile.taken,
         runs=len(profile.total) if profile.runs is None else profile.runs,
-        # A single number from elsewhere is the median of untold many.
+        # A single number from elsewhere is the median of an unknown number.
         inferences=len(profile.total) if len(profile.total) > 1 else 0,
         total=float(np.median(profile.total)) if len(profile.total) else None,
         percentiles={
@@ -158,9 +145,8 @@ def summarize_profile(profile: Profile, engine: Engine, *, note: str = "") -> Ti
             # A sample at least has to lie beyond it.
             if len(profile.total) * (100 - p) >= 100
         },
-        spread=_spread(profile.total),
         summed=summed,
-        layers=layers,
+        layers=tuple(layers),
         note=note or profile.note,
         processor=profile.processor,
         samples=profile.total,
@@ -189,17 +175,11 @@ def _reduce_samples(
     return {i: summaries[i] for i in samples if i in summaries}
 
 
-def _format_runs(runs: int) -> str:
-    return f"{runs} run{'s' if runs != 1 else ''}" if runs else ""
-
-
 def map_times_to_nodes(times: Timing, mapping: Mapping) -> dict[str, SharedTime]:
     """The time of each node: that of its layers, with the number of nodes that share them."""
-    shares = _Shares(times, {t.layer: mapping.nodes(t.layer) for t in times.layers})
-    shared_times = {
-        node: shares.of(mapping.layers(node)) for node in dict.fromkeys(p.node for p in mapping.pairs)
-    }
-    return {node: shared for node, shared in shared_times.items() if shared is not None}
+    sharing = {t.layer: mapping.nodes(t.layer) for t in times.layers}
+    layers = {node: mapping.layers(node) for node in dict.fromkeys(p.node for p in mapping.pairs)}
+    return _share_times(times, sharing, layers)
 
 
 def map_times_to_layers(times: Timing, measured: Mapping, target: Mapping) -> dict[str, SharedTime]:
@@ -212,32 +192,27 @@ def map_times_to_layers(times: Timing, measured: Mapping, target: Mapping) -> di
     for pair in target.pairs:
         for i in measured.layers(pair.node):
             touching[i].add(pair.layer)
-    shares = _Shares(times, touching)
-    shared_times = {
-        layer: shares.of(i for n in target.nodes(layer) for i in measured.layers(n))
+    layers = {
+        layer: [i for n in target.nodes(layer) for i in measured.layers(n)]
         for layer in dict.fromkeys(p.layer for p in target.pairs)
     }
-    return {layer: shared for layer, shared in shared_times.items() if shared is not None}
+    return _share_times(times, touching, layers)
 
 
-class _Shares:
-    """The time that several layers take together, with the number of all that share them.
+def _share_times(
+    times: Timing, sharing: MappingType[str, Iterable[str]], layers: MappingType[str, Iterable[str]]
+) -> dict[str, SharedTime]:
+    """The times that ``layers`` of each box take together, as far as they have any; ``sharing`` are boxes by layer.
 
     Thousands of nodes may run in the same layers, which are added up once.
     """
-
-    def __init__(self, times: Timing, sharing: MappingType[str, Iterable[str]]) -> None:
-        self._times = {t.layer: t for t in times.layers}
-        self._sharing = sharing
-        self._cache: dict[tuple[str, ...], SharedTime] = {}
-
-    def of(self, layers: Iterable[str]) -> SharedTime | None:
-        """That of these layers as far as they have times; None where none has."""
-        timed = tuple(dict.fromkeys(i for i in layers if i in self._times))
-        if timed and timed not in self._cache:
-            sharing = {one for i in timed for one in self._sharing[i]}
-            self._cache[timed] = _sum([self._times[i] for i in timed], len(sharing))
-        return self._cache.get(timed)
+    by_layer = {t.layer: t for t in times.layers}
+    timed = {box: tuple(dict.fromkeys(i for i in ids if i in by_layer)) for box, ids in layers.items()}
+    sums = {
+        ids: _sum([by_layer[i] for i in ids], len({box for i in ids for box in sharing[i]}))
+        for ids in set(timed.values()) - {()}
+    }
+    return {box: sums[ids] for box, ids in timed.items() if ids}
 
 
 def _sum(times: list[LayerTime], shared: int) -> SharedTime:
@@ -250,10 +225,3 @@ def _sum(times: list[LayerTime], shared: int) -> SharedTime:
         shared=shared,
         layers=tuple(t.layer for t in times),
     )
-
-
-def _spread(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float | None:
-    if len(samples) < 2:
-        return None
-    low, high = np.percentile(samples, [25, 75])
-    return float(high - low) / 2

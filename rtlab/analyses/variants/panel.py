@@ -26,7 +26,7 @@ class BuiltVariant:
     """A variant that was built or read: what it is, and what became of it.
 
     ``layers``, ``regions`` and ``steps`` count what its engine tells, of which there is one: what steps of different
-    compilers do is not the same. Bytes and times are None where they are not told.
+    compilers do is not the same. Bytes and times are None where they are not reported.
     """
 
     name: Annotated[str, FieldMeta(links="variants")]
@@ -65,54 +65,37 @@ class BuiltVariants:
 
 def analyze_variants(context: PanelContext) -> BuiltVariants:
     """All variants that are built, the one that is asked about marked."""
-    results, here, variant_titles = (
-        list(context.study.results.values()),
-        context.result,
-        _mark_titles(context),
-    )
+    results, here, titles = [*context.study.results.values()], context.result, _mark_titles(context)
     return BuiltVariants(
         count=len(results),
         engine=here.engine.title,
         options=None if here.variant.options is None else str(here.variant.options),
         kind=", ".join(dict.fromkeys(get_layer_heading(r.engine) for r in results if r.engine.maker.step)),
-        variants=tuple(_row(r, variant_titles[r.name], _drop(context, r)) for r in results),
-        notes=(*_notes(results), *(f"{variant_titles[n]}: {e}" for n, e in context.study.failures.items())),
+        variants=tuple(_row(context, r, titles[r.name]) for r in results),
+        notes=(*_notes(results), *(f"{titles[n]}: {e}" for n, e in context.study.failures.items())),
     )
 
 
 def build_variants_panel(context: PanelContext) -> PanelParts:
     """One row per variant that is built, and buttons that build those which differ in one choice."""
-    here, several = context.result, len(context.study.results) > 1
+    here = context.result
+    choices = list_variations(here.name, here.variant, here, find_quantized_nodes(here.source))
     return PanelParts(
         result=analyze_variants(context),
-        work=[
-            button("rebuild", label, reason, what=what)
-            for what, (label, reason) in list_variations(
-                here.name, here.variant, here, find_quantized_nodes(here.source)
-            ).items()
-        ],
-        figures=[_figure(context)] if several else [],
+        work=[button("rebuild", label, reason, what=what) for what, (label, reason) in choices.items()],
+        figures=[_draw_comparison(context)] if len(context.study.results) > 1 else [],
     )
 
 
 def _mark_titles(context: PanelContext) -> dict[str, str]:
     """Titles by name, with a mark before that of the variant shown."""
-    current_name = context.result.name
-    return {
-        n: f"▸ {title}" if n == current_name else title
-        for n, title in get_variant_titles(context.study).items()
-    }
+    titles = get_variant_titles(context.study)
+    return {n: f"▸ {title}" if n == context.result.name else title for n, title in titles.items()}
 
 
-def _drop(context: PanelContext, result: VariantResult) -> str | None:
-    """The score beside that of the baseline, in words."""
+def _row(context: PanelContext, result: VariantResult, title: str) -> BuiltVariant:
     before = context.baseline or find_reference(context.study, result)
-    return compute_score_difference(
-        result, before, get_variant_titles(context.study)[before.name] if before is not None else ""
-    )
-
-
-def _row(result: VariantResult, title: str, drop: str | None) -> BuiltVariant:
+    before_title = get_variant_titles(context.study)[before.name] if before is not None else ""
     engine, times, variant = result.engine, compute_timing(result), result.variant
     sparse = f"2:4 {','.join(variant.sparsity)}".replace(" *", "") if variant.sparsity else ""
     kind, count = get_layer_noun(engine), len(engine.layers) - engine.sync
@@ -132,7 +115,7 @@ def _row(result: VariantResult, title: str, drop: str | None) -> BuiltVariant:
         latency=times.total if times else None,
         processor=times.processor if times else "",
         score=format_score(result.score) if result.score else "",
-        drop=drop,
+        drop=compute_score_difference(result, before, before_title),
         built="reported" if result.recorded or engine.recorded else "measured",
         totals_origin=engine.origin,
         counted="predicted" if engine.maker.predicts else "",
@@ -146,26 +129,22 @@ def _kinds(results: list[VariantResult]) -> list[str]:
     return sorted(sorted(kinds), key=kinds.__getitem__)
 
 
-def _by(nbytes: int | None, scale: float) -> float | None:
-    return nbytes / scale if nbytes else None
-
-
-def _figure(context: PanelContext) -> Figure:
-    """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants.
+def _draw_comparison(context: PanelContext) -> Figure:
+    """Layers on the left, and where it is reported the memory of activations on the right, on one axis of variants.
 
     Layers are those of the compiled engines; ONNX Runtime's nodes are drawn where there is nothing else.
     """
-    results, variant_titles = list(context.study.results.values()), _mark_titles(context)
+    results, titles = [*context.study.results.values()], _mark_titles(context)
     kind = _kinds(results)[0]
-    layers = [
-        len(r.engine.layers) - r.engine.sync if get_layer_noun(r.engine) == kind else None for r in results
-    ]
+    counts = [len(r.engine.layers) - r.engine.sync for r in results]
+    layers = [n if get_layer_noun(r.engine) == kind else None for n, r in zip(counts, results, strict=True)]
     activation_bytes = [r.engine.totals.get("activation") for r in results]
     unit, scale = choose_byte_unit(max(b or 0 for b in activation_bytes))
+    activations = [b / scale if b else None for b in activation_bytes]
     same = {
         "type": "bar",
         "orientation": "h",
-        "y": [variant_titles[r.name] for r in results],
+        "y": [titles[r.name] for r in results],
         "marker": {"color": [OTHER if r is context.result else MAIN for r in results]},
         "textposition": "outside",
         "constraintext": "none",
@@ -180,26 +159,21 @@ def _figure(context: PanelContext) -> Figure:
     }
     memory = {
         **same,
-        "x": [_by(b, scale) for b in activation_bytes],
+        "x": activations,
         "xaxis": "x2",
-        "text": [format_number(_by(b, scale)) if b else "" for b in activation_bytes],
+        "text": [format_number(a) if a else "" for a in activations],
         "hovertemplate": f"%{{y}}: %{{text}} {unit} of activations<extra>reported</extra>",
     }
-    has_memory = any(activation_bytes)
+    has_memory = any(activations)
+    # Room for the numbers beside the longest bars.
+    layer_range = [0, 1.18 * max(n or 0 for n in layers)]
+    memory_range = [0, 1.3 * max(a or 0 for a in activations) or 1]
+    origins = " or ".join(dict.fromkeys(r.engine.origin for r in results))
     return figure(
         f"{kind[:1].upper()}{kind[1:]}s and memory of {len(results)} variants",
         [bars, memory] if has_memory else [bars],
-        # Room for the numbers beside the longest bars.
-        xaxis=axis(
-            f"{kind}s, {' or '.join(dict.fromkeys(r.engine.origin for r in results))}",
-            domain=[0, 0.48 if has_memory else 1],
-            range=[0, 1.18 * max(n for n in layers if n is not None)],
-        ),
-        xaxis2=axis(
-            f"activations, {unit}, reported",
-            domain=[0.52, 1],
-            range=[0, 1.3 * max(_by(b, scale) or 0 for b in activation_bytes) or 1],
-        ),
+        xaxis=axis(f"{kind}s, {origins}", domain=[0, 0.48 if has_memory else 1], range=layer_range),
+        xaxis2=axis(f"activations, {unit}, reported", domain=[0.52, 1], range=memory_range),
         yaxis=axis(type="category", autorange="reversed", showgrid=False),
     )
 
@@ -210,17 +184,6 @@ def _notes(results: list[VariantResult]) -> list[str]:
         notes.append(
             f"A {kinds[0]} of a compiled engine may run many nodes, a node of ONNX Runtime's graph is one or few of "
             "them: the two are counted apart, and the figure shows those of compiled engines."
-        )
-    reported_builds = [r.name for r in results if (r.recorded or r.engine.recorded) and r.engine.seconds]
-    if reported_builds and len(reported_builds) < len(results):
-        notes.append(
-            f"The time of the build is reported of {', '.join(reported_builds)}, and measured of the others."
-        )
-    if (predicted_names := [r.name for r in results if r.engine.maker.predicts]) and len(
-        predicted_names
-    ) < len(results):
-        notes.append(
-            f"The layers of {', '.join(predicted_names)} are predicted by rules: no compiler made them."
         )
     untold = (r.engine for r in results if r.variant.sparsity and r.engine.maker.tunes == "load")
     notes += dict.fromkeys(

@@ -48,16 +48,14 @@ def variations(
     Raises:
         VariantError: there is no such choice, or nothing of it would differ from the variant.
     """
-    changes_by_label = _list_changes(variant, what, targets, qdq_nodes)
-    if not changes_by_label:
+    changes = _list_changes(variant, what, targets, qdq_nodes)
+    if not changes:
         raise VariantError(
             f'Cannot vary "{what}" of "{name}": nothing would differ. '
             f"{_WIDEN.get(what, 'Choose among ' + ', '.join(VARIATIONS))}."
         )
-    return {
-        f"{name} {label}": {**get_add_arguments(variant), **changes}
-        for label, changes in changes_by_label.items()
-    }
+    same = get_add_arguments(variant)
+    return {f"{name} {label}": {**same, **change} for label, change in changes.items()}
 
 
 def list_variations(
@@ -75,11 +73,8 @@ def list_variations(
         try:
             able = backends.get(variant.backend or builder_for(None, variant.target)).capabilities()
             variations(name, variant, what, able.targets, qdq_nodes)
-            reason = (
-                "Only a TensorRT builder has options"
-                if what in {"streams", "levels"} and not able.options
-                else ""
-            )
+            has_options = what not in {"streams", "levels"} or able.options
+            reason = "" if has_options else "Only a TensorRT builder has options"
         except RtlabError:
             reason = _WIDEN.get(what, "Nothing would differ from this variant")
         buttons[what] = (label, reason)
@@ -96,15 +91,11 @@ def _list_changes(
     if what == "targets":
         return {str(t): {"target": t} for t in targets if t != variant.target}
     if what == "streams":
-        return {
-            "1 stream": {"options": _with(variant, "max_aux_streams", 0)},
-            "4 streams": {"options": _with(variant, "max_aux_streams", 3)},
-        }
+        counts = {"1 stream": 0, "4 streams": 3}
+        return {label: {"options": _with(variant, "max_aux_streams", n)} for label, n in counts.items()}
     if what == "levels":
-        return {
-            f"level {level}": {"options": _with(variant, "builder_optimization_level", level)}
-            for level in (0, 3, 5)
-        }
+        option = "builder_optimization_level"
+        return {f"level {level}": {"options": _with(variant, option, level)} for level in (0, 3, 5)}
     if what == "tf32":
         others = {Precision.FP32: Precision.TF32, Precision.TF32: Precision.FP32}
         other = others.get(variant.precision)

@@ -1,4 +1,4 @@
-"""Why two neighbouring nodes are not one step of an engine: what was tried, what showed the cause, and what helps."""
+"""Why two nodes are, or are not, one step of an engine: what was tried, what showed the cause, and what helps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from rtlab.core.schema import FieldMeta
 
 #: ``fused``: one step does both. ``blocked``: something in this graph keeps them apart. ``never``: the compiler keeps
-#: them apart whatever stands around them. ``unknown``: no experiment told.
+#: them apart whatever stands around them. ``unknown``: no experiment showed it.
 Outcome = Literal["fused", "blocked", "never", "unknown"]
 #: What keeps two nodes apart.
 Cause = Literal[
@@ -32,6 +32,7 @@ CAUSES: dict[Cause, str] = {
     "type": "a type",
     "layout": "a layout",
 }
+_SAVED = "Values that are never written to memory."
 
 
 def format_date(timestamp: str, *, recalled: bool) -> str:
@@ -44,7 +45,7 @@ class FusionTrial:
     """One experiment: what was changed, and what the compiler made of it.
 
     ``where`` says in what part of the model; ``layers`` counts those of that part, None where the compiler refused it;
-    ``fused`` says whether one step did the work of both nodes, None where that cannot be told; ``seconds`` is the time
+    ``fused`` says whether one step did the work of both nodes, None where that is not known; ``seconds`` is the time
     of the build.
     """
 
@@ -102,10 +103,66 @@ class Verdict:
 
     @property
     def date_text(self) -> str:
-        """When it was asked, in words; what is built now is told where that is nothing."""
+        """When it was asked, in words, and whether nothing was built now."""
         return format_date(self.asked, recalled=self.recalled)
 
     @property
     def cause(self) -> Annotated[str, FieldMeta()]:
         """What keeps them apart, in words."""
         return ", ".join(CAUSES[c] for c in self.causes)
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitTrial:
+    """One experiment on two neighbours of a step: what was changed, and whether they are one step still.
+
+    ``layers`` counts those of the part that was built, None where the compiler refused it; ``fused`` is None where it
+    is not known; ``seconds`` is the time of the build.
+    """
+
+    first: Annotated[str, FieldMeta("First node", links="nodes")]
+    second: Annotated[str, FieldMeta("Second node", links="nodes")]
+    change: Annotated[str, FieldMeta("Change")]
+    layers: Annotated[int | None, FieldMeta("Layers", origin="reported")]
+    fused: Annotated[bool | None, FieldMeta("Still one layer", origin="reported")]
+    seconds: Annotated[float, FieldMeta("Build", "s", "measured")]
+    refused: Annotated[str, FieldMeta("Refused")] = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class FusedLayer:
+    """A step that does the work of several nodes: what it saves, and by experiment what would part them.
+
+    Attributes:
+        layer: The step.
+        nodes: Those whose work it does, in the data's way.
+        saved: What the values between them would take to be written once and read once, in milliseconds, at the
+            bandwidth of the engine's GPU; None where a shape or the bandwidth is not known.
+        text: The answer in a sentence or two.
+        experiments: What was tried, in its order.
+        builds: How many parts were built.
+        seconds: The time that all of it took.
+        compiler: Compiler, release and target, of which alone it holds.
+        shapes: The shapes of the model's inputs that it holds for.
+        whole: Whether all that was to be tried was.
+        asked: When, in ISO 8601.
+        recalled: Whether that was before, and nothing was built now.
+    """
+
+    layer: Annotated[str, FieldMeta("Layer", links="layers")]
+    nodes: Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")]
+    saved: Annotated[float | None, FieldMeta("Not moved", "ms", "estimated", note=_SAVED)]
+    text: Annotated[str, FieldMeta("Answer")]
+    experiments: tuple[SplitTrial, ...] = ()
+    builds: Annotated[int, FieldMeta("Builds")] = 0
+    seconds: Annotated[float, FieldMeta("Took", "s", "measured")] = 0.0
+    compiler: Annotated[str, FieldMeta("Compiler")] = ""
+    shapes: Annotated[str, FieldMeta("Shapes")] = ""
+    whole: bool = True
+    asked: Annotated[str, FieldMeta("Asked on")] = ""
+    recalled: Annotated[bool, FieldMeta("Asked before")] = False
+
+    @property
+    def date_text(self) -> str:
+        """When it was asked, in words, and whether nothing was built now."""
+        return format_date(self.asked, recalled=self.recalled)

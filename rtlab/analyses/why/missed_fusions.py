@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -14,16 +13,12 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.model import Model
 from rtlab.core.schema import FieldMeta
-from rtlab.errors import RtlabError
+from rtlab.relation import footprint
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.roles import QUANTIZING_OPS
 
 #: Nodes that stand between two others without computing anything.
 BETWEEN = frozenset({*QUANTIZING_OPS, "Cast", "CastLike", "Identity", "Dropout"})
-
-
-#: Bytes of an element; of other types those of fp32.
-_BYTES = {"fp16": 2, "bf16": 2, "int8": 1, "fp8": 1, "uint8": 1, "bool": 1, "int64": 8}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +64,7 @@ def steps_of(relation: Mapping, node: str) -> tuple[str, ...]:
 def same_layer(relation: Mapping, first: str, second: str) -> bool | None:
     """Whether one layer does the work of both nodes; None where no layer is known of one of them."""
     one, other = steps_of(relation, first), steps_of(relation, second)
-    if not one or not other:
-        return None
-    return bool({*one} & {*other})
+    return bool({*one} & {*other}) if one and other else None
 
 
 @memoized
@@ -83,33 +76,26 @@ def find_missed_fusions(facts: VariantResult) -> tuple[MissedPair, ...]:
     """
     model, engine = facts.prepared.model, facts.engine
     relation = relate_engine(engine, model, model)
-    pairs: dict[tuple[str, str], MissedPair] = {}
+    values: dict[tuple[str, str], str] = {}
     for node in model.top:
-        if node.op in BETWEEN or node.id not in facts.source.by_id:
-            continue
-        for value in node.outputs:
-            for reader in find_readers(model, value):
-                is_candidate = reader in facts.source.by_id and (node.id, reader) not in pairs
-                if is_candidate and same_layer(relation, node.id, reader) is False:
-                    pairs[node.id, reader] = MissedPair(
-                        node.id, reader, estimate_transfer_time(model, value, engine)
-                    )
-    return tuple(sorted(pairs.values(), key=lambda m: -(m.stake or 0.0)))
+        if node.op not in BETWEEN and node.id in facts.source.by_id:
+            for value in node.outputs:
+                for reader in find_readers(model, value):
+                    if reader in facts.source.by_id and same_layer(relation, node.id, reader) is False:
+                        values.setdefault((node.id, reader), value)
+    pairs = (
+        MissedPair(*pair, estimate_transfer_time(model, value, engine)) for pair, value in values.items()
+    )
+    return tuple(sorted(pairs, key=lambda m: -(m.stake or 0.0)))
 
 
 def estimate_transfer_time(model: Model, value: str, engine: Engine) -> float | None:
     """What a value takes to be written once and read once at the bandwidth of an engine's GPU, in milliseconds.
 
-    None where its shape is open, or the GPU is not known.
+    None where its shape is open, or its type is not known.
     """
-    shape = model.sizes().get(value)
-    try:
-        bandwidth = pick_default_gpu(engine).bandwidth
-    except RtlabError:
-        return None
-    nbytes = _BYTES.get(model.values[value].dtype, 4) * math.prod(shape) if shape else math.nan
-    taken = 2 * nbytes / bandwidth * 1e3
-    return taken if math.isfinite(taken) else None
+    nbytes = footprint.nbytes(model.values[value].dtype, model.sizes().get(value))
+    return None if nbytes is None else 2 * nbytes / pick_default_gpu(engine).bandwidth * 1e3
 
 
 def find_readers(model: Model, value: str) -> Iterator[str]:

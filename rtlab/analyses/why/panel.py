@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.why import FusionTrial, Verdict
+from rtlab.analyses.why import FusedLayer, FusionTrial, SplitTrial, Verdict
 from rtlab.analyses.why.advice import Advice
-from rtlab.analyses.why.fused_layer import FusedLayer, SplitTrial
 from rtlab.analyses.why.missed_fusions import ListedPair, MissedFusions, MissedPair, find_missed_fusions
 from rtlab.core.variant import Rewrite
-from rtlab.documents.contract import Setting, Work
+from rtlab.documents.contract import Fact, Setting, Work
 from rtlab.documents.numbers import format_number
 from rtlab.documents.panel import button, fact, link, make_select
 from rtlab.documents.results import ResultTable
@@ -20,16 +19,13 @@ if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
     from rtlab.core.node import Node
 
-_STEP_TITLE = "Why is it one layer?"
 _CAUSES = "One row for each cause, with all pairs that it keeps apart. A remedy was built on the whole model."
 #: Pairs in the list to choose from; those with less at stake are found through the graph.
 _LISTED = 200
 _ALL = "all"
 #: What stands before the id of a layer whose step is asked about.
 _STEP = "layer "
-_UNMOVED = (
-    "What the values between its nodes would take to be written and read once, at the bandwidth of the GPU."
-)
+_UNMOVED = "What the values between its nodes would take to be written and read once, at the GPU's bandwidth."
 
 
 def build_why_panel(context: PanelContext) -> PanelParts:
@@ -42,102 +38,103 @@ def build_why_panel(context: PanelContext) -> PanelParts:
         return PanelParts(
             problem="Every two neighbours whose layers are known are one layer: nothing is missed."
         )
-    verdicts = context.study.verdicts.get(facts.name, {})
-    labels = {_ALL: f"All {len(pairs)} missed fusions"} | {
-        k: _label(context, m) for k, m in [*pairs.items()][:_LISTED]
-    }
+    labels = {_ALL: f"All {len(pairs)} missed fusions"}
+    labels |= {k: _label(context, m) for k, m in [*pairs.items()][:_LISTED]}
     if layer is not None:
-        labels[chosen] = f"{context.layer_names.get(layer, layer)}: why it is one layer"
+        labels[chosen] = f"{context.layer_names[layer]}: why it is one layer"
     elif one is not None:
-        labels.setdefault(chosen, _label(context, one))
-    settings = [
-        make_select(
-            "pair",
-            "Pair",
-            "The neighbours that are asked about.",
-            labels,
-            chosen if chosen in labels else _ALL,
-        )
-    ]
+        labels[chosen] = _label(context, one)
+    value = chosen if chosen in labels else _ALL
+    settings = [make_select("pair", "Pair", "The neighbours that are asked about.", labels, value)]
     if layer is not None:
-        return _step(context, layer, settings)
-    verdict = verdicts.get((one.first, one.second)) if one else None
-    work = _work(facts, one, verdict, context.study.advice.get(facts.name))
-    if one is None:
-        result = _of_all(context)
-        causes = result.causes if isinstance(result, Advice) else ()
-        links = {f"row {i}": link(_places(context, *c.apart)) for i, c in enumerate(causes)}
-        lead = _CAUSES if isinstance(result, Advice) else ""
-        return PanelParts(result=result, lead=lead, settings=settings, work=work, links=links)
-    places = _places(context, one.first, one.second)
+        return _show_layer(context, layer, settings)
+    return _show_all(context, settings) if one is None else _show_pair(context, one, settings)
+
+
+def _show_all(context: PanelContext, settings: list[Setting]) -> PanelParts:
+    """All missed fusions, or the causes behind them."""
+    facts, result = context.result, _of_all(context)
+    advice = result if isinstance(result, Advice) else None
+    label = "Ask about all again" if advice else "Ask about all"
+    work = [button("advise", label, _explain_unavailable(facts))]
+    if advice and advice.every:
+        work += _offer_remedy(facts, advice.every.rewrites)
+    causes = advice.causes if advice else ()
+    links = {f"row {i}": link(_places(context, *c.apart)) for i, c in enumerate(causes)}
+    lead = _CAUSES if advice else ""
+    return PanelParts(result=result, lead=lead, settings=settings, work=work, links=links)
+
+
+def _show_pair(context: PanelContext, one: MissedPair, settings: list[Setting]) -> PanelParts:
+    """Why two nodes are not one step."""
+    facts = context.result
+    verdict = context.study.verdicts.get(facts.name, {}).get((one.first, one.second))
+    label = "Ask again" if verdict else "Ask the compiler"
+    if facts.engine.maker.predicts or facts.recorded:
+        label = "Ask the rules" if facts.engine.maker.predicts else "Read its files"
+    parts = PanelParts(
+        settings=settings,
+        work=[button("why", label, first=one.first, second=one.second)],
+        links={"pair": link(_places(context, one.first, one.second))},
+    )
     if verdict is None:
-        return PanelParts(
-            lead=f"{_label(context, one)}: not asked yet. An answer takes about a second.",
-            settings=settings,
-            work=work,
-            links={"pair": link(places)},
+        lead = f"{_label(context, one)}: not asked yet. An answer takes about a second."
+        return PanelParts(lead=lead, **parts)
+    keeps = ""
+    if verdict.edit:
+        keeps = (
+            "The change keeps the outputs but for rounding."
+            if verdict.remedy
+            else "The change only diagnoses: with it the model computes something else."
         )
     by = f"by {verdict.compiler}, at {verdict.shapes}"
-    tried = [
-        fact("Builds", str(verdict.builds)),
-        fact("Took", format_number(verdict.seconds, "s"), "measured"),
-    ]
+    parts["work"] += _offer_remedy(facts, verdict.rewrites)
     return PanelParts(
         lead=verdict.text,
-        settings=settings,
-        work=work,
         facts=[
-            fact("Verdict", verdict.verdict, context.result.engine.origin, by),
+            fact("Verdict", verdict.verdict, facts.engine.origin, by),
             *([fact("Cause", verdict.cause)] if verdict.cause else []),
-            *([fact("Smallest change", verdict.edit, None, _keeps(verdict))] if verdict.edit else []),
-            *(tried if verdict.basis == "experiment" else []),
+            *([fact("Smallest change", verdict.edit, None, keeps)] if verdict.edit else []),
+            *(_list_costs(verdict) if verdict.basis == "experiment" else []),
         ],
         table=ResultTable(FusionTrial, verdict.experiments),
-        links={"pair": link(places)},
         notes=[
-            f"Holds for {verdict.compiler}, {verdict.shapes}. {_keeps(verdict)}",
-            *([verdict.elsewhere] if verdict.elsewhere else []),
+            f"Holds for {verdict.compiler}, {verdict.shapes}. {keeps}",
+            *filter(None, [verdict.elsewhere]),
         ],
+        **parts,
     )
 
 
-def _step(context: PanelContext, layer: str, settings: list[Setting]) -> PanelParts:
+def _show_layer(context: PanelContext, layer: str, settings: list[Setting]) -> PanelParts:
     """Why the nodes of one step are one."""
     fused_layer = context.study.fusion_explanations.get(context.result.name, {}).get(layer)
-    reason = _explain_unavailable(context.result)
     label = "Ask again" if fused_layer else "Ask the compiler"
-    work = button("why", label, reason, layer=layer)
-    layer_link = link(context.nodes(layer), [layer])
-    if fused_layer is None:
-        layer_title = context.layer_names.get(layer, layer)
-        lead = f"{layer_title}: not asked yet why it is one layer. An answer takes about a second."
-        return PanelParts(
-            title=_STEP_TITLE, lead=lead, settings=settings, work=[work], links={"pair": layer_link}
-        )
-    moved = (
-        []
-        if fused_layer.saved is None
-        else [fact("Not moved", format_number(fused_layer.saved, "ms"), "estimated", _UNMOVED)]
-    )
-    return PanelParts(
-        title=_STEP_TITLE,
-        lead=fused_layer.text,
+    parts = PanelParts(
+        title="Why is it one layer?",
         settings=settings,
-        work=[work],
-        facts=[
-            *moved,
-            fact("Builds", str(fused_layer.builds)),
-            fact("Took", format_number(fused_layer.seconds, "s"), "measured"),
-        ],
-        table=ResultTable(SplitTrial, fused_layer.experiments),
-        links={"pair": layer_link},
-        notes=[
-            (
-                f"Holds for {fused_layer.compiler}, "
-                f"{fused_layer.shapes}{'; ' + fused_layer.date_text if fused_layer.asked else ''}."
-            )
-        ],
+        work=[button("why", label, _explain_unavailable(context.result), layer=layer)],
+        links={"pair": link(context.nodes(layer), [layer])},
     )
+    if fused_layer is None:
+        name = context.layer_names[layer]
+        lead = f"{name}: not asked yet why it is one layer. An answer takes about a second."
+        return PanelParts(lead=lead, **parts)
+    saved = fused_layer.saved
+    moved = [] if saved is None else [fact("Not moved", format_number(saved, "ms"), "estimated", _UNMOVED)]
+    date = f"; {fused_layer.date_text}" if fused_layer.asked else ""
+    return PanelParts(
+        lead=fused_layer.text,
+        facts=[*moved, *_list_costs(fused_layer)],
+        table=ResultTable(SplitTrial, fused_layer.experiments),
+        notes=[f"Holds for {fused_layer.compiler}, {fused_layer.shapes}{date}."],
+        **parts,
+    )
+
+
+def _list_costs(answer: Verdict | FusedLayer) -> list[Fact]:
+    took = fact("Took", format_number(answer.seconds, "s"), "measured")
+    return [fact("Builds", str(answer.builds)), took]
 
 
 def _layer(facts: VariantResult, chosen: str) -> str | None:
@@ -154,56 +151,19 @@ def _pair(context: PanelContext, chosen: str) -> MissedPair | None:
     return MissedPair(first, second, None) if first in nodes_by_id and second in nodes_by_id else None
 
 
-def _work(
-    facts: VariantResult, one: MissedPair | None, verdict: Verdict | None, advice: Advice | None
-) -> list[Work]:
-    reason = _explain_unavailable(facts)
-    buttons = []
-    if one is not None:
-        pair = {"first": one.first, "second": one.second}
-        label = (
-            "Ask the rules"
-            if facts.engine.maker.predicts
-            else "Read its files"
-            if reason
-            else "Ask again"
-            if verdict
-            else "Ask the compiler"
-        )
-        buttons.append(button("why", label, **pair))
-    else:
-        label = "Ask about all again" if advice else "Ask about all"
-        buttons.append(button("advise", label, reason))
-    forms = (
-        verdict.rewrites
-        if verdict
-        else advice.every.rewrites
-        if advice and advice.every and one is None
-        else ()
-    )
-    source = facts.source.by_id
-    if forms and all(Rewrite.of(f).node in source for f in forms):
-        buttons.append(button("remedy", "Build with the remedy", rewrites="\n".join(forms)))
-    return buttons
+def _offer_remedy(facts: VariantResult, rewrites: tuple[str, ...]) -> list[Work]:
+    """The button that builds the model with these nodes written anew, where it has them."""
+    if not rewrites or any(Rewrite.of(r).node not in facts.source.by_id for r in rewrites):
+        return []
+    return [button("remedy", "Build with the remedy", rewrites="\n".join(rewrites))]
 
 
 def _explain_unavailable(facts: VariantResult) -> str:
     """Why a compiler cannot be asked; empty where it can."""
     if facts.recorded:
         return "Its engine was read from files of another machine"
-    return (
-        "Its engine is predicted; ask about a pair, and a rule answers" if facts.engine.maker.predicts else ""
-    )
-
-
-def _keeps(verdict: Verdict) -> str:
-    if not verdict.edit:
-        return ""
-    return (
-        "The change keeps the outputs but for rounding."
-        if verdict.remedy
-        else "The change only diagnoses: with it the model computes something else."
-    )
+    predicted = "Its engine is predicted; ask about a pair, and a rule answers"
+    return predicted if facts.engine.maker.predicts else ""
 
 
 def _places(context: PanelContext, *nodes: str) -> tuple[str, ...]:
@@ -250,13 +210,9 @@ def _of_all(context: PanelContext) -> Advice | MissedFusions:
         return context.study.advice[name]
     verdicts, rows = context.study.verdicts.get(name, {}), []
     for m in pairs:
-        verdict, one, other = (
-            verdicts.get((m.first, m.second)),
-            _format_node(by_id[m.first]),
-            _format_node(by_id[m.second]),
-        )
+        verdict = verdicts.get((m.first, m.second))
+        one, other = (_format_node(by_id[n]) for n in (m.first, m.second))
         outcome = (verdict.verdict, verdict.cause) if verdict else ("not asked", "")
-        rows.append(
-            ListedPair(m.first, m.second, one, other, m.stake, *outcome, _places(context, m.first, m.second))
-        )
+        places = _places(context, m.first, m.second)
+        rows.append(ListedPair(m.first, m.second, one, other, m.stake, *outcome, places))
     return MissedFusions(len(rows), tuple(rows))

@@ -6,8 +6,7 @@ import dataclasses
 
 import msgspec
 
-from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.fused_layer import FusedLayer
+from rtlab.analyses.why import FusedLayer, Verdict
 from rtlab.errors import ReadError
 
 _SCHEMA = 1
@@ -21,7 +20,7 @@ class AnswerRecord:
         model: The name of the source model.
         digest: SHA-256 of the model that was built, with its weights and shapes.
         variant: What was chosen.
-        options: What the builder was told beside the model; empty for nothing.
+        options: The builder's options; empty for none.
         backend: The backend that was asked.
         version: The release of its compiler.
         target: What was built for.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from rtlab.analyses.fusion import relate_engine
-from rtlab.analyses.why.fused_layer import FusedLayer, SplitTrial
+from rtlab.analyses.why import FusedLayer, SplitTrial
 from rtlab.analyses.why.missed_fusions import estimate_transfer_time, find_readers, steps_of
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine

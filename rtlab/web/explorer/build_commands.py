@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rtlab.analyses.score.pictures import parse_sample_numbers
+from rtlab.analyses.score.flips import parse_sample_numbers
 from rtlab.backends import compilers
 from rtlab.backends.selection import get_additional_backend
 from rtlab.core.budget import BUDGET_S, parse_budget

@@ -16,7 +16,7 @@ from rtlab.analyses.difference import Difference
 from rtlab.analyses.engine import summarize_engine
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.fusion import map_measured_engine, map_nodes
-from rtlab.analyses.memory import plan_memory
+from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.roofline import compute_roofline
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error, pick_default_gpu
 from rtlab.analyses.score import compare_scores
@@ -251,7 +251,7 @@ def _summary(result: VariantResult, model: Model) -> dict[str, Any]:
 def _memory(result: VariantResult) -> dict[str, Any] | None:
     """Where the activations could lie, in bytes; null where the engine does not tell its tensors."""
     try:
-        plan = plan_memory(result)
+        plan = plan_engine_memory(result.engine, result.prepared.model)
     except RtlabError:
         return None
     return {

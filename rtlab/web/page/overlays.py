@@ -92,7 +92,7 @@ def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
         LayerTime(i, time, None, time / total if total else 0.0) for i, time in times.items() if time
     )
     # As if it had been measured, so that nodes get theirs in the same way.
-    timing = Timing("", "", None, 0, None, None, total, layers, processor="GPU")
+    timing = Timing("", "", None, 0, None, total, layers, processor="GPU")
     return Overlay(
         id="estimate",
         title=f"{roofline.peaks.name} time",

@@ -152,8 +152,6 @@ def _several(nodes: Sequence[str]) -> str:
 def _format_recipe(study: StudyState, built: Sequence[str]) -> Iterator[str]:
     recipe = build_recipe(study, built)
     yield from ("", "## Make it again", "", *_fence(recipe.python, "python"))
-    if recipe.commands:
-        yield from ("", *_fence("\n".join(recipe.commands) + "\n", "bash"))
     yield from ("", "## Made of and with", "")
     digest = [("SHA-256", recipe.sha256)] if recipe.sha256 is not None else []
     parts = [(v.part, v.version) for v in recipe.versions]

@@ -19,8 +19,7 @@ def build_document(study: StudyState, built: Sequence[str], baseline: str) -> di
     """All that is known of all variants.
 
     ``variants`` holds a document of each (``build_variant_document``), by name, and ``failures`` why others
-    could not be built. ``recipe`` is what makes the variants again: lines of Python, commands, the model's digest, and
-    versions.
+    could not be built. ``recipe`` is what makes the variants again: lines of Python, the model's digest, and versions.
     """
     variant_titles = get_variant_titles(study)
     facts = {name: study.results[name] for name in built}

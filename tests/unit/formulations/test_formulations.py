@@ -144,35 +144,32 @@ FULL = (192 << 20) // (4 * 16 * 2048)
 
 
 @pytest.mark.parametrize(
-    ("layer", "name", "reason"),
+    ("layer", "name", "fits"),
     [
-        (conv(), "Winograd 2×2", ""),
-        (conv(strides=[2, 2]), "Winograd 2×2", "stride"),
-        (conv(strides=[1, 2]), "Winograd 2×2", "stride"),
-        (conv(dilations=[2, 1]), "Winograd 4×4", "dilated"),
-        (conv(weight=(4, 2, 3, 3), group=2), "Winograd 2×2", "groups"),
-        (conv(weight=(4, 4, 5, 5)), "Winograd 2×2", "not 3×3"),
-        (conv(weight=(4, 4, 1, 3)), "Winograd 4×4", "not 3×3"),
-        (conv(pads=[0, 0, 0, -1]), "Winograd 2×2", "negative"),
-        (conv(pads=[0, 0, 0, 0]), "Winograd 2×2", ""),
-        (shaped(2048, FULL), "Winograd 2×2", ""),
-        (shaped(2048, FULL + 1), "Winograd 2×2", "192 MiB"),
-        (shaped(2048, FULL), "Winograd 4×4", f"{192 * 36 // 16} MiB"),
-        (conv(), "GEMM", "not 1×1"),
-        (conv(weight=(4, 4, 1, 3)), "GEMM", "not 1×1"),
-        (conv(weight=(4, 4, 1, 1)), "GEMM", "padded"),
-        (conv(weight=(4, 4, 1, 1), pads=[0, 0, 0, 0]), "GEMM", ""),
-        (conv(weight=(4, 2, 1, 1), pads=[0] * 4, group=2), "GEMM", "groups"),
-        (conv(weight=(4, 4, 1, 1)), "im2col", "is 1×1"),
-        (conv(weight=(4, 4, 1, 3)), "im2col", ""),
-        (conv(pads=[0, 0, -1, 0]), "im2col", "negative"),
+        (conv(), "Winograd 2×2", True),
+        (conv(strides=[2, 2]), "Winograd 2×2", False),
+        (conv(strides=[1, 2]), "Winograd 2×2", False),
+        (conv(dilations=[2, 1]), "Winograd 4×4", False),
+        (conv(weight=(4, 2, 3, 3), group=2), "Winograd 2×2", False),
+        (conv(weight=(4, 4, 5, 5)), "Winograd 2×2", False),
+        (conv(weight=(4, 4, 1, 3)), "Winograd 4×4", False),
+        (conv(pads=[0, 0, 0, -1]), "Winograd 2×2", False),
+        (conv(pads=[0, 0, 0, 0]), "Winograd 2×2", True),
+        (shaped(2048, FULL), "Winograd 2×2", True),
+        (shaped(2048, FULL + 1), "Winograd 2×2", False),
+        (shaped(2048, FULL), "Winograd 4×4", False),
+        (conv(), "GEMM", False),
+        (conv(weight=(4, 4, 1, 3)), "GEMM", False),
+        (conv(weight=(4, 4, 1, 1)), "GEMM", False),
+        (conv(weight=(4, 4, 1, 1), pads=[0, 0, 0, 0]), "GEMM", True),
+        (conv(weight=(4, 2, 1, 1), pads=[0] * 4, group=2), "GEMM", False),
+        (conv(weight=(4, 4, 1, 1)), "im2col", False),
+        (conv(weight=(4, 4, 1, 3)), "im2col", True),
+        (conv(pads=[0, 0, -1, 0]), "im2col", False),
     ],
 )
-def test_a_formulation_is_offered_where_it_fits(layer: WeightedNode, name: str, reason: str) -> None:
-    formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
-    text = formulation.fits(layer)
-    assert (True, bool(reason)) == (reason in text, bool(text))
-    assert (not reason) == (name in {f.name for f in list_formulations(layer)})
+def test_a_formulation_is_offered_where_it_fits(layer: WeightedNode, name: str, fits: bool) -> None:
+    assert fits == (name in {f.name for f in list_formulations(layer)})
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_noise_alone_is_seldom_taken_for_a_difference() -> None:
 
 def test_a_layer_without_any_time_is_won_by_its_default() -> None:
     blank = Trial("direct", 1, None, None, 0, 0.0, 1.0, ok=False)
-    layer = TunedLayer("n", "", "", 1, (blank,), blank)
+    layer = TunedLayer("n", "", "", (blank,), blank)
     assert blank is layer.winner
     assert (None, None, False) == (layer.gain, layer.margin, layer.is_clear)
     timed = trial("direct", np.array([1.0, 2.0]))
@@ -49,16 +49,10 @@ def test_a_winner_has_the_lowest_median_and_is_compared_with_others_of_its_threa
 
     direct = [timed("direct", 4, 6.0), timed("direct", 1, 9.0)]
     others = [timed("a", 4, 4.0), timed("a", 1, 3.0), timed("b", 4, 5.0), timed("c", 4, 1.0, ok=False)]
-    layer = TunedLayer("n", "", "", 1, (*direct, *others), direct[0])
+    layer = TunedLayer("n", "", "", (*direct, *others), direct[0])
     assert (others[1], others[0], None) == (layer.winner, layer.best(4), layer.best(2))
     assert [direct[1], None] == [layer.direct(threads) for threads in (1, 3)]
     assert (2.0, 5 / 3, True) == (layer.gain, layer.margin, layer.is_clear)
-    # Quartiles of twice each other are other work beside; the winner's count too.
-    wide = timed("b", 4, 3.0, spread=1.5)
-    assert [0, 1] == [
-        TunedModel((y,), (), "", "", TAKEN, 0.0, complete=True).disturbed_count
-        for y in (layer, TunedLayer("n", "", "", 1, (direct[0], wide), direct[0]))
-    ]
 
 
 def test_the_best_whole_model_is_the_fastest_that_computes_the_same() -> None:

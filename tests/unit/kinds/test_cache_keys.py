@@ -13,8 +13,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from nets import graph, passing
-from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.fused_layer import FusedLayer
+from rtlab.analyses.why import FusedLayer, Verdict
 from rtlab.backends import recorded
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult

@@ -12,7 +12,7 @@ from rtlab.analyses.check.scores import _compute_drop
 from rtlab.analyses.check.times import _compute_median_interval
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.analyses.sensitivity import Effects, rank_effects
-from rtlab.analyses.timing.times import _reduce_samples, _spread
+from rtlab.analyses.timing.times import _reduce_samples
 from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference, compare_paired, interval
 from rtlab.core.metrics import Tally
 from rtlab.experiments.benchmark import _compute_quartiles
@@ -134,9 +134,6 @@ def test_quartiles_are_numpys_and_their_order_is_low_median_high() -> None:
     assert _compute_quartiles(times) == (low, median, high)
     reduced = _reduce_samples({"a": np.array(times), "b": np.array([2.0])})
     assert reduced == {"a": (median, (low, high)), "b": (2.0, None)}
-    assert _spread(np.array(times)) == (high - low) / 2
-    assert _spread(np.array([2.0])) is None
     found = compute_spread(np.array(times))
     assert found is not None
     assert (found.least, found.lower, found.median, found.upper, found.most) == (1, low, median, high, 10)
-    assert found.quartiles == high - low

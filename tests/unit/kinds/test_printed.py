@@ -47,7 +47,7 @@ def timing(*medians: float, total: float | None = None, processor: Any = "GPU") 
     summed = sum(medians)
     named = zip(("a1", "b1", "a2"), medians, strict=False)
     layers = tuple(LayerTime(n, m, m / 10, m / summed) for n, m in named)
-    return Timing("s", "d", None, 9, total, None, summed, layers, processor=processor)
+    return Timing("s", "d", None, 9, total, summed, layers, processor=processor)
 
 
 def test_a_finding_tells_its_layers_in_microseconds_and_in_percent_of_the_sum() -> None:

@@ -92,6 +92,6 @@ def test_without_times_the_largest_slice_comes_first_and_nothing_is_claimed() ->
 
 
 def test_a_slice_without_a_timed_layer_has_no_time() -> None:
-    times = Timing("t", "", None, 1, None, None, 2.0, (LayerTime("0", 2.0, None, 1.0),))
+    times = Timing("t", "", None, 1, None, 2.0, (LayerTime("0", 2.0, None, 1.0),))
     found = {s.name: (s.milliseconds, s.share) for s in by_kind(planted(), times)}
     assert {"Conv": (2.0, 1.0), "Pool": (None, None)} == found

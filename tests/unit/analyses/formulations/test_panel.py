@@ -29,7 +29,7 @@ WHEN = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
 
 def trial(name: str, median: float | None, threads: int = 2, **more: Any) -> Trial:
     quartiles = (median * 0.9, median * 1.1) if median else None
-    given = {"runs": 10, "error": 1e-6, "tolerance": 2e-5, "ok": median is not None, "taken": WHEN, **more}
+    given = {"runs": 10, "error": 1e-6, "tolerance": 2e-5, "ok": median is not None, **more}
     return Trial(name, threads, median, quartiles, **given)
 
 
@@ -41,7 +41,7 @@ def tuned(nodes: list[str], **more: Any) -> TunedModel:
         other = trial("Winograd 2×2", 1.0 if i == 0 else 4.0, 1)
         refused = trial("im2col", None, note="refused: it differs", error=0.5)
         like = nodes[0] if i == 2 else ""
-        layers.append(TunedLayer(node, f"Conv {i}", f"key {i}", 100, (direct, other, refused), direct, like))
+        layers.append(TunedLayer(node, f"Conv {i}", f"key {i}", (direct, other, refused), direct, like))
     whole = ModelTrial(2, 10.0, (9.5, 10.5), 8.0, (7.5, 8.5), 20, 1e-6, ok=True, changed=(nodes[0],))
     given = {"model_trials": (whole,), "device": "a CPU", "source": "ORT", "taken": WHEN, "seconds": 1.0}
     return TunedModel(tuple(layers), **{**given, "complete": True, **more})

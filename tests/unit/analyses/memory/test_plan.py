@@ -44,12 +44,9 @@ def test_a_chain_by_hand() -> None:
     assert (found.caller("input"), found.caller("output")) == (10, 20)
 
 
-def test_addresses_are_multiples_of_the_alignment_which_is_a_power_of_two() -> None:
+def test_addresses_are_multiples_of_the_alignment() -> None:
     assert plan_engine_memory(CHAIN, make_empty_model(), align=1).peak == 1200
     assert plan_engine_memory(CHAIN, make_empty_model(), align=512).peak == 512 + 512 + 1024
-    for align in (0, -256, 3, 100):
-        with pytest.raises(VariantError, match=f'"{align}" bytes'):
-            plan_engine_memory(CHAIN, make_empty_model(), align=align)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +111,6 @@ def test_open_dimensions_take_the_sizes_that_were_named() -> None:
     given = engine(([x], [a]), ([a], [y]), inputs=[x], outputs=[y])
     named = load(proto, shapes={"length": 5})
     assert plan_engine_memory(given, named, batch=2).allocations[0].nbytes == 2 * 3 * 5
-    assert (
-        plan_engine_memory(given, load(proto), batch=2, sizes={"length": 7}).allocations[0].nbytes
-        == 2 * 3 * 7
-    )
     with pytest.raises(VariantError, match="shapes="):
         plan_engine_memory(given, load(proto))
 
@@ -164,22 +157,8 @@ def test_a_tensor_of_unknown_size_is_told_apart() -> None:
 def test_what_the_compiler_reports_stands_beside_the_plan() -> None:
     totals = {"activation": 2 * 8_192_000 + 1536, "weights": 77, "scratch": 5}
     found = plan_engine_memory(dataclasses.replace(CHAIN, totals=totals), make_empty_model())
-    assert (found.reported, found.scratch, found.reservations) == (16_385_536, 5, 2)
+    assert (found.reported, found.scratch) == (16_385_536, 5)
     assert (found.weights, found.weights_origin) == (77, "reported")
-
-
-def test_a_pointwise_layer_may_write_over_what_only_it_reads() -> None:
-    """Layer 2 ends the lives of a (512) and b (256) and writes c (768): in place nothing is alive beside c.
-
-    A convolution reads what it has overwritten, so it saves nothing.
-    """
-    found = plan_engine_memory(CHAIN, make_empty_model())
-    assert (found.bound, found.in_place) == (1536, 768)
-    layers = tuple(dataclasses.replace(y, kind="Convolution") for y in CHAIN.layers)
-    assert plan_engine_memory(dataclasses.replace(CHAIN, layers=layers), make_empty_model()).in_place == 1536
-    # What is left of the total is below the bound, and still one reservation.
-    totals = {"activation": 8_192_000 + 768}
-    assert plan_engine_memory(dataclasses.replace(CHAIN, totals=totals), make_empty_model()).reservations == 1
 
 
 def test_weights_are_estimated_where_none_are_reported() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import platform
 import re
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,6 @@ import engines
 import rtlab
 from rtlab import CalibrationData, Study, samples
 from rtlab.analyses.recipe import build_recipe
-from rtlab.cli import opening
-from rtlab.cli.parser import create_parser
 from rtlab.testing import tiny_model
 
 HOSTILE = 'it\'s "x"\n`$(rm)` \\ é'
@@ -80,7 +77,6 @@ def test_a_model_below_this_folder_keeps_its_place_and_no_other_folder_is_told(t
     for given in ("models/a net.onnx", moved):
         snapshot = planned(rtlab.load(given, shapes={"N": 2})).state
         assert "rtlab.load('models/a net.onnx', shapes=" in build_recipe(snapshot, ["int8"]).python
-        assert all("'models/a net.onnx'" in c for c in build_recipe(snapshot, ["int8"]).commands)
     monkeypatch.chdir(tmp_path / "models")
     assert "rtlab.load('a net.onnx'" in build_recipe(snapshot, ["int8"]).python
     (tmp_path / "elsewhere").mkdir()
@@ -117,30 +113,9 @@ def test_a_sample_is_taken_by_its_name(monkeypatch) -> None:
     study.add("int8", target="cpu")
     text = build_recipe(study.state, ["int8"]).python
     assert "rtlab.samples.load('digits_inception', samples=9)" in text
-    # The command line takes all samples of a sample, which are other scales.
-    assert () == build_recipe(study.state, ["int8"]).commands
-    whole = Study(sample.model, data=samples.load("digits_inception").calibration)
-    whole.add("int8", target="cpu")
-    (line,) = build_recipe(whole.state, ["int8"]).commands
-    assert ["rtlab", "report", "digits_inception"] == shlex.split(line)[:3]
     made = run(text, monkeypatch)
     assert (study.model.digest, 9, study.task.name) == (made.model.digest, len(made.data), made.task.name)
     assert "" == samples.which(tiny_model())
-
-
-def test_the_command_line_makes_the_same_variants(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    study = planned(rtlab.load(file_of(tmp_path), shapes={"N": 2}))
-    kept = study.state
-    told = [name for name in CHOICES if build_recipe(kept, [name]).commands]
-    assert ["told"] == [name for name in CHOICES if name not in told]
-    seen = set()
-    for line in build_recipe(kept, list(CHOICES)).commands:
-        words = shlex.split(line)
-        assert ["rtlab", "report"] == words[:2]
-        given = create_parser({"report": print}).parse_args(words[1:])
-        seen |= {*opening.plan_study(given, given.precision).state.variants.values()}
-    assert {kept.variants[name] for name in told} == seen
 
 
 def test_scales_that_were_given_are_written_down(tmp_path, monkeypatch) -> None:
@@ -172,7 +147,7 @@ def test_versions_name_all_that_had_a_part_and_nobody(tmp_path) -> None:
     assert platform.python_version() == found["Python"]
     assert onnx.__version__ == found["ONNX"]
     assert study["fp32"].engine.title == found["Engine, fp32"]
-    told = repr(answer) + answer.result.python + "".join(answer.result.commands)
+    told = repr(answer) + answer.result.python
     for name in (str(tmp_path), str(Path.home()), platform.node(), f"/{getpass.getuser()}"):
         assert name not in told
     assert not re.search(r"(?<![\w.])/\w+/", told)
@@ -182,6 +157,5 @@ def test_an_engine_of_another_machine_says_where_it_is_from() -> None:
     study = rtlab.read(**engines.files("written-fp16"))
     found = study.ask("recipe", variant="engine").result
     compile(found.python, "lines", "exec")
-    assert () == found.commands
     told = {v.part: v.version for v in found.versions}
     assert study["engine"].engine.title == told["Engine, engine"]

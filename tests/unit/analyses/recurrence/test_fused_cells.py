@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recurrent import listing, recurrent_model, tensor
 from rtlab import backends, quantize, samples
-from rtlab.analyses.recurrence.fused_cells import analyze_recurrences, recurrences, steps_of
+from rtlab.analyses.recurrence.fused_cells import Piece, analyze_recurrences, recurrences
 from rtlab.core.engine import Layer
 from rtlab.core.model import wrap
 from rtlab.core.progress import Silent
@@ -73,6 +73,17 @@ def test_dynamic_steps_without_a_size_are_refused_with_how_to_name_it():
     proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "tokens"
     with pytest.raises(ModelError, match="Name sizes"):
         recurrences(wrap(proto, name="dynamic"))
+
+
+def steps_of(pieces: tuple[Piece, ...], role: str) -> dict[int, list[str]]:
+    """The layers that compute this role, by step; a step has several where its work was not merged."""
+    table: dict[int, list[str]] = {}
+    for piece in pieces:
+        for part in piece.parts:
+            if part.role == role:
+                for step in part.steps:
+                    table.setdefault(step, []).append(piece.layer)
+    return table
 
 
 def check(one, engine, steps: int) -> None:

@@ -90,7 +90,6 @@ def test_an_engine_is_judged_by_the_order_the_ratio_and_the_sum_of_its_layers(mo
     assert judged.rank == pytest.approx(spearmanr(one, two).statistic)
     assert judged.factor == pytest.approx(np.median(np.exp(np.abs(np.log(one / two)))))
     assert judged.total == pytest.approx(one.sum() / two.sum())
-    assert judged.share_below_2x == np.mean(np.abs(np.log2(one / two)) <= 1)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +352,7 @@ def test_an_unknown_gpu_and_a_bad_batch_are_refused() -> None:
 
 def test_judging_leaves_out_what_has_no_time() -> None:
     found = compare_estimates("e", "g", {"a": 1.0, "b": 4.0, "c": 1.0}, {"a": 2.0, "b": 4.0, "c": 0.0})
-    assert (2, 1.5, 1.0, 1.0) == (found.layers, found.factor, found.share_below_2x, pytest.approx(found.rank))
+    assert (2, 1.5, 1.0) == (found.layers, found.factor, pytest.approx(found.rank))
     assert 5 / 6 == pytest.approx(found.total)
     assert math.isnan(compare_estimates("e", "g", {}, {}).factor)
 

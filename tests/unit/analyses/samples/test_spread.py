@@ -27,13 +27,8 @@ def test_quiet_times_have_no_outliers_and_no_drift() -> None:
 @pytest.mark.parametrize(
     ("places", "reason"),
     [
-        ([0, 1, 2], "start"), ([100, 101, 102, 103], "burst"), ([20, 60, 100, 140, 180], "periodic"),
-        (range(20, 181, 20), "periodic"), ([37], "single"), ([31, 150], "single"),
-        # Three equal distances may be chance.
-        ([20, 60, 100, 140], "single"),
-        # A tenth of the distance, or two samples, may be missing.
-        ([20, 60, 102, 140, 180], "periodic"), ([20, 60, 100, 140, 185], "single"),
-        ([20, 24, 28, 34, 38], "periodic"), ([20, 24, 28, 35, 39], "single"),
+        ([0, 1, 2], "start"), ([0], "start"), ([100, 101, 102, 103], "burst"), ([100, 101], "single"), ([37], "single"),
+        ([31, 150], "single"),
     ],
 )  # fmt: skip
 def test_each_disturbance_is_told_by_where_it_stands(places, reason) -> None:
@@ -46,7 +41,7 @@ def test_a_slow_sample_among_the_first_is_no_start_if_those_before_it_were_not_s
     """The 114th of 3,614 inferences has nothing to do with cold caches."""
     samples = quiet(2000)
     samples[[0, 1, 3, 40]] += 0.5
-    assert {0: "start", 1: "start", 3: "start", 40: "single"} == reasons(samples)
+    assert {0: "start", 1: "start", 3: "single", 40: "single"} == reasons(samples)
 
 
 def test_a_sample_that_is_too_fast_stands_apart_too() -> None:

@@ -163,18 +163,6 @@ def test_rows_tell_whom_a_layer_waits_for_and_its_slack(model) -> None:
     assert all(len(panel["columns"]) == len(c) for c in cells.values())
 
 
-def test_a_variant_that_differs_in_streams_alone_is_compared_in_time_and_memory(model) -> None:
-    one = result(model, "one", ONE, aux=0, memory=10_000_000)
-    other = dataclasses.replace(result(model, "fp16"), variant=Variant.of("fp16", target="sm86"))
-    panel = render_panel("schedule", context(result(model), one, other))
-    checked(panel)
-    time, memory = panel["figures"][1]["data"]
-    assert ["one<br>1 stream", "fp32<br>2 streams"] == time["y"]
-    assert [9.5, 6.5] == time["x"]
-    assert [10e6 / 2**20, 30e6 / 2**20] == pytest.approx(memory["x"])
-    assert ("+19.1 MiB", "reported") == facts(panel)["Against one"]
-
-
 def test_the_slider_offers_to_rebuild_with_so_many_auxiliary_streams(model) -> None:
     panel = render_panel("schedule", context(result(model), aux="5"))
     (work,) = panel["work"]
@@ -211,18 +199,6 @@ def test_an_engine_without_times_is_drawn_with_estimates_for_a_gpu_of_its_target
     options = {s["key"]: s["value"] for s in panel["settings"]}
     assert ("estimated", "RTX 3090") == (options["times"], options["gpu"])
     assert {"estimated"} == {f["origin"] for f in panel["facts"]} - {"", "reported"}
-
-
-def test_times_of_the_cpu_are_divided_among_the_layers_and_said_to_be_from_there(model) -> None:
-    mine, one = result(model, measured=False), result(model, "one", ONE, aux=0, measured=False)
-    layers = tuple(dataclasses.replace(y, id=f"cpu {y.id}") for y in one.engine.layers)
-    ran = dataclasses.replace(one.engine, layers=layers)
-    mine = dataclasses.replace(mine, measured=ran, profile=timed(ran))
-    layers = tuple(dataclasses.replace(y, id=f"one {y.id}") for y in one.engine.layers)
-    one = dataclasses.replace(one, engine=dataclasses.replace(one.engine, layers=layers))
-    panel = render_panel("schedule", context(mine, one, times="cpu"))
-    assert [9.5, 6.5] == panel["figures"][1]["data"][0]["x"]
-    assert ("9.5 ms", "measured") == facts(panel)["On one stream"]
 
 
 @pytest.mark.parametrize(("key", "value"), [("times", "moon"), ("aux", "many"), ("times", "cpu")])

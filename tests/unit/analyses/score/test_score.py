@@ -55,14 +55,14 @@ def task(labels: object, metric: object = None, **more: object) -> Task:
     return Task(CalibrationData({"x": np.zeros((1, 1))}), np.asarray(labels), metric=metric, **more)
 
 
-def test_the_samples_that_flipped_are_told_with_answers_and_margins(built) -> None:
-    """Sample 1 was right by 2 and says class 3 by 2 now; sample 3 is right now; sample 2 is wrong in both."""
+def test_the_samples_that_flipped_are_told_with_answers(built) -> None:
+    """Sample 1 was right and says class 3 now; sample 3 is right now; sample 2 is wrong in both."""
     labels = [0, 1, 2, 3, 0, 1, 2, 3]
     before, after = answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3)
     found = analyze_score(context(built, task(labels), before, after))
     assert (1, 1, 1.0) == (found.lost, found.won, found.p)
-    assert [(1, "lost", "1", "1", 2.0, "3", 2.0), (3, "won", "3", "0", 4.0, "3", 4.0)] == [
-        (f.sample, f.flip, f.label, f.before, f.before_margin, f.after, f.after_margin) for f in found.flipped
+    assert [(1, "lost", "1", "1", "3"), (3, "won", "3", "0", "3")] == [
+        (f.sample, f.flip, f.label, f.before, f.after) for f in found.flipped
     ]
     assert "cannot tell" == found.verdict
 
@@ -131,7 +131,8 @@ def test_chosen_samples_keep_their_numbers(built) -> None:
     one = dataclasses.replace(one, study=dataclasses.replace(one.study, selection=selection))
     panel = render_panel("score", one)
     assert 30 == panel["rows"][0]["cells"][0]
-    assert np.tri(5).tolist() == panel["figures"][0]["data"][0]["z"]
+    sheet = panel["figures"][0]["data"][0]["z"]
+    assert np.tri(5).tolist() == [row[:5] for row in sheet[:5]]
     assert ["All samples again"] == [w["label"] for w in panel["work"]]
     assert [] == panel["settings"]
 
@@ -195,16 +196,19 @@ def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(buil
 
 def test_samples_are_pictures_where_the_model_sees_any(built) -> None:
     labels, before, after = np.zeros(20, int), answers(*[0] * 20), answers(*[1] * 20)
-    grey, colours = "heatmap", "image"
-    for shape, kind in (((1, 6, 6), grey), ((3, 6, 6), colours), ((6, 6, 3), colours), ((6, 6), grey)):
-        data = CalibrationData({"x": np.random.default_rng(0).normal(size=(20, *shape))})
+    pictures = np.random.default_rng(0).normal(size=(20, 6, 6))
+    for given in (pictures[:, None], np.stack([pictures] * 3, 1), np.stack([pictures] * 3, -1), pictures):
+        data = CalibrationData({"x": given})
         panel = render_panel("score", context(built, Task(data, labels), before, after))
-        (sheet,) = panel["figures"]
-        assert [kind] * 16 == [t["type"] for t in sheet["data"][:-1]]
-        assert ["0 → 1"] * 16 == [a["text"] for a in sheet["layout"]["annotations"]]
-        go.Figure(sheet["data"], sheet["layout"])
-    first = np.asarray(sheet["data"][0]["z"])
-    assert (0, 1, (6, 6)) == (first.min(), first.max(), first.shape)
+        (drawn,) = panel["figures"]
+        sheet, dots = drawn["data"]
+        tile = np.array([row[:6] for row in sheet["z"][:6]], float)
+        low, high = pictures[0].min(), pictures[0].max()
+        assert tile == pytest.approx((pictures[0] - low) / (high - low), abs=0.006)
+        assert 16 * 36 == sum(v is not None for row in sheet["z"] for v in row)
+        assert ["0 → 1"] * 16 == [a["text"] for a in drawn["layout"]["annotations"]]
+        assert 16 == len(dots["hovertext"])
+        go.Figure(drawn["data"], drawn["layout"])
 
 
 def test_samples_that_are_no_pictures_are_told_in_words(built) -> None:
@@ -221,12 +225,12 @@ def test_samples_that_are_no_pictures_are_told_in_words(built) -> None:
         assert [] == panel["figures"]
 
 
-def test_the_list_can_be_narrowed_and_samples_be_written(built) -> None:
+def test_samples_can_be_written(built) -> None:
     labels = [0, 1, 2, 3, 0, 1, 2, 3]
     one = context(built, task(labels), answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3))
     for settings, label, samples in (
         ({}, "Show only these 2 samples", "1,3"),
-        ({"show": "won"}, "Show only this sample", "3"),
+        ({"samples": "3"}, "Show only this sample", "3"),
         ({"samples": "0, 5-7"}, "Show only these 4 samples", "0,5,6,7"),
     ):
         (work,) = render_panel("score", dataclasses.replace(one, settings=settings))["work"]

@@ -117,14 +117,6 @@ def test_layers_of_a_cpu_are_scaled_to_the_inference_where_timing_them_costs_mor
         assert 6.0 == pytest.approx(found.scale * found.summed)
 
 
-def test_the_slowest_layers_come_first_five_of_them_unless_more_are_asked_for() -> None:
-    """Seven layers of 1 to 7 milliseconds."""
-    times = {f"l{i}": [float(i)] for i in range(1, 8)}
-    found = summarize_profile(profile(**times), engine(*times))
-    assert ["l7", "l6", "l5", "l4", "l3"] == [t.layer for t in found.worst()]
-    assert ["l7", "l6"] == [t.layer for t in found.worst(2)]
-
-
 class CountingMapping(Mapping):
     """A mapping that counts the nodes that it returns."""
 
