@@ -1,4 +1,4 @@
-"""Formulations of one layer, or whole models, run in turn: which computes the same, and which is fastest."""
+"""Formulations of one layer, or whole models, run in turn: which compute the same, and which is fastest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
 from rtlab.experiments.running import difference
 from rtlab.formulations import DIRECT, Formulation, WeightedNode, build_layer_model
-from rtlab.formulations.cache import TimingCache
 from rtlab.formulations.trial import ModelTrial, Trial
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class BenchmarkRunner(Protocol):
 
 @dataclasses.dataclass(eq=False)
 class BenchmarkCandidate:
-    """A trial under way; ``ready`` is None once it is refused, dropped or known from a cache."""
+    """A trial under way; ``ready`` is None once it is refused or dropped."""
 
     formulation: Formulation
     threads: int
@@ -75,7 +74,6 @@ class BenchmarkCandidate:
     note: str = ""
     times: list[float] = dataclasses.field(default_factory=list)
     repeats: int = 1
-    cached_trial: Trial | None = None
 
     def judge(self, actual: NDArray[Any], expected: NDArray[Any]) -> bool:
         """Refuse what does not compute the same."""
@@ -90,9 +88,7 @@ class BenchmarkCandidate:
         return False
 
     def trial(self) -> Trial:
-        """What is known of it now."""
-        if self.cached_trial is not None:
-            return dataclasses.replace(self.cached_trial, error=self.error)
+        """Its times and error up to now."""
         done = bool(self.times)
         low, median, high = _compute_quartiles(self.times) if done else (0.0, 0.0, 0.0)
         return Trial(
@@ -111,11 +107,10 @@ class BenchmarkCandidate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Benchmark:
-    """How to race: where, with which numbers of threads, with which known times."""
+    """Where trials run, and with which numbers of threads."""
 
     context: WorkContext[BenchmarkRunner]
     threads: tuple[int, ...]
-    cache: TimingCache | None = None
     #: An order, not a secret.
     order: random.Random = dataclasses.field(default_factory=lambda: random.Random(0))  # noqa: S311
 
@@ -129,12 +124,8 @@ class Benchmark:
     ) -> tuple[Trial, ...]:
         """All formulations of one layer with all numbers of threads, the direct one first among them.
 
-        Args:
-            layer: The layer.
-            data: What it reads.
-            formulations: The candidates.
-            seconds: How long further rounds are run, once each has been timed.
-            latest: When it must be over, of the monotonic clock; candidates that do not fit are left out.
+        Further rounds are run for ``seconds``, once each has been timed, until ``latest`` on the monotonic clock at
+        most; candidates for which there is no time are left out.
 
         Raises:
             ModelError: the direct one does not run.
@@ -156,22 +147,17 @@ class Benchmark:
                 if actual is None:
                     continue
                 expected = actual if expected is None else expected
-                if candidate.judge(actual, expected):
-                    self._recall(layer, candidate)
+                candidate.judge(actual, expected)
             took = time.monotonic() - begun
         self._rounds([e for e in candidates if e.ready is not None], end, latest)
-        trials = tuple(e.trial() for e in candidates)
-        if self.cache is not None:
-            for trial in trials:
-                self.cache.store(layer.key, trial)
-        return trials
+        return tuple(e.trial() for e in candidates)
 
     def _open(self, content: bytes, batch: Batch, threads: int) -> LoadedModel:
         self.context.count(builds=1)
         return self.context.tool.open(content, batch, threads)
 
     def _sample(self, candidate: BenchmarkCandidate) -> None:
-        """Take one more time of an entrant."""
+        """Take one more time of a candidate."""
         if candidate.ready is not None:
             candidate.times.append(candidate.ready.time(candidate.repeats))
             self.context.count(runs=candidate.repeats)
@@ -179,7 +165,7 @@ class Benchmark:
     def _open_candidate(
         self, layer: WeightedNode, data: NDArray[Any], candidate: BenchmarkCandidate, content: bytes
     ) -> NDArray[Any] | None:
-        """Make an entrant ready; what it computes, None where it is refused."""
+        """Make a candidate ready; what it computes, None where it is refused."""
         try:
             candidate.ready = self._open(content, {layer.data: data}, candidate.threads)
             return np.asarray(candidate.ready.outputs()[layer.output])
@@ -208,7 +194,7 @@ class Benchmark:
         tuned_models: Mapping[int, tuple[tuple[str, ...], bytes]],
         end: float,
     ) -> tuple[ModelTrial, ...]:
-        """A model as it is and, for each number of threads, with the nodes that are put in other words there."""
+        """A model as it is and, for each number of threads, with the nodes that have another formulation there."""
         opened: list[tuple[int, tuple[str, ...], float, list[_TimedModel]]] = []
         for count in reversed(self.threads):
             # The most threads are what ONNX Runtime takes by itself; fewer are compared while there is time.
@@ -233,14 +219,6 @@ class Benchmark:
                 timed_model.times.append(timed_model.ready.time())
                 self.context.count(runs=1)
         return tuple(_summarize(*comparison) for comparison in opened)
-
-    def _recall(self, layer: WeightedNode, candidate: BenchmarkCandidate) -> None:
-        """Take the times of a timing cache; that it computes the same was seen."""
-        if self.cache is None:
-            return
-        cached_trial = self.cache.recall(layer.key, candidate.trial())
-        if cached_trial.cached:
-            candidate.cached_trial, candidate.ready = cached_trial, None
 
     def _rounds(self, candidates: Sequence[BenchmarkCandidate], end: float, latest: float) -> None:
         """Some runs of each, then rounds of those that have a chance, until the time is over."""

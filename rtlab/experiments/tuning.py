@@ -10,7 +10,6 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from google.protobuf.message import EncodeError
@@ -18,6 +17,7 @@ from google.protobuf.message import EncodeError
 from rtlab.core.arrays import Batch
 from rtlab.core.budget import WorkContext
 from rtlab.core.model import Model
+from rtlab.core.phrases import quote_names
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
 from rtlab.experiments.benchmark import Benchmark, BenchmarkCandidate, BenchmarkRunner
@@ -31,7 +31,6 @@ from rtlab.formulations import (
     find_tunable_nodes,
     list_formulations,
 )
-from rtlab.formulations.cache import read_timing_cache
 from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel, is_clearly_faster
 
 if TYPE_CHECKING:
@@ -61,40 +60,35 @@ class CpuTuning:
         batch: The inputs, whose shapes the formulations are built for.
         candidates: Names of formulations to try beside the direct one; all by default.
         threads: Numbers of threads to try; one, and as many as ONNX Runtime takes by itself, by default.
-        cache: A file of times that were measured on this device before; it is written anew in the end.
     """
 
     model: Model
     batch: Batch
     candidates: Collection[str] | None = None
     threads: Sequence[int] | None = None
-    cache: str | Path | None = None
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[BenchmarkRunner]) -> Iterator[TunedModel]:
-        """What is known after each group of alike layers, and in the end of whole models too.
+        """The result after each group of alike layers, and in the end of whole models too.
 
         Raises:
             VariantError: a candidate has no such name, or a number of threads or of seconds cannot be.
             ModelError: no layer can be tuned.
-            ReadError: the timing cache is of another device.
             RunError, BuildError: ONNX Runtime refuses the model.
             Cancelled: stopped before the first layer was tuned.
         """
-        bench, names, cache = context.tool, self.candidates, self.cache
-        thread_counts = (1, bench.threads) if self.threads is None else self.threads
+        names, thread_counts = self.candidates, self.threads
         if names is not None and not _is_collection(names):
             names = (str(names),)
-        _validate(thread_counts, context.budget.seconds, names)
-        if cache is not None and not isinstance(cache, (str, Path)):
-            raise VariantError(f'Cannot keep times in "{cache}": it is no path. Choose cache="times.json".')
-        opened_cache = read_timing_cache(cache, bench.device, bench.source) if cache is not None else None
-        benchmark = Benchmark(context, tuple(sorted({*thread_counts})), opened_cache)
+        if thread_counts is None:
+            thread_counts = (1, context.tool.threads)
+        _validate(thread_counts, context.budget.seconds, names or ())
+        benchmark = Benchmark(context, tuple(sorted({*thread_counts})))
         only = frozenset(names) if names is not None else None
         yield from _TuningState(self.model, dict(self.batch), benchmark, only).steps()
 
 
-def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
+def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[str]) -> None:
     if (
         not _is_collection(threads)
         or not len(threads)
@@ -108,15 +102,10 @@ def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[st
     if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
         raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
     formulation_names = [f.name for f in FORMULATIONS["Conv"]]
-    unknown = [
-        c
-        for c in (() if candidates is None else candidates)
-        if not isinstance(c, str) or c not in formulation_names
-    ]
-    if unknown:
-        names_text = ", ".join(f'"{name}"' for name in formulation_names)
+    if unknown := [c for c in candidates if c not in formulation_names]:
         raise VariantError(
-            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of {names_text}.'
+            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of '
+            f"{quote_names(formulation_names)}."
         )
 
 
@@ -144,16 +133,6 @@ class _TuningState:
     @property
     def _seconds(self) -> float:
         return self._context.budget.seconds
-
-    @property
-    def _exhaustion_reason(self) -> str:
-        """What of the allowance was used up, in words."""
-        is_count_limit = self._context.is_exhausted and not self._context.is_timed_out
-        return (
-            "its builds or runs were used up"
-            if is_count_limit
-            else f"the time of {self._seconds:g} s was over"
-        )
 
     def steps(self) -> Iterator[TunedModel]:
         layers, inputs = self._collect_layers()
@@ -193,7 +172,8 @@ class _TuningState:
         if not tuned_layers:
             self._context.check("tuning")
         if tuned_count < len(costly):
-            why = "it was stopped" if self._context.is_cancelled() else self._exhaustion_reason
+            over = f"the time of {self._seconds:g} s was over"
+            why = "it was stopped" if self._context.is_cancelled() else over
             self.notes.append(
                 f"{tuned_count} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
             )
@@ -205,7 +185,6 @@ class _TuningState:
         wholes = self._compare_models(
             self._make_record(layers, tuned_layers).layers, {layer.node: layer for layer in layers}
         )
-        self._save_cache()
         complete = (
             tuned_count == len(costly) and not self.unseen and len(wholes) == len(self.benchmark.threads)
         )
@@ -229,14 +208,6 @@ class _TuningState:
             complete,
             tuple(self.notes),
         )
-
-    def _save_cache(self) -> None:
-        """Write the cache, if there is one; what was tuned is told also where that cannot be."""
-        if self.benchmark.cache is not None:
-            try:
-                self.benchmark.cache.save()
-            except RtlabError as error:
-                self.notes.append(f"times not kept: {error}")
 
     def _collect_layers(self) -> tuple[list[WeightedNode], Outputs]:
         """The layers that can be tuned, and what each reads."""

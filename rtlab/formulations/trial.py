@@ -18,7 +18,7 @@ class Trial:
     ``median`` and ``quartiles`` are milliseconds *measured* over ``runs`` rounds after warm-up, None where it was not
     timed. ``error`` is the greatest difference from the direct formulation on the layer's own input, relative to the
     greatest value, None where it did not run; ``tolerance`` is what rounding explains. ``ok`` says that it computes the
-    same and was timed; ``note`` says why not. ``taken`` is when; ``cached`` says that a timing cache told the times.
+    same and was timed; ``note`` says why not. ``taken`` is when.
     """
 
     formulation: str
@@ -31,7 +31,6 @@ class Trial:
     ok: bool
     note: str = ""
     taken: datetime.datetime | None = None
-    cached: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +39,7 @@ class TunedLayer:
 
     ``default`` is the layer as the model has it with ONNX Runtime's own number of threads. ``like`` is the node whose
     times it shares since operator, shapes and attributes are the same; empty where it was timed itself. ``flops``
-    counts a multiplication and an addition as two; ``key`` is that of the timing cache.
+    counts a multiplication and an addition as two; ``key`` is the same for layers that share times.
     """
 
     node: str

@@ -85,12 +85,10 @@ class StudyCalibration:
             extra.check(self._state.model)
         observer, data = self._observations.observer, self._holder.data
         with report_progress(progress) as reporter, self._observations.publishing():
-            if executor is not None and not (extra is None and observer.complete):
-                observer.observe_in_parallel(data if extra is None else extra, executor, parts, reporter)
-            elif extra is not None:
-                observer.observe_more(extra, reporter)
+            if extra is None:
+                observer.ranges(data, reporter, executor, parts)
             else:
-                observer.ranges(data, reporter)
+                observer.observe_more(extra, reporter, executor, parts)
         self._holder.update(lambda state: with_ranking(state, ()))
         return self._require_calibration()
 

@@ -7,7 +7,6 @@ layers of its other runners are listed with the tactics that were timed for them
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,21 +17,20 @@ from rtlab.backends.capabilities import list_capable, require_capability, sugges
 from rtlab.core.buildlog import Entry, TacticTime
 from rtlab.core.facts import VariantResult
 from rtlab.core.options import BuildOptions
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Capabilities, Progress, Tuner
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
 from rtlab.experiments.tactics import TacticListing
 
-#: Candidates that a message names.
+#: Layers or tactics that a message names.
 _NAMED = 6
 
 
 def listing(result: VariantResult, others: Iterable[VariantResult]) -> tuple[TacticListing, Tuner | None]:
     """The listing of a variant's tactics, and what reads its log and its cache; None where it is read from files.
 
-    Args:
-        result: The variant.
-        others: Those whose logs count where they differ in the timing cache only.
+    Of ``others`` the logs count where they differ in the timing cache only.
 
     Raises:
         VariantError: its backend times no tactics while it builds: TensorRT-RTX times them on the GPU when it loads an
@@ -41,18 +39,16 @@ def listing(result: VariantResult, others: Iterable[VariantResult]) -> tuple[Tac
     _check_backend(_listing_prefix(result), result)
     if result.recorded:
         return TacticListing(result, (), None), None
-    tuner, cache = _tuner(result.engine.backend), _cache(result)
-    alike = (
-        []
-        if _uneditable_reason(result)
-        else [o for o in others if o is not result and _differs_only_in_cache(result, o)]
-    )
+    tuner = _tuner(result.engine.backend)
+    if _uneditable_reason(result):
+        return TacticListing(result, (result.engine.log,), None), tuner
+    alike = [o for o in others if o is not result and _differs_only_in_cache(result, o)]
     logs = tuple(f.engine.log for f in (result, *alike))
-    return TacticListing(result, logs, None if _uneditable_reason(result) else cache), tuner
+    return TacticListing(result, logs, _cache(result)), tuner
 
 
 def no_tactics_error(result: VariantResult) -> VariantError:
-    """The error of a variant of whose tactics nothing is told."""
+    """The error of a variant of whose tactics nothing is known."""
     return VariantError(
         f"{_listing_prefix(result)}: no log reports a tactic that was timed, since there is none, it is not "
         f"verbose, or the timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
@@ -85,10 +81,10 @@ def force(
 
     Args:
         result: A variant that passed ``check``, whose timing cache is only read.
-        tactics: By layer, as ``table`` names it or by an ONNX node of it, a tactic: its id or its kernel's name.
+        tactics: By layer of ``table``, or by an ONNX node of it, a tactic: its id or its kernel's name.
         table: Its tactics.
         copy: Where the edited cache goes.
-        progress: Asked whether to stop.
+        progress: Cancels the child process.
 
     Raises:
         VariantError: a layer or a tactic is unknown or cannot be forced, or nothing would change.
@@ -116,7 +112,7 @@ def force(
 def copy_path(
     result: VariantResult, name: str, requested_path: str | Path | None, variants: Mapping[str, Variant]
 ) -> Path:
-    """Where the edited cache of a variant ``name`` goes: where it is told to, else beside the one that is read.
+    """Where the edited cache of a variant ``name`` goes: beside the one that is read by default.
 
     Raises:
         VariantError: the variant is the one that is forced, or another variant builds with that file.
@@ -211,27 +207,24 @@ def _find_tactic(
 ) -> dict[str, TacticTime]:
     """The tactic in each form of a layer that has it, by key."""
     layer_entries = [t for t in table if t.layer == layer] or [t for t in table if layer in t.nodes]
-    free = dict.fromkeys(t.layer for t in table if t.key)
-    if not layer_entries:
-        close = difflib.get_close_matches(layer, free, n=1)
-        hint = f'Did you mean "{close[0]}"? ' if close else ""
-        raise VariantError(
-            f'{prefix}: no layer "{layer}" was timed. {hint}Choose one of {_format_names(free)}.'
-        )
     forms = [t for t in layer_entries if t.key]
     if not forms:
-        raise VariantError(
-            f'{prefix}: layer "{layer}" has no entry in the timing cache, which holds operators of TensorRT\'s graph '
-            f"compiler only. Choose one of {_format_names(free)}."
+        why = (
+            "has no entry in the timing cache, which holds operators of TensorRT's graph compiler only"
+            if layer_entries
+            else "was not timed"
         )
+        choices = (
+            quote_names(dict.fromkeys(t.layer for t in table if t.key)) or "none: no operator is in the cache"
+        )
+        raise VariantError(f'{prefix}: layer "{layer}" {why}. Choose one of {choices}.')
     matches = {form.key: one for form in forms for one in form.timed if _matches_tactic(one, tactic)}
     if not matches:
         candidates = {t.tactic: t for form in forms for t in form.timed}
         ranking = sorted(candidates.values(), key=lambda t: t.milliseconds)
-        choices = [f'"{t.tactic}" ({t.name}, {t.milliseconds:g} ms)' for t in ranking[:_NAMED]]
-        more = f" and {len(ranking) - _NAMED} more" if len(ranking) > _NAMED else ""
+        choices = ", ".join(f'"{t.tactic}" ({t.name}, {t.milliseconds:g} ms)' for t in ranking[:_NAMED])
         raise VariantError(
-            f'{prefix}: tactic "{tactic}" was not timed for layer "{layer}". Choose one of {", ".join(choices)}{more}.'
+            f'{prefix}: tactic "{tactic}" was not timed for layer "{layer}". Choose one of {choices}.'
         )
     return matches
 
@@ -243,9 +236,3 @@ def _matches_tactic(candidate: TacticTime, tactic: str | int) -> bool:
         return int(candidate.tactic, 0) == (int(tactic, 0) if isinstance(tactic, str) else tactic)
     except ValueError:
         return False
-
-
-def _format_names(names: Iterable[str]) -> str:
-    every = list(names)
-    text = ", ".join(f'"{n}"' for n in every[:_NAMED]) or "none: no operator of this build is in the cache"
-    return f"{text} and {len(every) - _NAMED} more" if len(every) > _NAMED else text

@@ -1,4 +1,4 @@
-"""From what a user asks for to a variant that can be built."""
+"""Variants from the arguments of ``Study.add``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rtlab.quantize.assign import check_calibrators
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.study.state_holder import StateHolder, check_variant_name
 
-#: What a user may give in place of a calibrator.
+#: What may stand in place of a calibrator.
 Scales = CalibrationCache | Mapping[str, Scale | float] | str | Path | None
 
 
@@ -96,10 +96,8 @@ def resolve(
         VariantError: the combination cannot exist, or a pattern fits no node.
         ReadError: the cache is damaged.
     """
-    if precision is None:
-        precision = Precision.called(name)
     label, explicit_scales = _parse_scales(scales)
-    variant = Variant.of(precision, scales=label, **choice)
+    variant = Variant.of(Precision.called(name) if precision is None else precision, scales=label, **choice)
     assign(model, variant)
     sparsity.select_prunable_weights(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)
@@ -109,10 +107,8 @@ def resolve(
     return variant, explicit_scales
 
 
-def _parse_scales(
-    scales: Scales,
-) -> tuple[str, Mapping[str, Scale] | None]:
-    """Scales that the user has already, and what to call them."""
+def _parse_scales(scales: Scales) -> tuple[str, Mapping[str, Scale] | None]:
+    """A name for scales, and the scales by value."""
     if scales is None:
         return "", None
     if isinstance(scales, CalibrationCache):

@@ -107,7 +107,6 @@ class StudyTuning:
         self,
         *,
         budget_s: float = 60.0,
-        cache: str | Path | None = None,
         progress: Progress | None = None,
         **more: Any,
     ) -> TunedModel:
@@ -117,14 +116,12 @@ class StudyTuning:
 
         Args:
             budget_s: Seconds that it may take, approximately.
-            cache: A file of times that were measured on this device before; written anew in the end.
             progress: Where to report; the host's reporter by default.
             more: ``candidates`` and ``threads``, as ``CpuTuning`` takes them.
 
         Raises:
             ModelError: no layer can be tuned.
             VariantError: a choice cannot be.
-            ReadError: the cache is of another device.
             Cancelled: stopped before the first layer was tuned.
 
         >>> tuned = study.tuning.tune(budget_s=0.5)
@@ -137,7 +134,7 @@ class StudyTuning:
                 OrtBench(reporter), reporter, Budget(seconds=budget_s)
             )
             return self._runner.search(
-                CpuTuning(self._state.model, batch, cache=cache, **more),
+                CpuTuning(self._state.model, batch, **more),
                 rig,
                 lambda state, tuned: dataclasses.replace(state, tuned=tuned),
             )

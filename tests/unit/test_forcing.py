@@ -106,7 +106,6 @@ def test_what_cannot_be_forced_says_what_can(tmp_path: Path, release: str) -> No
     good = {first.layer: first.timed[1].tactic}
     for said, wanted, more in (
         (f'"{first.layer}"', {"nothing": "0x1"}, {}),
-        (rf'"{first.layer}"\?', {f"{first.layer}x": "0x1"}, {}),
         (f'"{first.timed[0].tactic}"', {first.layer: "0x1"}, {}),
         ("was not timed", {first.layer: "no kernel"}, {}),
         ("none is named", {}, {}),

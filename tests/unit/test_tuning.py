@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import types
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,7 +16,7 @@ from nets import graph
 from rtlab.backends.bench import BoundSession, OrtBench
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.progress import Silent
-from rtlab.errors import BuildError, Cancelled, ReadError, VariantError
+from rtlab.errors import BuildError, Cancelled, VariantError
 from rtlab.experiments.benchmark import FEWEST, LEAST, Benchmark
 from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.running import difference
@@ -219,20 +217,6 @@ def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
     assert {(False, True)} == {(t.ok, bool(t.note)) for t in other}
 
 
-def test_a_timing_cache_saves_the_timing_and_not_the_check(tmp_path: Path) -> None:
-    path = tmp_path / "times.json"
-    first = tune(network(), BATCH, bench=Scripted(even), cache=path)
-    bench = Scripted(even)
-    second = tune(network(), BATCH, bench=bench, cache=path)
-    assert {("direct",), ("GEMM", "Winograd 2×2")} == {names[:-1] for names in bench.asked}
-    for before, after in zip(first.layers, second.layers, strict=True):
-        assert before.winner == dataclasses.replace(after.winner, cached=False)
-        assert after.winner.cached
-    bench.device = "another device"
-    with pytest.raises(ReadError, match='"another device"'):
-        tune(network(), BATCH, bench=bench, cache=path)
-
-
 def test_a_whole_model_that_cannot_be_composed_leaves_its_layers_tuned() -> None:
     """Formulations need operators of version 11; a layer by itself is always of a newer one."""
     found = tune(network(9), BATCH, bench=Scripted(even))
@@ -252,7 +236,6 @@ def test_a_busy_machine_is_told() -> None:
         *(("threads", n) for n in ((0,), (1.5,), (2000,), (), 3, "12", [None])),
         *(("budget_s", s) for s in ("soon", None, 0, float("nan"))),
         *(("candidates", c) for c in (["winograd"], 3, [None])),
-        ("cache", 3),
     ],
 )
 def test_what_cannot_be_is_refused(option: str, given: object) -> None:

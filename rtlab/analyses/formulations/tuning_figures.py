@@ -226,8 +226,6 @@ def _notes(cpu_tuning: TunedModel) -> list[str]:
             f"This machine was busy: in {cpu_tuning.disturbed_count} of {len(cpu_tuning.layers)} layers the slower "
             "runs took over twice as long as the faster. Tune again when nothing else runs, or with more seconds."
         )
-    if any(t.cached for y in cpu_tuning.layers for t in y.trials):
-        notes.append("Some times were measured before on this device and come from a timing cache.")
     return notes
 
 
