@@ -25,7 +25,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, ModelError, Unavailable
 from rtlab.experiments.delta_debugging import minimize
 from rtlab.experiments.why import cutting
-from rtlab.experiments.why.oracle import SearchProgress, build_cached
+from rtlab.experiments.why.oracle import SearchProgress
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 
@@ -213,7 +213,7 @@ class _BisectionState:
         self.context.count(builds=1)
         try:
             request = BuildRequest(model, side.variant, several=True)
-            engine = build_cached(side.builder, request, SearchProgress(self.context))
+            engine = side.builder.build(request, SearchProgress(self.context))
         except BuildError:
             return None
         return model, engine, relate(model, model, engine)

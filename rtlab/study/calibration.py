@@ -64,7 +64,7 @@ class StudyCalibration:
     ) -> Calibration:
         """Gather activation ranges for every calibrator, or add those of more samples.
 
-        Variants that are built keep the scales that they have; ``recalibrate`` builds one with the new ones.
+        Variants that are built keep their scales; ``recalibrate`` builds one with the new ones.
 
         Args:
             more: More data, whatever ``CalibrationData.of`` takes; the study's own by default.
@@ -75,7 +75,7 @@ class StudyCalibration:
         Raises:
             Unavailable: nothing here can run the model.
             CalibrationError: a value is not finite, or the data does not fit the model.
-            Cancelled: the work was stopped; what was seen is kept.
+            Cancelled: the work was stopped; without an executor, what was seen is kept.
 
         >>> study.calibration.observe()
         <Calibration of 4 values on 8 samples>
@@ -98,13 +98,9 @@ class StudyCalibration:
     ) -> Result:
         """Observe the samples that a variant was not calibrated on yet, and build it again with the scales of all.
 
-        Where nothing was observed since it was built, it stays. So it does when this is cancelled while it observes;
-        what was seen is kept, and the next call goes on from there.
-
-        Args:
-            name: A variant with a calibrator that ``Study.run`` built.
-            budget_s: Seconds that measuring may take once it is built, as in ``Study.run``; observing is not limited.
-            progress: Where to report; the host's reporter by default.
+        Where nothing was observed since it was built, or this is cancelled while it observes, the variant stays. The
+        next call goes on from what was seen. ``budget_s`` limits the measuring of the built variant, as in
+        ``Study.run``; observing is not limited.
 
         Raises:
             VariantError: the variant is not built here, or takes no scales from data.
@@ -116,23 +112,18 @@ class StudyCalibration:
         """
         result, seconds = self._holder.result(name), parse_budget(budget_s)
         if result.recorded or result.variant.calibrator is None:
-            why = (
-                "it was read from files of another machine"
-                if result.recorded
-                else "its scales were given"
-                if name in self._state.scales
-                else "its precision needs no scales of activations"
-            )
+            why = "its precision needs no scales of activations"
+            if result.recorded:
+                why = "it was read from files of another machine"
+            elif name in self._state.scales:
+                why = "its scales were given"
             raise VariantError(
                 f'Cannot calibrate "{name}": {why}. Add a variant with precision="int8" and a calibrator.'
             )
         with report_progress(progress) as reporter:
             ranges = self._observations.observer_of(result.variant).ranges(self._holder.data, reporter)
-            if (
-                self._state.is_outdated(name)
-                or result.ranges is None
-                or result.ranges.samples != ranges.samples
-            ):
+            seen = 0 if result.ranges is None else result.ranges.samples
+            if self._state.is_outdated(name) or seen != ranges.samples:
                 budget = Budget(seconds)
                 job = self._runner.job(name, reporter, budget=budget)
                 self._runner.run_stages(job, compile_variant(job, reporter), reporter, budget)
@@ -148,21 +139,18 @@ class StudyCalibration:
     ) -> Calibration:
         """Prepare the model with each calibrator and measure it on the task, or on the outputs without a task.
 
-        What was measured before a cancel is kept.
-
         Raises:
             VariantError: a calibrator is unknown, or the precision has no activations to scale.
             Unavailable: nothing here can run the model.
-            Cancelled: the work was stopped.
+            Cancelled: the work was stopped; what was measured is kept.
 
         >>> study.calibration.rank(["minmax", "mse"]).ranking[0].score.unit
         '%'
         """
         several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
-        calibrator_list: list[Any] = list(calibrators) if several else [calibrators]
-        if not calibrator_list:
+        parsed_calibrators = [Calibrator.of(c) for c in (calibrators if several else [calibrators])]  # type: ignore[arg-type]
+        if not parsed_calibrators:
             raise VariantError(f"Cannot rank no calibrators: choose some of {quote_names(CALIBRATORS)}.")
-        parsed_calibrators = [Calibrator.of(c) for c in calibrator_list]
         target_precision = Variant.of(precision).precision
         if not target_precision.needs_calibrator:
             raise VariantError(
@@ -225,9 +213,9 @@ class StudyCalibration:
     ) -> Model:
         """The model with findings repaired, all that can be by default.
 
-        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``auto``. Every
-        repair is run on the data, on random samples where there is none, and undone where a part of an output loses
-        more than ``max_loss`` decibels: the notes of the model, and the finding, say so.
+        Where a pair is missing whose scale follows from no other pair, the study's data calibrates it, with ``auto``.
+        Every repair is run on the data, on random samples without any, and undone where a part of an output loses more
+        than ``max_loss`` decibels: the notes of the model, and the finding, say so.
 
         Raises:
             VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
@@ -261,12 +249,12 @@ class StudyCalibration:
         return dataclasses.replace(repair.model, notes=notes, declined=dict(repair.declined))
 
     def transform(self, variant: str, cause: str | None = None, *, as_: str | None = None) -> str:
-        """Plan a variant that is rid of a cause, for ``Study.run``; gives its name.
+        """Plan a variant with another choice against a cause, for ``Study.run``; returns its name.
 
         Args:
             variant: A variant that was diagnosed.
             cause: The id of a finding of ``study.accuracy.diagnose``; by default the first that a choice helps against.
-            as_: What the new one is called; by default the other's name with what is changed.
+            as_: The name of the new one; by default the other's name with what is changed.
 
         Raises:
             VariantError: there is no such variant or finding, or no choice of a variant helps against it.
@@ -274,10 +262,8 @@ class StudyCalibration:
         >>> diagnosis = study.accuracy.diagnose("int8")
         >>> name = study.calibration.transform("int8") if diagnosis.findings else "int8"
         """
-        base_variant, diagnosis = (
-            self._holder.variant(variant, "transform"),
-            self._state.diagnoses.get(variant),
-        )
+        base_variant = self._holder.variant(variant, "transform")
+        diagnosis = self._state.diagnoses.get(variant)
         if diagnosis is None:
             raise VariantError(
                 f'Cannot transform "{variant}": it is not diagnosed. Run '
@@ -289,26 +275,16 @@ class StudyCalibration:
                 f'Cannot transform "{cause}" of "{variant}": its diagnosis has no such finding. '
                 f"See study.accuracy.diagnose({variant!r}).findings."
             )
-        change = next(
-            (
-                t
-                for f in findings
-                if (
-                    t := propose_cure(
-                        f, variant, base_variant, existing_qdq.find_quantized_nodes(self._state.model)
-                    )
-                )
-                is not None
-            ),
-            None,
-        )
-        if change is None:
+        quantized_nodes = existing_qdq.find_quantized_nodes(self._state.model)
+        cures = (propose_cure(f, variant, base_variant, quantized_nodes) for f in findings)
+        cure = next((c for c in cures if c is not None), None)
+        if cure is None:
             advice = findings[0].fix if findings else "Nothing unusual was found."
             raise VariantError(
                 f'Cannot transform "{variant}" by another choice of its own: none helps here. {advice}'
             )
-        name = as_ or change.title
-        add_variant(self._holder, name, **change.choice)
+        name = as_ or cure.title
+        add_variant(self._holder, name, **cure.choice)
         return name
 
     def pairs(self, name: str) -> tuple[PairUse, ...]:

@@ -42,14 +42,12 @@ class StudyTuning:
         return self._holder.state
 
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[LayerTactics, ...]:
-        """What the builder timed for each layer of a variant, and what its timing cache holds.
-
-        What was listed before a cancel is kept, in ``study.state.tactics``.
+        """What the builder timed for each layer of a variant, and the entries of its timing cache.
 
         Raises:
-            VariantError: the variant is not built, or no log tells of tactics.
+            VariantError: the variant is not built, or no log lists tactics.
             ReadError: the timing cache cannot be read.
-            Cancelled: the work was stopped.
+            Cancelled: the work was stopped; what was listed is kept, in ``study.state.tactics``.
 
         >>> study.tuning.tactics("fp32")
         Traceback (most recent call last):
@@ -82,7 +80,7 @@ class StudyTuning:
             name: A variant that was built with TensorRT and the options ``flags=["EDITABLE_TIMING_CACHE"]``
                 and ``timing_cache``; that file is only read.
             tactics: By layer one that ``tactics`` lists: its id, or its kernel's name.
-            as_: What the new variant is called.
+            as_: The name of the new variant.
             cache: Where the edited cache goes; beside the other by default.
             progress: Where to report; the host's reporter by default.
 
@@ -110,14 +108,10 @@ class StudyTuning:
         progress: Progress | None = None,
         **more: Any,
     ) -> TunedModel:
-        """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.CpuTuning``.
+        """Tune the model's convolutions and products on this CPU in about ``budget_s`` seconds.
 
-        Stopped before the end, it gives what was tuned until then.
-
-        Args:
-            budget_s: Seconds that it may take, approximately.
-            progress: Where to report; the host's reporter by default.
-            more: ``candidates`` and ``threads``, as ``CpuTuning`` takes them.
+        ``candidates`` and ``threads`` are as ``rtlab.experiments.tuning.CpuTuning`` takes them. Stopped before the end,
+        it returns what was tuned until then.
 
         Raises:
             ModelError: no layer can be tuned.
@@ -130,12 +124,10 @@ class StudyTuning:
         """
         batch = next(self._holder.data.batches(self._state.model, 1))
         with report_progress(progress) as reporter:
-            rig: WorkContext[BenchmarkRunner] = WorkContext(
-                OrtBench(reporter), reporter, Budget(seconds=budget_s)
-            )
+            bench: BenchmarkRunner = OrtBench(reporter)
             return self._runner.search(
                 CpuTuning(self._state.model, batch, **more),
-                rig,
+                WorkContext(bench, reporter, Budget(seconds=budget_s)),
                 lambda state, tuned: dataclasses.replace(state, tuned=tuned),
             )
 
@@ -143,12 +135,12 @@ class StudyTuning:
     def batch_sizes(
         self, name: str, batches: Sequence[int] = BATCHES, *, progress: Progress | None = None
     ) -> Sweep:
-        """Time a variant at several batch sizes, on what ran it here. What was timed before a cancel is kept.
+        """Time a variant at several batch sizes, on what ran it here.
 
         Raises:
             VariantError: the variant is not built, did not run here, or has a fixed batch.
             RunError: not even the first batch can be run.
-            Cancelled: the work was stopped.
+            Cancelled: the work was stopped; what was timed is kept.
 
         >>> [row.batch for row in study.tuning.batch_sizes("fp32", (1, 2)).rows]
         [1, 2]
