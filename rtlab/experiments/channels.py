@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -47,26 +48,26 @@ class ChannelSearch:
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[Evaluator]) -> Iterator[ChannelErrors]:
-        """What is known after each batch."""
+        """The errors after each batch."""
         with contextlib.ExitStack() as stack:
-            reading = context.tool.reading
+            open_model = functools.partial(context.tool.reading, progress=context)
             context.phase("Opening the model")
-            shadow, error = None, ""
+            error = ""
             with contextlib.suppress(BackendError):
-                shadow = build_isolated_error_model(self.source, self.emulation)
-                if shadow is not None and self.value in shadow.error_sums:
-                    error = shadow.error_sums[self.value].error
-                    plain = stack.enter_context(reading(shadow.model, [self.value, error], progress=context))
+                isolated = build_isolated_error_model(self.source, self.emulation)
+                if isolated is not None and self.value in isolated.error_sums:
+                    error = isolated.error_sums[self.value].error
+                    plain = stack.enter_context(open_model(isolated.model, [self.value, error]))
             if not error:
-                plain = stack.enter_context(reading(self.source, [self.value], progress=context))
-            rounded = stack.enter_context(reading(self.emulation, [self.value], progress=context))
+                plain = stack.enter_context(open_model(self.source, [self.value]))
+            rounded = stack.enter_context(open_model(self.emulation, [self.value]))
             context.phase("Measuring channels", self.data.count)
             sample_count, sums = 0, None
             size = batch_size(self.source, [self.value], self.data, context.tool)
             for batch in self.data.batches(self.source, size):
                 context.check(_ACTIVITY)
-                exact, actual = plain(batch), rounded(batch)
-                x, y = (np.asarray(one[self.value], np.float32) for one in (exact, actual))
+                exact = plain(batch)
+                x, y = (np.asarray(one[self.value], np.float32) for one in (exact, rounded(batch)))
                 local_error = np.asarray(exact[error], np.float32) if error else None
                 if x.shape != y.shape:
                     raise RunError(
@@ -87,19 +88,16 @@ class ChannelSearch:
                 sample_count += count
                 context.count(runs=2)
                 context.advance(count)
-                yield self._summarize(sums, sample_count, str(context.tool.source))
+                yield ChannelErrors(
+                    self.variant,
+                    self.value,
+                    self.source.producers[self.value].id,
+                    self.axis,
+                    self.threshold,
+                    sample_count,
+                    f"{context.tool.source}, {self.data.source}",
+                    sums.compute_rows(quantized=self.threshold is not None),
+                    self.data.synthetic,
+                )
                 if context.is_exhausted:
                     return
-
-    def _summarize(self, sums: ChannelSums, samples: int, ran: str) -> ChannelErrors:
-        return ChannelErrors(
-            self.variant,
-            self.value,
-            self.source.producers[self.value].id,
-            self.axis,
-            self.threshold,
-            samples,
-            f"{ran}, {self.data.source}",
-            sums.compute_rows(quantized=self.threshold is not None),
-            self.data.synthetic,
-        )

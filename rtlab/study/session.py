@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,13 +68,11 @@ if TYPE_CHECKING:
     from rtlab.documents.results import ResultView
 
 
-class Session(Mapping[str, Result]):
+class Session:
     """One model, several variants: all of ``rtlab.Study`` but what shows it.
 
     As a mapping it has the results of the variants that were built or read, by name; ``state`` has all else.
     """
-
-    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __init__(
         self,
@@ -150,6 +148,30 @@ class Session(Mapping[str, Result]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.state.results
+
+    def keys(self) -> KeysView[str]:
+        """The names of the variants that were built or read.
+
+        >>> list(study.keys())
+        ['fp32', 'int8', 'fp16']
+        """
+        return self.state.results.keys()
+
+    def values(self) -> ValuesView[Result]:
+        """The results of the variants that were built or read.
+
+        >>> [result.variant.name for result in study.values()]
+        ['fp32', 'int8·minmax', 'fp16']
+        """
+        return {name: self[name] for name in self}.values()
+
+    def items(self) -> ItemsView[str, Result]:
+        """Names and results of the variants that were built or read.
+
+        >>> {name: len(result.engine.layers) for name, result in study.items()}["fp16"]
+        9
+        """
+        return {name: self[name] for name in self}.items()
 
     def get(self, name: str, default: Any = None) -> Any:
         """The result of a variant, or a default where it was neither built nor read.

@@ -107,10 +107,12 @@ def test_peaks_are_of_samples_and_channels_and_energy_is_of_channels(axis, sampl
 
 def test_batches_with_other_numbers_of_channels_are_joined_without_them() -> None:
     one, two = np.array([[1.0, 4.0], [3.0, 2.0]]), np.array([[5.0, 6.0, 7.0]])
-    np.testing.assert_array_equal(observation._stack_rows([one, one]), [[1, 4], [3, 2]] * 2)
-    np.testing.assert_array_equal(observation._stack_rows([one, two]), [[4], [3], [7]])
-    np.testing.assert_array_equal(observation._compute_mean([one[0], one[1]], [2, 3]), [4 / 5, 6 / 5])
-    # 1 + 4 over two of 3 elements, 5 + 6 + 7 over three of 2.
-    np.testing.assert_array_equal(observation._compute_mean([one[0], two[0]], [3, 2]), [23 / 12])
-    np.testing.assert_array_equal(observation._compute_mean([one[0]], [0]), one[0])
-    np.testing.assert_array_equal(observation._compute_mean([one[0]], [1]), one[0])
+    rows, means = observation._join_batches([one, one], [one[0], one[1]], 10)
+    np.testing.assert_array_equal(rows, [[1, 4], [3, 2]] * 2)
+    np.testing.assert_array_equal(means, [4 / 5, 6 / 5])
+    rows, means = observation._join_batches([one, two], [one[0], two[0]], 12)
+    np.testing.assert_array_equal(rows, [[4], [3], [7]])
+    # 1 + 4 and 5 + 6 + 7 over 12 elements.
+    np.testing.assert_array_equal(means, [23 / 12])
+    np.testing.assert_array_equal(observation._join_batches([one], [one[0]], 0)[1], one[0])
+    np.testing.assert_array_equal(observation._join_batches([one], [one[0]], 2)[1], one[0])
