@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,19 +25,21 @@ from rtlab.analyses.findings import list_findings
 from rtlab.analyses.findings.analysis import add_comparative_findings
 from rtlab.analyses.repair import AccuracyRepair
 from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sensitivity
-from rtlab.analyses.study_state import COMPARED_STAGES, StudyState
+from rtlab.analyses.study_state import COMPARED_STAGES, SampleSelection
 from rtlab.backends.reference import get_evaluator
 from rtlab.core import files
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
+from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
-from rtlab.core.phrases import quote_names
+from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, Progress
 from rtlab.core.quantizer import parse_quantizer
 from rtlab.core.stage import Stage
+from rtlab.core.task import Task
 from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary, guard_methods
 from rtlab.experiments.channels import ChannelSearch
@@ -51,7 +54,6 @@ from rtlab.study.job import prepare_model
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
 from rtlab.study.runner import StudyRunner
-from rtlab.study.sample_selection import select_samples
 from rtlab.study.stages import plan_stages
 
 if TYPE_CHECKING:
@@ -69,10 +71,6 @@ class StudyAccuracy:
 
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
-
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
 
     @boundary("score the variant")
     def score(self, variant: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Score:
@@ -92,12 +90,12 @@ class StudyAccuracy:
         'top-1 against fp32'
         """
         self._holder.variant(variant, "score")
-        if self._state.task is None:
+        if self._holder.state.task is None:
             raise CalibrationError(
                 f'Cannot score "{variant}": the study has no task. Give one, '
                 "Study(model, task=rtlab.Task(data, labels))."
             )
-        if variant not in self._state.results or self._state.is_outdated(variant):
+        if variant not in self._holder.state.results or self._holder.state.is_outdated(variant):
             self._runner.run([variant], budget_s=budget_s, progress=progress)
         elif self._holder.result(variant).score is None:
             self._runner.measure(variant, budget_s=budget_s, progress=progress)
@@ -162,9 +160,9 @@ class StudyAccuracy:
                     f'Cannot measure sensitivity with {name}="{choice}": there is no such choice. Choose '
                     f"{quote_names(allowed_choices)}."
                 )
-        data = self._holder.data if self._state.task is None else self._state.task.data
+        data = self._holder.data if self._holder.state.task is None else self._holder.state.task.data
         key = (asks, by, loss)
-        before = self._state.sensitivities.get(variant, {}).get(key)
+        before = self._holder.state.sensitivities.get(variant, {}).get(key)
         effects = before.effects if before is not None and not again else None
         with report_progress(progress) as reporter:
             ready = self._runner.prepare(variant, progress=reporter)
@@ -198,7 +196,7 @@ class StudyAccuracy:
         planned_variant = self._holder.variant(variant, "diagnose")
         facts = self._get_own_result(variant, "diagnose", "diagnose")
         errors = accuracy.compute_accuracy(facts) if facts is not None else None
-        undefined = find_undefined(errors, self._state.model) if errors is not None else None
+        undefined = find_undefined(errors, self._holder.state.model) if errors is not None else None
         if errors is not None and undefined is not None:
             # Beside a reference that has no value no quantizer has an effect.
             diagnosis = AccuracyDiagnosis(
@@ -224,10 +222,10 @@ class StudyAccuracy:
                 planned_variant,
                 tuple(parse_quantizer(model.by_id[row.node], row.quantizer) for row in worst),
                 self._holder.data,
-                self._state.task.data if self._state.task is not None else None,
+                self._holder.state.task.data if self._holder.state.task is not None else None,
                 calibration_samples,
                 existing_qdq.ExistingQuantization.of(
-                    rewrites.apply_rewrites(self._state.model, planned_variant.rewrites)
+                    rewrites.apply_rewrites(self._holder.state.model, planned_variant.rewrites)
                 ),
             )
             return self._runner.search(
@@ -270,7 +268,7 @@ class StudyAccuracy:
                 name,
                 channel_axis(readers[0] if readers else source.producers[name], name, source),
                 None if scale is None else scale.amax,
-                self._state.task.data if self._state.task is not None else self._holder.data,
+                self._holder.state.task.data if self._holder.state.task is not None else self._holder.data,
             )
             return self._runner.search(
                 search,
@@ -312,7 +310,7 @@ class StudyAccuracy:
         >>> study.accuracy.repair("int8", max_drop=100).changes
         ()
         """
-        facts, task = self._holder.result(variant), self._state.task
+        facts, task = self._holder.result(variant), self._holder.state.task
         if task is None:
             raise CalibrationError(
                 f'Cannot repair "{variant}": the study has no task, so that no score decides. Give '
@@ -320,9 +318,9 @@ class StudyAccuracy:
             )
         with report_progress(progress) as reporter:
             task = self._observations.ensure_labels(reporter) or task
-            diagnosis = self._state.diagnoses.get(variant) or self.diagnose(variant, progress=reporter)
+            diagnosis = self._holder.state.diagnoses.get(variant) or self.diagnose(variant, progress=reporter)
             ranking = self.sensitivity(variant, progress=reporter).ranking
-            source = self._state.model
+            source = self._holder.state.model
             experiment = RepairSearch(
                 facts,
                 task,
@@ -379,25 +377,27 @@ class StudyAccuracy:
         """
         seconds = parse_budget(budget_s)
         if data is not None:
-            calibration_data = CalibrationData.of(data, model=self._state.model)
-            calibration_data.check(self._state.model)
+            calibration_data = CalibrationData.of(data, model=self._holder.state.model)
+            calibration_data.check(self._holder.state.model)
             self._observations.replace_data(calibration_data)
             self._holder.notify()
             if samples is None:
                 return
         with report_progress(progress) as reporter:
             self._observations.ensure_labels(reporter)
-        selection = None if samples is None else select_samples(self._state.task, self._holder.data, samples)
+        selection = (
+            None if samples is None else _select_samples(self._holder.state.task, self._holder.data, samples)
+        )
         self._holder.publish(lambda state: state.with_selection(selection))
         with report_progress(progress) as reporter:
-            for name, facts in self._state.results.items():
+            for name, facts in self._holder.state.results.items():
                 if not facts.recorded and any(
                     facts.stages[s].state == "waiting" for s in COMPARED_STAGES if s in facts.stages
                 ):
                     job = self._runner.job(name, reporter)
                     # Whoever stops this before its turn finds it to be gone on with.
                     self._runner.keep(job, plan_stages(job, facts, "cancelled"))
-            for name, facts in self._state.results.items():
+            for name, facts in self._holder.state.results.items():
                 if not facts.recorded and any(s.why == "cancelled" for s in facts.stages.values()):
                     full_job = dataclasses.replace(self._runner.job(name, reporter), all_samples=True)
                     self._runner.run_stages(full_job, facts, reporter, Budget(seconds))
@@ -449,20 +449,27 @@ class StudyAccuracy:
         earlier_record = read_check_record(against) if isinstance(against, (str, Path)) else against
         seconds = parse_budget(budget_s)
         with report_progress(progress) as reporter:
-            if variant not in self._state.results or self._state.is_outdated(variant):
+            if variant not in self._holder.state.results or self._holder.state.is_outdated(variant):
                 self._runner.run([variant], budget_s=seconds, progress=reporter)
             facts = self._holder.result(variant)
-            fp32 = facts if is_plain(self._state.model, planned_variant) and not facts.recorded else None
-            if fp32 is None and self._state.task is not None and not facts.recorded:
+            fp32 = (
+                facts if is_plain(self._holder.state.model, planned_variant) and not facts.recorded else None
+            )
+            if fp32 is None and self._holder.state.task is not None and not facts.recorded:
                 fp32 = score_reference(self._runner, facts, seconds, reporter)
             rounds = time_rounds(facts, self._holder.data, seconds, reporter)
         facts = self._holder.result(variant)
-        listed_findings = add_comparative_findings(list_findings(facts), facts, self._state.results.values())
+        listed_findings = add_comparative_findings(
+            list_findings(facts), facts, self._holder.state.results.values()
+        )
         current_record = build_record(facts, listed_findings, rounds, list_versions(facts))
         check_result = check_variant(facts, fp32, current_record, earlier_record, limits)
         if save is not None and not check_result.broken:
             files.write(
-                save, current_record.text().encode(), what="the record of a check", model=self._state.model
+                save,
+                current_record.text().encode(),
+                what="the record of a check",
+                model=self._holder.state.model,
             )
         return check_result
 
@@ -473,7 +480,9 @@ class StudyAccuracy:
 
         A model's own pairs round as well, so that it is compared without them.
         """
-        source = ready.reference or rewrites.apply_rewrites(self._state.model, planned_variant.rewrites)
+        source = ready.reference or rewrites.apply_rewrites(
+            self._holder.state.model, planned_variant.rewrites
+        )
         return existing_qdq.separate_existing_qdq(source, ready.emulate(progress))
 
     def _get_labels(self, labels: Any, data: CalibrationData) -> NDArray[Any]:
@@ -499,7 +508,7 @@ class StudyAccuracy:
         Raises:
             VariantError: it was read from files.
         """
-        facts = self._state.results.get(variant)
+        facts = self._holder.state.results.get(variant)
         if facts is not None and facts.recorded:
             raise VariantError(
                 f'Cannot {action} "{variant}": its engine was read from files of another machine, whose values are not '
@@ -510,7 +519,7 @@ class StudyAccuracy:
     def _prepare_variant(self, facts: VariantResult, variant: Variant, progress: Progress) -> Prepared:
         """What another choice makes of the model that a variant is of."""
         ranges = self._runner.ranges(variant, progress, None) if variant.calibrator else None
-        scales = self._state.scales.get(facts.name) if variant.scales else None
+        scales = self._holder.state.scales.get(facts.name) if variant.scales else None
         job = self._runner.job(facts.name, progress, build=False)
         peaks = self._observations.peaks_of(variant, progress)
         job = dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales, peaks=peaks)
@@ -524,3 +533,42 @@ def _find_compiler(facts: VariantResult) -> Builder | None:
     with contextlib.suppress(VariantError, Unavailable):
         return get_builder(facts)
     return None
+
+
+def _select_samples(
+    task: Task | None, study_data: CalibrationData, numbers: Iterable[int]
+) -> SampleSelection:
+    """Samples by number, of the task's data, or of the study's where there is no task.
+
+    Raises:
+        CalibrationError: there is no such sample, or the data is a stream.
+    """
+    data = task.data if task is not None else study_data
+    prefix = "Cannot choose samples"
+    try:
+        samples = tuple(sorted({operator.index(i) for i in numbers}))
+    except TypeError as error:
+        raise CalibrationError(f"{prefix}: {error}. Give whole numbers, such as [3, 17].") from error
+    if not samples:
+        raise CalibrationError(f"{prefix}: none is named. Give some numbers, or None for all samples.")
+    if samples[0] < 0 or samples[-1] >= len(data):
+        wild = samples[0] if samples[0] < 0 else samples[-1]
+        raise CalibrationError(
+            f"{prefix}: there is no sample {wild} in {data.source}, which has {len(data)}. Count from 0 to "
+            f"{len(data) - 1}."
+        )
+    if not data.arrays:
+        raise CalibrationError(
+            f"{prefix} of {data.source}: it is read from front to back. Give arrays, an .npy file or a "
+            "folder of pictures."
+        )
+    rows = list(samples)
+    arrays = {
+        k: np.stack([np.asarray(a[i]) for i in rows]) if isinstance(a, LazyArray) else a[rows]
+        for k, a in data.arrays.items()
+    }
+    source = f"{pluralize(len(rows), 'chosen sample')} of {data.source}"
+    part = dataclasses.replace(data, arrays=arrays, source=source)
+    if task is not None:
+        task = dataclasses.replace(task, data=part, labels=task.labels[rows], picked=True)
+    return SampleSelection(samples, part, task)

@@ -12,7 +12,6 @@ from rtlab.analyses.calibration.observed_ranges import Calibration
 from rtlab.analyses.calibration.pairs import PairUse, trace_pairs
 from rtlab.analyses.diagnosis.remedies import propose_cure
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.study_state import StudyState
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
@@ -49,10 +48,6 @@ class StudyCalibration:
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
 
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
-
     @boundary("observe the samples")
     def observe(
         self,
@@ -80,9 +75,9 @@ class StudyCalibration:
         >>> study.calibration.observe()
         <Calibration of 4 values on 8 samples>
         """
-        extra = None if more is None else CalibrationData.of(more, model=self._state.model)
+        extra = None if more is None else CalibrationData.of(more, model=self._holder.state.model)
         if extra is not None:
-            extra.check(self._state.model)
+            extra.check(self._holder.state.model)
         observer, data = self._observations.observer, self._holder.data
         with report_progress(progress) as reporter, self._observations.publishing():
             if extra is None:
@@ -115,7 +110,7 @@ class StudyCalibration:
             why = "its precision needs no scales of activations"
             if result.recorded:
                 why = "it was read from files of another machine"
-            elif name in self._state.scales:
+            elif name in self._holder.state.scales:
                 why = "its scales were given"
             raise VariantError(
                 f'Cannot calibrate "{name}": {why}. Add a variant with precision="int8" and a calibrator.'
@@ -123,7 +118,7 @@ class StudyCalibration:
         with report_progress(progress) as reporter:
             ranges = self._observations.observer_of(result.variant).ranges(self._holder.data, reporter)
             seen = 0 if result.ranges is None else result.ranges.samples
-            if self._state.is_outdated(name) or seen != ranges.samples:
+            if self._holder.state.is_outdated(name) or seen != ranges.samples:
                 budget = Budget(seconds)
                 job = self._runner.job(name, reporter, budget=budget)
                 self._runner.run_stages(job, compile_variant(job, reporter), reporter, budget)
@@ -158,7 +153,7 @@ class StudyCalibration:
             )
         with report_progress(progress) as reporter:
             experiment = CalibratorRanking(
-                self._state.model,
+                self._holder.state.model,
                 self._observations.ranges(reporter),
                 self._holder.data,
                 self._observations.ensure_labels(reporter),
@@ -228,9 +223,9 @@ class StudyCalibration:
 
         def scale_of(value: str) -> float:
             if value not in scales_by_value:
-                names = dict.fromkeys((*findings.missing(self._state.model), value))
-                value_names = [n for n in names if n in self._state.model.values]
-                ranges = observe_values(self._state.model, value_names, self._holder.data, reporter)
+                names = dict.fromkeys((*findings.missing(self._holder.state.model), value))
+                value_names = [n for n in names if n in self._holder.state.model.values]
+                ranges = observe_values(self._holder.state.model, value_names, self._holder.data, reporter)
                 scales_by_value.update({n: s.scale for n, s in scales(ranges, Calibrator.AUTO).items()})
             if value not in scales_by_value:
                 raise VariantError(
@@ -242,9 +237,9 @@ class StudyCalibration:
         with report_progress(progress) as reporter:
             rig = WorkContext(get_evaluator(), reporter)
             repair = repair_placement(
-                self._state.model, chosen, scale_of, lambda: self._holder.data, rig, max_loss=max_loss
+                self._holder.state.model, chosen, scale_of, lambda: self._holder.data, rig, max_loss=max_loss
             )
-        self._state.model.declined.update(repair.declined)
+        self._holder.state.model.declined.update(repair.declined)
         notes = (*repair.model.notes, *repair.notes)
         return dataclasses.replace(repair.model, notes=notes, declined=dict(repair.declined))
 
@@ -263,7 +258,7 @@ class StudyCalibration:
         >>> name = study.calibration.transform("int8") if diagnosis.findings else "int8"
         """
         base_variant = self._holder.variant(variant, "transform")
-        diagnosis = self._state.diagnoses.get(variant)
+        diagnosis = self._holder.state.diagnoses.get(variant)
         if diagnosis is None:
             raise VariantError(
                 f'Cannot transform "{variant}": it is not diagnosed. Run '
@@ -275,7 +270,7 @@ class StudyCalibration:
                 f'Cannot transform "{cause}" of "{variant}": its diagnosis has no such finding. '
                 f"See study.accuracy.diagnose({variant!r}).findings."
             )
-        quantized_nodes = existing_qdq.find_quantized_nodes(self._state.model)
+        quantized_nodes = existing_qdq.find_quantized_nodes(self._holder.state.model)
         cures = (propose_cure(f, variant, base_variant, quantized_nodes) for f in findings)
         cure = next((c for c in cures if c is not None), None)
         if cure is None:
@@ -297,7 +292,7 @@ class StudyCalibration:
         ()
         """
         result = self._holder.result(name)
-        return trace_pairs(self._state.model, map_nodes(result), result.engine)
+        return trace_pairs(self._holder.state.model, map_nodes(result), result.engine)
 
     def activations(self, node: str, *, progress: Progress | None = None) -> tuple[TensorStats, ...]:
         """Statistics of what a node of the main graph writes, in fp32.
@@ -331,10 +326,10 @@ class StudyCalibration:
         >>> study.calibration.sparse_weights()[0].node
         'stem/Conv'
         """
-        return _sparsity.find(self._state.model)
+        return _sparsity.find(self._holder.state.model)
 
     def _require_calibration(self) -> Calibration:
-        calibration = self._state.calibration
+        calibration = self._holder.state.calibration
         if calibration is None:
             raise CalibrationError("Nothing was observed yet. Call study.calibration.observe().")
         return calibration

@@ -45,7 +45,7 @@ def _score_bare(runner: StudyRunner, progress: Progress) -> Score | None:
     task = runner.observations.scoring_task(progress)
     if task is None:
         return None
-    model, evaluator = runner.state.model, get_evaluator()
+    model, evaluator = runner.holder.state.model, get_evaluator()
     plain_model = existing_qdq.separate_existing_qdq(model, model)[0]
     output_names = tuple(task.wanted(plain_model))
     data = task.data.take(max(SCORED, fixed_batch(plain_model)))
@@ -60,7 +60,7 @@ def score_reference(
     runner: StudyRunner, facts: VariantResult, seconds: float, progress: Progress
 ) -> VariantResult:
     """The variant that a score is compared with, built and scored."""
-    variant, state = facts.variant, runner.state
+    variant, state = facts.variant, runner.holder.state
     reference_names = [
         n for n, v in state.variants.items()
         if is_plain(state.model, v) and not (n in state.results and state.results[n].recorded)

@@ -109,10 +109,8 @@ def force(
     return dataclasses.replace(result.variant, options=dataclasses.replace(options, timing_cache=copy))
 
 
-def copy_path(
-    result: VariantResult, name: str, requested_path: str | Path | None, variants: Mapping[str, Variant]
-) -> Path:
-    """Where the edited cache of a variant ``name`` goes: beside the one that is read by default.
+def copy_path(result: VariantResult, name: str, variants: Mapping[str, Variant]) -> Path:
+    """The file of the edited cache of a variant ``name``, beside the one that is read.
 
     Raises:
         VariantError: the variant is the one that is forced, or another variant builds with that file.
@@ -122,18 +120,14 @@ def copy_path(
             f'Cannot call the forced variant "{name}": this is the one that it is made of. Choose as_="forced".'
         )
     source_cache = _cache(result) or Path("timing.cache")
-    plain = re.sub(r"[^\w.-]+", "_", name)
-    path = (
-        Path(requested_path)
-        if requested_path is not None
-        else source_cache.with_name(f"{source_cache.stem}.{plain}{source_cache.suffix}")
+    path = source_cache.with_name(
+        f"{source_cache.stem}.{re.sub(r'[^\w.-]+', '_', name)}{source_cache.suffix}"
     )
     for other, variant in variants.items():
-        other_cache = variant.options.timing_cache if variant.options else None
-        if other != name and other_cache is not None and other_cache.resolve() == path.resolve():
+        if other != name and variant.options is not None and variant.options.timing_cache == path:
             raise VariantError(
                 f'Cannot write the edited timing cache to "{path}": variant "{other}" builds with it. Choose another '
-                "file, as cache=..., or another name, as as_=..."
+                "name, as as_=..."
             )
     return path
 

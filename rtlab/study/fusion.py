@@ -46,10 +46,6 @@ class StudyFusion:
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
 
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
-
     @boundary("ask why nodes are one layer, or why not")
     def why(
         self,
@@ -90,7 +86,7 @@ class StudyFusion:
         facts = self._holder.result(variant)
         if other is None:
             return self._explain_layer(facts, node, Budget(seconds, builds), again=again, progress=progress)
-        first, second = neighbours(self._state.model, node, other)
+        first, second = neighbours(self._holder.state.model, node, other)
         reason = explain_unavailable(facts)
         if reason or facts.engine.maker.predicts:
             verdict = (
@@ -132,7 +128,7 @@ class StudyFusion:
         tools = AdviceTools(
             get_builder(facts),
             get_evaluator() if get_stand_in() is not None else None,
-            next(self._holder.data.batches(self._state.model, 1)),
+            next(self._holder.data.batches(self._holder.state.model, 1)),
             functools.partial(records.load_verdict, facts),
             functools.partial(records.save_answer, facts),
         )
@@ -162,7 +158,7 @@ class StudyFusion:
         >>> study.remove("fp32 rewritten")
         """
         base_variant = self._holder.variant(variant, "edit")
-        advice = self._state.advice.get(variant)
+        advice = self._holder.state.advice.get(variant)
         every = advice.every.rewrites if advice is not None and advice.every is not None else ()
         selected_rewrites = every if rewrites is None else rewrites
         if not selected_rewrites:
@@ -197,7 +193,9 @@ class StudyFusion:
                     f'Cannot look for nodes that can be written by "{kind}": there is no such form. '
                     f"Choose among {', '.join(get_args(RewriteKind))}."
                 )
-        possible_rewrites = iter_possible_rewrites(self._state.model, (n.id for n in self._state.model.top))
+        possible_rewrites = iter_possible_rewrites(
+            self._holder.state.model, (n.id for n in self._holder.state.model.top)
+        )
         return tuple(rewrite for rewrite in possible_rewrites if not kinds or rewrite.kind in kinds)
 
     @boundary("look for what changed")
@@ -254,13 +252,13 @@ class StudyFusion:
         others = vary(self._holder, name, "compilers")
         order = [c.backend for c in compilers.known()]
         ordered_names = sorted(
-            (name, *others), key=lambda n: order.index(self._state.variants[n].backend or order[-1])
+            (name, *others), key=lambda n: order.index(self._holder.state.variants[n].backend or order[-1])
         )
         with report_progress(progress) as reporter:
             for one in ordered_names:
                 with contextlib.suppress(BackendError, VariantError):
                     self._runner.run([one], progress=reporter, compare=False)
-        return compare_releases(self._state, ordered_names)
+        return compare_releases(self._holder.state, ordered_names)
 
     @boundary("write a record")
     def record(self, answer: Verdict | FusedLayer, path: str | Path, *, variant: str) -> Path:
@@ -275,7 +273,7 @@ class StudyFusion:
         'why.json'
         """
         text = records.create_record(self._holder.result(variant), answer).text()
-        return files.write(path, text.encode(), what="the record", model=self._state.model)
+        return files.write(path, text.encode(), what="the record", model=self._holder.state.model)
 
     def _explain_layer(
         self, facts: VariantResult, node: str, budget: Budget, *, again: bool, progress: Progress | None
@@ -298,16 +296,16 @@ class StudyFusion:
 
     def _side(self, name: str, progress: Progress) -> BisectionSide:
         """A variant as a bisection takes it, built where it is not yet."""
-        if name not in self._state.results:
+        if name not in self._holder.state.results:
             with contextlib.suppress(BackendError):
                 self._runner.run([name], progress=progress, compare=False)
-        variant, facts = self._state.variants[name], self._state.results.get(name)
+        variant, facts = self._holder.state.variants[name], self._holder.state.results.get(name)
         if facts is None:
             model = self._runner.prepare(name, progress=progress).model
             compiler: Builder = require_capability(variant.backend or "", "builds", "build")
             backend = backends.get(variant.backend or "")
             release = f"{backend.capabilities().maker.title} {backend.availability().version}"
-            error_text = str(self._state.failures[name])
+            error_text = str(self._holder.state.failures[name])
             return BisectionSide(f"{release} · {variant.target}", model, variant, compiler, None, error_text)
         builder: Builder | None = None
         with contextlib.suppress(VariantError, Unavailable):

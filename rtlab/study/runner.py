@@ -44,11 +44,6 @@ class StudyRunner:
     def __init__(self, holder: StateHolder, observations: Observations) -> None:
         self.holder, self.observations = holder, observations
 
-    @property
-    def state(self) -> StudyState:
-        """The study at this moment."""
-        return self.holder.state
-
     def run(
         self,
         names: Sequence[str] | None = None,
@@ -64,7 +59,7 @@ class StudyRunner:
         seconds = parse_budget(budget_s) if compare else 0.0
         several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
         requested_names: list[Any] = [] if names is None else list(names) if several else [names]
-        state = self.state
+        state = self.holder.state
         requested_names = requested_names or [n for n in state.variants if n not in state.unbuilt]
         for name in requested_names:
             self.holder.variant(name, "run")
@@ -102,7 +97,7 @@ class StudyRunner:
     ) -> VariantResult:
         """Go on measuring a built variant: see ``Study.measure``, which has the same arguments and errors."""
         result, seconds = self.holder.result(name), parse_budget(budget_s)
-        if self.state.is_outdated(name):
+        if self.holder.state.is_outdated(name):
             # What was measured on random input does not go on with real samples.
             self.run([name], budget_s=seconds, progress=progress)
             return self.holder.result(name)
@@ -119,17 +114,17 @@ class StudyRunner:
     def prepare(self, name: str, *, progress: Progress | None = None, **choice: Any) -> Prepared:
         """The ONNX model that expresses a variant's precision: see ``StudyCalibration.prepare``."""
         check_variant_name(name)
-        if choice or name not in self.state.variants:
+        if choice or name not in self.holder.state.variants:
             variant_and_scales = resolve(
-                self.state.model,
+                self.holder.state.model,
                 name,
                 choice.pop("precision", None),
                 scales=choice.pop("scales", None),
                 **choice,
             )
-            if not self.state.has_variant(name, *variant_and_scales):
+            if not self.holder.state.has_variant(name, *variant_and_scales):
                 self.holder.plan(name, *variant_and_scales, build=False)
-        if (facts := self.state.results.get(name)) is not None:
+        if (facts := self.holder.state.results.get(name)) is not None:
             return facts.prepared
         with report_progress(progress) as reporter:
             return prepare_model(self.job(name, reporter, build=False), reporter)
@@ -223,16 +218,16 @@ class StudyRunner:
         ``errors`` gets the error of one that has no engine, or that was removed meanwhile. ``facts`` is the engine of
         one that is being measured: it stays, and its stages say what is missing.
         """
-        before = self.state.variants.get(name)
+        before = self.holder.state.variants.get(name)
         try:
             yield
         except (Cancelled, futures.CancelledError, TypeError, AssertionError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
             words = wrap_error(error, f'{"build" if facts is None else "measure"} "{name}"')
-            is_current = before is not None and before == self.state.variants.get(name)
+            is_current = before is not None and before == self.holder.state.variants.get(name)
             if is_current and facts is not None:
-                failed = mark_failed(self.state.results.get(name, facts), words)
+                failed = mark_failed(self.holder.state.results.get(name, facts), words)
                 self.holder.update(lambda state: state.with_result(failed))
             elif is_current:
                 self.holder.update(lambda state: state.with_entries(failures={name: words}))
@@ -260,12 +255,12 @@ class StudyRunner:
         Raises:
             VariantError: the variant was removed.
         """
-        state = self.state
+        state = self.holder.state
         if name not in state.variants:
             raise _stale_variant_error(name)
         variant = state.variants[name]
         builder = variant.backend or (
-            builder_for(None, variant.target, model=self.state.model) if build else ""
+            builder_for(None, variant.target, model=self.holder.state.model) if build else ""
         )
         implicit = variant.options is not None and variant.options.implicit
         facts = state.results.get(name)
@@ -276,7 +271,7 @@ class StudyRunner:
         job = Job(
             name=name,
             variant=variant,
-            model=self.state.model,
+            model=self.holder.state.model,
             # Random samples of a large model take as long to make as it takes to compile.
             data=self.holder.data if implicit else None,
             task=state.scored_task,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rtlab import backends
@@ -37,10 +36,6 @@ class StudyTuning:
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
 
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
-
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[LayerTactics, ...]:
         """What the builder timed for each layer of a variant, and the entries of its timing cache.
 
@@ -54,7 +49,7 @@ class StudyTuning:
         rtlab.errors.VariantError: Cannot list the tactics of variant "fp32": backend "onnxruntime" times no tactics ...
         """
         result = self._holder.result(name)
-        listing, tuner = forced_tactics.listing(result, self._state.results.values())
+        listing, tuner = forced_tactics.listing(result, self._holder.state.results.values())
         with report_progress(progress) as reporter:
             table = self._runner.search(
                 listing,
@@ -71,7 +66,6 @@ class StudyTuning:
         tactics: Mapping[str, str | int],
         *,
         as_: str = "forced",
-        cache: str | Path | None = None,
         progress: Progress | None = None,
     ) -> Variant:
         """Plan a variant that is built with other tactics, for ``run`` and ``difference``.
@@ -81,7 +75,6 @@ class StudyTuning:
                 and ``timing_cache``; that file is only read.
             tactics: By layer one that ``tactics`` lists: its id, or its kernel's name.
             as_: The name of the new variant.
-            cache: Where the edited cache goes; beside the other by default.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -92,12 +85,12 @@ class StudyTuning:
         >>> study.tuning.force("fp32", {"a layer": "a kernel"})  # doctest: +SKIP
         """
         result = self._holder.result(name)
-        copy = forced_tactics.copy_path(result, as_, cache, self._state.variants)
+        copy = forced_tactics.copy_path(result, as_, self._holder.state.variants)
         forced_tactics.check(result, tactics)
         with report_progress(progress) as reporter:
             table = self.tactics(name, progress=reporter)
             forced_variant = forced_tactics.force(result, tactics, table, copy, reporter)
-        self._holder.plan(as_, forced_variant, self._state.scales.get(name))
+        self._holder.plan(as_, forced_variant, self._holder.state.scales.get(name))
         return forced_variant
 
     @boundary("tune the model")
@@ -122,11 +115,11 @@ class StudyTuning:
         >>> tuned is study.state.tuned
         True
         """
-        batch = next(self._holder.data.batches(self._state.model, 1))
+        batch = next(self._holder.data.batches(self._holder.state.model, 1))
         with report_progress(progress) as reporter:
             bench: BenchmarkRunner = OrtBench(reporter)
             return self._runner.search(
-                CpuTuning(self._state.model, batch, **more),
+                CpuTuning(self._holder.state.model, batch, **more),
                 WorkContext(bench, reporter, Budget(seconds=budget_s)),
                 lambda state, tuned: dataclasses.replace(state, tuned=tuned),
             )

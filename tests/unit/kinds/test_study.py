@@ -24,7 +24,7 @@ from rtlab.core.stage import Stage, StageStatus
 from rtlab.documents.commands import StartWork
 from rtlab.errors import CalibrationError, RtlabError, VariantError
 from rtlab.study import stages
-from rtlab.study.progress_bar import ProgressBar
+from rtlab.study.progress import ProgressBar
 from rtlab.testing import tiny_model
 from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.explorer import Explorer
