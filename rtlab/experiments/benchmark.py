@@ -179,14 +179,6 @@ class Benchmark:
             candidate.note, candidate.ready = str(error), None
             return None
 
-    def run_formulation(
-        self, layer: WeightedNode, formulation: Formulation, data: NDArray[Any]
-    ) -> NDArray[Any]:
-        """What one formulation of a layer computes."""
-        content = build_layer_model(layer, formulation).SerializeToString()
-        loaded_model = self._open(content, {layer.data: data}, self.threads[0])
-        return np.asarray(loaded_model.outputs()[layer.output])
-
     def compare_models(
         self,
         batch: Batch,

@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from google.protobuf.message import EncodeError
 
@@ -20,7 +20,7 @@ from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
-from rtlab.experiments.benchmark import Benchmark, BenchmarkCandidate, BenchmarkRunner
+from rtlab.experiments.benchmark import Benchmark, BenchmarkRunner
 from rtlab.formulations import (
     DIRECT,
     FORMULATIONS,
@@ -31,10 +31,7 @@ from rtlab.formulations import (
     find_tunable_nodes,
     list_formulations,
 )
-from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel, is_clearly_faster
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from rtlab.formulations.trial import ModelTrial, TunedLayer, TunedModel, is_clearly_faster
 
 #: The least and the largest part of the time that is kept for whole models.
 _MODEL_SHARE, _MAX_MODEL_SHARE = 0.25, 0.5
@@ -52,8 +49,8 @@ class CpuTuning:
     formulation must give what the direct one gives on the layer's own input, up to rounding, or it is refused. The
     formulations of a layer are timed in turn, so that a drift of the machine's speed meets all. Where the fastest is
     faster than the direct one by more than noise, it takes its place in a model that is compared with the model as it
-    is. The seconds of the rig's allowance are shared among layers and whole models, so that the end may lie behind
-    them; stopped, it gives what was tuned until then.
+    is. The seconds of the budget are shared among layers and whole models, and may be exceeded; stopped, it gives what
+    was tuned until then.
 
     Attributes:
         model: The model; of its nodes those of the main graph with constant FP32 weights are tuned.
@@ -123,8 +120,6 @@ class _TuningState:
     candidates: frozenset[str] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
-    #: Layers of the shapes of a tuned one, for which there was no time to see that they compute the same.
-    unseen: int = 0
 
     @property
     def _context(self) -> WorkContext[BenchmarkRunner]:
@@ -156,12 +151,9 @@ class _TuningState:
                 tuned_count and (remaining <= expected_seconds or self._context.is_exhausted)
             ):
                 break
-            # Stopped within a group, those of it that are tuned are worth keeping.
             with contextlib.suppress(Cancelled):
-                for tuned_layer in self._tune_group(
-                    group, inputs, max(0.2, remaining / (len(costly) - position)), end
-                ):
-                    tuned_layers[tuned_layer.node] = tuned_layer
+                seconds = max(0.2, remaining / (len(costly) - position))
+                tuned_layers |= self._tune_group(group, inputs, seconds, end)
             if self._context.is_cancelled():
                 tuned_count += group[0].node in tuned_layers
                 break
@@ -177,17 +169,10 @@ class _TuningState:
             self.notes.append(
                 f"{tuned_count} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
             )
-        if self.unseen:
-            self.notes.append(
-                f"layers of the same shapes as a tuned one: {self.unseen} not checked with their own weights before "
-                f"the time of {self._seconds:g} s was over, and left as they are"
-            )
         wholes = self._compare_models(
             self._make_record(layers, tuned_layers).layers, {layer.node: layer for layer in layers}
         )
-        complete = (
-            tuned_count == len(costly) and not self.unseen and len(wholes) == len(self.benchmark.threads)
-        )
+        complete = tuned_count == len(costly) and len(wholes) == len(self.benchmark.threads)
         yield self._make_record(layers, tuned_layers, wholes, complete=complete)
 
     def _make_record(
@@ -232,56 +217,25 @@ class _TuningState:
 
     def _tune_group(
         self, group: list[WeightedNode], inputs: Outputs, seconds: float, latest: float
-    ) -> Iterator[TunedLayer]:
-        """Layers of one key: the first is timed, the others share its times once they are seen to compute the same."""
-        first = group[0]
-        trials = self.benchmark.time_layer(
-            first, inputs[first.data], self._list_formulations(first), seconds, latest
-        )
-        timed_layer = self._make_tuned_layer(first, trials)
-        yield timed_layer
-        best = (timed_layer.best(count) for count in self.benchmark.threads)
-        sure = all(b is None or b.formulation == DIRECT for b in best)
-        for layer in group[1:]:
-            if not sure and time.monotonic() > latest:
-                self.unseen += 1
-                continue
-            yield self._make_tuned_layer(
-                layer, self._check_same(layer, inputs[layer.data], timed_layer), first.node
-            )
-
-    def _make_tuned_layer(self, layer: WeightedNode, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
+    ) -> dict[str, TunedLayer]:
+        """Layers of one key: the first is timed, the others share its times."""
+        first, only = group[0], self.candidates
+        formulations = [
+            f for f in list_formulations(first) if f.name == DIRECT or only is None or f.name in only
+        ]
+        trials = self.benchmark.time_layer(first, inputs[first.data], formulations, seconds, latest)
         most = max(self.benchmark.threads)
         default = next(t for t in trials if t.formulation == DIRECT and t.threads == most)
-        return TunedLayer(layer.node, layer.title, layer.key, layer.flops, trials, default, like)
-
-    def _list_formulations(self, layer: WeightedNode) -> list[Formulation]:
-        only = self.candidates
-        return [f for f in list_formulations(layer) if f.name == DIRECT or only is None or f.name in only]
-
-    def _check_same(
-        self, layer: WeightedNode, data: NDArray[Any], timed_layer: TunedLayer
-    ) -> tuple[Trial, ...]:
-        """The times of another layer, for one with other weights; what would win is checked with its own."""
-        formulations = {f.name: f for f in self._list_formulations(layer)}
-        trials = tuple(dataclasses.replace(t, error=None) for t in timed_layer.trials)
-        expected: NDArray[Any] | None = None
-        for name in dict.fromkeys(
-            t.formulation for t in map(timed_layer.best, self.benchmark.threads) if t is not None
-        ):
-            if name == DIRECT:
-                continue
-            if expected is None:
-                expected = self.benchmark.run_formulation(layer, formulations[DIRECT], data)
-            candidate = BenchmarkCandidate(formulations[name], self.benchmark.threads[0])
-            same = candidate.judge(self.benchmark.run_formulation(layer, formulations[name], data), expected)
-            trials = tuple(
-                dataclasses.replace(t, error=candidate.error, ok=t.ok and same, note=candidate.note or t.note)
-                if t.formulation == name
-                else t
-                for t in trials
+        shared_trials = tuple(dataclasses.replace(t, error=None) for t in trials)
+        timed = TunedLayer(first.node, first.title, first.key, first.flops, trials, default)
+        return {
+            layer.node: timed
+            if layer is first
+            else TunedLayer(
+                layer.node, layer.title, layer.key, layer.flops, shared_trials, default, first.node
             )
-        return trials
+            for layer in group
+        }
 
     def _compare_models(
         self, tuned_layers: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]

@@ -546,7 +546,9 @@ def _select_samples(
     data = task.data if task is not None else study_data
     prefix = "Cannot choose samples"
     try:
-        samples = tuple(sorted({operator.index(i) for i in numbers}))
+        # A mask is no list of numbers.
+        listed: list[Any] = [None if isinstance(i, bool) else i for i in numbers]
+        samples = tuple(sorted({operator.index(i) for i in listed}))
     except TypeError as error:
         raise CalibrationError(f"{prefix}: {error}. Give whole numbers, such as [3, 17].") from error
     if not samples:

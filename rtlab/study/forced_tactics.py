@@ -120,9 +120,8 @@ def copy_path(result: VariantResult, name: str, variants: Mapping[str, Variant])
             f'Cannot call the forced variant "{name}": this is the one that it is made of. Choose as_="forced".'
         )
     source_cache = _cache(result) or Path("timing.cache")
-    path = source_cache.with_name(
-        f"{source_cache.stem}.{re.sub(r'[^\w.-]+', '_', name)}{source_cache.suffix}"
-    )
+    plain = re.sub(r"[^\w.-]+", "_", name)
+    path = source_cache.with_name(f"{source_cache.stem}.{plain}{source_cache.suffix}")
     for other, variant in variants.items():
         if other != name and variant.options is not None and variant.options.timing_cache == path:
             raise VariantError(

@@ -261,7 +261,7 @@ def test_samples_come_in_one_file_and_with_a_model(tmp_path: Path) -> None:
 
 
 def test_a_bar_is_as_long_as_the_part_that_is_done() -> None:
-    with mock.patch("rtlab.study.progress_bar.display") as shown:
+    with mock.patch("IPython.display.display") as shown:
         bar = ProgressBar()
     shown.assert_called_once_with(bar._box)
     told = (1, 4, 0.25, "a 1 of 4 · 2.0"), (9, 4, 1, "a 9"), (3, None, 0, "a · 2")
