@@ -21,7 +21,6 @@ from rtlab import samples
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
-from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend, BuildRequest, Evaluator
 from rtlab.core.variant import Target, Variant
@@ -316,7 +315,6 @@ class _GpuTrial:
         yield "times of layers", self.profile
         yield "throughput", self.throughput
         yield "save and open again", self.reopen
-        yield "timing cache", self.cache
 
     def close(self) -> None:
         """Release the engine."""
@@ -389,22 +387,6 @@ class _GpuTrial:
         comparison = _compare(before, after)
         return f"{len(engine.plan or b'') / 1e6:.2f} MB, {len(again.layers)} layers; {comparison}"
 
-    def cache(self) -> str:
-        """Build twice with one timing cache."""
-        if self._backend.capabilities().maker.tunes != "build":
-            raise Skipped("this compiler times its kernels when it runs")
-        target = self._target()
-        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
-            file = Path(folder) / "timing.cache"
-            options = BuildOptions.of(timing_cache=file)
-            first, second = (
-                self._backend.build(_make_request(target, options=options), Silent()) for _ in range(2)
-            )
-            if not file.exists():
-                raise Failed("the build wrote no timing cache")
-            size = file.stat().st_size
-        return f"first build {first.seconds:.2f} s, second {second.seconds:.2f} s, {size} bytes"
-
     def _target(self) -> Target:
         can = self._backend.capabilities()
         if can.local is None:
@@ -434,11 +416,8 @@ def _load_batch() -> Arrays:
     return next(sample.calibration.batches(sample.model, 1))
 
 
-def _make_request(
-    target: Target, *, keep_plan: bool = False, options: BuildOptions | None = None
-) -> BuildRequest:
-    variant = Variant.of("fp32", target=target, options=options)
-    return BuildRequest(_load_sample().model, variant, keep_plan=keep_plan)
+def _make_request(target: Target, *, keep_plan: bool = False) -> BuildRequest:
+    return BuildRequest(_load_sample().model, Variant.of("fp32", target=target), keep_plan=keep_plan)
 
 
 def _compute_outputs(reference: Reference, model: Model, batch: Arrays, names: tuple[str, ...]) -> Arrays:

@@ -42,9 +42,8 @@ from rtlab.core.stage import Stage
 from rtlab.core.task import Task
 from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary, guard_methods
-from rtlab.experiments.channels import ChannelSearch
 from rtlab.experiments.diagnosing import DiagnosisSearch
-from rtlab.experiments.observation import channel_axis
+from rtlab.experiments.observation import ChannelSearch, channel_axis
 from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.experiments.why import get_builder
@@ -76,11 +75,6 @@ class StudyAccuracy:
     def score(self, variant: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Score:
         """The task's metric of a variant on held-out samples; it is built and measured where it is not yet.
 
-        Args:
-            variant: Its name.
-            budget_s: Seconds that measuring may take.
-            progress: Where to report; the host's reporter by default.
-
         Raises:
             VariantError: there is no such variant.
             CalibrationError: the study has no task, or the variant no score.
@@ -95,7 +89,7 @@ class StudyAccuracy:
                 f'Cannot score "{variant}": the study has no task. Give one, '
                 "Study(model, task=rtlab.Task(data, labels))."
             )
-        if variant not in self._holder.state.results or self._holder.state.is_outdated(variant):
+        if self._needs_build(variant):
             self._runner.run([variant], budget_s=budget_s, progress=progress)
         elif self._holder.result(variant).score is None:
             self._runner.measure(variant, budget_s=budget_s, progress=progress)
@@ -353,15 +347,13 @@ class StudyAccuracy:
     ) -> None:
         """Compare and score every variant on some samples alone, such as those that flipped; None takes all again.
 
-        All that views and analyses say of errors and scores is of these samples then, also of variants that are
-        built meanwhile. Times, scales and ranges stay those of all data. What was known of all samples is set aside,
-        and comes back without being measured anew.
+        Errors and scores are of these samples then, also of variants that are built meanwhile; times, scales and ranges
+        stay those of all data. Results on all samples come back without being measured anew.
 
         Args:
             samples: Numbers from 0, those of the task's data, or of the study's where there is no task.
             data: Other samples for calibration and comparison from now on, whatever ``CalibrationData.of`` takes.
-                Variants that are built stay and say what they rest on; ``Study.run`` builds those anew whose errors
-                or scales rest on random input.
+                ``Study.run`` builds variants anew whose errors or scales rest on random input.
             budget_s: Seconds that each variant may take.
             progress: Where to report; the host's reporter by default.
 
@@ -395,7 +387,7 @@ class StudyAccuracy:
                     facts.stages[s].state == "waiting" for s in COMPARED_STAGES if s in facts.stages
                 ):
                     job = self._runner.job(name, reporter)
-                    # Whoever stops this before its turn finds it to be gone on with.
+                    # Cancelled before its turn, it can be gone on with.
                     self._runner.keep(job, plan_stages(job, facts, "cancelled"))
             for name, facts in self._holder.state.results.items():
                 if not facts.recorded and any(s.why == "cancelled" for s in facts.stages.values()):
@@ -419,8 +411,8 @@ class StudyAccuracy:
         """Whether a variant keeps its limits: its score beside fp32, and all else beside an earlier check.
 
         It is built, timed and scored where it is not yet; so is fp32 where the study has a task and no such variant.
-        What is not limited is told. Nothing is compared that is not of one kind: a time that was measured on another
-        processor, or estimated, is not checked, and the result says so.
+        Times are compared with times of their kind: one that was measured on another processor, or estimated, is not
+        checked, and the result says so.
 
         Args:
             variant: Its name.
@@ -449,13 +441,12 @@ class StudyAccuracy:
         earlier_record = read_check_record(against) if isinstance(against, (str, Path)) else against
         seconds = parse_budget(budget_s)
         with report_progress(progress) as reporter:
-            if variant not in self._holder.state.results or self._holder.state.is_outdated(variant):
+            if self._needs_build(variant):
                 self._runner.run([variant], budget_s=seconds, progress=reporter)
-            facts = self._holder.result(variant)
-            fp32 = (
-                facts if is_plain(self._holder.state.model, planned_variant) and not facts.recorded else None
-            )
-            if fp32 is None and self._holder.state.task is not None and not facts.recorded:
+            facts, fp32 = self._holder.result(variant), None
+            if not facts.recorded and is_plain(self._holder.state.model, planned_variant):
+                fp32 = facts
+            elif not facts.recorded and self._holder.state.task is not None:
                 fp32 = score_reference(self._runner, facts, seconds, reporter)
             rounds = time_rounds(facts, self._holder.data, seconds, reporter)
         facts = self._holder.result(variant)
@@ -465,24 +456,20 @@ class StudyAccuracy:
         current_record = build_record(facts, listed_findings, rounds, list_versions(facts))
         check_result = check_variant(facts, fp32, current_record, earlier_record, limits)
         if save is not None and not check_result.broken:
-            files.write(
-                save,
-                current_record.text().encode(),
-                what="the record of a check",
-                model=self._holder.state.model,
-            )
+            text, model = current_record.text().encode(), self._holder.state.model
+            files.write(save, text, what="the record of a check", model=model)
         return check_result
+
+    def _needs_build(self, variant: str) -> bool:
+        return variant not in self._holder.state.results or self._holder.state.is_outdated(variant)
 
     def _comparison_models(
         self, ready: Prepared, planned_variant: Variant, progress: Progress
     ) -> tuple[Model, Model]:
-        """What a variant is compared with, place by place, and what is compared with it.
-
-        A model's own pairs round as well, so that it is compared without them.
-        """
-        source = ready.reference or rewrites.apply_rewrites(
-            self._holder.state.model, planned_variant.rewrites
-        )
+        """The reference and the emulation of a variant, both without the model's own pairs, which round as well."""
+        source = ready.reference
+        if source is None:
+            source = rewrites.apply_rewrites(self._holder.state.model, planned_variant.rewrites)
         return existing_qdq.separate_existing_qdq(source, ready.emulate(progress))
 
     def _get_labels(self, labels: Any, data: CalibrationData) -> NDArray[Any]:

@@ -20,8 +20,8 @@ from rtlab.core.model import make_empty_model
 from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled, ReadError, VariantError
 from rtlab.experiments.experiment import run_experiment
-from rtlab.experiments.tactics import LayerTactics, TacticListing
 from rtlab.study import forced_tactics
+from rtlab.study.forced_tactics import LayerTactics, TacticListing
 from rtlab.testing import conformance, tiny_model
 
 FLAGS = ["EDITABLE_TIMING_CACHE"]

@@ -19,7 +19,7 @@ from rtlab.analyses.why.missed_fusions import BETWEEN
 from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Rewrite
-from rtlab.experiments.why import neutral
+from rtlab.experiments.why import cutting
 from rtlab.experiments.why.cutting import build_node_graph, find_nodes_after, find_nodes_before
 from rtlab.quantize import rewrites
 from rtlab.quantize.edit import Edit
@@ -216,7 +216,7 @@ def iter_competitors_after(model: Model, pair: tuple[str, str], after: Sequence[
     down = find_nodes_after(model, second)
     for node in sorted((n for n in after if n in down), key=lambda n: -model.by_id[n].index):
         reads = [v for v in model.by_id[node].inputs if v and _is_written_by(model, v, {second, *down})]
-        if reads and all(neutral.has_neutral_reader(model, v) for v in reads):
+        if reads and all(cutting.has_neutral_reader(model, v) for v in reads):
             op = model.by_id[node].op
             yield Change(
                 "competitor",
@@ -441,7 +441,7 @@ def _hide(edit: Edit, value: str) -> None:
     output = edit.values[value]
     edit.graph.outputs[:] = [v for v in edit.graph.outputs if v is not output]
     if not output.uses():
-        neutral.add_reader(edit, output)
+        cutting.add_reader(edit, output)
 
 
 def _bypass(edit: Edit, source: str, target: str) -> None:
@@ -477,13 +477,13 @@ def _cut(edit: Edit, reader: str, value: str) -> None:
     node, was = edit.nodes[reader], edit.values[value]
     if was in node.inputs:
         new_input = _add_input(edit, was, f"{value}/apart", was.shape)
-        _replace_operand(node, was, neutral.add_writer(edit, was, new_input))
+        _replace_operand(node, was, cutting.add_writer(edit, was, new_input))
 
 
 def _neutralize(edit: Edit, node: str, values: tuple[str, ...]) -> None:
     for name in values:
         _detach(edit, node, name)
-        neutral.add_reader(edit, edit.values[name])
+        cutting.add_reader(edit, edit.values[name])
 
 
 def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:

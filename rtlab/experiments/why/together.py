@@ -17,7 +17,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Builder
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.experiments.why import changes, cutting, neutral
+from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import ACTIVITY, Oracle, format_input_shapes
@@ -158,6 +158,6 @@ def _iter_split_changes(model: Model, value: str) -> Iterator[Change]:
             maker,
             lambda edit: edit.graph.outputs.append(edit.values[value]),
         )
-    if neutral.has_neutral_reader(model, value):
+    if cutting.has_neutral_reader(model, value):
         words = f'let another node read "{value}"'
-        yield Change("reader", words, maker, lambda edit: neutral.add_reader(edit, edit.values[value]))
+        yield Change("reader", words, maker, lambda edit: cutting.add_reader(edit, edit.values[value]))

@@ -25,11 +25,11 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
-from rtlab.experiments import peaks, ranking, sizing, sweep, tactics
+from rtlab.experiments import peaks, ranking, sizing, sweep
 from rtlab.experiments.delta_debugging import minimize
 from rtlab.experiments.experiment import run_experiment
 from rtlab.samples.writer import Writer
-from rtlab.study import checking, job, recorded, records
+from rtlab.study import checking, forced_tactics, job, recorded, records
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.testing import ReferenceBackend, tiny_model
 
@@ -316,7 +316,7 @@ def test_a_tactic_costs_what_it_takes_longer_than_the_fastest() -> None:
     timed = listed(("0x1f", 1.0), ("32", 1.25), ("0x21", 3.0))
     for remembered, cost in (("0x1f", 0.0), ("0x20", 0.25), ("33", 2.0), ("0x99", None), (None, None)):
         holds = None if remembered is None else TacticTime(remembered, "", 0.0)
-        assert tactics.LayerTactics("y", (), timed, holds).cost == cost
+        assert forced_tactics.LayerTactics("y", (), timed, holds).cost == cost
 
 
 @pytest.mark.parametrize("cache", [None, Path("cache")])
@@ -336,10 +336,12 @@ def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatc
     contest = lambda layer, operator: BOX(  # noqa: E731
         layer=layer, operator=operator, candidates=[BOX(tactic=t) for t in timed]
     )
-    monkeypatch.setattr(tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
-    monkeypatch.setattr(tactics, "get_build_log", lambda facts: facts)
+    monkeypatch.setattr(forced_tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
+    monkeypatch.setattr(forced_tactics, "get_build_log", lambda facts: facts)
     context = WorkContext(BOX(operators=logs.get, remembered=remembered))
-    found = run_experiment(tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append)
+    found = run_experiment(
+        forced_tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append
+    )
     assert [y.layer for y in records[0]] == ["a", "b", "plugin"]
     assert {(y.remembered, y.key) for y in records[0]} == {(None, "")}
     assert (len(records), context.builds, asked) == (
