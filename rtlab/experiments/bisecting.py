@@ -8,12 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from rtlab.analyses.bisection import Bisection, ChangedGroup, find_changes
-from rtlab.analyses.bisection.fusion_changes import (
-    Kind,
-    collect_node_layers,
-    count_kernels,
-    find_regroupings,
-)
+from rtlab.analyses.bisection.fusion_changes import Kind, collect_node_layers, count_kernels, find_regroupings
 from rtlab.analyses.why.missed_fusions import BETWEEN, find_readers
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine

@@ -45,18 +45,11 @@ class _Observed(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DiagnosisSearch:
-    """Find the causes of a variant's error at the quantizers that cost most.
+    """Find the causes of a variant's error at ``guilty``, its quantizers with the largest effects.
 
-    Attributes:
-        name: The variant's.
-        model: The reference.
-        prepared: The model that expresses the variant.
-        variant: The variant.
-        guilty: Quantizers, those with the largest effect first.
-        data: What it was calibrated on.
-        fresh: What accuracy was measured on, None where that is the same.
-        calibrated_on: The number of samples that its thresholds rest on, 0 for explicit ones.
-        existing_qdq: What the model itself has quantized, where ``model`` is the one without.
+    ``model`` is the reference, ``data`` what the variant was calibrated on, ``fresh`` what accuracy was measured on,
+    None where that is the same. ``calibrated_on`` is the number of samples that its thresholds rest on, 0 for explicit
+    ones; ``existing_qdq`` what the model itself has quantized, where ``model`` is the one without.
     """
 
     name: str

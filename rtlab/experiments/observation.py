@@ -46,14 +46,9 @@ def collect_activation_stats(
     runner: Evaluator,
     progress: Progress,
 ) -> Mapping[str, ActivationStats]:
-    """Statistics of some values of a model in FP32.
+    """Statistics of some values of a model in FP32, each with the axis of its channels, None for one that has none.
 
-    Args:
-        model: The reference.
-        channels: The values, each with the axis of its channels, None for one that has none.
-        data: The samples; memory grows with their number by one row of channels each.
-        runner: What computes the values.
-        progress: Cancels between batches, and is advanced by samples; the caller opens the phase.
+    Memory grows with the number of samples by one row of channels each. ``progress`` is advanced by samples.
 
     Raises:
         CalibrationError: there is no sample.
@@ -148,16 +143,10 @@ def _join_batches(
 
 @dataclasses.dataclass(frozen=True)
 class ChannelSearch:
-    """Measure the errors of a value's channels.
+    """Measure the errors of the channels of a value of the reference and of the variant's emulation.
 
-    Attributes:
-        variant: Its name.
-        source: The reference.
-        emulation: What the CPU computes as the variant.
-        value: A value of both.
-        axis: Along which its channels lie, None where it has none.
-        threshold: The largest magnitude that its quantizer has a step for, None where it is not quantized.
-        data: The samples.
+    ``axis`` is that of the channels, None without any; ``threshold`` the largest magnitude that the value's quantizer
+    has a step for, None where it is not quantized.
     """
 
     variant: str

@@ -73,10 +73,7 @@ def _model(op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | Non
 
 
 def _measure_seconds(
-    op: str,
-    x: np.ndarray[Any, Any],
-    weights: np.ndarray[Any, Any] | None,
-    context: WorkContext[Evaluator],
+    op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | None, context: WorkContext[Evaluator]
 ) -> float:
     """The fastest run of one node."""
     runner, model = context.tool, wrap(_model(op, x, weights), name=f"peak of {op}")

@@ -79,15 +79,9 @@ class RepairSearch:
     regions that leave FP16, then those with the largest effects, twice as many each time, and of the last step as few
     as suffice. The choice is made on every second sample of the task, and the scores are those of the others.
 
-    Attributes:
-        facts: The variant.
-        task: What accuracy is counted by.
-        findings: Causes of the loss, the gravest first.
-        guilty: Nodes, those with the largest effects first.
-        max_drop: How far the score may stay behind fp32, in its unit.
-        runs: How many variants may be run on samples.
-        reference: What fp32 is.
-        qdq_nodes: Nodes that the model itself quantizes.
+    ``findings`` are causes of the loss, the gravest first, ``guilty`` nodes, those with the largest effects first. The
+    score may stay ``max_drop`` behind that of ``reference``, in its unit, and ``runs`` variants be run on samples.
+    ``qdq_nodes`` are nodes that the model itself quantizes.
     """
 
     facts: VariantResult

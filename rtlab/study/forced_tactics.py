@@ -34,13 +34,9 @@ _ACTIVITY = "listing the tactics"
 class TacticListing:
     """List the tactics of each layer: first the operators of the graph compiler, then the layers of other runners.
 
-    What the logs tell is known first; the timing cache is opened once, in a child process, which counts as a build.
-
-    Attributes:
-        facts: What is known of the variant, whose log lists the layers of other runners.
-        logs: Logs of builds made here, its own first. A build that finds an operator in its timing cache does not time
-            it again, so that logs of others count that differ in the cache only. Empty where it was read from files.
-        cache: Its timing cache, None where none can be edited here.
+    ``logs`` are of builds made here, the variant's own first: a build that finds an operator in its timing cache does
+    not time it again, so that logs of others count that differ in the cache only; empty where it was read from files.
+    ``cache`` is None where none can be edited here.
     """
 
     facts: VariantResult
@@ -49,7 +45,7 @@ class TacticListing:
     partial: ClassVar[bool] = False
 
     def steps(self, context: WorkContext[Tuner | None]) -> Iterator[tuple[LayerTactics, ...]]:
-        """What the logs tell, then what the cache holds too.
+        """The tactics of the logs, then with the entries of the cache, which a child process reads.
 
         Raises:
             ReadError: the timing cache cannot be read, or is of another version or GPU.
@@ -146,14 +142,9 @@ def force(
 ) -> Variant:
     """The variant whose build takes other tactics; its edited timing cache is written to ``copy``.
 
-    Where an operator was timed in several forms, as in FP16 and in FP32, each that has the tactic is forced.
-
-    Args:
-        result: A variant that passed ``check``, whose timing cache is only read.
-        tactics: By layer of ``table``, or by an ONNX node of it, a tactic: its id or its kernel's name.
-        table: Its tactics.
-        copy: Where the edited cache goes.
-        progress: Cancels the child process.
+    ``result`` has passed ``check``. ``tactics`` has a tactic, by its id or its kernel's name, by a layer of ``table``
+    or an ONNX node of it. Where an operator was timed in several forms, as in FP16 and in FP32, each with that tactic
+    is forced.
 
     Raises:
         VariantError: a layer or a tactic is unknown or cannot be forced, or nothing would change.

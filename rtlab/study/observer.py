@@ -53,11 +53,7 @@ def observe_values(model: Model, names: Sequence[str], data: CalibrationData, pr
 
 
 def _observe(
-    model: Model,
-    data: CalibrationData,
-    collector: Collector,
-    progress: Progress,
-    names: Sequence[str],
+    model: Model, data: CalibrationData, collector: Collector, progress: Progress, names: Sequence[str]
 ) -> None:
     """Run the model on the samples that the collector has not counted yet."""
     runner, skip = get_evaluator(), collector.samples

@@ -166,11 +166,7 @@ class StudyRunner:
         )
 
     def _run_in_executor(
-        self,
-        todo: Mapping[str, VariantResult | None],
-        executor: Executor,
-        progress: Progress,
-        seconds: float,
+        self, todo: Mapping[str, VariantResult | None], executor: Executor, progress: Progress, seconds: float
     ) -> list[RtlabError]:
         """Compile in an executor's workers, then measure in them; each variant is kept as it comes."""
         errors: list[RtlabError] = []

@@ -235,21 +235,10 @@ class Session:
         >>> study.remove("bf16")
         """
         return add_variant(
-            self._holder,
-            name,
-            precision=precision,
-            calibrator=calibrator,
-            target=target,
-            backend=backend,
-            weights=weights,
-            sparsity=sparsity,
-            scales=scales,
-            options=options,
-            rewrites=rewrites,
-            calibrators=calibrators,
-            treatments=treatments,
-            compiler=compiler,
-        )
+            self._holder, name, precision=precision, target=target, backend=backend, compiler=compiler,
+            scales=scales, options=options, calibrator=calibrator, weights=weights, sparsity=sparsity,
+            rewrites=rewrites, calibrators=calibrators, treatments=treatments,
+        )  # fmt: skip
 
     def vary(self, name: str, what: str) -> tuple[str, ...]:
         """Plan the variants that differ from one in a single choice; returns their names, for ``run``.

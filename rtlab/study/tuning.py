@@ -94,13 +94,7 @@ class StudyTuning:
         return forced_variant
 
     @boundary("tune the model")
-    def tune(
-        self,
-        *,
-        budget_s: float = 60.0,
-        progress: Progress | None = None,
-        **more: Any,
-    ) -> TunedModel:
+    def tune(self, *, budget_s: float = 60.0, progress: Progress | None = None, **more: Any) -> TunedModel:
         """Tune the model's convolutions and products on this CPU in about ``budget_s`` seconds.
 
         ``candidates`` and ``threads`` are as ``rtlab.experiments.tuning.CpuTuning`` takes them. Stopped before the end,

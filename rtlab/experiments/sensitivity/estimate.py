@@ -38,14 +38,13 @@ _OPSET = 16
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimatorGraph:
-    """A graph that gives, for each sample, the products of a seed with what becomes of each place's own error.
+    """A graph that computes, for each sample, the products of a seed with the effect of each place's own error.
 
     Attributes:
         model: It reads the source's inputs, and for each probe and output a seed of the output's shape.
-        seeds: Names of those inputs, by probe, in the order of ``outputs``.
-        outputs: The outputs of the forward part: the source's floating-point ones.
-        products: Names of what it writes, by probe: ``(samples, places)``, or ``(1, places)`` where it runs one sample.
-        places: Which quantizers these are.
+        seeds: Names of those inputs, by probe, in the order of ``outputs``, the source's floating-point ones.
+        products: Names of its outputs, by probe: ``(samples, places)``, or ``(1, places)`` where it runs one sample.
+        places: The quantizers.
         alone: Whether samples are to run one at a time, since values do not tell them apart.
         stopped: Nodes that no rule covers, with the reason.
     """
@@ -60,12 +59,7 @@ class EstimatorGraph:
 
 
 class EffectEstimator:
-    """Estimates of places, batch by batch.
-
-    Attributes:
-        alone: Whether samples are to run one at a time.
-        notes: What is not estimated, and why, in words.
-    """
+    """Estimates of places, batch by batch; ``notes`` say what is not estimated, and why."""
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ class Change:
         cause: What would keep the two nodes apart, if they are one step after the change.
         words: What is done, as an order.
         nodes: The nodes that are in the way.
-        do: Does it; raises ``KeyError`` where another change took away what it names.
+        do: Does it, with ``args``; raises ``KeyError`` where another change took away what it names.
         substitutes: By a node that it takes away, the one to ask about in its place.
         rewrite: The rewrite of a variant that has it, where it is a remedy.
         retypes: Whether it gives one of the two another arithmetic.
@@ -57,7 +56,8 @@ class Change:
     cause: Cause
     words: str
     nodes: tuple[str, ...]
-    do: Callable[[Edit], None]
+    do: Callable[..., None]
+    args: tuple[object, ...] = ()
     substitutes: tuple[tuple[str, str], ...] = ()
     rewrite: Rewrite | None = None
     retypes: bool = False
@@ -73,7 +73,7 @@ def apply_changes(model: Model, changes: Sequence[Change]) -> Model:
     edit = Edit(model, source=True)
     for change in changes:
         with contextlib.suppress(KeyError):
-            change.do(edit)
+            change.do(edit, *change.args)
     graph = edit.graph
     ends = {id(v) for v in graph.outputs}
     for node in reversed(list(graph)):
@@ -138,11 +138,9 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
         if node.op == "DequantizeLinear":
             maker = model.producers.get(node.inputs[0])
             if maker is not None and maker.op == "QuantizeLinear":
+                words = f'remove the Q/DQ pair "{node.id}"'
                 yield Change(
-                    "quantization",
-                    f'remove the Q/DQ pair "{node.id}"',
-                    (maker.id, node.id),
-                    functools.partial(_bypass, source=maker.inputs[0], target=node.outputs[0]),
+                    "quantization", words, (maker.id, node.id), _bypass, (maker.inputs[0], node.outputs[0])
                 )
         elif node.op in _IDLE and node.id not in removed_ids:
             last = _find_cast_chain(model, node, nodes)
@@ -151,11 +149,13 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
             if not (keeps_outputs or one_way or _same_type(model, node, model.by_id[last[-1]])):
                 continue
             forms = list(rewrites.iter_possible_rewrites(model, [node.id])) if keeps_outputs else []
+            words = f"remove {node.op} {quote_names(last)}"
             yield Change(
                 "identity" if keeps_outputs else "cast",
-                f"remove {node.op} {quote_names(last)}",
+                words,
                 last,
-                functools.partial(_bypass, source=node.inputs[0], target=model.by_id[last[-1]].outputs[0]),
+                _bypass,
+                (node.inputs[0], model.by_id[last[-1]].outputs[0]),
                 rewrite=forms[0] if forms else None,
             )
 
@@ -176,12 +176,8 @@ def _iter_output_changes(model: Model, values: Sequence[str], ends: Collection[s
     for value in values:
         if value in ends:
             maker = model.producers[value]
-            yield Change(
-                "output",
-                f'do not mark "{value}" as an output',
-                (maker.id,),
-                functools.partial(_hide, value=value),
-            )
+            words = f'do not mark "{value}" as an output'
+            yield Change("output", words, (maker.id,), _hide, (value,))
 
 
 def _iter_reader_changes(
@@ -190,12 +186,8 @@ def _iter_reader_changes(
     for value in values:
         for reader in model.consumers.get(value, ()):
             if reader.id not in excluded_ids:
-                yield Change(
-                    "reader",
-                    f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"',
-                    (reader.id,),
-                    functools.partial(_detach, reader=reader.id, value=value),
-                )
+                words = f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"'
+                yield Change("reader", words, (reader.id,), _detach, (reader.id, value))
 
 
 def _same_type(model: Model, node: Node, last: Node | None = None) -> bool:
@@ -218,15 +210,11 @@ def iter_competitors_after(model: Model, pair: tuple[str, str], after: Sequence[
         reads = [v for v in model.by_id[node].inputs if v and _is_written_by(model, v, {second, *down})]
         if reads and all(cutting.has_neutral_reader(model, v) for v in reads):
             op = model.by_id[node].op
-            yield Change(
-                "competitor",
-                f'put a neutral reader in the place of "{node}" ({op})',
-                (node,),
-                functools.partial(_neutralize, node=node, values=tuple(reads)),
-            )
+            words = f'put a neutral reader in the place of "{node}" ({op})'
+            yield Change("competitor", words, (node,), _neutralize, (node, tuple(reads)))
     up = find_nodes_before(model, second) - find_nodes_before(model, first) - {first}
     for node in after:
-        if node in up and node not in BETWEEN:
+        if node in up:
             yield from _iter_input_cuts(model, second, node)
     yield from _iter_sibling_changes(model, second, after)
 
@@ -246,12 +234,8 @@ def _iter_sibling_changes(model: Model, node: str, group: Sequence[str]) -> Iter
     for value in dict.fromkeys(v for v in model.by_id[node].inputs if v and v not in model.known):
         alike = tuple(r.id for r in model.consumers.get(value, ()) if r.id in group and r.id not in path_ids)
         if alike and all(model.by_id[n].op == model.by_id[node].op for n in alike):
-            yield Change(
-                "competitor",
-                f'let "{node}" read an input of its own in place of "{value}", which {quote_names(alike)} read too',
-                alike,
-                functools.partial(_cut, reader=node, value=value),
-            )
+            words = f'let "{node}" read an input of its own in place of "{value}", which {quote_names(alike)} read too'
+            yield Change("competitor", words, alike, _cut, (node, value))
 
 
 def _iter_input_cuts(model: Model, reader: str, writer: str) -> Iterator[Change]:
@@ -261,12 +245,10 @@ def _iter_input_cuts(model: Model, reader: str, writer: str) -> Iterator[Change]
         while at in model.producers and model.producers[at].op in BETWEEN:
             at = model.producers[at].inputs[0]
         if at in model.producers and model.producers[at].id == writer:
-            yield Change(
-                "competitor",
-                f'let "{reader}" read an input in place of what "{writer}" ({model.by_id[writer].op}) writes',
-                (writer,),
-                functools.partial(_cut, reader=reader, value=value),
+            words = (
+                f'let "{reader}" read an input in place of what "{writer}" ({model.by_id[writer].op}) writes'
             )
+            yield Change("competitor", words, (writer,), _cut, (reader, value))
 
 
 def _is_written_by(model: Model, value: str, nodes: set[str]) -> bool:
@@ -297,13 +279,9 @@ def _iter_broadcast_changes(model: Model, node: Node, first: str) -> Iterator[Ch
         if shape is None or shape == output_shape or _is_written_by(model, value, {first}):
             continue
         constant = value in model.known and _is_static(model, node.outputs[0])
-        words = "write out" if constant else "give as an input of the whole size"
-        yield Change(
-            "broadcast",
-            f'{words} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(output_shape)}',
-            (node.id,),
-            functools.partial(_spread, node=node.id, value=value, shape=output_shape),
-        )
+        verb = "write out" if constant else "give as an input of the whole size"
+        words = f'{verb} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(output_shape)}'
+        yield Change("broadcast", words, (node.id,), _spread, (node.id, value, output_shape))
 
 
 def _is_static(model: Model, value: str) -> bool:
@@ -316,22 +294,13 @@ def _iter_weight_changes(model: Model, node: Node, value: str, first: str) -> It
         return
     maker = model.producers.get(value)
     if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in model.known:
-        yield Change(
-            "quantization",
-            f'give "{node.id}" float weights in place of "{maker.id}"',
-            (maker.id,),
-            functools.partial(_make_constant, value=value),
-            retypes=True,
-        )
+        words = f'give "{node.id}" float weights in place of "{maker.id}"'
+        yield Change("quantization", words, (maker.id,), _make_constant, (value,), retypes=True)
         return
     if model.sizes().get(value) is None or not _is_static(model, value):
         return
-    yield Change(
-        "weight",
-        f'make the weight "{value}" of "{node.id}" a constant',
-        (node.id,) if maker is None else (maker.id,),
-        functools.partial(_make_constant, value=value),
-    )
+    words = f'make the weight "{value}" of "{node.id}" a constant'
+    yield Change("weight", words, (node.id,) if maker is None else (maker.id,), _make_constant, (value,))
 
 
 # --- the same in another form --------------------------------------------------------------------------------------
@@ -346,11 +315,13 @@ def iter_rewrites(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
             # It changes what stands beside a node, not what the node is joined with.
             continue
         substitute = rewrites.find_replacement(model, rewrite)
+        words = rewrites.describe_rewrite(model, rewrite)
         yield Change(
             _CAUSED.get(rewrite.kind, "operator"),
-            rewrites.describe_rewrite(model, rewrite),
+            words,
             tuple(rewrites.iter_transposes_before(model, rewrite)) or (rewrite.node,),
-            functools.partial(rewrites.rewrite_nodes, rewrites=(rewrite,)),
+            rewrites.rewrite_nodes,
+            ((rewrite,),),
             substitutes=((rewrite.node, substitute),) if substitute else (),
             rewrite=rewrite,
         )
@@ -375,12 +346,8 @@ def iter_type_changes(model: Model, first: str, second: str, way: Sequence[str])
         (second, first, before, _retype_reader),
         (first, second, after, _retype_writer),
     ):
-        yield Change(
-            "type",
-            f'compute "{node}" in {dtype.upper()}, as "{like}" does',
-            casts,
-            functools.partial(do, node=node, source=source, target=target),
-        )
+        words = f'compute "{node}" in {dtype.upper()}, as "{like}" does'
+        yield Change("type", words, casts, do, (node, source, target))
 
 
 def _retype_reader(edit: Edit, node: str, source: str, target: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
@@ -66,7 +65,7 @@ class OpenSizes:
             range_text = f"{least} to {greatest}" if least < greatest else "declared open"
             sizes = {s: self.extents[s][0][1] for s, drivers in self.driven.items() if symbol in drivers}
             words = f'fix the size "{symbol}" ({range_text}) to {usual}'
-            yield Change("size", words, (), functools.partial(_fix_sizes, sizes=sizes))
+            yield Change("size", words, (), _fix_sizes, (sizes,))
 
 
 def _fix_sizes(edit: Edit, sizes: Mapping[str, int]) -> None:

@@ -36,17 +36,11 @@ _NARROW = frozenset({"fp16", "bf16", "int8", "uint8", "fp8", "int4", "uint4", "f
 
 @dataclasses.dataclass(frozen=True)
 class FusionBlockerSearch:
-    """Why two neighbours of a built model are not one step of its engine.
+    """Why two neighbours of a built model, ``first`` and its reader ``second``, are not one layer of its engine.
 
     The compiler is asked by building: first the two alone, then a neighbourhood that shows the miss, then that with one
-    change after the other, and at last with several, of which those are dropped that are not needed.
-
-    Attributes:
-        model: What the engine was built from.
-        engine: What the compiler made of it.
-        variant: What was chosen; target and options hold for every experiment.
-        first: The node that writes.
-        second: The one that reads it.
+    change after the other, and at last with several, of which those are dropped that are not needed. Target and options
+    of the variant hold for every experiment.
     """
 
     model: Model
@@ -57,7 +51,7 @@ class FusionBlockerSearch:
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[Builder]) -> Iterator[Verdict]:
-        """What is known after each build."""
+        """The verdict after each build."""
         return _Search(self, context).iter_verdicts()
 
 

@@ -28,16 +28,10 @@ _HOPS = (1, 2)
 
 @dataclasses.dataclass(frozen=True)
 class FusionSplitSearch:
-    """What holds the nodes of a step together.
+    """Why the nodes of a layer, by its id, are one.
 
-    A part around the step is built in which it is as it is in the model; then each value between two of its nodes is
-    made an output of the part, and is read by another node too: the compiler shows what it gives up for that.
-
-    Attributes:
-        model: What the engine was built from.
-        engine: What the compiler made of it.
-        variant: What was chosen; target and options hold for every experiment.
-        layer: The step, by its id.
+    A part around the layer is built in which it is as it is in the model; then each value between two of its nodes is
+    made an output of the part, and is read by another node too: the compiler shows which fusions it gives up for that.
     """
 
     model: Model
@@ -48,15 +42,15 @@ class FusionSplitSearch:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes whose work the step does, in the data's way."""
+        """The nodes whose work the layer does, in graph order."""
         run = {*relate_engine(self.engine, self.model, self.model).run(self.layer)}
         return tuple(n.id for n in self.model.top if n.id in run)
 
     def steps(self, context: WorkContext[Builder]) -> Iterator[FusedLayer]:
-        """What is known after each build.
+        """The explanation after each build.
 
         Raises:
-            VariantError: the step does the work of no two neighbours.
+            VariantError: the layer does the work of no two neighbours.
         """
         sizes, nodes = open_sizes(self.model, self.variant.options), self.nodes
         seams = list(_iter_internal_values(self.model, nodes))
@@ -152,12 +146,8 @@ def _iter_split_changes(model: Model, value: str) -> Iterator[Change]:
     """What makes a value seen from outside of the layer that writes and reads it."""
     maker = (model.producers[value].id,)
     if value not in model.outputs:
-        yield Change(
-            "output",
-            f'mark "{value}" as an output',
-            maker,
-            lambda edit: edit.graph.outputs.append(edit.values[value]),
-        )
+        words = f'mark "{value}" as an output'
+        yield Change("output", words, maker, lambda edit: edit.graph.outputs.append(edit.values[value]))
     if cutting.has_neutral_reader(model, value):
         words = f'let another node read "{value}"'
         yield Change("reader", words, maker, lambda edit: cutting.add_reader(edit, edit.values[value]))
