@@ -75,17 +75,15 @@ class BenchmarkCandidate:
     times: list[float] = dataclasses.field(default_factory=list)
     repeats: int = 1
 
-    def judge(self, actual: NDArray[Any], expected: NDArray[Any]) -> bool:
+    def judge(self, actual: NDArray[Any], expected: NDArray[Any]) -> None:
         """Refuse what does not compute the same."""
         self.error = difference(actual, expected)
-        if self.error <= self.formulation.tolerance:
-            return True
-        self.ready = None
-        self.note = (
-            f"refused: it differs by {self.error:.1e} from the direct one, and rounding explains "
-            f"{self.formulation.tolerance:g}"
-        )
-        return False
+        if not self.error <= self.formulation.tolerance:
+            self.ready = None
+            self.note = (
+                f"refused: it differs by {self.error:.1e} from the direct one, and rounding explains "
+                f"{self.formulation.tolerance:g}"
+            )
 
     def trial(self) -> Trial:
         """Its times and error up to now."""

@@ -85,9 +85,9 @@ def vary(holder: StateHolder, name: str, what: str) -> tuple[str, ...]:
 def resolve(
     model: Model,
     name: str,
-    precision: str | Precision | Mapping[str, str | Precision] | None,
+    precision: str | Precision | Mapping[str, str | Precision] | None = None,
     *,
-    scales: Scales,
+    scales: Scales = None,
     **choice: Any,
 ) -> tuple[Variant, Mapping[str, Scale] | None]:
     """A variant that fits the model, and its given scales.

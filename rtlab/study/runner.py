@@ -115,13 +115,7 @@ class StudyRunner:
         """The ONNX model that expresses a variant's precision: see ``StudyCalibration.prepare``."""
         check_variant_name(name)
         if choice or name not in self.holder.state.variants:
-            variant_and_scales = resolve(
-                self.holder.state.model,
-                name,
-                choice.pop("precision", None),
-                scales=choice.pop("scales", None),
-                **choice,
-            )
+            variant_and_scales = resolve(self.holder.state.model, name, **choice)
             if not self.holder.state.has_variant(name, *variant_and_scales):
                 self.holder.plan(name, *variant_and_scales, build=False)
         if (facts := self.holder.state.results.get(name)) is not None:

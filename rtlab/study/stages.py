@@ -411,18 +411,15 @@ def _add(
     count: int,
 ) -> None:
     comparison.add(reference_outputs, variant, count)
-    if shadow is None:
-        return
-    comparison.add_isolated_errors(
-        {
-            v: (
-                float(reference_outputs[s.energy]),
-                max(float(reference_outputs[s.maximum]), -float(reference_outputs[s.minimum])),
+    isolated_errors = {}
+    for value, names in ({} if shadow is None else shadow.error_sums).items():
+        if names.energy in reference_outputs:
+            energy, most, least = (
+                float(reference_outputs[n]) for n in (names.energy, names.maximum, names.minimum)
             )
-            for v, s in shadow.error_sums.items()
-            if s.energy in reference_outputs
-        }
-    )
+            isolated_errors[value] = energy, max(most, -least)
+    if shadow is not None:
+        comparison.add_isolated_errors(isolated_errors)
 
 
 def _runs(profile: Profile) -> int:

@@ -42,6 +42,8 @@ _ACTIVITY = "ranking by sensitivity"
 _ESTIMATING = 0.6
 #: Probes of a model of which so many samples fit into a batch.
 _MANY, _SMALL = 8, 8
+#: Samples that runs of all places have to be affordable for.
+_SAMPLES = 32
 _LINEAR: dict[Asks, str] = {
     "only": "estimates follow each error to the outputs as far as the model is linear: verify large ones",
     "released": "estimates are of second order, at the values of the variant: verify large ones",
@@ -136,6 +138,8 @@ class _SensitivityState:
         self.probes = search.probes or (_MANY if self._batch_size() >= _SMALL else 1)
         if search.verify is None or search.loss != "outputs":
             return None
+        if search.asks == "released" and self._should_measure_all():
+            return None
         context.phase("Writing the gradients")
         graph = build_estimator(search.source, search.emulation, self.names, self.probes, search.asks)
         if graph is None:
@@ -144,6 +148,18 @@ class _SensitivityState:
         run = stack.enter_context(context.tool.reading(graph.model, graph.products, progress=context))
         context.count(builds=1)
         return EffectEstimator(graph, run, places, self.toggles.nodes if search.by == "node" else None)
+
+    def _should_measure_all(self) -> bool:
+        """Whether every place is run: as in an earlier search, or where half of the time is enough for that."""
+        search = self.search
+        if search.begun is not None and search.begun.samples:
+            return not search.begun.probes
+        feed = {**next(search.data.batches(search.source, 1)), INPUT: self.toggles.make_inverse_vector(())}
+        self._run(feed)
+        began = time.perf_counter()
+        self._run(feed)
+        taken = (time.perf_counter() - began) * len(self.vectors) * _SAMPLES
+        return search.probes is None and taken < self.context.budget.seconds / 2
 
     def _batch_size(self) -> int:
         """How many samples run at a time."""
