@@ -68,7 +68,7 @@ class Failed(Exception):  # noqa: N818 - the words are those of a check
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """One thing that was tried: what was seen, or why it failed or was left out, and how long it took in seconds."""
+    """One thing that was tried: what was seen, or why it failed or was skipped, and its duration in seconds."""
 
     name: str
     status: Status
@@ -78,7 +78,7 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What ``doctor`` found. Paths, host and user names are left out of it."""
+    """The results of ``rtlab doctor``, without paths, host and user names."""
 
     versions: Mapping[str, str]
     checks: tuple[Probe, ...]
@@ -93,7 +93,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """What it comes to, and what to do next."""
+        """The result in words, and what to do next."""
         gpu = any(c.status == "ok" and c.name.endswith(_RAN) for c in self.checks)
         if self.failed:
             names = ", ".join(f'"{c.name}"' for c in self.failed)
@@ -122,11 +122,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as one JSON-ready object."""
-        return {
-            "versions": dict(self.versions),
-            "checks": [dataclasses.asdict(c) for c in self.checks],
-            "verdict": self.verdict,
-        }
+        return {**dataclasses.asdict(self), "verdict": self.verdict}
 
     @property
     def _counts(self) -> str:
@@ -136,16 +132,13 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class SelfTest:
-    """Try out what rtlab does with each backend of a table; one that fails says why, and the others go on.
-
-    The tool is where to get what computes references, which is tried out too.
-    """
+    """Try out what rtlab does with each backend of a table; the tool gives what computes references, tried out too."""
 
     table: Mapping[str, Backend]
     partial: ClassVar[bool] = False
 
     def steps(self, context: WorkContext[Reference]) -> Iterator[Report]:
-        """What is known after each probe."""
+        """The report after each probe."""
         probes: list[Probe] = []
         works: list[Backend] = []
         with contextlib.closing(self._plan(context.tool, probes, works)) as plan:

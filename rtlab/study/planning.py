@@ -69,13 +69,8 @@ def vary(holder: StateHolder, name: str, what: str) -> tuple[str, ...]:
     """
     variant, model = holder.variant(name, "vary"), holder.state.model
     builder = variant.backend or builder_for(None, variant.target, model=model)
-    choices = variations(
-        name,
-        variant,
-        what,
-        backends.get(builder).capabilities().targets,
-        existing_qdq.find_quantized_nodes(model),
-    )
+    targets = backends.get(builder).capabilities().targets
+    choices = variations(name, variant, what, targets, existing_qdq.find_quantized_nodes(model))
     for title, choice in choices.items():
         if title not in holder.state.variants:
             add_variant(holder, title, **choice)

@@ -105,16 +105,14 @@ def _runs_on_builder(result: VariantResult) -> bool:
 
 
 def _incomplete_status(stage: Stage, status: StageStatus | None, why: Why, words: str = "") -> StageStatus:
-    """A stage that ended before its end, with what it has."""
-    done, target, unit = (status.done, status.target_count, status.unit) if status else (0, 0, "")
-    if status is not None and 0 < target <= done:
+    """A stage that ended early, with its partial result."""
+    status = status or StageStatus(stage, "missing")
+    done, target = status.done, status.target_count
+    if 0 < target <= done:
         return dataclasses.replace(status, state="done")
-    every = status.available_count if status else 0
-    basis = f" on {done} of {max(target, every)} {unit}" if done and target else ""
-    state = "partial" if done else "missing"
-    summary = f"{stage}{basis}" if done else f"not {stage}"
-    text = f"{summary}: {words or _AGAIN[why]}"
-    return StageStatus(stage, state, why, text, done, target, unit, every)  # type: ignore[arg-type]
+    basis = f" on {done} of {max(target, status.available_count)} {status.unit}" if done and target else ""
+    text = f"{f'{stage}{basis}' if done else f'not {stage}'}: {words or _AGAIN[why]}"
+    return dataclasses.replace(status, state="partial" if done else "missing", why=why, text=text)
 
 
 def measure_stages(

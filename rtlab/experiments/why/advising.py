@@ -123,9 +123,7 @@ class _AdviceState:
 
     def _has_time(self, offer_count: int) -> bool:
         """Whether there is time to ask about another pair, and to try what was offered until then."""
-        build = self.facts.engine.seconds or 0.0
-        remaining_seconds = self.context.budget.seconds - (time.monotonic() - self.began)
-        return remaining_seconds > (offer_count + 1) * 2 * build
+        return self.context.remaining > (offer_count + 1) * 2 * (self.facts.engine.seconds or 0.0)
 
     def _better(self, chosen_rewrites: tuple[Rewrite, ...]) -> Remedy | None:
         """The best of what was taken so far and these, of those that keep the outputs and pay."""
@@ -159,8 +157,7 @@ class _AdviceState:
         tool, facts = self.context.tool, self.facts
         if (before := tool.recall(one.first, one.second)) is not None:
             return before
-        remaining_seconds = self.context.budget.seconds - (time.monotonic() - self.began)
-        budget = Budget(max(min(remaining_seconds, _SECONDS), 1.0), _BUILDS)
+        budget = Budget(max(min(self.context.remaining, _SECONDS), 1.0), _BUILDS)
         inner = WorkContext(tool.builder, SearchProgress(self.context), budget)
         why = FusionBlockerSearch(self.model, facts.engine, facts.variant, one.first, one.second)
         try:
