@@ -26,12 +26,8 @@ _RUNS, _WARMUP = 5, 2
 class CpuPeaks:
     """Measure the CPU's roofs as studies use it: the same runner, the same threads. Takes about two seconds.
 
-    The fastest of five runs counts: of a square product in FP32 and in INT8, and for the bandwidth of a ReLU, which
-    reads and writes each number once.
-
-    Attributes:
-        product: Rows, columns and depth of the products.
-        moved: How many numbers of FP32 the ReLU moves.
+    The fastest of five runs counts: of a square product in FP32 and in INT8, with ``product`` rows, columns and depth,
+    and for the bandwidth of a ReLU, which reads and writes each of ``moved`` numbers once.
     """
 
     product: int = _PRODUCT

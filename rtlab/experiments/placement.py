@@ -65,13 +65,9 @@ def repair_placement(
     The loss of a repair is that of the SQNR to the model without its pairs, of each kind of numbers of each output, and
     of what the nodes of the findings write, where less than 20 dB are left of it.
 
-    Args:
-        model: It is not changed.
-        selection: Findings or their ids; all that are fixable by default.
-        scale_of: As for ``findings.apply``.
-        data: Gives samples of its inputs; a model whose sizes are open has none.
-        context: What runs them.
-        max_loss: How many decibels a part of an output may lose.
+    ``selection`` are findings or their ids, by default all fixable ones; ``scale_of`` is that of ``findings.apply``.
+    ``data`` gives samples of the inputs; a model whose sizes are open has none. A part of an output may lose
+    ``max_loss`` decibels.
 
     Raises:
         VariantError: a chosen finding is not one of the model's, or rtlab cannot repair it.

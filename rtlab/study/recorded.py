@@ -105,14 +105,8 @@ def read_recording(
 ) -> VariantResult:
     """Read an engine's files as a variant of a model, with times and errors as far as the files have them.
 
-    Args:
-        model: The source; without nodes where none is known.
-        name: The name of the variant.
-        files: Paths by kind. ``model`` is the ONNX file that the engine was built from, where that is not the source
-            itself, ``cache`` a calibration cache.
-        inputs: What the outputs in the files were computed from, so that ONNX Runtime can compute the same.
-        profile: The optimization profile to show; the first by default.
-        backend: What reads them; rtlab's own reader by default.
+    ``model`` is the source, without nodes where it is unknown; of ``files``, by kind, ``model`` is the ONNX file that
+    the engine was built from, where that is another one. The other arguments are those of ``Study.read``.
 
     Raises:
         ReadError: a file is damaged, or files belong to different engines.

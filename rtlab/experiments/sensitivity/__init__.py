@@ -57,20 +57,9 @@ class SensitivitySearch:
     The first samples are few; then there are twice as many each time, until the ranking is as reliable as ``reach``,
     the samples are over, or the time is.
 
-    Attributes:
-        variant: Its name.
-        source: The reference.
-        emulation: What the CPU computes as the variant.
-        data: The samples.
-        asks: The effect of a place alone, or what would be won back without it alone.
-        by: Whether nodes are ranked, with all that they round, or quantizers.
-        loss: The energy of the outputs' error, or the cross-entropy of the labels.
-        labels: One label for each sample, for that.
-        verify: How many of the first places of an estimate are run; None runs all, and estimates nothing.
-        probes: Random directions of the outputs that each estimate is the mean of; None takes eight for a small model
-            and one for a large one, of which more samples serve better.
-        reach: The reliability from which on no more samples are taken.
-        begun: Effects of an earlier search, to go on from there.
+    ``asks``, ``by``, ``loss``, ``labels`` and ``verify`` are as in ``StudyAccuracy.sensitivity``. ``probes`` is how many
+    random directions of the outputs each estimate is the mean of; None takes eight for a small model and one for a
+    large one, of which more samples serve better. ``begun`` are effects of an earlier search, to go on from.
     """
 
     variant: str

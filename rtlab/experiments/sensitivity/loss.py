@@ -44,11 +44,8 @@ def list_float_outputs(model: Model) -> tuple[str, ...]:
 class SampleLoss:
     """The loss of each sample of one batch.
 
-    Attributes:
-        reference: The floating-point outputs of the source.
-        samples: How many samples the batch holds.
-        rows: As many, where each output has a row for each; else 1, for all together.
-        labels: The label of each sample, where the loss is their cross-entropy.
+    ``reference`` are the floating-point outputs of the source; ``rows`` is the number of samples where each output has
+    a row for each, else 1. ``labels`` are those of the samples, where the loss is their cross-entropy.
     """
 
     reference: Mapping[str, NDArray[np.float64]]
