@@ -57,9 +57,9 @@ class SensitivitySearch:
     The first samples are few; then there are twice as many each time, until the ranking is as reliable as ``reach``,
     the samples are over, or the time is.
 
-    ``asks``, ``by``, ``loss``, ``labels`` and ``verify`` are as in ``StudyAccuracy.sensitivity``. ``probes`` is how many
-    random directions of the outputs each estimate is the mean of; None takes eight for a small model and one for a
-    large one, of which more samples serve better. ``begun`` are effects of an earlier search, to go on from.
+    ``asks``, ``by``, ``loss``, ``labels`` and ``verify`` are those of ``study.accuracy.sensitivity``. ``probes`` is the
+    number of random directions of the outputs that each estimate is the mean of; None takes eight for a small model
+    and one for a large one, of which more samples serve better. ``begun`` are effects of an earlier search.
     """
 
     variant: str
