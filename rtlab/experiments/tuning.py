@@ -5,7 +5,6 @@ It is what a TensorRT builder does on a GPU with its tactics, with formulations 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import time
@@ -33,10 +32,8 @@ from rtlab.formulations import (
 )
 from rtlab.formulations.trial import ModelTrial, TunedLayer, TunedModel, is_clearly_faster
 
-#: The least and the largest part of the time that is kept for whole models.
-_MODEL_SHARE, _MAX_MODEL_SHARE = 0.25, 0.5
-#: Comparing a model with the tuned one takes about so many times as long as loading and running it once.
-_COMPARING = 2.0
+#: The part of the time that is kept for whole models.
+_MODEL_SHARE = 0.25
 #: ONNX Runtime starts as many as it is told, and the machine stands still.
 _MOST_THREADS = 1024
 
@@ -131,38 +128,29 @@ class _TuningState:
 
     def steps(self) -> Iterator[TunedModel]:
         layers, inputs = self._collect_layers()
-        comparison_share = _COMPARING * (time.monotonic() - self.started) / self._seconds
-        model_share = min(_MAX_MODEL_SHARE, max(_MODEL_SHARE, comparison_share))
         groups: dict[str, list[WeightedNode]] = {}
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        end = self.started + self._seconds * (1 - model_share)
+        end = self.started + self._seconds * (1 - _MODEL_SHARE)
         tuned_layers: dict[str, TunedLayer] = {}
-        tuned_count, elapsed = 0, 0.0
+        tuned_count = 0
         self._context.phase("Tuning layers on the CPU", len(costly))
         for position, group in enumerate(costly):
-            begun = time.monotonic()
-            remaining = end - begun
-            # One of fewer operations takes about as much less time than the one before.
-            before = costly[position - 1][0].flops if position else 0
-            expected_seconds = elapsed * min(1.0, group[0].flops / before) if before else 0.0
-            if self._context.is_cancelled() or (
-                tuned_count and (remaining <= expected_seconds or self._context.is_exhausted)
-            ):
+            remaining = end - time.monotonic()
+            if tuned_count and (remaining <= 0 or self._context.is_exhausted):
                 break
-            with contextlib.suppress(Cancelled):
-                seconds = max(0.2, remaining / (len(costly) - position))
+            seconds = max(0.2, remaining / (len(costly) - position))
+            try:
+                self._context.check("tuning")
                 tuned_layers |= self._tune_group(group, inputs, seconds, end)
-            if self._context.is_cancelled():
-                tuned_count += group[0].node in tuned_layers
+            except Cancelled:
+                if not tuned_layers:
+                    raise
                 break
-            elapsed = time.monotonic() - begun
             tuned_count += 1
             self._context.advance()
             yield self._make_record(layers, tuned_layers)
-        if not tuned_layers:
-            self._context.check("tuning")
         if tuned_count < len(costly):
             over = f"the time of {self._seconds:g} s was over"
             why = "it was stopped" if self._context.is_cancelled() else over
