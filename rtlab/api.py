@@ -212,14 +212,11 @@ def read(
                 f'Cannot read an engine from "{files_by_kind["model"].name}": it is an ONNX model. Give the '
                 'engine\'s files beside it, such as layers="layers.json"; rtlab.explore opens a model alone.'
             )
-        onnx_file = files_by_kind.pop("model", None)
-        source = model if model is not None else onnx_file
-        if source is not None and onnx_file is not None and source is not onnx_file:
-            files_by_kind["model"] = onnx_file
-        if source is None:
+        onnx_model = model if model is not None else files_by_kind.pop("model", None)
+        if onnx_model is None:
             source = recorded_source(files_by_kind) or make_empty_model()
-        elif not isinstance(source, Model):
-            source = load(source, weights=False)
+        else:
+            source = onnx_model if isinstance(onnx_model, Model) else load(onnx_model, weights=False)
         study = Study(source)
         study.read(name, **(options | files_by_kind))
     return study

@@ -278,6 +278,16 @@ def test_the_labels_of_a_loss_are_the_given_ones_or_the_tasks(labels, task, give
 
 
 @pytest.mark.parametrize(
+    ("ratio", "percent"), [(None, None), (0.9, None), (1.2, None), (0.5, "50 %"), (0.899, "90 %")]
+)
+def test_layers_that_sum_to_less_than_nine_tenths_are_a_doubt(ratio, percent) -> None:
+    told = recorded._other_times(BOX(ratio=ratio))
+    assert (percent or "") in told
+    assert bool(told) == bool(percent)
+    assert recorded._other_times(None) == ""
+
+
+@pytest.mark.parametrize(
     ("matched", "layers", "nodes", "begin"),
     [(0, 20, 1, "No layer"), (2, 20, 1, "Only 2 of 20"), (3, 20, 1, ""), (0, 0, 1, ""), (0, 20, 0, "")],
 )
