@@ -121,7 +121,7 @@ def measure_stages(
     """The result after each stage that was not done yet, also after one that is cancelled or fails.
 
     Raises:
-        Cancelled: ``progress`` asked to stop.
+        Cancelled: the work was stopped.
     """
     work = _Measuring(job, plan_stages(job, result), progress, budget)
     try:

@@ -174,7 +174,8 @@ class _Search:
                 return [change]
             every += tier
             # The least first: with all that lies nearer changed too, one of the two may be gone.
-            for several in (list(tier), [*tiers[0], *tier], every) if tier else ():
+            together = [list(tier), [*tiers[0], *tier], every] if len(every) > len(tier) else [every]
+            for several in together if tier else ():
                 if len(several) > 1 and self._fuses(stage, several):
                     return minimize(several, lambda some: self._fuses(stage, some), self.context, ACTIVITY)
         return []
