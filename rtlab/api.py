@@ -46,8 +46,7 @@ __all__ = [
 class Study(Session):
     """One model, several variants: a mapping from the names of those that were built or read to their results.
 
-    What else it holds is in ``state``. ``accuracy``, ``fusion``, ``tuning`` and ``calibration`` are namespaces for what
-    is found out about variants.
+    All else is in ``state``. ``accuracy``, ``fusion``, ``tuning`` and ``calibration`` are namespaces of methods.
 
     Args:
         model: A loaded model, or what ``rtlab.load`` accepts.
@@ -56,7 +55,7 @@ class Study(Session):
         task: Held-out samples with labels, for the task's accuracy.
         limits: Bounds of each build.
         stride: Of large activation maps every how many elements enter a histogram; 1 counts all of them, and takes
-            longer. The least and the largest value are exact whatever it is.
+            longer. The least and the largest value are always exact.
     """
 
     def _repr_html_(self) -> str:
@@ -74,7 +73,7 @@ class Study(Session):
 
         Args:
             baseline: The variant that others are compared with; the first one by default.
-            height: In pixels; by default as high as the window has room for.
+            height: In pixels; by default the height of the window.
             files: Folders whose files the page may open by their paths: by default that of the model and the current
                 one. A page that is served to others opens no other file; a cell opens any.
 
@@ -89,10 +88,7 @@ class Study(Session):
     def figure(
         self, question: str, *, variant: str, baseline: str | None = None, index: int = 0, **settings: str
     ) -> go.Figure:
-        """A chart of a panel as a ``plotly.graph_objects.Figure``: ``study.figure("memory", variant="int8")``.
-
-        It has the data of the page, and is restyled and written as any of Plotly's: ``figure.update_layout(...)``,
-        ``figure.write_html("memory.html")``; ``figure.write_image("memory.svg")`` takes Kaleido and Chromium.
+        """A chart of a panel as a ``plotly.graph_objects.Figure``; to write it as an image takes Kaleido and Chromium.
 
         Args:
             question: One of ``rtlab.analyses.panels``, or ``layers`` or ``errors``, the charts of the page.
@@ -117,8 +113,8 @@ class Study(Session):
     ) -> Path:
         """Write all built variants to a file: HTML, Markdown or JSON, by its suffix.
 
-        ``.html`` is the Explorer, which needs no kernel and no network; ``.md`` what matters, for an issue or a pull
-        request; ``.json`` all that is known, for programs: see ``rtlab.web.report.whole``.
+        ``.html`` is the Explorer, without kernel and network; ``.md`` a summary, for an issue or a pull request;
+        ``.json`` everything, for programs: see ``rtlab.web.report.whole``.
 
         Args:
             path: The file.
@@ -163,9 +159,8 @@ def explore(
 ) -> Explorer:
     """Open the Explorer on a model; without one, on the first sample with its data and task.
 
-    The fp32 variant is built at once, so that there is something to see. The path of an engine's file, such as a build
-    that ``Study.save_build`` wrote, is opened as ``read`` does. ``height`` is in pixels; None takes what the window has
-    room for.
+    The fp32 variant is built at once. The path of an engine's file, such as a build that ``Study.save_build`` wrote, is
+    opened as ``read`` does. ``height`` is in pixels; by default it is that of the window.
     """
     if model is None:
         from rtlab import samples
@@ -194,14 +189,14 @@ def read(
     """Read an engine that another machine built, with its ONNX model or without.
 
     Args:
-        files: Files whose kind is found by what is in them, an ONNX model among them.
+        files: Files whose kind is found by their content, an ONNX model among them.
         model: The ONNX model, where it is not among the files.
-        name: What the variant is called.
-        text: What was copied from somewhere in place of a file, as ``Study.read`` takes it.
+        name: The name of the variant.
+        text: Text in place of a file, as ``Study.read`` takes it.
         kwargs: Files by kind and options, as ``Study.read`` takes them.
 
     Returns:
-        A study with that one variant: ``rtlab.read(...).explore()`` shows it.
+        A study with that one variant.
 
     Raises:
         ReadError: a file is damaged, or files belong to different engines.
@@ -217,14 +212,11 @@ def read(
                 f'Cannot read an engine from "{files_by_kind["model"].name}": it is an ONNX model. Give the '
                 'engine\'s files beside it, such as layers="layers.json"; rtlab.explore opens a model alone.'
             )
-        onnx_file = files_by_kind.pop("model", None)
-        source = model if model is not None else onnx_file
-        if source is not None and onnx_file is not None and source is not onnx_file:
-            files_by_kind["model"] = onnx_file
-        if source is None:
+        onnx_model = model if model is not None else files_by_kind.pop("model", None)
+        if onnx_model is None:
             source = recorded_source(files_by_kind) or make_empty_model()
-        elif not isinstance(source, Model):
-            source = load(source, weights=False)
+        else:
+            source = onnx_model if isinstance(onnx_model, Model) else load(onnx_model, weights=False)
         study = Study(source)
         study.read(name, **(options | files_by_kind))
     return study

@@ -1,4 +1,4 @@
-"""Formulations of one layer, or whole models, run in turn: which computes the same, and which is fastest."""
+"""Formulations of one layer, or whole models, run in turn: which compute the same, and which is fastest."""
 
 from __future__ import annotations
 
@@ -74,20 +74,18 @@ class BenchmarkCandidate:
     times: list[float] = dataclasses.field(default_factory=list)
     repeats: int = 1
 
-    def judge(self, actual: NDArray[Any], expected: NDArray[Any]) -> bool:
+    def judge(self, actual: NDArray[Any], expected: NDArray[Any]) -> None:
         """Refuse what does not compute the same."""
         self.error = difference(actual, expected)
-        if self.error <= self.formulation.tolerance:
-            return True
-        self.ready = None
-        self.note = (
-            f"refused: it differs by {self.error:.1e} from the direct one, and rounding explains "
-            f"{self.formulation.tolerance:g}"
-        )
-        return False
+        if not self.error <= self.formulation.tolerance:
+            self.ready = None
+            self.note = (
+                f"refused: it differs by {self.error:.1e} from the direct one, and rounding explains "
+                f"{self.formulation.tolerance:g}"
+            )
 
     def trial(self) -> Trial:
-        """What is known of it now."""
+        """Its times and error up to now."""
         done = bool(self.times)
         low, median, high = _compute_quartiles(self.times) if done else (0.0, 0.0, 0.0)
         return Trial(
@@ -105,7 +103,7 @@ class BenchmarkCandidate:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Benchmark:
-    """How to race: where, with which numbers of threads."""
+    """Where trials run, and with which numbers of threads."""
 
     context: WorkContext[BenchmarkRunner]
     threads: tuple[int, ...]
@@ -122,12 +120,8 @@ class Benchmark:
     ) -> tuple[Trial, ...]:
         """All formulations of one layer with all numbers of threads, the direct one first among them.
 
-        Args:
-            layer: The layer.
-            data: What it reads.
-            formulations: The candidates.
-            seconds: How long further rounds are run, once each has been timed.
-            latest: When it must be over, of the monotonic clock; candidates that do not fit are left out.
+        Further rounds are run for ``seconds``, once each has been timed, until ``latest`` on the monotonic clock at
+        most; candidates for which there is no time are left out.
 
         Raises:
             ModelError: the direct one does not run.
@@ -159,7 +153,7 @@ class Benchmark:
         return self.context.tool.open(content, batch, threads)
 
     def _sample(self, candidate: BenchmarkCandidate) -> None:
-        """Take one more time of an entrant."""
+        """Take one more time of a candidate."""
         if candidate.ready is not None:
             candidate.times.append(candidate.ready.time(candidate.repeats))
             self.context.count(runs=candidate.repeats)
@@ -167,7 +161,7 @@ class Benchmark:
     def _open_candidate(
         self, layer: WeightedNode, data: NDArray[Any], candidate: BenchmarkCandidate, content: bytes
     ) -> NDArray[Any] | None:
-        """Make an entrant ready; what it computes, None where it is refused."""
+        """Make a candidate ready; what it computes, None where it is refused."""
         try:
             candidate.ready = self._open(content, {layer.data: data}, candidate.threads)
             return np.asarray(candidate.ready.outputs()[layer.output])
@@ -181,14 +175,6 @@ class Benchmark:
             candidate.note, candidate.ready = str(error), None
             return None
 
-    def run_formulation(
-        self, layer: WeightedNode, formulation: Formulation, data: NDArray[Any]
-    ) -> NDArray[Any]:
-        """What one formulation of a layer computes."""
-        content = build_layer_model(layer, formulation).SerializeToString()
-        loaded_model = self._open(content, {layer.data: data}, self.threads[0])
-        return np.asarray(loaded_model.outputs()[layer.output])
-
     def compare_models(
         self,
         batch: Batch,
@@ -196,7 +182,7 @@ class Benchmark:
         tuned_models: Mapping[int, tuple[tuple[str, ...], bytes]],
         end: float,
     ) -> tuple[ModelTrial, ...]:
-        """A model as it is and, for each number of threads, with the nodes that are put in other words there."""
+        """A model as it is and, for each number of threads, with the nodes that have another formulation there."""
         opened: list[tuple[int, tuple[str, ...], float, list[_TimedModel]]] = []
         for count in reversed(self.threads):
             # The most threads are what ONNX Runtime takes by itself; fewer are compared while there is time.

@@ -27,7 +27,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, ModelError, Unavailable
 from rtlab.experiments.delta_debugging import minimize
 from rtlab.experiments.why import cutting
-from rtlab.experiments.why.oracle import SearchProgress, build_cached
+from rtlab.experiments.why.oracle import SearchProgress
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 
@@ -38,10 +38,10 @@ _HOPS = (0, 1, 2, 4)
 
 @dataclasses.dataclass(frozen=True)
 class BisectionSide:
-    """One of the two: the model that its compiler builds, and what that made of it.
+    """One of the two: the model that its compiler builds, and the result.
 
-    ``facts`` is None where it refused, in the words of ``error_text``. ``builder`` is None where it cannot be asked, as
-    of an engine from files. ``on`` is what both sides have in common where their titles leave it out.
+    ``facts`` is None where it refused, with ``error_text``. ``builder`` is None where it cannot be asked, as of files.
+    ``on`` is what both sides have in common where their titles leave it out.
     """
 
     title: str
@@ -67,15 +67,15 @@ class BisectionSearch:
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[object]) -> Iterator[Bisection]:
-        """What is known after each group."""
-        state = _BisectionState((self.first, self.second), context)
+        """The result after each group."""
+        state, first, second = _BisectionState((self.first, self.second), context), self.first, self.second
         context.check(_ACTIVITY)
-        if self.first.facts is not None and self.second.facts is not None:
-            return state.compare(self.first.facts, self.second.facts)
-        if self.first.facts is None and self.second.facts is None:
-            text = f"Both refuse the model: {self.first.title} and {self.second.title}."
-            return iter([state.make_record((), text, said=self.first.error_text)])
-        return state.search_refusal(0 if self.first.facts is None else 1)
+        if first.facts is not None and second.facts is not None:
+            return state.compare(first.facts, second.facts)
+        if first.facts is None and second.facts is None:
+            text = f"Both refuse the model: {first.title} and {second.title}."
+            return iter([state.make_record((), text, said=first.error_text)])
+        return state.search_refusal(0 if first.facts is None else 1)
 
 
 class _BisectionState:
@@ -102,26 +102,26 @@ class _BisectionState:
         )  # fmt: skip
 
     def compare(self, before: VariantResult, after: VariantResult) -> Iterator[Bisection]:
-        found, other_count = find_changes(before, after)
-        rows = list(found)
+        changes, other_count = find_changes(before, after)
+        rows = list(changes)
         text = self._describe_changes(before, after, rows, other_count)
         can_build = all(s.builder is not None for s in self.sides)
         yield self.make_record(rows, text, left=len(rows) if can_build else 0)
         if not can_build:
             return
         self.context.phase("Looking for the fewest nodes", len(rows))
-        for i, change in enumerate(self.context.iterate(found, _ACTIVITY)):
+        for i, change in enumerate(self.context.iterate(changes, _ACTIVITY)):
             try:
                 rows[i] = self._find_smallest(change)
             except Unavailable as error:
-                text = f"{text} Not every part can be built here. {error}"
-                can_build = False
+                yield self.make_record(
+                    rows, f"{text} Not every part can be built here. {error}", left=len(rows) - i - 1
+                )
+                return
             self.context.advance()
-            # What the budget ended in the middle has not been looked for.
+            # A group in which the budget ended is still to be looked for.
             is_done = rows[i].smallest or not self.context.is_exhausted
             yield self.make_record(rows, text, left=len(rows) - i - bool(is_done))
-            if not can_build:
-                return
 
     def _describe_changes(
         self, before: VariantResult, after: VariantResult, rows: Sequence[ChangedGroup], other_count: int
@@ -134,12 +134,9 @@ class _BisectionState:
         layers = " became ".join(map(str, dict.fromkeys(counts)))
         groups = pluralize(len(rows), "group") if rows else "no group"
         text = f"From {one.title} to {two.title}{on}, {groups} of nodes changed ({layers} layers)."
-        regrouped = [c for c in rows if c.kind]
-        if regrouped:
-            count, ways = sum(c.places for c in regrouped), len(regrouped)
-            where = f"At {pluralize(count, 'place')}" if count > 1 else "At one place"
-            kinds = f", in {ways} ways" if 1 < ways < count else ", each alike" if ways < count else ""
-            text += f" {where}{kinds}, nodes share a layer with others than before."
+        if places := sum(c.places for c in rows if c.kind):
+            where = f"At {pluralize(places, 'place')}" if places > 1 else "At one place"
+            text += f" {where}, nodes share a layer with others than before."
         if other_count:
             keep, differ = ("keeps its", "differs") if other_count == 1 else ("keep their", "differ")
             text += (
@@ -215,7 +212,7 @@ class _BisectionState:
         self.context.count(builds=1)
         try:
             request = BuildRequest(model, side.variant, several=True)
-            engine = build_cached(side.builder, request, SearchProgress(self.context))
+            engine = side.builder.build(request, SearchProgress(self.context))
         except BuildError:
             return None
         return model, engine, relate(model, model, engine)

@@ -18,14 +18,11 @@ def minimize(
 ) -> list[T]:
     """The items that are left once none of the parts that are tried can be left out, half of them at first.
 
-    Args:
-        items: What is sufficient as a whole; that is not tried.
-        is_sufficient: Whether some of them are.
-        context: Ends the search once its budget is used up; what is left by then is the answer.
-        activity: What a cancel stops.
+    All ``items`` together are sufficient, which is not tried. Once the budget of ``context`` is used up, the answer is
+    what is left by then.
 
     Raises:
-        Cancelled: somebody asked to stop.
+        Cancelled: ``activity`` was stopped.
     """
     remaining, count = list(items), 2
     while len(remaining) >= 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,8 @@ _MAX_SAMPLES = 256
 _FLOATS = frozenset({"fp32", "fp16", "bf16", "fp64"})
 
 
-class _WatchStats(NamedTuple):
-    """Values on the samples of the calibration and on others, and where they do not fit FP16."""
+class _Observed(NamedTuple):
+    """Statistics on the samples of the calibration and on others, and the regions that do not fit FP16."""
 
     calibrated: Mapping[str, ActivationStats]
     fresh: Mapping[str, ActivationStats]
@@ -43,18 +43,11 @@ class _WatchStats(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DiagnosisSearch:
-    """Look into the places of a variant that cost most.
+    """Find the causes of a variant's error at ``guilty``, its quantizers with the largest effects.
 
-    Attributes:
-        name: The variant's.
-        model: The reference.
-        prepared: What the variant makes of it.
-        variant: The variant.
-        guilty: Where it loses, the most guilty first.
-        data: What it was calibrated on.
-        fresh: What accuracy was measured on, None where that is the same.
-        calibrated_on: The number of samples that its thresholds rest on, 0 where they were given.
-        existing_qdq: What the model itself has quantized, where ``model`` is the one without.
+    ``model`` is the reference, ``data`` what the variant was calibrated on, ``fresh`` what accuracy was measured on,
+    None where that is the same. ``calibrated_on`` is the number of samples that its thresholds rest on, 0 for explicit
+    ones; ``existing_qdq`` what the model itself has quantized, where ``model`` is the one without.
     """
 
     name: str
@@ -63,66 +56,54 @@ class DiagnosisSearch:
     variant: Variant
     guilty: tuple[Quantizer, ...]
     data: CalibrationData
-    fresh: CalibrationData | None = None
-    calibrated_on: int = 0
-    existing_qdq: ExistingQuantization = dataclasses.field(default_factory=ExistingQuantization)
+    fresh: CalibrationData | None
+    calibrated_on: int
+    existing_qdq: ExistingQuantization
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[Evaluator]) -> Iterator[AccuracyDiagnosis]:
-        """What is known once values were watched: on what was calibrated with, then on the other samples."""
+        """The diagnosis on the samples of the calibration, then on the others."""
         model, runner = self.model, context.tool
-        calibration_data = self.data.take(_MAX_SAMPLES)
-        context.phase(
-            "Looking for causes",
-            len(calibration_data) + (0 if self.fresh is None else min(len(self.fresh), _MAX_SAMPLES)),
-        )
+        data = self.data.take(_MAX_SAMPLES)
+        fresh = None if self.fresh is None else self.fresh.take(_MAX_SAMPLES)
+        context.phase("Looking for causes", len(data) + (0 if fresh is None else len(fresh)))
         large: Mapping[str, float] = {}
         guilty = self.guilty
         halves = {n for n, p in self.prepared.precisions.items() if p.is_half}
         if halves:
-            large = measure_peaks(
-                model, _list_float_values(model, halves), self.fresh or calibration_data, runner, context
-            )
+            floats = _list_float_values(model, halves)
+            large = measure_peaks(model, floats, self.fresh or data, runner, context)
             guilty = (*_find_overflows(model, large, halves), *guilty)
         values = _select_values(model, guilty)
-        calibration_stats = (
-            collect_activation_stats(model, values, calibration_data, runner, context) if values else {}
-        )
-        groups = find_regions(model, large)
-        source = f"{runner.source}, {calibration_data.source}"
-        yield self._diagnose(
-            guilty, _WatchStats(calibration_stats, calibration_stats, groups), len(calibration_data), source
-        )
-        if self.fresh is not None and values:
+        stats = collect_activation_stats(model, values, data, runner, context) if values else {}
+        regions = find_regions(model, large)
+        yield self._diagnose(guilty, _Observed(stats, stats, regions), data, runner.source)
+        if fresh is not None and values:
             context.check(_ACTIVITY)
-            other = self.fresh.take(_MAX_SAMPLES)
-            fresh = collect_activation_stats(model, values, other, runner, context)
-            source = f"{runner.source}, {other.source}"
-            yield self._diagnose(guilty, _WatchStats(calibration_stats, fresh, groups), len(other), source)
+            fresh_stats = collect_activation_stats(model, values, fresh, runner, context)
+            yield self._diagnose(guilty, _Observed(stats, fresh_stats, regions), fresh, runner.source)
 
     def _diagnose(
-        self, guilty: Sequence[Quantizer], stats: _WatchStats, samples: int, source: str
+        self, guilty: Sequence[Quantizer], stats: _Observed, data: CalibrationData, source: str
     ) -> AccuracyDiagnosis:
         findings: dict[str, Finding] = {}
-        examined_nodes: dict[str, None] = {}
         silent: dict[str, None] = {}
         for quantizer in guilty:
-            place = self._make_suspect(quantizer, stats)
-            quantizer_findings = (*self._iter_qdq_findings(quantizer), *find_causes(place))
+            site = self._make_site(quantizer, stats)
+            quantizer_findings = (*self._iter_qdq_findings(quantizer), *find_causes(site))
             findings.update({f.id: f for f in quantizer_findings if not _is_duplicate(f, findings.values())})
-            examined_nodes[quantizer.node] = None
             if not quantizer_findings:
                 silent[quantizer.node] = None
-        # What rounds for nothing does so, too, where it costs less than other places.
+        # Pairs that round for nothing are findings where they cost less than others, too.
         findings.update({f.id: f for f in self.existing_qdq.findings if not f.exact and f.id not in findings})
         explained_nodes = {n for f in findings.values() for n in f.nodes}
         return AccuracyDiagnosis(
             self.name,
             tuple(findings.values()),
-            tuple(examined_nodes),
+            tuple(dict.fromkeys(q.node for q in guilty)),
             tuple(n for n in silent if n not in explained_nodes),
-            samples,
-            source,
+            len(data),
+            f"{source}, {data.source}",
         )
 
     def _iter_qdq_findings(self, quantizer: Quantizer) -> Iterator[Finding]:
@@ -131,18 +112,16 @@ class DiagnosisSearch:
             nodes = tuple(dict.fromkeys((quantizer.node, *finding.nodes)))
             yield dataclasses.replace(finding, nodes=nodes, value=quantizer.value)
 
-    def _make_suspect(self, quantizer: Quantizer, stats: _WatchStats) -> QuantizerSite:
-        value, node = quantizer.value, self.model.by_id[quantizer.node]
-        scale = self.prepared.scales.get(value) if quantizer.part != "weight" else None
-        weight = _get_weight(self.model, node, quantizer) if quantizer.part == "weight" else None
+    def _make_site(self, quantizer: Quantizer, stats: _Observed) -> QuantizerSite:
+        value, node, is_weight = quantizer.value, self.model.by_id[quantizer.node], quantizer.part == "weight"
+        scale = None if is_weight else self.prepared.scales.get(value)
         precision = self.prepared.precisions.get(node.id, self.variant.precision)
-        granularity: Literal["channel", "tensor"] = (
-            "tensor" if self.variant.weights == "tensor" else "channel"
-        )
+        is_per_tensor = self.variant.weights == "tensor"
         amax = scale.amax if scale is not None else None
         if (qdq_pair := self.existing_qdq.pairs.get(quantizer.id)) is not None:
-            precision, granularity = qdq_pair.precision, "channel" if qdq_pair.channels else "tensor"
-            amax = qdq_pair.amax if quantizer.part != "weight" else None
+            precision, is_per_tensor = qdq_pair.precision, not qdq_pair.channels
+            amax = None if is_weight else qdq_pair.amax
+        addends = (v for v in node.inputs if node.op == "Add" and v != value and v in stats.fresh)
         return QuantizerSite(
             node,
             quantizer,
@@ -151,14 +130,14 @@ class DiagnosisSearch:
             stats.calibrated.get(value),
             stats.fresh.get(value),
             self.calibrated_on,
-            weight,
-            granularity,
+            _get_weight(self.model, node, quantizer) if is_weight else None,
+            "tensor" if is_per_tensor else "channel",
             next((g for g in stats.regions if node.id in g), ()),
         )
 
 
 def _is_duplicate(finding: Finding, before: Collection[Finding]) -> bool:
-    """Whether the same is told already of the same region, or of the same value at another reader."""
+    """Whether there is such a finding of the same region, or of the same value at another reader."""
     return any(
         f.rule == finding.rule and (set(f.nodes) == set(finding.nodes) or f.evidence == finding.evidence)
         for f in before
@@ -186,7 +165,7 @@ def _find_overflows(model: Model, peaks: Mapping[str, float], nodes: set[str]) -
 
 
 def _select_values(model: Model, guilty: Sequence[Quantizer]) -> Mapping[str, int | None]:
-    """What is to be watched, with the axis of its channels."""
+    """The values to observe, with the axis of their channels."""
     axes: dict[str, int | None] = {}
     for quantizer in guilty:
         if quantizer.part == "weight":

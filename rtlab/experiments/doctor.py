@@ -9,18 +9,34 @@ import getpass
 import importlib.metadata
 import platform
 import re
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
+from rtlab import samples
 from rtlab.core.budget import WorkContext
-from rtlab.core.protocols import Backend
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model, wrap
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Backend, BuildRequest, Evaluator
+from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RtlabError
-from rtlab.experiments import trials
-from rtlab.experiments.trials import Reference
+from rtlab.experiments.running import difference, open_engine
+from rtlab.relation.coverage import coverage
+from rtlab.relation.relate import relate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Arrays = Mapping[str, NDArray[Any]]
 
 Status = Literal["ok", "failed", "skipped"]
+#: Where to get what computes any value of a model; raises an error where there is none.
+Reference = Callable[[], Evaluator]
 
 #: Packages whose versions matter when something fails.
 _PACKAGES = (
@@ -30,13 +46,29 @@ _PACKAGES = (
 #: A path keeps its last part. Folders may have spaces, so rather too much goes than too little. An address such as
 #: https://... is no path.
 _PATH = re.compile(r"(?<![\w:/])(?:[A-Za-z]:[\\/]|~?/|\\\\)(?:[^\n\"'<>|:,;()\\/]+[\\/])+")
-#: Lines of a vendor's words that a failed check shows.
+#: Lines of a vendor's error that a failed check shows.
 _LINES = 6
+#: The step whose success means that an engine ran on the GPU.
+_RAN = "outputs against ONNX Runtime"
+#: A trained network of 8×8 pictures: convolutions, branches, pools and a product, built in seconds.
+_SAMPLE = "digits_inception"
+#: Greatest error beside ONNX Runtime, relative to the largest value: FP32 sums in another order.
+_TOLERANCE = 1e-3
+#: Seconds over which inferences are counted.
+_COUNTING = 0.5
+
+
+class Skipped(Exception):  # noqa: N818 - not a fault
+    """Why something was not tried."""
+
+
+class Failed(Exception):  # noqa: N818 - the words are those of a check
+    """What is wrong with a result."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """One thing that was tried: what was seen, or why it failed or was left out, and how long it took in seconds."""
+    """One thing that was tried: what was seen, or why it failed or was skipped, and its duration in seconds."""
 
     name: str
     status: Status
@@ -46,7 +78,7 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What ``doctor`` found. Paths, host and user names are left out of it."""
+    """The results of ``rtlab doctor``, without paths, host and user names."""
 
     versions: Mapping[str, str]
     checks: tuple[Probe, ...]
@@ -61,8 +93,8 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """What it comes to, and what to do next."""
-        gpu = any(c.status == "ok" and c.name.endswith(trials.RAN) for c in self.checks)
+        """The result in words, and what to do next."""
+        gpu = any(c.status == "ok" and c.name.endswith(_RAN) for c in self.checks)
         if self.failed:
             names = ", ".join(f'"{c.name}"' for c in self.failed)
             return (
@@ -90,11 +122,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as one JSON-ready object."""
-        return {
-            "versions": dict(self.versions),
-            "checks": [dataclasses.asdict(c) for c in self.checks],
-            "verdict": self.verdict,
-        }
+        return {**dataclasses.asdict(self), "verdict": self.verdict}
 
     @property
     def _counts(self) -> str:
@@ -104,16 +132,13 @@ class Report:
 
 @dataclasses.dataclass(frozen=True)
 class SelfTest:
-    """Try out what rtlab does with each backend of a table; one that fails says why, and the others go on.
-
-    The tool is where to get what computes references, which is tried out too.
-    """
+    """Try out what rtlab does with each backend of a table; the tool gives what computes references, tried out too."""
 
     table: Mapping[str, Backend]
     partial: ClassVar[bool] = False
 
     def steps(self, context: WorkContext[Reference]) -> Iterator[Report]:
-        """What is known after each probe."""
+        """The report after each probe."""
         probes: list[Probe] = []
         works: list[Backend] = []
         with contextlib.closing(self._plan(context.tool, probes, works)) as plan:
@@ -127,22 +152,22 @@ class SelfTest:
         self, reference: Reference, probes: list[Probe], works: list[Backend]
     ) -> Generator[tuple[str, Callable[[], str]], None, None]:
         """Names and actions; what comes next depends on how the last of ``probes`` went."""
-        yield "a small model on ONNX Runtime against NumPy", functools.partial(trials.small_model, reference)
+        yield "a small model on ONNX Runtime against NumPy", functools.partial(_try_small_model, reference)
         for name, backend in self.table.items():
-            yield f"{name}: available", functools.partial(trials.available, backend)
+            yield f"{name}: available", functools.partial(_try_backend, backend)
             if probes[-1].status != "ok":
                 continue
             works.append(backend)
-            if backend.capabilities().emulates or not isinstance(backend, trials.BuilderBackend):
+            can = backend.capabilities()
+            if can.emulates or not can.builds:
                 continue
-            here = trials.get_local_target(backend)
-            for target in backend.capabilities().targets:
+            for target in can.targets:
                 # The engine for the GPU that is here is built below, and run.
-                if target != here:
-                    yield f"{name}: build for {target}", functools.partial(trials.build, backend, target)
-            yield f"{name}: a build stops when asked", functools.partial(trials.cancel, backend)
-            if isinstance(backend, trials.BuilderRunner):
-                with contextlib.closing(trials.GpuTrial(backend, reference)) as trial:
+                if target != can.local:
+                    yield f"{name}: build for {target}", functools.partial(_try_build, backend, target)
+            yield f"{name}: a build stops when asked", functools.partial(cancel, backend)
+            if can.runs:
+                with contextlib.closing(_GpuTrial(backend, reference)) as trial:
                     for what, action in trial.steps():
                         yield f"{name}: {what}", action
 
@@ -152,7 +177,7 @@ def _attempt(name: str, action: Callable[[], str]) -> Probe:
     status: Status = "ok"
     try:
         message = action()
-    except trials.Skipped as reason:
+    except Skipped as reason:
         status, message = "skipped", str(reason)
     except Cancelled:
         raise
@@ -204,3 +229,211 @@ def _get_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+# --- trials: each returns what was seen, raises Skipped with a reason, or fails with an error -------------------------
+
+
+def _try_backend(backend: Backend) -> str:
+    here = backend.availability()
+    if not here.ok:
+        raise Skipped(here.reason)
+    return here.version
+
+
+def _try_small_model(reference: Reference) -> str:
+    """One product and a ReLU on the CPU, against NumPy."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(2, 8)).astype(np.float32), rng.normal(size=(8, 4)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [numpy_helper.from_array(w, "w")],
+    )
+    model = wrap(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name="small"
+    )
+    outputs = _compute_outputs(reference, model, {"x": x}, ("y",))
+    return _compare({"y": np.maximum(x @ w, 0)}, outputs)
+
+
+def _try_build(backend: Any, target: Target) -> str:
+    """Build the sample for one target."""
+    engine = backend.build(_make_request(target), Silent())
+    if not engine.layers:
+        raise Failed("the build told of no layers")
+    return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
+
+
+def cancel(backend: Any) -> str:
+    """Cancel a build as soon as the compiler works."""
+    progress = _CancelOnPhase()
+    target = backend.capabilities().targets[0]
+    try:
+        backend.build(_make_request(target), progress)
+    except Cancelled:
+        return f"stopped {time.perf_counter() - progress.requested_at:.2f} s after it was asked"
+    raise Skipped("the build was done before it could be stopped")
+
+
+class _CancelOnPhase(Silent):
+    """Cancels the work at its first phase."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requested_at = 0.0
+
+    def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - the protocol's signature
+        """Cancel the work."""
+        self.requested_at = self.requested_at or time.perf_counter()
+        self.cancel()
+
+
+class _GpuTrial:
+    """One engine on the GPU, built and then run in every way. A step that needs what failed before is skipped."""
+
+    def __init__(self, backend: Any, reference: Reference) -> None:
+        self._backend, self._reference = backend, reference
+        self._engine: Engine | None = None
+
+    def steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """Names and actions, in order."""
+        yield "build and inspect on the GPU", self.inspect
+        yield _RAN, self.outputs
+        yield "inner tensors against ONNX Runtime", self.inner
+        yield "times of layers", self.profile
+        yield "throughput", self.throughput
+        yield "save and open again", self.reopen
+
+    def close(self) -> None:
+        """Release the engine."""
+        if self._engine is not None:
+            self._backend.release(self._engine)
+
+    def inspect(self) -> str:
+        """Build for the local GPU and inspect the engine."""
+        engine = self._backend.build(_make_request(self._target(), keep_plan=True), Silent())
+        if engine.plan is None:
+            raise Failed("the build gave no plan")
+        load_error = next((n for n in engine.notes if n.startswith("not loaded")), "")
+        if load_error:
+            raise Failed(load_error)
+        self._engine = engine
+        return f"{len(engine.layers)} layers; {_summarize_mapping(_load_sample().model, engine)}"
+
+    def outputs(self) -> str:
+        """The network's outputs."""
+        outputs = self._backend.outputs(self._require_engine(), _load_batch())
+        return _compare(self._compute_expected(tuple(outputs)), outputs)
+
+    def inner(self) -> str:
+        """Tensors between layers, by the names that the inspector gives them."""
+        engine, model = self._require_engine(), _load_sample().model
+        tensor_names = dict.fromkeys(t.name for layer in engine.layers for t in layer.outputs)
+        names = [n for n in tensor_names if n in model.values and n not in model.outputs]
+        if not names:
+            raise Skipped("no layer writes a value of the model under its own name")
+        outputs = self._backend.outputs(engine, _load_batch(), names)
+        comparison = _compare(self._compute_expected(tuple(outputs)), outputs)
+        return f"{len(outputs)} of {len(names)} that layers write; {comparison}"
+
+    def profile(self) -> str:
+        """Times of layers beside those of whole inferences."""
+        engine = self._require_engine()
+        profile = self._backend.profile(engine, _load_batch(), Silent(), runs=20, warmup=5)
+        inference_ms = float(np.median(profile.total))
+        if not profile.samples and self._backend.capabilities().times == "inferences":
+            return f"an inference takes {inference_ms:.4g} ms\n{profile.note}"
+        if not profile.samples:
+            raise Failed(f"no time joins a layer. {profile.note}")
+        layer_sum_ms = sum(float(np.median(v)) for v in profile.samples.values())
+        return (
+            f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {layer_sum_ms:.4g} "
+            f"ms, an inference takes {inference_ms:.4g} ms (ratio {layer_sum_ms / inference_ms:.2f})\n{profile.note}"
+        )
+
+    def throughput(self) -> str:
+        """One stream against two."""
+        engine, counter = self._require_engine(), self._backend
+        if not counter.capabilities().counts:
+            raise Skipped("it does not count inferences that run at the same time")
+        one, two = (
+            counter.throughput(engine, _load_batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
+        )
+        return f"{one.rate:.0f} inferences/s on one stream, {two.rate:.0f} on two"
+
+    def reopen(self) -> str:
+        """Save the engine, open it, and compare what it computes."""
+        engine, opener = self._require_engine(), self._backend
+        if not opener.capabilities().opens:
+            raise Skipped("it opens no serialized engines")
+        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
+            file = Path(folder) / "engine.plan"
+            opener.save(engine, file)
+            again = opener.open_plan(file)
+        before, after = (self._backend.outputs(one, _load_batch()) for one in (engine, again))
+        self._backend.release(again)
+        comparison = _compare(before, after)
+        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {len(again.layers)} layers; {comparison}"
+
+    def _target(self) -> Target:
+        can = self._backend.capabilities()
+        if can.local is None:
+            raise Skipped("no GPU is here")
+        if can.local not in can.targets:
+            raise Skipped(f"it does not build for the GPU that is here, {can.local}")
+        local: Target = can.local
+        return local
+
+    def _compute_expected(self, names: tuple[str, ...]) -> Arrays:
+        return _compute_outputs(self._reference, _load_sample().model, _load_batch(), names)
+
+    def _require_engine(self) -> Engine:
+        if self._engine is None:
+            self._target()
+            raise Skipped("no engine was built")
+        return self._engine
+
+
+@functools.cache
+def _load_sample() -> samples.Sample:
+    return samples.load(_SAMPLE, samples=4)
+
+
+def _load_batch() -> Arrays:
+    sample = _load_sample()
+    return next(sample.calibration.batches(sample.model, 1))
+
+
+def _make_request(target: Target, *, keep_plan: bool = False) -> BuildRequest:
+    return BuildRequest(_load_sample().model, Variant.of("fp32", target=target), keep_plan=keep_plan)
+
+
+def _compute_outputs(reference: Reference, model: Model, batch: Arrays, names: tuple[str, ...]) -> Arrays:
+    runner = reference()
+    with open_engine(runner, model) as engine:
+        return runner.outputs(engine, batch, names)
+
+
+def _compare(expected: Arrays, actual: Arrays) -> str:
+    """The greatest error of several tensors, relative to the largest value of each."""
+    worst, where = 0.0, ""
+    for name, plain in expected.items():
+        got = np.asarray(actual[name])
+        if got.shape != plain.shape:
+            raise Failed(f'"{name}" has shape {got.shape}, and {plain.shape} was expected')
+        if (error := difference(got, plain)) > worst:
+            worst, where = error, name
+    message = f"largest relative error {worst:.1e}" + (f' at "{where}"' if where else "")
+    if not worst <= _TOLERANCE:
+        raise Failed(f"{message}, and {_TOLERANCE:g} is allowed")
+    return message
+
+
+def _summarize_mapping(model: Model, engine: Engine) -> str:
+    node_coverage = coverage(relate(model, model, engine), model, engine)
+    return f"{node_coverage.nodes + node_coverage.explained} of {node_coverage.all_nodes} nodes explained"

@@ -1,8 +1,7 @@
-"""What every experiment is: a search that builds and runs to find an answer, within what it may take.
+"""Experiments: searches that build and run within a budget.
 
-An experiment is a frozen dataclass of choices with a method ``steps``, which gives after each step all that is known by
-then. ``run_experiment`` follows it on a ``WorkContext``, which has what builds and runs, hears who asks to stop, and
-counts. Nothing here knows where the tool comes from: the study hands it in, a test one of its own.
+An experiment is a frozen dataclass of choices with a method ``steps``, which gives a record after each step.
+``run_experiment`` follows it on a ``WorkContext`` with the tool that builds and runs, which the study hands in.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ Record_co = TypeVar("Record_co", covariant=True)
 
 
 class Experiment(Protocol[Tool, Record_co]):
-    """A search: ``partial`` says that a record which is not the last one tells so itself, and is an answer too."""
+    """A search: ``partial`` says whether the last record before a cancel is an answer too."""
 
     @property
     def partial(self) -> bool:
-        """Whether what was found before a cancel is the answer."""
+        """Whether the record before a cancel is the answer."""
 
     def steps(self, context: WorkContext[Tool]) -> Iterable[Record_co]:
-        """What is known after each step, as frozen facts; the last of them is the answer.
+        """A frozen record after each step; the last of them is the answer.
 
         Raises:
-            Cancelled: somebody asked to stop.
+            Cancelled: the work was stopped.
         """
 
 
@@ -38,18 +37,12 @@ def run_experiment(
     context: WorkContext[Tool],
     keep: Callable[[Record], None] | None = None,
 ) -> Record:
-    """Follow an experiment to its end, or as far as the budget goes.
+    """Follow an experiment to its end, or as far as the budget goes; returns the last record.
 
-    Args:
-        experiment: What is searched.
-        context: What it works with.
-        keep: Gets each record as it is found, so that a cancel or an error leaves the last one standing.
-
-    Returns:
-        The last record.
+    ``keep`` gets each record, so that a cancel or an error keeps the last one.
 
     Raises:
-        Cancelled: somebody asked to stop, before anything was found or where a partial record is no answer.
+        Cancelled: the work was stopped, before there was a record or where a partial one is no answer.
     """
     records: list[Record] = []
     try:

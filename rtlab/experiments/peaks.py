@@ -26,12 +26,8 @@ _RUNS, _WARMUP = 5, 2
 class CpuPeaks:
     """Measure the CPU's roofs as studies use it: the same runner, the same threads. Takes about two seconds.
 
-    The fastest of five runs counts: of a square product in FP32 and in INT8, and for the bandwidth of a ReLU, which
-    reads and writes each number once.
-
-    Attributes:
-        product: Rows, columns and depth of the products.
-        moved: How many numbers of FP32 the ReLU moves.
+    The fastest of five runs counts: of a square product in FP32 and in INT8, with ``product`` rows, columns and depth,
+    and for the bandwidth of a ReLU, which reads and writes each of ``moved`` numbers once.
     """
 
     product: int = _PRODUCT
@@ -45,17 +41,14 @@ class CpuPeaks:
         bytes_ = rng.integers(0, 255, side, np.uint8)
         line = rng.random(self.moved, np.float32) - np.float32(0.5)
         work = 2.0 * self.product**3
-        cores = {
-            "fp32": work / _seconds(_model("MatMul", square, square), {"x": square}, context),
-            "int8": work
-            / _seconds(_model("MatMulInteger", bytes_, bytes_.astype(np.int8)), {"x": bytes_}, context),
-        }
-        bandwidth = 2 * line.nbytes / _seconds(_model("Relu", line, None), {"x": line}, context)
+        fp32 = work / _measure_seconds("MatMul", square, square, context)
+        int8 = work / _measure_seconds("MatMulInteger", bytes_, bytes_.astype(np.int8), context)
+        bandwidth = 2 * line.nbytes / _measure_seconds("Relu", line, None, context)
         name = platform.processor() or platform.machine()
         yield Peaks(
             name="this CPU",
             bandwidth=bandwidth,
-            cores=cores,
+            cores={"fp32": fp32, "int8": int8},
             source=f"{context.tool.source} on {name}: MatMul, MatMulInteger and Relu, the best of {_RUNS}",
             origin="measured",
         )
@@ -75,12 +68,14 @@ def _model(op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | Non
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], context: WorkContext[Evaluator]) -> float:
-    """The fastest run of a model's one node."""
-    op, runner = proto.graph.node[0].op_type, context.tool
-    engine = runner.build(BuildRequest(wrap(proto, name=f"peak of {op}"), Variant.of("fp32")), context)
+def _measure_seconds(
+    op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | None, context: WorkContext[Evaluator]
+) -> float:
+    """The fastest run of one node."""
+    runner, model = context.tool, wrap(_model(op, x, weights), name=f"peak of {op}")
+    engine = runner.build(BuildRequest(model, Variant.of("fp32")), context)
     try:
-        profile = runner.profile(engine, inputs, context, runs=_RUNS, warmup=_WARMUP)
+        profile = runner.profile(engine, {"x": x}, context, runs=_RUNS, warmup=_WARMUP)
     finally:
         runner.release(engine)
     context.count(builds=1, runs=_WARMUP + _RUNS)

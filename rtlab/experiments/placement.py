@@ -62,16 +62,12 @@ def repair_placement(
 ) -> PlacementRepair:
     """Repair findings of a model, each run on samples, and undo those by which a part of an output loses too much.
 
-    What a repair loses is told by the SQNR to the model without its pairs, of each kind of numbers of each output, and
-    of what the nodes write that the findings are about, where less than 20 dB are left of it.
+    The loss of a repair is that of the SQNR to the model without its pairs, of each kind of numbers of each output, and
+    of what the nodes of the findings write, where less than 20 dB are left of it.
 
-    Args:
-        model: It is not changed.
-        selection: Findings or their ids; all that are fixable by default.
-        scale_of: As for ``findings.apply``.
-        data: Gives samples of its inputs; a model whose sizes are open has none.
-        context: What runs them.
-        max_loss: How many decibels a part of an output may lose.
+    ``selection`` are findings or their ids, by default all fixable ones; ``scale_of`` is that of ``findings.apply``.
+    ``data`` gives samples of the inputs; a model whose sizes are open has none. A part of an output may lose
+    ``max_loss`` decibels.
 
     Raises:
         VariantError: a chosen finding is not one of the model's, or rtlab cannot repair it.
@@ -82,16 +78,17 @@ def repair_placement(
     doubtful = [f for f in applied_findings if not f.exact]
     if not doubtful:
         return PlacementRepair(repaired_model, {})
-    judge = _RepairEvaluator(model, doubtful, data, context, max_loss)
-    if (why := judge.silent) is not None:
-        note = f"Repairs of the quantization were not run on samples, so that it is unknown what they cost: {why}"
+    try:
+        judge = _RepairEvaluator(model, doubtful, data(), context, max_loss)
+    except (BackendError, CalibrationError, Unsized) as error:
+        note = f"Repairs of the quantization were not run on samples, so that it is unknown what they cost: {error}"
         return PlacementRepair(repaired_model, {}, (note,))
     ids = list(dict.fromkeys(f.id for f in doubtful))
     exact = frozenset({f.id for f in applied_findings} - {*ids})
     losses: dict[str, str] = {}
 
     def accept_repairs(part: Sequence[str], prior_ids: frozenset[str]) -> frozenset[str]:
-        """What of a part does no harm beside what was kept before."""
+        """The repairs accepted before, and those of a part that do no harm beside them."""
         loss = judge.loss(findings.apply(model, exact | prior_ids | {*part}, scale_of)[0])
         if not loss:
             return prior_ids | {*part}
@@ -105,55 +102,48 @@ def repair_placement(
     if not losses:
         return PlacementRepair(repaired_model, {})
     findings_by_id = {f.id: f for f in doubtful}
-    on = f"on {judge.samples} samples of {judge.data.source}"
-    decline_reasons = {
+    on = f"on {len(judge.data)} samples of {judge.data.source}"
+    declined = {
         i: f"Not repaired: '{findings_by_id[i].fix.rstrip('.')}' makes {loss} {on}. "
         f"{_INSTEAD.get(findings_by_id[i].rule, _ELSE)} study.calibration.fix_qdq(max_loss=...) takes the decibels "
         "that may be lost."
         for i, loss in losses.items()
     }
-    notes = tuple(f"{findings_by_id[i].title} {text}" for i, text in decline_reasons.items())
-    return PlacementRepair(findings.apply(model, exact | accepted_ids, scale_of)[0], decline_reasons, notes)
+    notes = tuple(f"{findings_by_id[i].title} {text}" for i, text in declined.items())
+    return PlacementRepair(findings.apply(model, exact | accepted_ids, scale_of)[0], declined, notes)
 
 
 class _RepairEvaluator:
     """Compares forms of one model on the same samples.
 
-    ``silent`` says why it can compare nothing, None where it can.
+    Raises:
+        BackendError: the model does not run.
+        CalibrationError: there are no samples.
     """
 
     def __init__(
         self,
         model: Model,
         doubtful: Sequence[Finding],
-        data: Callable[[], CalibrationData],
+        data: CalibrationData,
         context: WorkContext[Evaluator],
         max_loss: float,
     ) -> None:
-        self.context, self.max_loss = context, max_loss
-        self.model = model
-        self.silent: str | None = None
+        self.model, self.context, self.max_loss = model, context, max_loss
         nodes = [model.by_id[n] for f in doubtful for n in f.nodes if n in model.by_id]
         inner = [o for n in nodes if n.op not in {"QuantizeLinear", "DequantizeLinear"} for o in n.outputs]
-        try:
-            self.data = data().take(max(_SAMPLES, fixed_batch(model)))
-            self.samples = len(self.data)
-            bare, emulation = existing_qdq.separate_existing_qdq(model, prepare(model, Variant()).emulation)
-            comparable_names = {*list_comparable_values(bare, emulation)}
-            self.values = tuple(o for o in dict.fromkeys((*model.outputs, *inner)) if o in comparable_names)
-            self.reference = self._run(bare, self.values)
-            self.before = self._measure(emulation)
-        except (BackendError, CalibrationError, Unsized) as error:
-            self.silent = str(error)
+        self.data = data.take(max(_SAMPLES, fixed_batch(model)))
+        bare, emulation = existing_qdq.separate_existing_qdq(model, prepare(model, Variant()).emulation)
+        comparable_names = {*list_comparable_values(bare, emulation)}
+        self.values = tuple(o for o in dict.fromkeys((*model.outputs, *inner)) if o in comparable_names)
+        self.reference = self._run(bare, self.values)
+        self.before = self._measure(emulation)
 
     def loss(self, repaired_model: Model) -> str:
         """Which part of which value a repaired model makes worse, and by how much; empty where none."""
+        emulation = prepare(repaired_model, Variant()).emulation
         try:
-            after = self._measure(
-                existing_qdq.separate_existing_qdq(
-                    repaired_model, prepare(repaired_model, Variant()).emulation
-                )[1]
-            )
+            after = self._measure(existing_qdq.separate_existing_qdq(repaired_model, emulation)[1])
         except BackendError as error:
             return f"a model that does not run ({error})"
         drops = {
@@ -169,14 +159,7 @@ class _RepairEvaluator:
     def _run(self, model: Model, value_names: tuple[str, ...]) -> Predictions:
         runner = self.context.tool
         size = batch_size(model, value_names, self.data, runner)
-        return predict(
-            model,
-            self.data,
-            value_names,
-            size,
-            runner=runner,
-            context=self.context,
-        )
+        return predict(model, self.data, value_names, size, runner=runner, context=self.context)
 
     def _measure(self, emulation: Model) -> dict[str, Slice]:
         """Each kind of numbers of each value, by what it is called."""

@@ -54,21 +54,13 @@ class CalibratorRanking:
         ranking: list[Ranked] = []
         for calibrator in context.iterate(self.calibrators, _ACTIVITY):
             variant = Variant.of(self.precision, calibrator=calibrator)
-            got, emulation_predictions = self._run(
-                context, samples, prepare(self.model, variant, self.ranges).emulation
-            )
-            score = self._score(emulation_predictions, context.tool.source)
+            emulation = prepare(self.model, variant, self.ranges).emulation
+            outputs, predictions = self._run(context, samples, emulation)
+            score = self._score(predictions, context.tool.source)
             delta = score.value - base.value if score is not None and base is not None else None
+            sqnr, source = _sqnr(plain, outputs), context.tool.source
             ranking.append(
-                Ranked(
-                    calibrator,
-                    self.precision,
-                    score,
-                    delta,
-                    _sqnr(plain, got),
-                    predictions.samples,
-                    context.tool.source,
-                )
+                Ranked(calibrator, self.precision, score, delta, sqnr, predictions.samples, source)
             )
             context.advance()
             yield tuple(
@@ -87,7 +79,7 @@ class CalibratorRanking:
         model, runner = self.model, context.tool
         output_names = model.outputs[:1] if self.task is None else self.task.wanted(model)
         size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples, runner)
-        # Built in silence, so that the one phase on screen stays that of the ranking.
+        # Built without progress, so that the phase on screen stays that of the ranking.
         context.count(builds=1)
         parts, predictions = [], Predictions()
         with open_engine(runner, variant) as engine:
@@ -100,10 +92,7 @@ class CalibratorRanking:
         return parts, predictions
 
     def _score(self, predictions: Predictions, source: str) -> Score | None:
-        task = self.task
-        if task is None:
-            return None
-        return Score.of(task, predictions, source)
+        return None if self.task is None else Score.of(self.task, predictions, source)
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:

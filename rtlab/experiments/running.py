@@ -39,16 +39,15 @@ def predict(
     size: int,
     *,
     runner: Evaluator,
-    context: WorkContext[Any] | None = None,
+    context: WorkContext[Any],
 ) -> Predictions:
-    """What a model gives for samples, ``size`` of them at a time; a worker, without a context, reports nothing."""
+    """The outputs of a model for samples, ``size`` of them at a time."""
     predictions = Predictions()
     with open_engine(runner, model) as engine:
         for batch in data.batches(model, size):
-            if context is not None:
-                context.check("looking for a repair")
-                context.count(runs=1)
-            outputs = runner.outputs(engine, batch, output_names, progress=context or Silent())
+            context.check("looking for a repair")
+            context.count(runs=1)
+            outputs = runner.outputs(engine, batch, output_names, progress=context)
             predictions.add(outputs, data.samples_in(model, batch))
     return predictions
 

@@ -26,19 +26,12 @@ _MOST_BATCH = 64
 
 
 def batch_size(
-    model: Model,
-    names: Sequence[str],
-    data: CalibrationData | None = None,
-    runner: Evaluator | None = None,
+    model: Model, names: Sequence[str], data: CalibrationData | None = None, runner: Evaluator | None = None
 ) -> int:
-    """Samples per batch that keep the values of one batch within bounds.
+    """Samples per batch that keep the values of one batch within bounds; 1 where the graph fixes the batch.
 
-    Args:
-        model: What runs; where its graph fixes the batch, or its size was named, that is taken, and the answer is 1.
-        names: Values of the main graph that are there at once.
-        data: Samples whose shapes count where the model leaves sizes open; one of them runs where shapes follow from
-            numbers. Without, the sizes that were named when the model was loaded.
-        runner: What runs it; without, no run tells sizes.
+    ``names`` are the values of the main graph that are there at once. Where the model leaves sizes open, the shapes of
+    ``data`` count; where shapes follow from numbers, ``runner`` runs one sample.
     """
     if not model.free_batch:
         return 1
@@ -47,10 +40,7 @@ def batch_size(
 
 
 def value_bytes(
-    model: Model,
-    names: Sequence[str],
-    data: CalibrationData | None = None,
-    runner: Evaluator | None = None,
+    model: Model, names: Sequence[str], data: CalibrationData | None = None, runner: Evaluator | None = None
 ) -> dict[str, int]:
     """Bytes of values of the main graph for one sample; the arguments are those of ``batch_size``.
 

@@ -30,7 +30,7 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 
 @dataclasses.dataclass(frozen=True)
 class BatchSweep:
-    """Time an engine that ran here at each batch size, ``runs`` inferences each, with what ran it.
+    """Time an engine that ran here at each batch size, ``runs`` inferences each.
 
     A batch that cannot be run ends the sweep, with the reason in ``note``; where it is the first, with its error.
     """
@@ -67,7 +67,7 @@ class BatchSweep:
         )
 
     def steps(self, context: WorkContext[Runner]) -> Iterator[Sweep]:
-        """What is known after each batch size."""
+        """The sweep after each batch size."""
         rows: list[BatchTime] = []
         for size in context.iterate(self.batches, "timing batch sizes"):
             context.phase(f"Timing batch {size}, {len(rows) + 1} of {len(self.batches)}")
@@ -84,11 +84,10 @@ class BatchSweep:
                 context.count(runs=self.runs)
                 if (times := compute_spread(profile.total)) is not None:
                     rows.append(BatchTime(size, times))
-            last = Sweep(
+            yield Sweep(
                 self.name, context.tool.source, profile.device, profile.processor,
                 datetime.datetime.now(datetime.timezone.utc), tuple(rows), note,
             )  # fmt: skip
-            yield last
             if note:
                 return
 

@@ -5,21 +5,21 @@ It is what a TensorRT builder does on a GPU with its tactics, with formulations 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 from google.protobuf.message import EncodeError
 
 from rtlab.core.arrays import Batch
 from rtlab.core.budget import WorkContext
 from rtlab.core.model import Model
+from rtlab.core.phrases import quote_names
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
-from rtlab.experiments.benchmark import Benchmark, BenchmarkCandidate, BenchmarkRunner
+from rtlab.experiments.benchmark import Benchmark, BenchmarkRunner
 from rtlab.formulations import (
     DIRECT,
     FORMULATIONS,
@@ -30,15 +30,10 @@ from rtlab.formulations import (
     find_tunable_nodes,
     list_formulations,
 )
-from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel, is_clearly_faster
+from rtlab.formulations.trial import ModelTrial, TunedLayer, TunedModel, is_clearly_faster
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-#: The least and the largest part of the time that is kept for whole models.
-_MODEL_SHARE, _MAX_MODEL_SHARE = 0.25, 0.5
-#: Comparing a model with the tuned one takes about so many times as long as loading and running it once.
-_COMPARING = 2.0
+#: The part of the time that is kept for whole models.
+_MODEL_SHARE = 0.25
 #: ONNX Runtime starts as many as it is told, and the machine stands still.
 _MOST_THREADS = 1024
 
@@ -51,8 +46,8 @@ class CpuTuning:
     formulation must give what the direct one gives on the layer's own input, up to rounding, or it is refused. The
     formulations of a layer are timed in turn, so that a drift of the machine's speed meets all. Where the fastest is
     faster than the direct one by more than noise, it takes its place in a model that is compared with the model as it
-    is. The seconds of the rig's allowance are shared among layers and whole models, so that the end may lie behind
-    them; stopped, it gives what was tuned until then.
+    is. The seconds of the budget are shared among layers and whole models, and may be exceeded; stopped, it gives what
+    was tuned until then.
 
     Attributes:
         model: The model; of its nodes those of the main graph with constant FP32 weights are tuned.
@@ -68,7 +63,7 @@ class CpuTuning:
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[BenchmarkRunner]) -> Iterator[TunedModel]:
-        """What is known after each group of alike layers, and in the end of whole models too.
+        """The result after each group of alike layers, and in the end of whole models too.
 
         Raises:
             VariantError: a candidate has no such name, or a number of threads or of seconds cannot be.
@@ -76,17 +71,18 @@ class CpuTuning:
             RunError, BuildError: ONNX Runtime refuses the model.
             Cancelled: stopped before the first layer was tuned.
         """
-        bench, names = context.tool, self.candidates
-        thread_counts = (1, bench.threads) if self.threads is None else self.threads
+        names, thread_counts = self.candidates, self.threads
         if names is not None and not _is_collection(names):
             names = (str(names),)
-        _validate(thread_counts, context.budget.seconds, names)
+        if thread_counts is None:
+            thread_counts = (1, context.tool.threads)
+        _validate(thread_counts, context.budget.seconds, names or ())
         benchmark = Benchmark(context, tuple(sorted({*thread_counts})))
         only = frozenset(names) if names is not None else None
         yield from _TuningState(self.model, dict(self.batch), benchmark, only).steps()
 
 
-def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
+def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[str]) -> None:
     if (
         not _is_collection(threads)
         or not len(threads)
@@ -100,15 +96,10 @@ def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[st
     if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
         raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
     formulation_names = [f.name for f in FORMULATIONS["Conv"]]
-    unknown = [
-        c
-        for c in (() if candidates is None else candidates)
-        if not isinstance(c, str) or c not in formulation_names
-    ]
-    if unknown:
-        names_text = ", ".join(f'"{name}"' for name in formulation_names)
+    if unknown := [c for c in candidates if c not in formulation_names]:
         raise VariantError(
-            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of {names_text}.'
+            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of '
+            f"{quote_names(formulation_names)}."
         )
 
 
@@ -126,8 +117,6 @@ class _TuningState:
     candidates: frozenset[str] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
-    #: Layers of the shapes of a tuned one, for which there was no time to see that they compute the same.
-    unseen: int = 0
 
     @property
     def _context(self) -> WorkContext[BenchmarkRunner]:
@@ -137,69 +126,41 @@ class _TuningState:
     def _seconds(self) -> float:
         return self._context.budget.seconds
 
-    @property
-    def _exhaustion_reason(self) -> str:
-        """What of the allowance was used up, in words."""
-        is_count_limit = self._context.is_exhausted and not self._context.is_timed_out
-        return (
-            "its builds or runs were used up"
-            if is_count_limit
-            else f"the time of {self._seconds:g} s was over"
-        )
-
     def steps(self) -> Iterator[TunedModel]:
         layers, inputs = self._collect_layers()
-        comparison_share = _COMPARING * (time.monotonic() - self.started) / self._seconds
-        model_share = min(_MAX_MODEL_SHARE, max(_MODEL_SHARE, comparison_share))
         groups: dict[str, list[WeightedNode]] = {}
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        end = self.started + self._seconds * (1 - model_share)
+        end = self.started + self._seconds * (1 - _MODEL_SHARE)
         tuned_layers: dict[str, TunedLayer] = {}
-        tuned_count, elapsed = 0, 0.0
+        tuned_count = 0
         self._context.phase("Tuning layers on the CPU", len(costly))
         for position, group in enumerate(costly):
-            begun = time.monotonic()
-            remaining = end - begun
-            # One of fewer operations takes about as much less time than the one before.
-            before = costly[position - 1][0].flops if position else 0
-            expected_seconds = elapsed * min(1.0, group[0].flops / before) if before else 0.0
-            if self._context.is_cancelled() or (
-                tuned_count and (remaining <= expected_seconds or self._context.is_exhausted)
-            ):
+            remaining = end - time.monotonic()
+            if tuned_count and (remaining <= 0 or self._context.is_exhausted):
                 break
-            # Stopped within a group, those of it that are tuned are worth keeping.
-            with contextlib.suppress(Cancelled):
-                for tuned_layer in self._tune_group(
-                    group, inputs, max(0.2, remaining / (len(costly) - position)), end
-                ):
-                    tuned_layers[tuned_layer.node] = tuned_layer
-            if self._context.is_cancelled():
-                tuned_count += group[0].node in tuned_layers
+            seconds = max(0.2, remaining / (len(costly) - position))
+            try:
+                self._context.check("tuning")
+                tuned_layers |= self._tune_group(group, inputs, seconds, end)
+            except Cancelled:
+                if not tuned_layers:
+                    raise
                 break
-            elapsed = time.monotonic() - begun
             tuned_count += 1
             self._context.advance()
             yield self._make_record(layers, tuned_layers)
-        if not tuned_layers:
-            self._context.check("tuning")
         if tuned_count < len(costly):
-            why = "it was stopped" if self._context.is_cancelled() else self._exhaustion_reason
+            over = f"the time of {self._seconds:g} s was over"
+            why = "it was stopped" if self._context.is_cancelled() else over
             self.notes.append(
                 f"{tuned_count} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
-            )
-        if self.unseen:
-            self.notes.append(
-                f"layers of the same shapes as a tuned one: {self.unseen} not checked with their own weights before "
-                f"the time of {self._seconds:g} s was over, and left as they are"
             )
         wholes = self._compare_models(
             self._make_record(layers, tuned_layers).layers, {layer.node: layer for layer in layers}
         )
-        complete = (
-            tuned_count == len(costly) and not self.unseen and len(wholes) == len(self.benchmark.threads)
-        )
+        complete = tuned_count == len(costly) and len(wholes) == len(self.benchmark.threads)
         yield self._make_record(layers, tuned_layers, wholes, complete=complete)
 
     def _make_record(
@@ -244,56 +205,25 @@ class _TuningState:
 
     def _tune_group(
         self, group: list[WeightedNode], inputs: Outputs, seconds: float, latest: float
-    ) -> Iterator[TunedLayer]:
-        """Layers of one key: the first is timed, the others share its times once they are seen to compute the same."""
-        first = group[0]
-        trials = self.benchmark.time_layer(
-            first, inputs[first.data], self._list_formulations(first), seconds, latest
-        )
-        timed_layer = self._make_tuned_layer(first, trials)
-        yield timed_layer
-        best = (timed_layer.best(count) for count in self.benchmark.threads)
-        sure = all(b is None or b.formulation == DIRECT for b in best)
-        for layer in group[1:]:
-            if not sure and time.monotonic() > latest:
-                self.unseen += 1
-                continue
-            yield self._make_tuned_layer(
-                layer, self._check_same(layer, inputs[layer.data], timed_layer), first.node
-            )
-
-    def _make_tuned_layer(self, layer: WeightedNode, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
+    ) -> dict[str, TunedLayer]:
+        """Layers of one key: the first is timed, the others share its times."""
+        first, only = group[0], self.candidates
+        formulations = [
+            f for f in list_formulations(first) if f.name == DIRECT or only is None or f.name in only
+        ]
+        trials = self.benchmark.time_layer(first, inputs[first.data], formulations, seconds, latest)
         most = max(self.benchmark.threads)
         default = next(t for t in trials if t.formulation == DIRECT and t.threads == most)
-        return TunedLayer(layer.node, layer.title, layer.key, trials, default, like)
-
-    def _list_formulations(self, layer: WeightedNode) -> list[Formulation]:
-        only = self.candidates
-        return [f for f in list_formulations(layer) if f.name == DIRECT or only is None or f.name in only]
-
-    def _check_same(
-        self, layer: WeightedNode, data: NDArray[Any], timed_layer: TunedLayer
-    ) -> tuple[Trial, ...]:
-        """The times of another layer, for one with other weights; what would win is checked with its own."""
-        formulations = {f.name: f for f in self._list_formulations(layer)}
-        trials = tuple(dataclasses.replace(t, error=None) for t in timed_layer.trials)
-        expected: NDArray[Any] | None = None
-        for name in dict.fromkeys(
-            t.formulation for t in map(timed_layer.best, self.benchmark.threads) if t is not None
-        ):
-            if name == DIRECT:
-                continue
-            if expected is None:
-                expected = self.benchmark.run_formulation(layer, formulations[DIRECT], data)
-            candidate = BenchmarkCandidate(formulations[name], self.benchmark.threads[0])
-            same = candidate.judge(self.benchmark.run_formulation(layer, formulations[name], data), expected)
-            trials = tuple(
-                dataclasses.replace(t, error=candidate.error, ok=t.ok and same, note=candidate.note or t.note)
-                if t.formulation == name
-                else t
-                for t in trials
+        shared_trials = tuple(dataclasses.replace(t, error=None) for t in trials)
+        timed = TunedLayer(first.node, first.title, first.key, trials, default)
+        return {
+            layer.node: timed
+            if layer is first
+            else TunedLayer(
+                layer.node, layer.title, layer.key, shared_trials, default, first.node
             )
-        return trials
+            for layer in group
+        }
 
     def _compare_models(
         self, tuned_layers: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]

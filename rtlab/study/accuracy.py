@@ -6,10 +6,12 @@ import contextlib
 import dataclasses
 import functools
 import math
+import operator
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rtlab.analyses import accuracy
 from rtlab.analyses.accuracy import list_comparable_values
@@ -20,31 +22,26 @@ from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.repair import AccuracyRepair
 from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sensitivity
-from rtlab.analyses.study_state import COMPARED_STAGES, StudyState
+from rtlab.analyses.study_state import COMPARED_STAGES, SampleSelection
 from rtlab.backends.reference import get_evaluator
 from rtlab.core import files
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
+from rtlab.core.images import Pictures
 from rtlab.core.model import Model
+from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.prepared import Prepared
+from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, Progress
-from rtlab.core.quantizer import Quantizer, parse_quantizer
+from rtlab.core.quantizer import parse_quantizer
 from rtlab.core.stage import Stage
-from rtlab.core.task import Predictions
+from rtlab.core.task import Task
 from rtlab.core.variant import Variant
-from rtlab.errors import (
-    CalibrationError,
-    Unavailable,
-    VariantError,
-    boundary,
-    guard_methods,
-)
-from rtlab.experiments.channels import ChannelSearch
+from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary, guard_methods
 from rtlab.experiments.diagnosing import DiagnosisSearch
-from rtlab.experiments.observation import channel_axis
+from rtlab.experiments.observation import ChannelSearch, channel_axis
 from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools
-from rtlab.experiments.running import predict
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.experiments.why import get_builder
 from rtlab.quantize import existing_qdq, rewrites
@@ -53,13 +50,14 @@ from rtlab.study.job import prepare_model
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
 from rtlab.study.runner import StudyRunner
-from rtlab.study.sample_selection import select_samples
-from rtlab.study.sensitivities import check_choices, get_loss_inputs, search_in_executor
 from rtlab.study.stages import plan_stages
 
-#: Places that are looked into.
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Quantizers that a diagnosis looks into.
 _PLACES = 8
-#: What a place has to cost alone: a part of the energy of the outputs, 30 dB below it, and of what the variant loses.
+#: Least effect of such a quantizer: a part of the energy of the outputs, 30 dB below it, and of the variant's loss.
 _LEAST, _SHARE = 1e-3, 0.05
 
 
@@ -70,18 +68,9 @@ class StudyAccuracy:
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
 
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
-
     @boundary("score the variant")
     def score(self, variant: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Score:
         """The task's metric of a variant on held-out samples; it is built and measured where it is not yet.
-
-        Args:
-            variant: Its name.
-            budget_s: Seconds that measuring may take.
-            progress: Where to report; the host's reporter by default.
 
         Raises:
             VariantError: there is no such variant.
@@ -92,12 +81,12 @@ class StudyAccuracy:
         'top-1 against fp32'
         """
         self._holder.variant(variant, "score")
-        if self._state.task is None:
+        if self._holder.state.task is None:
             raise CalibrationError(
                 f'Cannot score "{variant}": the study has no task. Give one, '
                 "Study(model, task=rtlab.Task(data, labels))."
             )
-        if variant not in self._state.results or self._state.is_outdated(variant):
+        if self._needs_build(variant):
             self._runner.run([variant], budget_s=budget_s, progress=progress)
         elif self._holder.result(variant).score is None:
             self._runner.measure(variant, budget_s=budget_s, progress=progress)
@@ -121,33 +110,27 @@ class StudyAccuracy:
         verify: int | None = 8,
         budget_s: float = BUDGET_S,
         again: bool = False,
-        executor: Executor | None = None,
-        parts: int = 8,
         progress: Progress | None = None,
     ) -> Sensitivity:
-        """Which nodes, or which places that round, are guilty of a variant's error, the guiltiest first.
+        """Which nodes, or which quantizers, cause a variant's error, those with the largest effect first.
 
         Effects are differences of a continuous loss on the CPU. ``reliability`` says how far a ranking on other samples
-        would be the same; samples are added until it is 0.95, or the budget is used up. What was found before a cancel
-        is kept, and asked once more it goes on from there. The variant need not be built. What the model itself has
-        quantized counts, too: effects are differences to the model without its pairs.
+        would be the same; samples are added until it is 0.95, or the budget is used up. A later call goes on from the
+        effects of an earlier one, also of one that was cancelled. The variant need not be built. Q/DQ pairs of the
+        model itself count, too: effects are differences to the model without its pairs.
 
         Args:
             variant: Its name.
-            asks: ``only``, what a place harms where nothing else is quantized; or ``released``, what is won back where
-                it alone is not.
-            by: ``node``, with all that it rounds; or ``quantizer``, each place that rounds: an input, a weight, an
-                output.
+            asks: ``only``, the loss where nothing else is quantized; or ``released``, what is won back where it alone
+                is not.
+            by: ``node``, with all that it rounds; or ``quantizer``: an input, a weight, an output.
             loss: ``outputs``, the energy of the error of all floating-point outputs; or ``labels``, the cross-entropy
                 of the task's labels. By default the latter where ``labels`` are given.
             labels: One label for each sample, in place of the task's.
-            verify: How many of the first places of an estimate the model is run for; None runs it for all, and
+            verify: For how many of the first places of an estimate the model is run; None runs it for all, and
                 estimates nothing.
             budget_s: How long it may take.
-            again: Whether to forget what was found before.
-            executor: Any ``concurrent.futures.Executor``, whose workers take a part of the samples each; all samples
-                are used then, as far as the budget goes. What comes first is verified here.
-            parts: Into how many parts the samples are cut for an executor.
+            again: Whether to forget the effects of earlier calls.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -155,74 +138,58 @@ class StudyAccuracy:
             ModelError: the model has no floating-point outputs.
             CalibrationError: there are fewer labels than samples, or they are no classes.
             RunError: the model itself gives NaN or infinity.
-            Cancelled: stopped before anything was found.
+            Cancelled: stopped before there was an effect.
 
         >>> study.accuracy.sensitivity("int8", verify=None).ranking[0].node in study.model.by_id
         True
         """
         planned_variant = self._holder.variant(variant, "measure sensitivity")
-        check_choices(asks=(asks, tuple(ASKS)), by=(by, tuple(BY)), loss=(loss or "outputs", tuple(LOSSES)))
-        data, loss_name, label_array = get_loss_inputs(self._observations, loss, labels)
-        key = (asks, by, loss_name)
-        before = self._state.sensitivities.get(variant, {}).get(key)
+        loss = loss or ("outputs" if labels is None else "labels")
+        for name, choice, allowed_choices in (("asks", asks, ASKS), ("by", by, BY), ("loss", loss, LOSSES)):
+            if choice not in allowed_choices:
+                raise VariantError(
+                    f'Cannot measure sensitivity with {name}="{choice}": there is no such choice. Choose '
+                    f"{quote_names(allowed_choices)}."
+                )
+        data = self._holder.data if self._holder.state.task is None else self._holder.state.task.data
+        key = (asks, by, loss)
+        before = self._holder.state.sensitivities.get(variant, {}).get(key)
         effects = before.effects if before is not None and not again else None
         with report_progress(progress) as reporter:
             ready = self._runner.prepare(variant, progress=reporter)
             source, emulation = self._comparison_models(ready, planned_variant, reporter)
             search = SensitivitySearch(
-                variant,
-                source,
-                emulation,
-                data,
-                asks,
-                by,
-                loss_name,
-                label_array,
-                verify,
-                begun=effects if effects is not None and effects.data is data else None,
-            )
-            rig = WorkContext(get_evaluator(), reporter, Budget(budget_s))
-            if executor is not None and search.begun is None:
-                begun = search_in_executor(search, executor, parts, rig)
-                search = dataclasses.replace(search, begun=begun)
+                variant, source, emulation, data, asks, by, loss,
+                self._get_labels(labels, data) if loss == "labels" else None,
+                verify, begun=effects if effects is not None and effects.data is data else None,
+            )  # fmt: skip
             return self._runner.search(
                 search,
-                rig,
+                WorkContext(get_evaluator(), reporter, Budget(budget_s)),
                 lambda state, sensitivity: state.with_entries(sensitivities={variant: {key: sensitivity}}),
             )
 
     @boundary("look for what costs accuracy")
-    def diagnose(
-        self, variant: str, *, places: int = _PLACES, progress: Progress | None = None
-    ) -> AccuracyDiagnosis:
-        """Why a variant loses accuracy: its guilty places, and what is unusual about the numbers there.
+    def diagnose(self, variant: str, *, progress: Progress | None = None) -> AccuracyDiagnosis:
+        """Why a variant loses accuracy: the quantizers that cost most, and what is unusual about the numbers there.
 
-        Who is guilty is told by ``sensitivity``, which is asked first where nobody did yet. Where fp32 itself gives
-        NaN, the first node that does is all there is to find. What was found before a cancel is kept.
-
-        Args:
-            variant: Its name; it need not be built.
-            places: How many places are looked into.
-            progress: Where to report; the host's reporter by default.
+        They are those of ``sensitivity``, which is measured first where it is not yet. Where fp32 itself gives NaN, the
+        result is the first node that does. A partial result is kept where this is cancelled.
 
         Raises:
             VariantError: there is no such variant, it was read from files, or nothing of it rounds.
             Unavailable: nothing here can run the model.
-            Cancelled: stopped before anything was found.
+            Cancelled: stopped before there was a result.
 
-        >>> study.accuracy.diagnose("int8", places=1).variant
+        >>> study.accuracy.diagnose("int8").variant
         'int8'
         """
-        planned_variant, facts = self._holder.variant(variant, "diagnose"), self._state.results.get(variant)
-        if facts is not None and facts.recorded:
-            raise VariantError(
-                f'Cannot diagnose "{variant}": its engine was read from files of another machine, whose values are not '
-                "known. Add a variant of the same precision, and diagnose that."
-            )
+        planned_variant = self._holder.variant(variant, "diagnose")
+        facts = self._get_own_result(variant, "diagnose", "diagnose")
         errors = accuracy.compute_accuracy(facts) if facts is not None else None
-        undefined = find_undefined(errors, self._state.model) if errors is not None else None
+        undefined = find_undefined(errors, self._holder.state.model) if errors is not None else None
         if errors is not None and undefined is not None:
-            # Beside a reference that has no value no place is guilty.
+            # Beside a reference that has no value no quantizer has an effect.
             diagnosis = AccuracyDiagnosis(
                 variant, (undefined,), undefined.nodes, (), errors.samples, errors.source
             )
@@ -231,24 +198,26 @@ class StudyAccuracy:
         with report_progress(progress) as reporter:
             ready = facts.prepared if facts is not None else self._runner.prepare(variant, progress=reporter)
             model, _ = self._comparison_models(ready, planned_variant, reporter)
-            sensitive_quantizers = self._find_sensitive_quantizers(variant, model, places, reporter)
+            sensitivity = self.sensitivity(variant, by="quantizer", progress=reporter)
+            least = max(_LEAST, _SHARE * sensitivity.total) if math.isfinite(sensitivity.total) else _LEAST
+            worst = [row for row in sensitivity.ranking if not row.best_effect < least][:_PLACES]
             calibration_samples = (
                 self._runner.ranges(planned_variant, reporter, None).samples
                 if planned_variant.calibrator is not None
                 else 0
             )
-            task_data = self._state.task.data if self._state.task is not None else None
-            rewritten_model = rewrites.apply_rewrites(self._state.model, planned_variant.rewrites)
             experiment = DiagnosisSearch(
                 variant,
                 model,
                 ready,
                 planned_variant,
-                sensitive_quantizers,
+                tuple(parse_quantizer(model.by_id[row.node], row.quantizer) for row in worst),
                 self._holder.data,
-                task_data,
+                self._holder.state.task.data if self._holder.state.task is not None else None,
                 calibration_samples,
-                existing_qdq.ExistingQuantization.of(rewritten_model),
+                existing_qdq.ExistingQuantization.of(
+                    rewrites.apply_rewrites(self._holder.state.model, planned_variant.rewrites)
+                ),
             )
             return self._runner.search(
                 experiment,
@@ -260,10 +229,7 @@ class StudyAccuracy:
     def channels(self, variant: str, value: str, *, progress: Progress | None = None) -> ChannelErrors:
         """The errors of each channel of one value, on all samples of the task, or of the study without one.
 
-        Args:
-            variant: Its name; it need not be built.
-            value: A value of the model, or the id of a node for the first that it makes.
-            progress: Where to report; the host's reporter by default.
+        ``value`` is a value of the model, or the id of a node for the first that it writes.
 
         Raises:
             VariantError: there is no such variant or value, or the variant was read from files.
@@ -273,15 +239,8 @@ class StudyAccuracy:
         >>> study.accuracy.channels("int8", "stem/Conv").value
         'stem'
         """
-        planned_variant, facts = (
-            self._holder.variant(variant, "measure the channels of"),
-            self._state.results.get(variant),
-        )
-        if facts is not None and facts.recorded:
-            raise VariantError(
-                f'Cannot measure the channels of "{variant}": its engine was read from files of another machine, whose '
-                "values are not known. Add a variant of the same precision, and ask that."
-            )
+        planned_variant = self._holder.variant(variant, "measure the channels of")
+        facts = self._get_own_result(variant, "measure the channels of", "ask")
         with report_progress(progress) as reporter:
             ready = facts.prepared if facts is not None else self._runner.prepare(variant, progress=reporter)
             source, emulation = self._comparison_models(ready, planned_variant, reporter)
@@ -300,7 +259,7 @@ class StudyAccuracy:
                 name,
                 channel_axis(readers[0] if readers else source.producers[name], name, source),
                 None if scale is None else scale.amax,
-                self._state.task.data if self._state.task is not None else self._holder.data,
+                self._holder.state.task.data if self._holder.state.task is not None else self._holder.data,
             )
             return self._runner.search(
                 search,
@@ -317,38 +276,32 @@ class StudyAccuracy:
         runs: int = RUNS,
         budget_s: float = 10 * BUDGET_S,
         as_: str | None = None,
-        again: bool = False,
-        executor: Executor | None = None,
-        parts: int = 8,
         progress: Progress | None = None,
     ) -> AccuracyRepair:
         """Look for the cheapest change after which a variant is within reach of fp32, and plan it as a variant.
 
-        Other scales come first, which cost no time, then a higher precision for as few nodes as will do, where the
-        samples can tell that nothing less does. The choice is made on every second sample of the task, and the scores
-        are those of the others. What was found before a cancel, or within the budget, is kept, and asked once more it
-        goes on from there. ``run`` builds the variant that is planned, which has the other's name with ``repaired``.
+        Other scales come first, which cost no time, then a higher precision for as few nodes as suffice, where the
+        samples show that nothing less does. The choice is made on every second sample of the task, and the scores
+        are those of the others. A cancel, or the end of the budget, returns the best until then. ``run`` builds the
+        variant that is planned, which has the other's name with ``repaired``.
 
         Args:
             variant: A built variant.
             max_drop: How far its score may stay behind that of fp32, in the unit of the score.
             runs: How many variants may be run on samples.
             budget_s: Seconds that it may take, approximately.
-            as_: What the repaired variant is called.
-            again: Whether to forget what was measured before.
-            executor: Any ``concurrent.futures.Executor``, whose workers run each variant on a part of the samples.
-            parts: Into how many parts the samples are cut for an executor.
+            as_: The name of the repaired variant.
             progress: Where to report; the host's reporter by default.
 
         Raises:
             VariantError: the variant is not built, or was read from files of another machine.
             CalibrationError: the study has no task, so that there is no score.
-            Cancelled: stopped before anything was found.
+            Cancelled: stopped before there was a result.
 
         >>> study.accuracy.repair("int8", max_drop=100).changes
         ()
         """
-        facts, task = self._holder.result(variant), self._state.task
+        facts, task = self._holder.result(variant), self._holder.state.task
         if task is None:
             raise CalibrationError(
                 f'Cannot repair "{variant}": the study has no task, so that no score decides. Give '
@@ -356,38 +309,28 @@ class StudyAccuracy:
             )
         with report_progress(progress) as reporter:
             task = self._observations.ensure_labels(reporter) or task
-            diagnosis = self._state.diagnoses.get(variant) or self.diagnose(variant, progress=reporter)
-            ranking = self.sensitivity(
-                variant, by="node", executor=executor, parts=parts, progress=reporter
-            ).ranking
-            before = self._state.repairs.get(variant)
-            earlier_trials = None if before is None or again else before.verified
-            sensitive_nodes = tuple(g.node for g in ranking)
-            source = self._state.model
-            plain, _ = existing_qdq.separate_existing_qdq(source, source)
+            diagnosis = self._holder.state.diagnoses.get(variant) or self.diagnose(variant, progress=reporter)
+            ranking = self.sensitivity(variant, progress=reporter).ranking
+            source = self._holder.state.model
             experiment = RepairSearch(
                 facts,
                 task,
                 diagnosis.findings,
-                sensitive_nodes,
+                tuple(row.node for row in ranking),
                 max_drop,
                 runs,
-                earlier_trials,
-                plain,
+                existing_qdq.separate_existing_qdq(source, source)[0],
                 existing_qdq.find_quantized_nodes(source),
             )
             prepare = functools.partial(self._prepare_variant, facts)
-            tool = RepairTools(
-                prepare, get_evaluator(), _find_compiler(facts), executor, _predict_outputs, parts
-            )
+            tool = RepairTools(prepare, get_evaluator(), _find_compiler(facts))
             repair = self._runner.search(
                 experiment,
                 WorkContext(tool, reporter, Budget(budget_s)),
                 lambda state, repair: state.with_entries(repairs={variant: repair}),
             )
         if repair.changes:
-            name = as_ or repair.repaired
-            add_variant(self._holder, name, **repair.choice)
+            add_variant(self._holder, as_ or repair.repaired, **repair.choice)
         return repair
 
     @boundary("choose samples")
@@ -401,15 +344,13 @@ class StudyAccuracy:
     ) -> None:
         """Compare and score every variant on some samples alone, such as those that flipped; None takes all again.
 
-        All that views and analyses say of errors and scores is of these samples then, also of variants that are
-        built meanwhile. Times, scales and ranges stay those of all data. What was known of all samples is set aside,
-        and comes back without being measured anew.
+        Errors and scores are of these samples then, also of variants that are built meanwhile; times, scales and ranges
+        stay those of all data. Results on all samples come back without being measured anew.
 
         Args:
             samples: Numbers from 0, those of the task's data, or of the study's where there is no task.
             data: Other samples for calibration and comparison from now on, whatever ``CalibrationData.of`` takes.
-                Variants that are built stay and say what they rest on; ``Study.run`` builds those anew whose errors
-                or scales rest on random input.
+                ``Study.run`` builds variants anew whose errors or scales rest on random input.
             budget_s: Seconds that each variant may take.
             progress: Where to report; the host's reporter by default.
 
@@ -425,25 +366,27 @@ class StudyAccuracy:
         """
         seconds = parse_budget(budget_s)
         if data is not None:
-            calibration_data = CalibrationData.of(data, model=self._state.model)
-            calibration_data.check(self._state.model)
+            calibration_data = CalibrationData.of(data, model=self._holder.state.model)
+            calibration_data.check(self._holder.state.model)
             self._observations.replace_data(calibration_data)
             self._holder.notify()
             if samples is None:
                 return
         with report_progress(progress) as reporter:
             self._observations.ensure_labels(reporter)
-        selection = None if samples is None else select_samples(self._state.task, self._holder.data, samples)
+        selection = (
+            None if samples is None else _select_samples(self._holder.state.task, self._holder.data, samples)
+        )
         self._holder.publish(lambda state: state.with_selection(selection))
         with report_progress(progress) as reporter:
-            for name, facts in self._state.results.items():
+            for name, facts in self._holder.state.results.items():
                 if not facts.recorded and any(
                     facts.stages[s].state == "waiting" for s in COMPARED_STAGES if s in facts.stages
                 ):
                     job = self._runner.job(name, reporter)
-                    # Whoever stops this before its turn finds it to be gone on with.
+                    # Cancelled before its turn, it can be gone on with.
                     self._runner.keep(job, plan_stages(job, facts, "cancelled"))
-            for name, facts in self._state.results.items():
+            for name, facts in self._holder.state.results.items():
                 if not facts.recorded and any(s.why == "cancelled" for s in facts.stages.values()):
                     full_job = dataclasses.replace(self._runner.job(name, reporter), all_samples=True)
                     self._runner.run_stages(full_job, facts, reporter, Budget(seconds))
@@ -465,8 +408,8 @@ class StudyAccuracy:
         """Whether a variant keeps its limits: its score beside fp32, and all else beside an earlier check.
 
         It is built, timed and scored where it is not yet; so is fp32 where the study has a task and no such variant.
-        What is not limited is told. Nothing is compared that is not of one kind: a time that was measured on another
-        processor, or estimated, is not checked, and the result says so.
+        Times are compared with times of their kind: one that was measured on another processor, or estimated, is not
+        checked, and the result says so.
 
         Args:
             variant: Its name.
@@ -495,45 +438,69 @@ class StudyAccuracy:
         earlier_record = read_check_record(against) if isinstance(against, (str, Path)) else against
         seconds = parse_budget(budget_s)
         with report_progress(progress) as reporter:
-            if variant not in self._state.results or self._state.is_outdated(variant):
+            if self._needs_build(variant):
                 self._runner.run([variant], budget_s=seconds, progress=reporter)
-            facts = self._holder.result(variant)
-            fp32 = facts if is_plain(self._state.model, planned_variant) and not facts.recorded else None
-            if fp32 is None and self._state.task is not None and not facts.recorded:
+            facts, fp32 = self._holder.result(variant), None
+            if not facts.recorded and is_plain(self._holder.state.model, planned_variant):
+                fp32 = facts
+            elif not facts.recorded and self._holder.state.task is not None:
                 fp32 = score_reference(self._runner, facts, seconds, reporter)
             rounds = time_rounds(facts, self._holder.data, seconds, reporter)
         facts = self._holder.result(variant)
         current_record = build_record(facts, list_findings(facts), rounds, list_versions(facts))
         check_result = check_variant(facts, fp32, current_record, earlier_record, limits)
         if save is not None and not check_result.broken:
-            files.write(
-                save, current_record.text().encode(), what="the record of a check", model=self._state.model
-            )
+            text, model = current_record.text().encode(), self._holder.state.model
+            files.write(save, text, what="the record of a check", model=model)
         return check_result
+
+    def _needs_build(self, variant: str) -> bool:
+        return variant not in self._holder.state.results or self._holder.state.is_outdated(variant)
 
     def _comparison_models(
         self, ready: Prepared, planned_variant: Variant, progress: Progress
     ) -> tuple[Model, Model]:
-        """What a variant is compared with, place by place, and what is compared with it.
-
-        A model's own pairs round as well, so that it is compared without them.
-        """
-        source = ready.reference or rewrites.apply_rewrites(self._state.model, planned_variant.rewrites)
+        """The reference and the emulation of a variant, both without the model's own pairs, which round as well."""
+        source = ready.reference
+        if source is None:
+            source = rewrites.apply_rewrites(self._holder.state.model, planned_variant.rewrites)
         return existing_qdq.separate_existing_qdq(source, ready.emulate(progress))
 
-    def _find_sensitive_quantizers(
-        self, variant: str, model: Model, places: int, progress: Progress
-    ) -> tuple[Quantizer, ...]:
-        """The places that cost most, as far as they cost anything worth a word."""
-        sensitivity = self.sensitivity(variant, by="quantizer", progress=progress)
-        least = max(_LEAST, _SHARE * sensitivity.total) if math.isfinite(sensitivity.total) else _LEAST
-        worst = [g for g in sensitivity.ranking if not g.best_effect < least][:places]
-        return tuple(parse_quantizer(model.by_id[g.node], g.quantizer) for g in worst)
+    def _get_labels(self, labels: Any, data: CalibrationData) -> NDArray[Any]:
+        """One label for each sample; those of the task where ``labels`` is None."""
+        if labels is None:
+            task = self._observations.ensure_labels(Silent())
+            labels = None if task is None else task.labels
+        if labels is None:
+            raise CalibrationError(
+                "Cannot take the cross-entropy of labels: there are none. Give labels=, one for each sample, or a task."
+            )
+        label_array = np.asarray(labels)
+        if data.count is not None and len(label_array) != data.count:
+            raise CalibrationError(
+                f"Cannot take the cross-entropy of labels: there are {len(label_array)} labels for {data.count} "
+                f"samples of {data.source}. Give one for each."
+            )
+        return label_array
+
+    def _get_own_result(self, variant: str, action: str, retry: str) -> VariantResult | None:
+        """The result of a variant that was built here; None where it is not built.
+
+        Raises:
+            VariantError: it was read from files.
+        """
+        facts = self._holder.state.results.get(variant)
+        if facts is not None and facts.recorded:
+            raise VariantError(
+                f'Cannot {action} "{variant}": its engine was read from files of another machine, whose values are not '
+                f"known. Add a variant of the same precision, and {retry} that."
+            )
+        return facts
 
     def _prepare_variant(self, facts: VariantResult, variant: Variant, progress: Progress) -> Prepared:
         """What another choice makes of the model that a variant is of."""
         ranges = self._runner.ranges(variant, progress, None) if variant.calibrator else None
-        scales = self._state.scales.get(facts.name) if variant.scales else None
+        scales = self._holder.state.scales.get(facts.name) if variant.scales else None
         job = self._runner.job(facts.name, progress, build=False)
         peaks = self._observations.peaks_of(variant, progress)
         job = dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales, peaks=peaks)
@@ -549,8 +516,42 @@ def _find_compiler(facts: VariantResult) -> Builder | None:
     return None
 
 
-def _predict_outputs(
-    model: Model, data: CalibrationData, output_names: tuple[str, ...], size: int
-) -> Predictions:
-    """What a worker runs."""
-    return predict(model, data, output_names, size, runner=get_evaluator())
+def _select_samples(
+    task: Task | None, study_data: CalibrationData, numbers: Iterable[int]
+) -> SampleSelection:
+    """Samples by number, of the task's data, or of the study's where there is no task.
+
+    Raises:
+        CalibrationError: there is no such sample, or the data is a stream.
+    """
+    data = task.data if task is not None else study_data
+    prefix = "Cannot choose samples"
+    try:
+        # A mask is no list of numbers.
+        listed: list[Any] = [None if isinstance(i, bool) else i for i in numbers]
+        samples = tuple(sorted({operator.index(i) for i in listed}))
+    except TypeError as error:
+        raise CalibrationError(f"{prefix}: {error}. Give whole numbers, such as [3, 17].") from error
+    if not samples:
+        raise CalibrationError(f"{prefix}: none is named. Give some numbers, or None for all samples.")
+    if samples[0] < 0 or samples[-1] >= len(data):
+        wild = samples[0] if samples[0] < 0 else samples[-1]
+        raise CalibrationError(
+            f"{prefix}: there is no sample {wild} in {data.source}, which has {len(data)}. Count from 0 to "
+            f"{len(data) - 1}."
+        )
+    if not data.arrays:
+        raise CalibrationError(
+            f"{prefix} of {data.source}: it is read from front to back. Give arrays, an .npy file or a "
+            "folder of pictures."
+        )
+    rows = list(samples)
+    arrays = {
+        k: np.stack([np.asarray(a[i]) for i in rows]) if isinstance(a, Pictures) else a[rows]
+        for k, a in data.arrays.items()
+    }
+    source = f"{pluralize(len(rows), 'chosen sample')} of {data.source}"
+    part = dataclasses.replace(data, arrays=arrays, source=source)
+    if task is not None:
+        task = dataclasses.replace(task, data=part, labels=task.labels[rows], picked=True)
+    return SampleSelection(samples, part, task)

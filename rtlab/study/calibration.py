@@ -12,7 +12,6 @@ from rtlab.analyses.calibration.observed_ranges import Calibration
 from rtlab.analyses.calibration.pairs import PairUse, trace_pairs
 from rtlab.analyses.diagnosis.remedies import propose_cure
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.study_state import StudyState
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
@@ -49,10 +48,6 @@ class StudyCalibration:
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
 
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
-
     @boundary("observe the samples")
     def observe(
         self,
@@ -64,7 +59,7 @@ class StudyCalibration:
     ) -> Calibration:
         """Gather activation ranges for every calibrator, or add those of more samples.
 
-        Variants that are built keep the scales that they have; ``recalibrate`` builds one with the new ones.
+        Variants that are built keep their scales; ``recalibrate`` builds one with the new ones.
 
         Args:
             more: More data, whatever ``CalibrationData.of`` takes; the study's own by default.
@@ -75,22 +70,20 @@ class StudyCalibration:
         Raises:
             Unavailable: nothing here can run the model.
             CalibrationError: a value is not finite, or the data does not fit the model.
-            Cancelled: the work was stopped; what was seen is kept.
+            Cancelled: the work was stopped; without an executor, what was seen is kept.
 
         >>> study.calibration.observe()
         <Calibration of 4 values on 8 samples>
         """
-        extra = None if more is None else CalibrationData.of(more, model=self._state.model)
+        extra = None if more is None else CalibrationData.of(more, model=self._holder.state.model)
         if extra is not None:
-            extra.check(self._state.model)
+            extra.check(self._holder.state.model)
         observer, data = self._observations.observer, self._holder.data
         with report_progress(progress) as reporter, self._observations.publishing():
-            if executor is not None and not (extra is None and observer.complete):
-                observer.observe_in_parallel(data if extra is None else extra, executor, parts, reporter)
-            elif extra is not None:
-                observer.observe_more(extra, reporter)
+            if extra is None:
+                observer.ranges(data, reporter, executor, parts)
             else:
-                observer.ranges(data, reporter)
+                observer.observe_more(extra, reporter, executor, parts)
         self._holder.update(lambda state: with_ranking(state, ()))
         return self._require_calibration()
 
@@ -100,13 +93,9 @@ class StudyCalibration:
     ) -> Result:
         """Observe the samples that a variant was not calibrated on yet, and build it again with the scales of all.
 
-        Where nothing was observed since it was built, it stays. So it does when this is cancelled while it observes;
-        what was seen is kept, and the next call goes on from there.
-
-        Args:
-            name: A variant with a calibrator that ``Study.run`` built.
-            budget_s: Seconds that measuring may take once it is built, as in ``Study.run``; observing is not limited.
-            progress: Where to report; the host's reporter by default.
+        Where nothing was observed since it was built, or this is cancelled while it observes, the variant stays. The
+        next call goes on from what was seen. ``budget_s`` limits the measuring of the built variant, as in
+        ``Study.run``; observing is not limited.
 
         Raises:
             VariantError: the variant is not built here, or takes no scales from data.
@@ -118,23 +107,18 @@ class StudyCalibration:
         """
         result, seconds = self._holder.result(name), parse_budget(budget_s)
         if result.recorded or result.variant.calibrator is None:
-            why = (
-                "it was read from files of another machine"
-                if result.recorded
-                else "its scales were given"
-                if name in self._state.scales
-                else "its precision needs no scales of activations"
-            )
+            why = "its precision needs no scales of activations"
+            if result.recorded:
+                why = "it was read from files of another machine"
+            elif name in self._holder.state.scales:
+                why = "its scales were given"
             raise VariantError(
                 f'Cannot calibrate "{name}": {why}. Add a variant with precision="int8" and a calibrator.'
             )
         with report_progress(progress) as reporter:
             ranges = self._observations.observer_of(result.variant).ranges(self._holder.data, reporter)
-            if (
-                self._state.is_outdated(name)
-                or result.ranges is None
-                or result.ranges.samples != ranges.samples
-            ):
+            seen = 0 if result.ranges is None else result.ranges.samples
+            if self._holder.state.is_outdated(name) or seen != ranges.samples:
                 budget = Budget(seconds)
                 job = self._runner.job(name, reporter, budget=budget)
                 self._runner.run_stages(job, compile_variant(job, reporter), reporter, budget)
@@ -150,21 +134,18 @@ class StudyCalibration:
     ) -> Calibration:
         """Prepare the model with each calibrator and measure it on the task, or on the outputs without a task.
 
-        What was measured before a cancel is kept.
-
         Raises:
             VariantError: a calibrator is unknown, or the precision has no activations to scale.
             Unavailable: nothing here can run the model.
-            Cancelled: the work was stopped.
+            Cancelled: the work was stopped; what was measured is kept.
 
         >>> study.calibration.rank(["minmax", "mse"]).ranking[0].score.unit
         '%'
         """
         several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
-        calibrator_list: list[Any] = list(calibrators) if several else [calibrators]
-        if not calibrator_list:
+        parsed_calibrators = [Calibrator.of(c) for c in (calibrators if several else [calibrators])]  # type: ignore[arg-type]
+        if not parsed_calibrators:
             raise VariantError(f"Cannot rank no calibrators: choose some of {quote_names(CALIBRATORS)}.")
-        parsed_calibrators = [Calibrator.of(c) for c in calibrator_list]
         target_precision = Variant.of(precision).precision
         if not target_precision.needs_calibrator:
             raise VariantError(
@@ -172,7 +153,7 @@ class StudyCalibration:
             )
         with report_progress(progress) as reporter:
             experiment = CalibratorRanking(
-                self._state.model,
+                self._holder.state.model,
                 self._observations.ranges(reporter),
                 self._holder.data,
                 self._observations.ensure_labels(reporter),
@@ -227,9 +208,9 @@ class StudyCalibration:
     ) -> Model:
         """The model with findings repaired, all that can be by default.
 
-        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``auto``. Every
-        repair is run on the data, on random samples where there is none, and undone where a part of an output loses
-        more than ``max_loss`` decibels: the notes of the model, and the finding, say so.
+        Where a pair is missing whose scale follows from no other pair, the study's data calibrates it, with ``auto``.
+        Every repair is run on the data, on random samples without any, and undone where a part of an output loses more
+        than ``max_loss`` decibels: the notes of the model, and the finding, say so.
 
         Raises:
             VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
@@ -242,9 +223,9 @@ class StudyCalibration:
 
         def scale_of(value: str) -> float:
             if value not in scales_by_value:
-                names = dict.fromkeys((*findings.missing(self._state.model), value))
-                value_names = [n for n in names if n in self._state.model.values]
-                ranges = observe_values(self._state.model, value_names, self._holder.data, reporter)
+                names = dict.fromkeys((*findings.missing(self._holder.state.model), value))
+                value_names = [n for n in names if n in self._holder.state.model.values]
+                ranges = observe_values(self._holder.state.model, value_names, self._holder.data, reporter)
                 scales_by_value.update({n: s.scale for n, s in scales(ranges, Calibrator.AUTO).items()})
             if value not in scales_by_value:
                 raise VariantError(
@@ -256,19 +237,19 @@ class StudyCalibration:
         with report_progress(progress) as reporter:
             rig = WorkContext(get_evaluator(), reporter)
             repair = repair_placement(
-                self._state.model, chosen, scale_of, lambda: self._holder.data, rig, max_loss=max_loss
+                self._holder.state.model, chosen, scale_of, lambda: self._holder.data, rig, max_loss=max_loss
             )
-        self._state.model.declined.update(repair.declined)
+        self._holder.state.model.declined.update(repair.declined)
         notes = (*repair.model.notes, *repair.notes)
         return dataclasses.replace(repair.model, notes=notes, declined=dict(repair.declined))
 
     def transform(self, variant: str, cause: str | None = None, *, as_: str | None = None) -> str:
-        """Plan a variant that is rid of a cause, for ``Study.run``; gives its name.
+        """Plan a variant with another choice against a cause, for ``Study.run``; returns its name.
 
         Args:
             variant: A variant that was diagnosed.
             cause: The id of a finding of ``study.accuracy.diagnose``; by default the first that a choice helps against.
-            as_: What the new one is called; by default the other's name with what is changed.
+            as_: The name of the new one; by default the other's name with what is changed.
 
         Raises:
             VariantError: there is no such variant or finding, or no choice of a variant helps against it.
@@ -276,10 +257,8 @@ class StudyCalibration:
         >>> diagnosis = study.accuracy.diagnose("int8")
         >>> name = study.calibration.transform("int8") if diagnosis.findings else "int8"
         """
-        base_variant, diagnosis = (
-            self._holder.variant(variant, "transform"),
-            self._state.diagnoses.get(variant),
-        )
+        base_variant = self._holder.variant(variant, "transform")
+        diagnosis = self._holder.state.diagnoses.get(variant)
         if diagnosis is None:
             raise VariantError(
                 f'Cannot transform "{variant}": it is not diagnosed. Run '
@@ -291,26 +270,16 @@ class StudyCalibration:
                 f'Cannot transform "{cause}" of "{variant}": its diagnosis has no such finding. '
                 f"See study.accuracy.diagnose({variant!r}).findings."
             )
-        change = next(
-            (
-                t
-                for f in findings
-                if (
-                    t := propose_cure(
-                        f, variant, base_variant, existing_qdq.find_quantized_nodes(self._state.model)
-                    )
-                )
-                is not None
-            ),
-            None,
-        )
-        if change is None:
+        quantized_nodes = existing_qdq.find_quantized_nodes(self._holder.state.model)
+        cures = (propose_cure(f, variant, base_variant, quantized_nodes) for f in findings)
+        cure = next((c for c in cures if c is not None), None)
+        if cure is None:
             advice = findings[0].fix if findings else "Nothing unusual was found."
             raise VariantError(
                 f'Cannot transform "{variant}" by another choice of its own: none helps here. {advice}'
             )
-        name = as_ or change.title
-        add_variant(self._holder, name, **change.choice)
+        name = as_ or cure.title
+        add_variant(self._holder, name, **cure.choice)
         return name
 
     def pairs(self, name: str) -> tuple[PairUse, ...]:
@@ -323,7 +292,7 @@ class StudyCalibration:
         ()
         """
         result = self._holder.result(name)
-        return trace_pairs(self._state.model, map_nodes(result), result.engine)
+        return trace_pairs(self._holder.state.model, map_nodes(result), result.engine)
 
     def activations(self, node: str, *, progress: Progress | None = None) -> tuple[TensorStats, ...]:
         """Statistics of what a node of the main graph writes, in fp32.
@@ -357,10 +326,10 @@ class StudyCalibration:
         >>> study.calibration.sparse_weights()[0].node
         'stem/Conv'
         """
-        return _sparsity.find(self._state.model)
+        return _sparsity.find(self._holder.state.model)
 
     def _require_calibration(self) -> Calibration:
-        calibration = self._state.calibration
+        calibration = self._holder.state.calibration
         if calibration is None:
             raise CalibrationError("Nothing was observed yet. Call study.calibration.observe().")
         return calibration

@@ -1,4 +1,4 @@
-"""What a check of a variant measures and compares."""
+"""Measurements of ``study.accuracy.check``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _score_bare(runner: StudyRunner, progress: Progress) -> Score | None:
     task = runner.observations.scoring_task(progress)
     if task is None:
         return None
-    model, evaluator = runner.state.model, get_evaluator()
+    model, evaluator = runner.holder.state.model, get_evaluator()
     plain_model = existing_qdq.separate_existing_qdq(model, model)[0]
     output_names = tuple(task.wanted(plain_model))
     data = task.data.take(max(SCORED, fixed_batch(plain_model)))
@@ -60,7 +60,7 @@ def score_reference(
     runner: StudyRunner, facts: VariantResult, seconds: float, progress: Progress
 ) -> VariantResult:
     """The variant that a score is compared with, built and scored."""
-    variant, state = facts.variant, runner.state
+    variant, state = facts.variant, runner.holder.state
     reference_names = [
         n for n, v in state.variants.items()
         if is_plain(state.model, v) and not (n in state.results and state.results[n].recorded)
@@ -71,15 +71,7 @@ def score_reference(
         return dataclasses.replace(facts, score=_score_bare(runner, progress), errors=None)
     if not name:
         name = next(n for n in ("fp32", "fp32 of the check") if n not in state.variants)
-        release = [f"release {n}" for n in existing_qdq.find_quantized_nodes(state.model)]
-        add_variant(
-            runner.holder,
-            name,
-            precision="fp32",
-            target=variant.target,
-            backend=variant.backend,
-            rewrites=release,
-        )
+        add_variant(runner.holder, name, precision="fp32", target=variant.target, backend=variant.backend)
     if not scored_names:
         runner.run([name], budget_s=seconds, progress=progress)
     return runner.holder.result(name)
@@ -88,7 +80,7 @@ def score_reference(
 def time_rounds(
     facts: VariantResult, data: CalibrationData, seconds: float, progress: Progress
 ) -> tuple[float, ...]:
-    """Medians of inferences in milliseconds, each of a session of its own; empty where nothing ran here to count.
+    """Medians of inferences in milliseconds, each of a session of its own; empty where no measured time counts.
 
     One session may be faster than the next by where its memory lies, which its own inferences do not show.
     """

@@ -7,32 +7,95 @@ layers of its other runners are listed with the tactics that were timed for them
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from rtlab import backends
-from rtlab.analyses.build.tactics import LayerTactics
+from rtlab.analyses.build import get_build_log
+from rtlab.analyses.build.tactics import LayerTactics, find_contests
 from rtlab.backends.capabilities import list_capable, require_capability, suggest_backends
-from rtlab.core.buildlog import Entry, TacticTime
+from rtlab.core.budget import WorkContext
+from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.facts import VariantResult
 from rtlab.core.options import BuildOptions
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Capabilities, Progress, Tuner
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.experiments.tactics import TacticListing
 
-#: Candidates that a message names.
+#: Layers or tactics that a message names.
 _NAMED = 6
+_ACTIVITY = "listing the tactics"
+
+
+@dataclasses.dataclass(frozen=True)
+class TacticListing:
+    """List the tactics of each layer: first the operators of the graph compiler, then the layers of other runners.
+
+    ``logs`` are of builds made here, the variant's own first: a build that finds an operator in its timing cache does
+    not time it again, so that logs of others count that differ in the cache only; empty where it was read from files.
+    ``cache`` is None where none can be edited here.
+    """
+
+    facts: VariantResult
+    logs: tuple[str, ...]
+    cache: Path | None
+    partial: ClassVar[bool] = False
+
+    def steps(self, context: WorkContext[Tuner | None]) -> Iterator[tuple[LayerTactics, ...]]:
+        """The tactics of the logs, then with the entries of the cache, which a child process reads.
+
+        Raises:
+            ReadError: the timing cache cannot be read, or is of another version or GPU.
+            BackendError: the child process that reads it crashed.
+        """
+        tuner = context.tool
+        log_operators = (
+            [] if tuner is None else [tuner.operators(log) for log in context.iterate(self.logs, _ACTIVITY)]
+        )
+        variant_operators = log_operators[0] if log_operators else ()
+        operators_by_key: dict[str, Operator] = {}
+        for operator in (o for operators in log_operators for o in operators if o.key):
+            operators_by_key.setdefault(operator.key, operator)
+        yield self._list_layers(variant_operators, {})
+        for cache in context.iterate((self.cache,), _ACTIVITY):
+            if tuner is None or cache is None or not operators_by_key:
+                return
+            cache_entries = tuner.remembered(cache, tuple(operators_by_key), context)
+            context.count(builds=1)
+            listed_keys = {o.key for o in variant_operators}
+            more = (
+                o for key, o in operators_by_key.items() if key in cache_entries and key not in listed_keys
+            )
+            yield self._list_layers((*variant_operators, *more), cache_entries)
+
+    def _list_layers(
+        self, operators: Iterable[Operator], cache_entries: Mapping[str, Entry]
+    ) -> tuple[LayerTactics, ...]:
+        layers = [_make_layer_tactics(o, cache_entries.get(o.key)) for o in operators]
+        log = get_build_log(self.facts)
+        layers += [
+            LayerTactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
+            for contest in (find_contests(log) if log is not None else ())
+            if not contest.operator
+        ]
+        return tuple(layers)
+
+
+def _make_layer_tactics(operator: Operator, entry: Entry | None) -> LayerTactics:
+    holds = None
+    if entry is not None:
+        names = {int(t.tactic, 0): t.name for t in operator.timed}
+        holds = TacticTime(entry.id, names.get(entry.tactic, ""), entry.milliseconds)
+    return LayerTactics(operator.name, operator.nodes, operator.timed, holds, operator.key if holds else "")
 
 
 def listing(result: VariantResult, others: Iterable[VariantResult]) -> tuple[TacticListing, Tuner | None]:
     """The listing of a variant's tactics, and what reads its log and its cache; None where it is read from files.
 
-    Args:
-        result: The variant.
-        others: Those whose logs count where they differ in the timing cache only.
+    Of ``others`` the logs count where they differ in the timing cache only.
 
     Raises:
         VariantError: its backend times no tactics while it builds: TensorRT-RTX times them on the GPU when it loads an
@@ -41,18 +104,16 @@ def listing(result: VariantResult, others: Iterable[VariantResult]) -> tuple[Tac
     _check_backend(_listing_prefix(result), result)
     if result.recorded:
         return TacticListing(result, (), None), None
-    tuner, cache = _tuner(result.engine.backend), _cache(result)
-    alike = (
-        []
-        if _uneditable_reason(result)
-        else [o for o in others if o is not result and _differs_only_in_cache(result, o)]
-    )
+    tuner = _tuner(result.engine.backend)
+    if _uneditable_reason(result):
+        return TacticListing(result, (result.engine.log,), None), tuner
+    alike = [o for o in others if o is not result and _differs_only_in_cache(result, o)]
     logs = tuple(f.engine.log for f in (result, *alike))
-    return TacticListing(result, logs, None if _uneditable_reason(result) else cache), tuner
+    return TacticListing(result, logs, _cache(result)), tuner
 
 
 def no_tactics_error(result: VariantResult) -> VariantError:
-    """The error of a variant of whose tactics nothing is told."""
+    """The error of a variant of whose tactics nothing is known."""
     return VariantError(
         f"{_listing_prefix(result)}: no log reports a tactic that was timed, since there is none, it is not "
         f"verbose, or the timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
@@ -81,14 +142,9 @@ def force(
 ) -> Variant:
     """The variant whose build takes other tactics; its edited timing cache is written to ``copy``.
 
-    Where an operator was timed in several forms, as in FP16 and in FP32, each that has the tactic is forced.
-
-    Args:
-        result: A variant that passed ``check``, whose timing cache is only read.
-        tactics: By layer, as ``table`` names it or by an ONNX node of it, a tactic: its id or its kernel's name.
-        table: Its tactics.
-        copy: Where the edited cache goes.
-        progress: Asked whether to stop.
+    ``result`` has passed ``check``. ``tactics`` has a tactic, by its id or its kernel's name, by a layer of ``table``
+    or an ONNX node of it. Where an operator was timed in several forms, as in FP16 and in FP32, each with that tactic
+    is forced.
 
     Raises:
         VariantError: a layer or a tactic is unknown or cannot be forced, or nothing would change.
@@ -113,10 +169,8 @@ def force(
     return dataclasses.replace(result.variant, options=dataclasses.replace(options, timing_cache=copy))
 
 
-def copy_path(
-    result: VariantResult, name: str, requested_path: str | Path | None, variants: Mapping[str, Variant]
-) -> Path:
-    """Where the edited cache of a variant ``name`` goes: where it is told to, else beside the one that is read.
+def copy_path(result: VariantResult, name: str, variants: Mapping[str, Variant]) -> Path:
+    """The file of the edited cache of a variant ``name``, beside the one that is read.
 
     Raises:
         VariantError: the variant is the one that is forced, or another variant builds with that file.
@@ -127,17 +181,12 @@ def copy_path(
         )
     source_cache = _cache(result) or Path("timing.cache")
     plain = re.sub(r"[^\w.-]+", "_", name)
-    path = (
-        Path(requested_path)
-        if requested_path is not None
-        else source_cache.with_name(f"{source_cache.stem}.{plain}{source_cache.suffix}")
-    )
+    path = source_cache.with_name(f"{source_cache.stem}.{plain}{source_cache.suffix}")
     for other, variant in variants.items():
-        other_cache = variant.options.timing_cache if variant.options else None
-        if other != name and other_cache is not None and other_cache.resolve() == path.resolve():
+        if other != name and variant.options is not None and variant.options.timing_cache == path:
             raise VariantError(
                 f'Cannot write the edited timing cache to "{path}": variant "{other}" builds with it. Choose another '
-                "file, as cache=..., or another name, as as_=..."
+                "name, as as_=..."
             )
     return path
 
@@ -211,27 +260,24 @@ def _find_tactic(
 ) -> dict[str, TacticTime]:
     """The tactic in each form of a layer that has it, by key."""
     layer_entries = [t for t in table if t.layer == layer] or [t for t in table if layer in t.nodes]
-    free = dict.fromkeys(t.layer for t in table if t.key)
-    if not layer_entries:
-        close = difflib.get_close_matches(layer, free, n=1)
-        hint = f'Did you mean "{close[0]}"? ' if close else ""
-        raise VariantError(
-            f'{prefix}: no layer "{layer}" was timed. {hint}Choose one of {_format_names(free)}.'
-        )
     forms = [t for t in layer_entries if t.key]
     if not forms:
-        raise VariantError(
-            f'{prefix}: layer "{layer}" has no entry in the timing cache, which holds operators of TensorRT\'s graph '
-            f"compiler only. Choose one of {_format_names(free)}."
+        why = (
+            "has no entry in the timing cache, which holds operators of TensorRT's graph compiler only"
+            if layer_entries
+            else "was not timed"
         )
+        choices = (
+            quote_names(dict.fromkeys(t.layer for t in table if t.key)) or "none: no operator is in the cache"
+        )
+        raise VariantError(f'{prefix}: layer "{layer}" {why}. Choose one of {choices}.')
     matches = {form.key: one for form in forms for one in form.timed if _matches_tactic(one, tactic)}
     if not matches:
         candidates = {t.tactic: t for form in forms for t in form.timed}
         ranking = sorted(candidates.values(), key=lambda t: t.milliseconds)
-        choices = [f'"{t.tactic}" ({t.name}, {t.milliseconds:g} ms)' for t in ranking[:_NAMED]]
-        more = f" and {len(ranking) - _NAMED} more" if len(ranking) > _NAMED else ""
+        choices = ", ".join(f'"{t.tactic}" ({t.name}, {t.milliseconds:g} ms)' for t in ranking[:_NAMED])
         raise VariantError(
-            f'{prefix}: tactic "{tactic}" was not timed for layer "{layer}". Choose one of {", ".join(choices)}{more}.'
+            f'{prefix}: tactic "{tactic}" was not timed for layer "{layer}". Choose one of {choices}.'
         )
     return matches
 
@@ -243,9 +289,3 @@ def _matches_tactic(candidate: TacticTime, tactic: str | int) -> bool:
         return int(candidate.tactic, 0) == (int(tactic, 0) if isinstance(tactic, str) else tactic)
     except ValueError:
         return False
-
-
-def _format_names(names: Iterable[str]) -> str:
-    every = list(names)
-    text = ", ".join(f'"{n}"' for n in every[:_NAMED]) or "none: no operator of this build is in the cache"
-    return f"{text} and {len(every) - _NAMED} more" if len(every) > _NAMED else text

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args, overload
+from typing import get_args
 
 from rtlab import backends
 from rtlab.analyses.bisection import Bisection
@@ -26,18 +26,11 @@ from rtlab.core.protocols import Builder, Progress
 from rtlab.core.variant import Rewrite, RewriteKind
 from rtlab.errors import BackendError, Unavailable, VariantError, boundary, guard_methods
 from rtlab.experiments.bisecting import BisectionSearch, BisectionSide
-from rtlab.experiments.why import (
-    FusionBlockerSearch,
-    FusionSplitSearch,
-    explain_by_rules,
-    explain_unavailable,
-    find_layer,
-    get_builder,
-    make_reported_verdict,
-    neighbours,
-)
+from rtlab.experiments.why import explain_unavailable, find_layer, get_builder, neighbours
 from rtlab.experiments.why.advising import AdviceSearch, AdviceTools
-from rtlab.experiments.why.oracle import forget
+from rtlab.experiments.why.reported import explain_by_rules, make_reported_verdict
+from rtlab.experiments.why.search import FusionBlockerSearch
+from rtlab.experiments.why.together import FusionSplitSearch
 from rtlab.quantize.rewrites import iter_possible_rewrites
 from rtlab.study import records
 from rtlab.study.planning import add_variant, vary
@@ -52,22 +45,6 @@ class StudyFusion:
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
 
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
-
-    @overload
-    def why(
-        self, node: str, other: str, *, variant: str, builds: int = 60, seconds: float = 60.0,
-        again: bool = False, progress: Progress | None = None,
-    ) -> Verdict: ...  # fmt: skip
-
-    @overload
-    def why(
-        self, node: str, other: None = None, *, variant: str, builds: int = 60, seconds: float = 60.0,
-        again: bool = False, progress: Progress | None = None,
-    ) -> FusedLayer: ...  # fmt: skip
-
     @boundary("ask why nodes are one layer, or why not")
     def why(
         self,
@@ -80,28 +57,27 @@ class StudyFusion:
         again: bool = False,
         progress: Progress | None = None,
     ) -> Verdict | FusedLayer:
-        """Why two neighbouring nodes are not one step of a variant's engine, or why those of one step are one.
+        """Why two neighbouring nodes are not one layer of a variant's engine, or why those of one layer are one.
 
-        The compiler of the variant is asked, by experiment. What was found before a cancel, or within the budget, is
-        kept. Where it cannot be asked, as of an engine that was read from files, what these report of two nodes is
-        told. A verdict on two nodes is kept in the user's cache too: asked once more of the same model, compiler and
-        target, it is told at once, with the date on which it was found; and so is what was found of a step.
+        The compiler of the variant is asked by experiment; a cancel, or the end of the budget, keeps the verdict until
+        then. Of an engine that was read from files, the verdict on two nodes is what the files show. Verdicts and
+        explanations are kept in the user's cache too, for the same model, compiler and target, with their date.
 
         Args:
-            node: One of two neighbours; or without ``other`` a node, or a layer by its id, whose step is asked about.
+            node: One of two neighbours; or without ``other`` a node, or a layer by its id.
             other: The other one.
             variant: A built variant.
             builds: How many parts may be built.
             seconds: How long it may take, but for a build that is at work by then.
-            again: Whether to ask anew what was asked before.
+            again: Whether to leave the cache out.
             progress: Where to report; the host's reporter by default.
 
         Raises:
             ModelError: there is no such node, or they are no neighbours.
-            VariantError: the variant is not built, the step does the work of one node alone, or its compiler cannot be
-                asked about a step.
+            VariantError: the variant is not built, the layer does the work of one node alone, or its compiler cannot be
+                asked about a layer.
             Unavailable: its compiler is not installed here.
-            Cancelled: stopped before anything was found.
+            Cancelled: stopped before there was a verdict.
 
         >>> study.fusion.why("stem/Conv", "stem/BatchNormalization", variant="fp16").verdict
         'fused'
@@ -109,7 +85,7 @@ class StudyFusion:
         facts = self._holder.result(variant)
         if other is None:
             return self._explain_layer(facts, node, Budget(seconds, builds), again=again, progress=progress)
-        first, second = neighbours(self._state.model, node, other)
+        first, second = neighbours(self._holder.state.model, node, other)
         reason = explain_unavailable(facts)
         if reason or facts.engine.maker.predicts:
             verdict = (
@@ -120,9 +96,7 @@ class StudyFusion:
             self._holder.publish(lambda state: _with_verdict(state, variant, verdict))
             return verdict
         builder = get_builder(facts)
-        if again:
-            forget(builder)
-        elif (before := records.load_verdict(facts, first, second)) is not None:
+        if not again and (before := records.load_verdict(facts, first, second)) is not None:
             self._holder.publish(lambda state: _with_verdict(state, variant, before))
             return before
         experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
@@ -138,50 +112,42 @@ class StudyFusion:
     def advise(self, variant: str, *, seconds: float = 60.0, progress: Progress | None = None) -> Advice:
         """Why fusions of a variant do not happen, cause by cause, and which remedies keep the outputs and pay.
 
-        The pairs of neighbours that are not one step are asked about, the one with most at stake first; what may be
-        written in another form is tried on the whole model. What was found before a cancel, or within the budget, is
-        kept.
-
-        Args:
-            variant: A built variant.
-            seconds: How long it may take, but for a build that is at work by then.
-            progress: Where to report; the host's reporter by default.
+        Pairs of neighbours that are not one layer are asked about, the one with most at stake first; rewrites are tried
+        on the whole model. A cancel, or the end of the budget of ``seconds``, keeps the advice until then.
 
         Raises:
             VariantError: the variant is not built, or was read from files of another machine.
             Unavailable: its compiler is not installed here.
-            Cancelled: stopped before anything was found.
+            Cancelled: stopped before there was advice.
 
         >>> study.fusion.advise("fp32", seconds=5).compiler[:12]
         'ONNX Runtime'
         """
         facts = self._holder.result(variant)
-        has_runner = get_stand_in() is not None
-        batch = next(self._holder.data.batches(self._state.model, 1))
+        tools = AdviceTools(
+            get_builder(facts),
+            get_evaluator() if get_stand_in() is not None else None,
+            next(self._holder.data.batches(self._holder.state.model, 1)),
+            functools.partial(records.load_verdict, facts),
+            functools.partial(records.save_answer, facts),
+        )
         with report_progress(progress) as reporter:
-            adviser = AdviceTools(
-                get_builder(facts),
-                get_evaluator() if has_runner else None,
-                batch,
-                functools.partial(records.load_verdict, facts),
-                functools.partial(records.save_answer, facts),
-            )
             return self._runner.search(
-                AdviceSearch(facts, facts.ranges),
-                WorkContext(adviser, reporter, Budget(seconds)),
+                AdviceSearch(facts),
+                WorkContext(tools, reporter, Budget(seconds)),
                 lambda state, advice: state.with_advice(variant, advice),
             )
 
     def suggest_edit(
         self, variant: str, rewrites: Sequence[str | Rewrite] | None = None, *, as_: str | None = None
     ) -> str:
-        """Plan a variant with nodes in other forms, for ``run``; gives its name.
+        """Plan a variant with nodes in other forms, for ``run``; returns its name.
 
         Args:
             variant: The variant that it derives from.
-            rewrites: What a verdict of ``why`` offers; by default all remedies of ``advise`` that keep the outputs and
+            rewrites: Those of a verdict of ``why``; by default all remedies of ``advise`` that keep the outputs and
                 pay.
-            as_: What it is called; by default the other's name with ``rewritten``.
+            as_: Its name; by default the other's name with ``rewritten``.
 
         Raises:
             VariantError: there is no such variant, no advice that has a remedy, or a node lacks the form.
@@ -191,7 +157,7 @@ class StudyFusion:
         >>> study.remove("fp32 rewritten")
         """
         base_variant = self._holder.variant(variant, "edit")
-        advice = self._state.advice.get(variant)
+        advice = self._holder.state.advice.get(variant)
         every = advice.every.rewrites if advice is not None and advice.every is not None else ()
         selected_rewrites = every if rewrites is None else rewrites
         if not selected_rewrites:
@@ -209,10 +175,10 @@ class StudyFusion:
         return name
 
     def rewrites(self, *kinds: RewriteKind) -> tuple[Rewrite, ...]:
-        """The forms that nodes of the model can be written in, in graph order, for ``Study.add`` and ``suggest_edit``.
+        """The rewrites that fit the model, in graph order, for ``Study.add`` and ``suggest_edit``.
 
         Args:
-            kinds: Kinds of forms, such as ``merge``, which makes siblings one wider node; all by default.
+            kinds: Kinds of rewrites, such as ``merge``, which makes siblings one wider node; all by default.
 
         Raises:
             VariantError: there is no such kind.
@@ -227,7 +193,7 @@ class StudyFusion:
                     f"Choose among {', '.join(get_args(RewriteKind))}."
                 )
         possible_rewrites = iter_possible_rewrites(
-            self._state.model, (node.id for node in self._state.model.top)
+            self._holder.state.model, (n.id for n in self._holder.state.model.top)
         )
         return tuple(rewrite for rewrite in possible_rewrites if not kinds or rewrite.kind in kinds)
 
@@ -244,19 +210,13 @@ class StudyFusion:
         """What changed from one variant to another: groups of nodes, and for each the fewest that show it.
 
         The two may differ in their compiler, their precision or their options; of a compiler that refuses the model
-        the fewest nodes are found that it refuses. Of engines from files the groups alone are returned. What is not
-        built yet is built first. What was found before a cancel, or within the budget, is the result.
-
-        Args:
-            first: A variant.
-            second: Another one.
-            builds: How many parts may be built.
-            seconds: How long it may take, but for a build that is at work by then.
-            progress: Where to report; the host's reporter by default.
+        the result is the fewest nodes that it refuses. Of engines from files the groups alone are returned. What is not
+        built yet is built first. ``builds`` parts may be built, in ``seconds`` approximately; a cancel keeps the result
+        until then.
 
         Raises:
             VariantError: there is no such variant.
-            Cancelled: stopped before anything was found.
+            Cancelled: stopped before there was a result.
 
         >>> study.fusion.bisect("fp32", "int8", seconds=5).first
         'fp32'
@@ -280,11 +240,7 @@ class StudyFusion:
     def releases(self, name: str, *, progress: Progress | None = None) -> Releases:
         """Build a variant with every release of its compiler that is here, and set them side by side.
 
-        A release that refuses is an answer of its own: a row with its words. What was built before a cancel is kept.
-
-        Args:
-            name: A variant.
-            progress: Where to report; the host's reporter by default.
+        A release that refuses has a row with its error. What was built before a cancel is kept.
 
         Raises:
             VariantError: there is no such variant, or no other release of its compiler: see ``rtlab.compilers``.
@@ -295,22 +251,17 @@ class StudyFusion:
         others = vary(self._holder, name, "compilers")
         order = [c.backend for c in compilers.known()]
         ordered_names = sorted(
-            (name, *others), key=lambda n: order.index(self._state.variants[n].backend or order[-1])
+            (name, *others), key=lambda n: order.index(self._holder.state.variants[n].backend or order[-1])
         )
         with report_progress(progress) as reporter:
             for one in ordered_names:
                 with contextlib.suppress(BackendError, VariantError):
                     self._runner.run([one], progress=reporter, compare=False)
-        return compare_releases(self._state, ordered_names)
+        return compare_releases(self._holder.state, ordered_names)
 
     @boundary("write a record")
     def record(self, answer: Verdict | FusedLayer, path: str | Path, *, variant: str) -> Path:
-        """Write a verdict, or why a layer is one, as JSON, with all that it holds for; returns the path.
-
-        Args:
-            answer: What ``why`` returned.
-            path: Where the record goes.
-            variant: The variant that was asked about.
+        """Write what ``why`` returned of a variant as JSON, with all that it depends on; returns the path.
 
         Raises:
             VariantError: the variant is not built.
@@ -321,29 +272,22 @@ class StudyFusion:
         'why.json'
         """
         text = records.create_record(self._holder.result(variant), answer).text()
-        return files.write(path, text.encode(), what="the record", model=self._state.model)
+        return files.write(path, text.encode(), what="the record", model=self._holder.state.model)
 
     def _explain_layer(
-        self,
-        facts: VariantResult,
-        node: str,
-        allowance: Budget,
-        *,
-        again: bool,
-        progress: Progress | None,
+        self, facts: VariantResult, node: str, budget: Budget, *, again: bool, progress: Progress | None
     ) -> FusedLayer:
-        """Why the nodes of a step are one, as it was found before, or by experiment."""
-        step = FusionSplitSearch(facts.prepared.model, facts.engine, facts.variant, find_layer(facts, node))
+        """Why the nodes of a layer are one, from the cache or by experiment."""
+        search = FusionSplitSearch(facts.prepared.model, facts.engine, facts.variant, find_layer(facts, node))
         builder = get_builder(facts)
-        if again:
-            forget(builder)
-        elif (before := records.load_fusion_explanation(facts, step.layer, step.nodes)) is not None:
+        before = None if again else records.load_fusion_explanation(facts, search.layer, search.nodes)
+        if before is not None:
             self._holder.publish(lambda state: _with_explanation(state, facts.name, before))
             return before
         with report_progress(progress) as reporter:
             explanation = self._runner.search(
-                step,
-                WorkContext(builder, reporter, allowance),
+                search,
+                WorkContext(builder, reporter, budget),
                 lambda state, answer: _with_explanation(state, facts.name, answer),
             )
         records.save_answer(facts, explanation)
@@ -351,28 +295,21 @@ class StudyFusion:
 
     def _side(self, name: str, progress: Progress) -> BisectionSide:
         """A variant as a bisection takes it, built where it is not yet."""
-        if name not in self._state.results:
+        if name not in self._holder.state.results:
             with contextlib.suppress(BackendError):
                 self._runner.run([name], progress=progress, compare=False)
-        variant, facts = self._state.variants[name], self._state.results.get(name)
+        variant, facts = self._holder.state.variants[name], self._holder.state.results.get(name)
         if facts is None:
-            prepared_model = self._runner.prepare(name, progress=progress).model
+            model = self._runner.prepare(name, progress=progress).model
             compiler: Builder = require_capability(variant.backend or "", "builds", "build")
-            version = backends.get(variant.backend or "").availability().version
-            title = f"{backends.get(variant.backend or '').capabilities().maker.title} {version} · {variant.target}"
-            return BisectionSide(
-                title, prepared_model, variant, compiler, None, str(self._state.failures[name])
-            )
+            backend = backends.get(variant.backend or "")
+            release = f"{backend.capabilities().maker.title} {backend.availability().version}"
+            error_text = str(self._holder.state.failures[name])
+            return BisectionSide(f"{release} · {variant.target}", model, variant, compiler, None, error_text)
         builder: Builder | None = None
         with contextlib.suppress(VariantError, Unavailable):
             builder = get_builder(facts)
-        return BisectionSide(
-            facts.engine.title,
-            facts.prepared.model,
-            facts.variant,
-            builder,
-            facts,
-        )
+        return BisectionSide(facts.engine.title, facts.prepared.model, facts.variant, builder, facts)
 
 
 def _with_verdict(state: StudyState, variant: str, verdict: Verdict) -> StudyState:

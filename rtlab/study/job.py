@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from rtlab import backends
 from rtlab.analyses.fusion import relate_engine
-from rtlab.backends.capabilities import require_capability, suggest_backends
+from rtlab.backends.capabilities import require_capability
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.model import Model
+from rtlab.core.phrases import list_first
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Opener, Progress
@@ -22,7 +23,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import BuildError, Unavailable
+from rtlab.errors import BuildError
 from rtlab.quantize import apply_transforms, assign, prepare
 from rtlab.relation.mapping import Mapping as NodeMapping
 
@@ -38,10 +39,10 @@ class Job:
     """What one variant's work needs; it can be pickled.
 
     ``data`` may be left out where the variant is only compiled. ``requested_samples`` is how many samples calibration
-    would have seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized
-    engine to open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself.
-    ``inputs`` are what treatments of weights and biases need, ``peaks`` what smoothing needs. ``all_samples`` says that
-    values are compared on all samples, and not only on as many as a first answer wants.
+    takes without a budget; ``random_ranges`` says that they were random input. ``plan`` is a serialized engine to open
+    in place of a build. ``runner`` is the stand-in where the builder does not run its engine itself. ``inputs`` are for
+    transforms of weights and biases, ``peaks`` for smoothing. ``all_samples`` says that values are compared on all
+    samples, and not on as many as a first result takes.
     """
 
     name: str
@@ -80,7 +81,7 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
             f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '
             f'Build it as Engine(backend="{job.builder}", ...).'
         )
-    # Related here, beside the build, and not where somebody waits for the picture.
+    # Related here, beside the build, and not in the thread that draws.
     if narrowed_note := _describe_narrowed_pins(job, engine, relate_engine(engine, job.model, ready.model)):
         engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed_note))
     return VariantResult(
@@ -97,18 +98,7 @@ def _build_engine(job: Job, ready: Prepared, progress: Progress) -> Engine:
 
 
 def _open_engine(job: Job) -> Engine:
-    """A serialized engine from a file.
-
-    Raises:
-        Unavailable: the backend opens none, or version or GPU do not match.
-        ReadError: the file is no plan.
-    """
-    if not backends.get(job.builder).capabilities().opens:
-        raise Unavailable(
-            f'Backend "{job.builder}" cannot open "{job.plan}": it loads no engines. Choose '
-            f"{suggest_backends(lambda c: c.opens)} where its GPU is; elsewhere export its layers there, and read "
-            "them with study.read."
-        )
+    """A serialized engine from a file."""
     opener: Opener = require_capability(job.builder, "opens", f'open "{job.plan}"')
     return opener.open_plan(job.plan)
 
@@ -126,8 +116,10 @@ def _describe_narrowed_pins(job: Job, engine: Engine, mapping: NodeMapping) -> s
             titles.append(job.model.by_id[node].title)
     if not titles:
         return ""
-    title_list = ", ".join(titles[:3]) + (", ..." if len(titles) > 3 else "")
-    return f"pinned to fp32 but compiled in less, since all that a kernel reads and writes is narrower: {title_list}"
+    return (
+        "pinned to fp32 but compiled in less, since all that a kernel reads and writes is narrower: "
+        f"{list_first(titles)}"
+    )
 
 
 def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:

@@ -1,4 +1,4 @@
-"""What a study observed of its model's activations on its samples."""
+"""Observations of a study's model on its samples."""
 
 from __future__ import annotations
 
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 
 class Observations:
-    """The observers of a study: of its model, and of those that its variants' transforms make of it.
-
-    Args:
-        holder: The study.
-        stride: Of large activation maps every how many elements enter a histogram.
-    """
+    """The observers of a study: of its model, and of those that its variants' transforms make of it."""
 
     def __init__(self, holder: StateHolder, stride: int) -> None:
         self.holder, self._stride = holder, stride
@@ -46,15 +41,14 @@ class Observations:
         self._peaks: dict[tuple[object, ...], Mapping[str, NDArray[np.float64]]] = {}
 
     def replace_data(self, data: CalibrationData) -> None:
-        """Take other samples; what was observed on those before is forgotten, and so is a selection among them."""
+        """Take other samples; observations on those before are dropped, and so is a selection among them."""
         self._forget()
-        self.holder.update(
-            lambda state: dataclasses.replace(
-                state if state.task or state.selection is None else state.with_selection(None),
-                data=data,
-                calibration=None,
-            )
-        )
+
+        def change(state: StudyState) -> StudyState:
+            all_samples = state if state.task or state.selection is None else state.with_selection(None)
+            return dataclasses.replace(all_samples, data=data, calibration=None)
+
+        self.holder.update(change)
 
     @property
     def comparison_data(self) -> CalibrationData:
@@ -68,15 +62,7 @@ class Observations:
         return self.ensure_labels(progress) if selection is None else selection.task
 
     def ranges(self, progress: Progress) -> Ranges:
-        """Ranges of the model's activations, gathered in one streaming pass over the study's data, once.
-
-        A pass that was stopped goes on where it ended.
-
-        Raises:
-            Unavailable: nothing here can run the model.
-            CalibrationError: a value is not finite.
-            Cancelled: the work was stopped; what was seen is kept.
-        """
+        """Ranges of the model's activations on the study's data; errors as of ``Study.calibration.scales``."""
         with self.publishing():
             return self.observer.ranges(self.holder.data, progress)
 
@@ -91,28 +77,23 @@ class Observations:
             if ranges is not None and observer is self.observer:
                 data = self.holder.data
                 seen = Calibration(ranges, data.count, observer.source(data), complete=observer.complete)
-                self.holder.update(
-                    lambda state: dataclasses.replace(
-                        state,
-                        calibration=dataclasses.replace(
-                            seen, ranking=state.calibration.ranking if state.calibration else ()
-                        ),
-                    )
-                )
+
+                def change(state: StudyState) -> StudyState:
+                    ranking = state.calibration.ranking if state.calibration else ()
+                    return with_ranking(dataclasses.replace(state, calibration=seen), ranking)
+
+                self.holder.update(change)
 
     def ensure_labels(self, progress: Progress) -> Task | None:
-        """The task; where it came without labels, with the model's own answers in fp32, which are asked for once.
+        """The task; without labels, with the outputs of the model in fp32, which are computed once.
 
         Those of a model with its own Q/DQ pairs are what it gives without them.
         """
         task, source, limits = self.holder.state.task, self.holder.state.model, self.holder.state.limits
         if task is None or not task.unanswered:
             return task
-        model, reader, predictions = (
-            existing_qdq.separate_existing_qdq(source, source)[0],
-            get_evaluator(),
-            Predictions(),
-        )
+        model = existing_qdq.separate_existing_qdq(source, source)[0]
+        reader, predictions = get_evaluator(), Predictions()
         data = task.data.take(max(SCORED, fixed_batch(model)))
         output_names = task.wanted(model)
         progress.phase("Asking fp32 for the labels", len(data))
@@ -131,16 +112,15 @@ class Observations:
         key = apply_transforms.make_activation_key(variant)
         if key == ((),):
             return self.observer
-        observers = self._variant_observers
-        if (observer := observers.get(key)) is not None:
+        if (observer := self._variant_observers.get(key)) is not None:
             return observer
         transformed_model, _ = apply_transforms.apply_transforms(
             self.holder.state.model, variant, self.peaks_of(variant, progress or Silent())
         )
         if apply_transforms.changes_existing_pairs(variant):
             transformed_model = existing_qdq.release_all_nodes(transformed_model)
-        # Of two that ask at once the first one's is taken, and what it observes serves both.
-        return observers.setdefault(key, Observer(transformed_model, self._stride))
+        # Of two threads the first one's is taken, and what it observes serves both.
+        return self._variant_observers.setdefault(key, Observer(transformed_model, self._stride))
 
     def peaks_of(self, variant: Variant, progress: Progress) -> Mapping[str, NDArray[np.float64]] | None:
         """The channels' largest magnitudes that a variant's smoothing needs, observed once; None without smoothing."""

@@ -1,4 +1,4 @@
-"""From what a user asks for to a variant that can be built."""
+"""Variants from the arguments of ``Study.add``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rtlab.quantize.assign import check_calibrators
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.study.state_holder import StateHolder, check_variant_name
 
-#: What a user may give in place of a calibrator.
+#: What may stand in place of a calibrator.
 Scales = CalibrationCache | Mapping[str, Scale | float] | str | Path | None
 
 
@@ -69,13 +69,8 @@ def vary(holder: StateHolder, name: str, what: str) -> tuple[str, ...]:
     """
     variant, model = holder.variant(name, "vary"), holder.state.model
     builder = variant.backend or builder_for(None, variant.target, model=model)
-    choices = variations(
-        name,
-        variant,
-        what,
-        backends.get(builder).capabilities().targets,
-        existing_qdq.find_quantized_nodes(model),
-    )
+    targets = backends.get(builder).capabilities().targets
+    choices = variations(name, variant, what, targets, existing_qdq.find_quantized_nodes(model))
     for title, choice in choices.items():
         if title not in holder.state.variants:
             add_variant(holder, title, **choice)
@@ -85,9 +80,9 @@ def vary(holder: StateHolder, name: str, what: str) -> tuple[str, ...]:
 def resolve(
     model: Model,
     name: str,
-    precision: str | Precision | Mapping[str, str | Precision] | None,
+    precision: str | Precision | Mapping[str, str | Precision] | None = None,
     *,
-    scales: Scales,
+    scales: Scales = None,
     **choice: Any,
 ) -> tuple[Variant, Mapping[str, Scale] | None]:
     """A variant that fits the model, and its given scales.
@@ -96,10 +91,8 @@ def resolve(
         VariantError: the combination cannot exist, or a pattern fits no node.
         ReadError: the cache is damaged.
     """
-    if precision is None:
-        precision = Precision.called(name)
     label, explicit_scales = _parse_scales(scales)
-    variant = Variant.of(precision, scales=label, **choice)
+    variant = Variant.of(Precision.called(name) if precision is None else precision, scales=label, **choice)
     assign(model, variant)
     sparsity.select_prunable_weights(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)
@@ -109,10 +102,8 @@ def resolve(
     return variant, explicit_scales
 
 
-def _parse_scales(
-    scales: Scales,
-) -> tuple[str, Mapping[str, Scale] | None]:
-    """Scales that the user has already, and what to call them."""
+def _parse_scales(scales: Scales) -> tuple[str, Mapping[str, Scale] | None]:
+    """A name for scales, and the scales by value."""
     if scales is None:
         return "", None
     if isinstance(scales, CalibrationCache):

@@ -1,4 +1,4 @@
-"""Who is told of long work, and what an interrupt does to it."""
+"""The host's reporter of long work, and interrupts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from rtlab.core.progress import Silent, Terminal
+from rtlab.core.progress import Reporting, Silent, Terminal
 from rtlab.core.protocols import Progress
 from rtlab.errors import Cancelled
 
 
 @contextlib.contextmanager
 def report_progress(progress: Progress | None) -> Iterator[Progress]:
-    """The reporter that was given, or the host's for as long as the work takes; an interrupt cancels."""
+    """A reporter, by default the host's for as long as the work takes; an interrupt cancels the work."""
     host_reporter = _create_host_reporter() if progress is None else None
     try:
         yield host_reporter or progress or Silent()
@@ -27,11 +27,34 @@ def report_progress(progress: Progress | None) -> Iterator[Progress]:
 
 
 def _create_host_reporter() -> Silent:
-    """The host's reporter: a bar in a notebook, a line on a terminal, nothing in a pipe."""
+    """A bar in a notebook, a line on a terminal, nothing in a pipe."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is not None and getattr(shell, "kernel", None) is not None:
-        from rtlab.study.progress_bar import ProgressBar
-
         return ProgressBar()
     return Terminal()
+
+
+class ProgressBar(Reporting):
+    """Phase, steps and elapsed time below a cell; the bar goes away with ``close``."""
+
+    def __init__(self) -> None:
+        import ipywidgets
+        from IPython.display import display
+
+        self._bar = ipywidgets.FloatProgress(min=0.0, max=1.0, layout={"width": "240px"})
+        self._text = ipywidgets.Label()
+        self._box = ipywidgets.HBox([self._bar, self._text])
+
+        def show(name: str, done: int, total: int | None, elapsed: float) -> None:
+            self._bar.value = min(1.0, done / total) if total else 0.0
+            part = f" {done} of {total}" if total else ""
+            self._text.value = f"{name}{part} · {elapsed:.1f} s{self.pace}"
+
+        super().__init__(show)
+        display(self._box)  # type: ignore[no-untyped-call,unused-ignore] # IPython has no type information here
+
+    def close(self) -> None:
+        """Take the bar away."""
+        for widget in (self._box, self._bar, self._text):
+            widget.close()

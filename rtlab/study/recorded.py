@@ -17,30 +17,30 @@ from rtlab.analyses.accuracy import Comparison
 from rtlab.analyses.build.layers_from_log import rebuild_layers
 from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.timing import times as _timing
-from rtlab.analyses.timing.times import Timing
+from rtlab.analyses.timing.times import Timing, summarize_profile
 from rtlab.backends.capabilities import suggest_backends
 from rtlab.backends.readers import build, recognise
 from rtlab.backends.readers.inspector import layers_json
-from rtlab.backends.reference import build_reference, get_evaluator, get_stand_in
+from rtlab.backends.reference import get_evaluator, get_stand_in
 from rtlab.backends.selection import opener_for, reader_for
 from rtlab.core.arrays import Batch
 from rtlab.core.budget import BUDGET_S, Budget
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, VariantResult
 from rtlab.core.model import Model, load
+from rtlab.core.phrases import quote_names
 from rtlab.core.prepared import Prepared
-from rtlab.core.progress import Silent
 from rtlab.core.protocols import Backend, Progress
-from rtlab.core.trace import Outputs, Recording
+from rtlab.core.trace import Recording
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError
+from rtlab.experiments.running import open_engine
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.study.job import Job, compile_variant
 from rtlab.study.stages import measure_all_stages
 from rtlab.study.state_holder import StateHolder, check_variant_name
 
-#: Share of the layers below which one must ask whether the model is the right one.
+#: Share of layers with a node up to which the model may be another one.
 _FEW = 0.1
 #: Sum of layers by latency below which times are in doubt; over the recorded engines it is 1.02 to 1.78.
 _LEAST_RATIO = 0.9
@@ -49,13 +49,13 @@ _STRUCTURE = (
     "says so."
 )
 #: Kinds of files that do not describe an engine.
-ASIDE = frozenset({"model", "cache"})
+_ASIDE = frozenset({"model", "cache"})
 
 
 def collect_files(
     files: Sequence[str | Path], files_by_kind: MappingType[str, str | Path | None]
 ) -> dict[str, Path]:
-    """Files by kind: those that the user named, and the rest by what is in them.
+    """Files by kind: those whose kind is named, and the rest by their content.
 
     Raises:
         ReadError: a file is of no known kind, or there are two of one kind.
@@ -73,7 +73,7 @@ def collect_files(
 
 @contextlib.contextmanager
 def save_pasted_text(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
-    """A text that was pasted as a file, while it is read; nothing where there is none."""
+    """A pasted text as a file, while it is read; nothing where there is none."""
     if text is None:
         yield ()
         return
@@ -106,66 +106,39 @@ def read_recording(
     profile: int | None = None,
     backend: str | Backend | None = None,
 ) -> VariantResult:
-    """Read an engine's files as a variant of a model.
+    """Read an engine's files as a variant of a model, with times and errors as far as the files have them.
 
-    Args:
-        model: The source; without nodes where none is known.
-        name: What the variant is called.
-        files: Paths by kind. ``model`` is the ONNX file that the engine was built from, where that is not the source
-            itself, ``cache`` a calibration cache.
-        inputs: What the outputs in the files were computed from, so that ONNX Runtime can compute the same.
-        profile: The optimization profile to show; the first by default.
-        backend: What reads them; rtlab's own reader by default.
+    ``model`` is the source, without nodes where it is unknown; of ``files``, by kind, ``model`` is the ONNX file that
+    the engine was built from, where that is another one. The other arguments are those of ``Study.read``.
 
     Raises:
         ReadError: a file is damaged, or files belong to different engines.
         ModelError: the model cannot be loaded.
         Unavailable: the backend reads no files.
     """
-    engine_files = {k: p for k, p in files.items() if k not in ASIDE}
+    engine_files = {k: p for k, p in files.items() if k not in _ASIDE}
     if not engine_files:
-        listed_names = ", ".join(f'"{p.name}"' for p in files.values())
+        listed_names = quote_names(p.name for p in files.values())
         raise ReadError(
             f'Cannot read "{name}": {f"{listed_names} describes no engine" if listed_names else "no file is given"}. '
             'Give layers="layers.json" from trtexec --exportLayerInfo, or log= with a verbose build log.'
         )
     recording = reader_for(backend).read(engine_files, select=profile)
     built_model = load(files["model"], weights=False) if "model" in files else recording.graph or model
-    return recording_to_facts(model, built_model, name, recording, inputs=inputs, cache=files.get("cache"))
-
-
-def recording_to_facts(
-    model: Model,
-    built_model: Model,
-    name: str,
-    recording: Recording,
-    *,
-    inputs: Batch | None = None,
-    cache: Path | None = None,
-) -> VariantResult:
-    """A recording as facts: related to the model, with times and errors as far as the files have them."""
-    engine = _complete_engine(recording, built_model)
-    scales = CalibrationCache.read(cache).scales() if cache else {}
+    engine, cache = _complete_engine(recording, built_model), files.get("cache")
     errors, errors_note = _errors(model, recording, inputs)
-    times = _timing.summarize_profile(recording.profile, engine) if recording.profile else None
-    doubts = tuple(
-        filter(
-            None,
-            (errors_note, _other_times(times), _other_graph(model, recording), _STRUCTURE * model.weightless),
-        )
+    timing = summarize_profile(recording.profile, engine) if recording.profile else None
+    structure = _STRUCTURE if model.weightless else ""
+    doubts = (errors_note, _other_times(timing), _other_graph(model, recording), structure)
+    engine = dataclasses.replace(engine, notes=(*engine.notes, *filter(None, doubts)))
+    variant = Variant(
+        narrowest(engine), target=engine.target, backend=engine.backend, scales=cache.name if cache else ""
     )
-    if doubts:
-        engine = dataclasses.replace(engine, notes=(*engine.notes, *doubts))
     facts = VariantResult(
         name,
-        Variant(
-            narrowest(engine),
-            target=engine.target,
-            backend=engine.backend,
-            scales=cache.name if cache else "",
-        ),
+        variant,
         model,
-        Prepared(built_model, built_model, scales=scales),
+        Prepared(built_model, built_model, scales=CalibrationCache.read(cache).scales() if cache else {}),
         engine,
         measured=engine if recording.profile else None,
         profile=recording.profile,
@@ -177,10 +150,8 @@ def recording_to_facts(
     )
     if not (doubt := _other_model(facts)):
         return facts
-    doubtful_engine = dataclasses.replace(engine, notes=(*engine.notes, doubt))
-    return dataclasses.replace(
-        facts, engine=doubtful_engine, measured=doubtful_engine if recording.profile else None
-    )
+    engine = dataclasses.replace(engine, notes=(*engine.notes, doubt))
+    return dataclasses.replace(facts, engine=engine, measured=engine if recording.profile else None)
 
 
 def source(files: MappingType[str, Path]) -> Model | None:
@@ -193,7 +164,7 @@ def source(files: MappingType[str, Path]) -> Model | None:
 
 
 def _other_graph(model: Model, recording: Recording) -> str:
-    """A doubt, where a recorded build is of another graph than the model that was given beside it."""
+    """A doubt, where a recorded build is of another graph than the model beside it."""
     if (
         not recording.structure
         or model.weightless
@@ -247,58 +218,46 @@ def _complete_engine(recording: Recording, built_model: Model) -> Engine:
 
 
 def _errors(model: Model, recording: Recording, inputs: Batch | None) -> tuple[Errors | None, str]:
-    """Errors of the tensors in the files, against those of a second runner in them or of ONNX Runtime here."""
-    if recording.outputs is None:
+    """Errors of the tensors in the files, against those of a second runner in them or of ONNX Runtime here.
+
+    Returns:
+        The errors, or None with a note that says why, which is empty where there are no tensors.
+    """
+    outputs = recording.outputs
+    if outputs is None:
         return None, ""
+    prefix = "The outputs in the files are not compared"
     if not model.nodes:
-        return None, "The outputs in the files are not compared: give the ONNX model as well."
+        return None, f"{prefix}: give the ONNX model as well."
     if recording.reference is not None:
-        return _compare_outputs(
-            model, recording.reference, recording.outputs, "the file's own reference runner"
-        )
-    if inputs is None:
-        return (
-            None,
-            "The outputs in the files are not compared: give inputs= with what they were computed from.",
-        )
-    names = [n for n in recording.outputs if n in model.values]
-    if not names or not model.nodes:
-        return None, f'The outputs in the files are not compared: none is a value of model "{model.name}".'
-    runner = get_evaluator()
-    engine = build_reference(model, Silent())
-    try:
-        before = runner.outputs(engine, inputs, names)
-    finally:
-        runner.release(engine)
-    return _compare_outputs(model, before, recording.outputs, "ONNX Runtime here")
-
-
-def _compare_outputs(model: Model, before: Outputs, after: Outputs, by: str) -> tuple[Errors | None, str]:
+        before, source = recording.reference, "the file's own reference runner"
+    elif inputs is None:
+        return None, f"{prefix}: give inputs= with what they were computed from."
+    elif values := [n for n in outputs if n in model.values]:
+        runner, source = get_evaluator(), "ONNX Runtime here"
+        with open_engine(runner, model) as engine:
+            before = runner.outputs(engine, inputs, values)
+    else:
+        return None, f'{prefix}: none is a value of model "{model.name}".'
     names = [
         n
-        for n in after
+        for n, array in outputs.items()
         if n in before
         and n in model.values
-        and np.size(after[n]) == np.size(before[n])
-        and _is_numeric(after[n])
+        and np.size(array) == np.size(before[n])
+        and np.asarray(array).dtype.kind in "fiu"
     ]
     if not names:
-        return None, f"The outputs in the files are not compared: {by} has none of the same names and sizes."
+        return None, f"{prefix}: {source} has none of the same names and sizes."
     comparison = Comparison(model, names)
-    comparison.add(before, after, 1)
-    return comparison.to_errors(f"tensors from files, against {by}"), ""
-
-
-def _is_numeric(array: object) -> bool:
-    return np.asarray(array).dtype.kind in "fiu"
+    comparison.add(before, outputs, 1)
+    return comparison.to_errors(f"tensors from files, against {source}"), ""
 
 
 def narrowest(engine: Engine) -> Precision:
-    """The narrowest precision among an engine's layers; fp32 where their types are not told."""
+    """The narrowest precision among an engine's layers; fp32 where their types are unknown."""
     precisions = {layer.precision for layer in engine.layers}
-    order = (
-        Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16,
-    )  # fmt: skip
+    order = (Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16)
     return next((p for p in order if p.value in precisions), Precision.FP32)
 
 

@@ -1,7 +1,4 @@
-"""Answers that were found before, one file each in the user's cache: the same question is answered at once.
-
-They are verdicts on two nodes, and why nodes are one step.
-"""
+"""Verdicts on two nodes, and explanations of layers, one file each in the user's cache."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
-from typing import overload
 
 from rtlab.analyses.why import FusedLayer, Verdict
 from rtlab.analyses.why.record import StepRecord, VerdictRecord, read
@@ -20,38 +16,25 @@ from rtlab.errors import RtlabError
 
 
 def folder() -> Path:
-    """Where records lie: in ``verdicts`` of the user's cache, or where ``RTLAB_RECORDS`` says."""
+    """The folder of ``RTLAB_RECORDS``, else ``verdicts`` of the user's cache."""
     import platformdirs
 
-    configured_path = os.environ.get("RTLAB_RECORDS")
-    return (
-        Path(configured_path)
-        if configured_path
-        else platformdirs.user_cache_path("rtlab", appauthor=False) / "verdicts"
-    )
-
-
-@overload
-def create_record(facts: VariantResult, answer: Verdict) -> VerdictRecord: ...
-
-
-@overload
-def create_record(facts: VariantResult, answer: FusedLayer) -> StepRecord: ...
+    default = platformdirs.user_cache_path("rtlab", appauthor=False) / "verdicts"
+    return Path(os.environ.get("RTLAB_RECORDS") or default)
 
 
 def create_record(facts: VariantResult, answer: Verdict | FusedLayer) -> VerdictRecord | StepRecord:
-    """An answer with all that it holds for.
+    """An answer with all that it depends on.
 
     Raises:
-        ModelError: the model is too large to be told by its bytes, or its weights cannot be read any more.
+        ModelError: the model is too large to be identified by its bytes, or its weights cannot be read any more.
     """
     engine, variant = facts.engine, facts.variant
-    options = "" if variant.options is None else str(variant.options)
     identity = (
         facts.source.name,
         facts.prepared.model.digest,
         variant.name,
-        options,
+        "" if variant.options is None else str(variant.options),
         engine.backend,
         engine.version,
         str(engine.target),
@@ -62,30 +45,30 @@ def create_record(facts: VariantResult, answer: Verdict | FusedLayer) -> Verdict
 
 
 def load_verdict(facts: VariantResult, first: str, second: str) -> Verdict | None:
-    """What was found before of two nodes of this very model, with this compiler, release, target and options."""
-    with contextlib.suppress(OSError, RtlabError, ValueError):
-        query = create_record(facts, Verdict(first, second, "unknown"))
-        cached_record = read(_path(query).read_text("utf-8"))
-        if isinstance(cached_record, VerdictRecord) and _key(cached_record) == _key(query):
-            return dataclasses.replace(cached_record.verdict, recalled=True)
-    return None
+    """An earlier verdict on two nodes of this model, with this compiler, release, target and options."""
+    record = _load(facts, Verdict(first, second, "unknown"))
+    return dataclasses.replace(record.verdict, recalled=True) if isinstance(record, VerdictRecord) else None
 
 
 def load_fusion_explanation(facts: VariantResult, layer: str, nodes: tuple[str, ...]) -> FusedLayer | None:
-    """What was found before of the step that does the work of these nodes, which is this layer now."""
+    """An earlier explanation of the layer that does the work of these nodes, which is this layer now."""
+    record = _load(facts, FusedLayer(layer, nodes, None, ""))
+    if isinstance(record, StepRecord):
+        return dataclasses.replace(record.step, layer=layer, recalled=True)
+    return None
+
+
+def _load(facts: VariantResult, query: Verdict | FusedLayer) -> VerdictRecord | StepRecord | None:
     with contextlib.suppress(OSError, RtlabError, ValueError):
-        query = create_record(facts, FusedLayer(layer, nodes, None, ""))
-        cached_record = read(_path(query).read_text("utf-8"))
-        if isinstance(cached_record, StepRecord) and _key(cached_record) == _key(query):
-            return dataclasses.replace(cached_record.step, layer=layer, recalled=True)
+        query_record = create_record(facts, query)
+        cached_record = read(_path(query_record).read_text("utf-8"))
+        if _key(cached_record) == _key(query_record):
+            return cached_record
     return None
 
 
 def save_answer(facts: VariantResult, answer: Verdict | FusedLayer) -> None:
-    """Keep an answer for the next time, unless nothing was found out; where that cannot be written, nothing is kept.
-
-    Nothing was found out of a step before all its values were made visible.
-    """
+    """Write an answer into the cache, where it is conclusive and the folder can be written to."""
     is_conclusive = answer.whole if isinstance(answer, FusedLayer) else answer.verdict != "unknown"
     if not is_conclusive or answer.recalled or not answer.builds:
         return

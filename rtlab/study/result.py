@@ -1,4 +1,4 @@
-"""``Result``: what is known of one variant, and what follows from it."""
+"""``Result``: the facts of one variant, and the analyses of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rtlab.analyses import (
     accuracy,
     build,
-    difference,
+
     engine,
     findings,
     fusion,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from rtlab.analyses.accuracy import Accuracy
-    from rtlab.analyses.difference import Side
     from rtlab.analyses.engine import Slice, Transition
     from rtlab.analyses.memory.plan import MemoryPlan
     from rtlab.analyses.roofline.estimate import Roofline
@@ -49,9 +48,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What is known of one variant, ``facts``, and what follows from it.
+    """The facts of one variant, and the analyses of them.
 
-    A value that is not known is None; ``stages`` says how far each stage came, and why one is missing.
+    An unknown value is None; ``stages`` says how far each stage came, and why one is missing.
     """
 
     facts: VariantResult
@@ -135,11 +134,6 @@ class Result:
         return fusion.map_nodes(self.facts)
 
     @property
-    def measured_mapping(self) -> NodeMapping | None:
-        """The mapping of the engine that was timed; None where none was."""
-        return fusion.map_measured_engine(self.facts)
-
-    @property
     def coverage(self) -> Coverage:
         """How much of the engine the mapping explains."""
         return fusion.compute_coverage(self.facts)
@@ -191,9 +185,7 @@ class Result:
     def roofline(self, gpu: str | Peaks | None = None, *, batch: int | None = None) -> Roofline:
         """Every layer under the limits of a processor: what bounds it, and an estimate of its time.
 
-        Args:
-            gpu: A name of the table, or ``rtlab.Peaks``; by default the engine's own GPU, or one of its target.
-            batch: Samples in an inference; by default the engine's own.
+        ``gpu`` is a name of the table, or ``rtlab.Peaks``; by default the engine's own GPU, or one of its target.
 
         Raises:
             VariantError: the processor is not known.
@@ -205,11 +197,9 @@ class Result:
         return roofline_analysis.compute_roofline(self.facts, gpu, batch=batch)
 
     def memory(self, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
-        """Where the activations could lie in one block of memory, in bytes: an estimate from their lifetimes.
+        """A plan of the activations in one block of memory, in bytes: an estimate from their lifetimes.
 
-        Args:
-            batch: Samples in an inference; by default the engine's own.
-            one_stream: As if all layers ran one after the other.
+        ``batch`` is by default the engine's own; with ``one_stream``, layers run one after the other.
 
         Raises:
             VariantError: the engine has no tensors, or a size is not known.
@@ -224,8 +214,7 @@ class Result:
     def schedule(self, gpu: str | Peaks | None = None) -> Schedule:
         """When each layer runs on which stream, and which waits for which.
 
-        Args:
-            gpu: Durations are estimated for it; by default the engine's own measured times, else all are alike.
+        Durations are estimated for a ``gpu``; by default they are the engine's own measured times, else all are alike.
 
         Raises:
             VariantError: the processor is not known.
@@ -235,21 +224,6 @@ class Result:
         1
         """
         return build_schedule(self.facts, gpu)
-
-    def side(self, gpu: str | Peaks | None = None) -> Side:
-        """The variant as one side of a difference: the engine that was timed, else the one that was built.
-
-        Args:
-            gpu: Times of the built engine are estimated for it.
-
-        Raises:
-            VariantError: the processor is not known.
-            ModelError: a dimension has no size.
-
-        >>> study["fp32"].side().name
-        'fp32'
-        """
-        return difference.build_side(self.facts, gpu)
 
     def recurrences(self) -> tuple[FusedRecurrence, ...]:
         """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred.

@@ -21,14 +21,7 @@ from rtlab.core.progress import check
 from rtlab.core.protocols import Progress
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import Variant
-from rtlab.errors import (
-    Cancelled,
-    RtlabError,
-    VariantError,
-    boundary,
-    check_memory_limit,
-    wrap_error,
-)
+from rtlab.errors import Cancelled, RtlabError, VariantError, check_memory_limit, wrap_error
 from rtlab.experiments.experiment import Experiment, run_experiment
 from rtlab.study.job import Job, compile_variant, prepare_model
 from rtlab.study.observations import Observations
@@ -39,9 +32,9 @@ from rtlab.study.state_holder import StateHolder, check_variant_name
 
 Tool = TypeVar("Tool")
 Record = TypeVar("Record")
-#: The part of a budget that calibration may take, so that the engine is not kept waiting.
+#: The part of a budget that calibration may take, so that the engine comes soon.
 _CALIBRATING = 1 / 3
-#: Seconds after which work in an executor looks whether somebody wants it to stop.
+#: Seconds between looks at whether work in an executor is cancelled.
 _TICK_S = 0.1
 
 
@@ -51,12 +44,6 @@ class StudyRunner:
     def __init__(self, holder: StateHolder, observations: Observations) -> None:
         self.holder, self.observations = holder, observations
 
-    @property
-    def state(self) -> StudyState:
-        """The study at this moment."""
-        return self.holder.state
-
-    @boundary("run the study")
     def run(
         self,
         names: Sequence[str] | None = None,
@@ -67,19 +54,12 @@ class StudyRunner:
         budget_s: float = BUDGET_S,
         again: bool = False,
     ) -> None:
-        """Build, time, compare and score variants: see ``Study.run``, which has the same arguments.
-
-        Raises:
-            VariantError: there is no variant of a name, or the budget is no number of seconds; or one that was read
-                from files is to be built again.
-            RtlabError: the first failure, after the others were tried. Finished variants stay.
-            Cancelled: the work was stopped. Finished variants and stages stay.
-        """
+        """Build, time, compare and score variants: see ``Study.run``, which has the same arguments and errors."""
         check_memory_limit("run the study")
         seconds = parse_budget(budget_s) if compare else 0.0
         several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
         requested_names: list[Any] = [] if names is None else list(names) if several else [names]
-        state = self.state
+        state = self.holder.state
         requested_names = requested_names or [n for n in state.variants if n not in state.unbuilt]
         for name in requested_names:
             self.holder.variant(name, "run")
@@ -87,18 +67,15 @@ class StudyRunner:
                 raise VariantError(
                     f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
                 )
-        # By name the engine where only what was cancelled is to go on.
+        # By name the result where only what was cancelled is to go on.
         todo: dict[str, VariantResult | None] = {
             n: None for n in requested_names if again or n not in state.results or state.is_outdated(n)
         }
-        if seconds:
-            todo |= {
-                n: state.results[n]
-                for n in requested_names
-                if n not in todo and _was_cancelled(state.results[n])
-            }
+        for name in requested_names if seconds else ():
+            if name not in todo and any(s.why == "cancelled" for s in state.results[name].stages.values()):
+                todo[name] = state.results[name]
         if seconds and todo and executor is None and not self.holder.views:
-            # Its process starts while the first variant is compiled; where somebody waits for the picture, after that.
+            # Its process starts while the first variant is compiled; where a view waits for the engine, after that.
             prestart_child()
         errors: list[RtlabError] = []
         with report_progress(progress) as reporter:
@@ -115,19 +92,13 @@ class StudyRunner:
         if errors:
             raise errors[0]
 
-    @boundary("measure the variant")
     def measure(
         self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None
     ) -> VariantResult:
-        """Go on measuring a built variant where it stopped: see ``Study.measure``, which has the same arguments.
-
-        Raises:
-            VariantError: the variant is not built here, or the budget is no number of seconds.
-            Cancelled: the work was stopped; what was measured is kept.
-        """
+        """Go on measuring a built variant: see ``Study.measure``, which has the same arguments and errors."""
         result, seconds = self.holder.result(name), parse_budget(budget_s)
-        if self.state.is_outdated(name):
-            # What was found on random input is no beginning for what real samples tell.
+        if self.holder.state.is_outdated(name):
+            # What was measured on random input does not go on with real samples.
             self.run([name], budget_s=seconds, progress=progress)
             return self.holder.result(name)
         if result.recorded:
@@ -141,30 +112,13 @@ class StudyRunner:
         return self.holder.result(name)
 
     def prepare(self, name: str, *, progress: Progress | None = None, **choice: Any) -> Prepared:
-        """The ONNX model that expresses a variant's precision, without building it.
-
-        Args:
-            name: A variant that was added; or with ``choice`` one that ``run`` builds only when it is named, and
-                which no backend here needs to be able to build. ``export`` writes it.
-            progress: Where to report; the host's reporter by default.
-            choice: What ``add`` takes.
-
-        Raises:
-            VariantError: the combination cannot exist.
-            CalibrationError: the activations cannot be observed.
-        """
+        """The ONNX model that expresses a variant's precision: see ``StudyCalibration.prepare``."""
         check_variant_name(name)
-        if choice or name not in self.state.variants:
-            variant_and_scales = resolve(
-                self.state.model,
-                name,
-                choice.pop("precision", None),
-                scales=choice.pop("scales", None),
-                **choice,
-            )
-            if not self.state.has_variant(name, *variant_and_scales):
+        if choice or name not in self.holder.state.variants:
+            variant_and_scales = resolve(self.holder.state.model, name, **choice)
+            if not self.holder.state.has_variant(name, *variant_and_scales):
                 self.holder.plan(name, *variant_and_scales, build=False)
-        if (facts := self.state.results.get(name)) is not None:
+        if (facts := self.holder.state.results.get(name)) is not None:
             return facts.prepared
         with report_progress(progress) as reporter:
             return prepare_model(self.job(name, reporter, build=False), reporter)
@@ -191,66 +145,58 @@ class StudyRunner:
         pending_result = plan_stages(job, result)
         self.keep(job, pending_result)
         try:
-            full = dataclasses.replace(
-                job, data=self.observations.comparison_data, task=self.observations.scoring_task(progress)
-            )
+            full = self._make_full_job(job, progress)
         except RtlabError as error:
-            # There is nothing to measure on; the engine stands all the same.
+            # There is nothing to measure on; the engine stays.
             self.keep(job, mark_failed(pending_result, error))
             return
         for stage_result in measure_stages(full, result, progress, budget):
             self.keep(job, stage_result)
 
-    def _run_in_executor(
-        self,
-        todo: Mapping[str, VariantResult | None],
-        executor: Executor,
-        progress: Progress,
-        seconds: float,
-    ) -> list[RtlabError]:
-        """Compile in an executor's workers, then measure in them; each variant is kept as it comes.
+    def _make_full_job(self, job: Job, progress: Progress) -> Job:
+        """A job with what its variant is measured on."""
+        return dataclasses.replace(
+            job, data=self.observations.comparison_data, task=self.observations.scoring_task(progress)
+        )
 
-        Returns:
-            What failed.
-        """
+    def _run_in_executor(
+        self, todo: Mapping[str, VariantResult | None], executor: Executor, progress: Progress, seconds: float
+    ) -> list[RtlabError]:
+        """Compile in an executor's workers, then measure in them; each variant is kept as it comes."""
         errors: list[RtlabError] = []
         pending: dict[Future[VariantResult], tuple[Job, VariantResult | None]] = {}
 
-        def measure(job: Job, facts: VariantResult) -> None:
-            full = dataclasses.replace(
-                job, data=self.observations.comparison_data, task=self.observations.scoring_task(progress)
-            )
-            pending[executor.submit(measure_all_stages, full, facts, Budget(seconds))] = job, facts
+        def submit(job: Job, facts: VariantResult | None) -> None:
+            with self._capture_failure(job.name, errors, facts):
+                if facts is None:
+                    future = executor.submit(compile_variant, job)
+                else:
+                    full = self._make_full_job(job, progress)
+                    future = executor.submit(measure_all_stages, full, facts, Budget(seconds))
+                pending[future] = job, facts
 
-        for name, built_facts in todo.items():
-            with self._capture_failure(name, errors, built_facts):
-                if built_facts is not None:
-                    measure(self.job(name, progress), built_facts)
-                    continue
-                job = self.job(name, progress, budget=Budget(seconds))
-                pending[executor.submit(compile_variant, job)] = job, None
+        for name, facts in todo.items():
+            with self._capture_failure(name, errors, facts):
+                submit(self.job(name, progress, budget=None if facts else Budget(seconds)), facts)
         try:
             while pending:
                 done, _ = futures.wait(pending, timeout=_TICK_S, return_when=futures.FIRST_COMPLETED)
                 check(progress, "the study")
                 for future in done:
-                    job, engine = pending.pop(future)
-                    compiled_facts: VariantResult | None = None
-                    with self._capture_failure(job.name, errors, engine):
+                    job, facts = pending.pop(future)
+                    with self._capture_failure(job.name, errors, facts):
                         result = future.result()
-                        if engine is None:
+                        if facts is None:
                             result = plan_stages(job, result, "" if seconds else "not asked")
                         self.keep(job, result)
-                        compiled_facts = result if engine is None and seconds else None
-                    if compiled_facts is not None:
-                        with self._capture_failure(job.name, errors, compiled_facts):
-                            measure(job, compiled_facts)
+                        if facts is None and seconds:
+                            submit(job, result)
         finally:
-            for future, (job, engine) in pending.items():
+            for future, (job, facts) in pending.items():
                 future.cancel()
-                if engine is not None:
+                if facts is not None:
                     with contextlib.suppress(VariantError):
-                        self.keep(job, plan_stages(job, engine, "cancelled"))
+                        self.keep(job, plan_stages(job, facts, "cancelled"))
         return errors
 
     @contextlib.contextmanager
@@ -259,21 +205,19 @@ class StudyRunner:
     ) -> Iterator[None]:
         """Note the failure of one variant, so that the others are tried.
 
-        Args:
-            name: The variant.
-            errors: Gets the error of one that has no engine, or that was removed meanwhile.
-            facts: Its engine where that is being measured: it stands, and says what is missing.
+        ``errors`` gets the error of one that has no engine, or that was removed meanwhile. ``facts`` is the engine of
+        one that is being measured: it stays, and its stages say what is missing.
         """
-        before = self.state.variants.get(name)
+        before = self.holder.state.variants.get(name)
         try:
             yield
         except (Cancelled, futures.CancelledError, TypeError, AssertionError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
             words = wrap_error(error, f'{"build" if facts is None else "measure"} "{name}"')
-            is_current = before is not None and before == self.state.variants.get(name)
+            is_current = before is not None and before == self.holder.state.variants.get(name)
             if is_current and facts is not None:
-                failed = mark_failed(self.state.results.get(name, facts), words)
+                failed = mark_failed(self.holder.state.results.get(name, facts), words)
                 self.holder.update(lambda state: state.with_result(failed))
             elif is_current:
                 self.holder.update(lambda state: state.with_entries(failures={name: words}))
@@ -301,12 +245,12 @@ class StudyRunner:
         Raises:
             VariantError: the variant was removed.
         """
-        state = self.state
+        state = self.holder.state
         if name not in state.variants:
             raise _stale_variant_error(name)
         variant = state.variants[name]
         builder = variant.backend or (
-            builder_for(None, variant.target, model=self.state.model) if build else ""
+            builder_for(None, variant.target, model=self.holder.state.model) if build else ""
         )
         facts = state.results.get(name)
         if facts is not None and budget is None:
@@ -316,7 +260,7 @@ class StudyRunner:
         job = Job(
             name=name,
             variant=variant,
-            model=self.state.model,
+            model=self.holder.state.model,
             # Random samples of a large model take as long to make as it takes to compile.
             data=None,
             task=state.scored_task,
@@ -334,31 +278,17 @@ class StudyRunner:
         return dataclasses.replace(job, inputs=self.inputs(job, progress, budget)) if needs_inputs else job
 
     def inputs(self, job: Job, progress: Progress, budget: Budget | None) -> LayerInputs | None:
-        """What products read, for the treatments of weights and biases that a variant has."""
-        kinds = {t.kind for t in job.variant.treatments}
-        if kinds.isdisjoint({"reconstruct", "correct"}):
+        """What products read, for the transforms of weights and biases that a variant has."""
+        if {t.kind for t in job.variant.treatments}.isdisjoint({"reconstruct", "correct"}):
             return None
         observer, ready = self.observations.observer_of(job.variant, progress), prepare_model(job, progress)
-        if budget is None:
-            return observer.inputs(job.variant, ready, self.holder.data, progress)
-        calibration_budget = budget if budget.seconds else Budget(BUDGET_S)
-        with calibration_budget.share(progress, _CALIBRATING) as deadline:
-            try:
-                return observer.inputs(job.variant, ready, self.holder.data, deadline)
-            except Cancelled:
-                if deadline.is_cancelled():
-                    raise
-                return None
+        with _share(budget, progress) as deadline:
+            return observer.inputs(job.variant, ready, self.holder.data, deadline)
 
     def ranges(self, variant: Variant, progress: Progress, budget: Budget | None) -> Ranges:
         """What a variant is calibrated with: all samples, or those that a part of its budget suffices for."""
         observer = self.observations.observer_of(variant, progress)
-        if budget is None:
-            with self.observations.publishing():
-                return observer.ranges(self.holder.data, progress)
-        # To only compile takes scales too.
-        calibration_budget = budget if budget.seconds else Budget(BUDGET_S)
-        with self.observations.publishing(), calibration_budget.share(progress, _CALIBRATING) as deadline:
+        with self.observations.publishing(), _share(budget, progress) as deadline:
             try:
                 return observer.ranges(self.holder.data, deadline)
             except Cancelled:
@@ -368,8 +298,12 @@ class StudyRunner:
                 return ranges
 
 
-def _was_cancelled(result: VariantResult) -> bool:
-    return any(s.why == "cancelled" for s in result.stages.values())
+def _share(budget: Budget | None, progress: Progress) -> contextlib.AbstractContextManager[WorkContext[None]]:
+    """The part of a budget that calibration may take; no limit without one."""
+    if budget is None:
+        return contextlib.nullcontext(WorkContext(None, progress))
+    # To only compile takes scales too.
+    return (budget if budget.seconds else Budget(BUDGET_S)).share(progress, _CALIBRATING)
 
 
 def _stale_variant_error(name: str, *, was_replanned: bool = False) -> VariantError:

@@ -15,7 +15,7 @@ def doctor(progress: Progress, *, backend: str | None = None) -> Report:
 
     Raises:
         Unavailable: there is no backend of that name.
-        Cancelled: ``progress`` asked to stop.
+        Cancelled: the work was stopped.
     """
     table = backends.registry() if backend is None else {backend: backends.get(backend)}
     return run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))

@@ -1,4 +1,4 @@
-"""A study without its views: models, data, variants and what is found out about them. ``rtlab.Study`` adds the views.
+"""A study without its views: model, data, variants and their results. ``rtlab.Study`` adds the views.
 
 A variant's layers come from the best builder, its times and tensors from what can run here. They are joined by
 ONNX node, never by layer, and every number keeps the name of the engine and device that it came from.
@@ -11,7 +11,7 @@ import weakref
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 from rtlab.analyses import panels
 from rtlab.analyses.cards.card import explain
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 
     from rtlab.documents.results import ResultView
 
-T = TypeVar("T")
-
 
 class Session:
     """One model, several variants: all of ``rtlab.Study`` but what shows it.
@@ -106,12 +104,12 @@ class Session:
 
     @property
     def state(self) -> StudyState:
-        """All that the study holds at this moment: what changes it later does not change this value."""
+        """The study at this moment, as a frozen value."""
         return self._holder.state
 
     @property
     def views(self) -> weakref.WeakSet[View]:
-        """Views that hear of new results; one that is gone drops out."""
+        """Views that are notified of new results; one that is gone drops out."""
         return self._holder.views
 
     @property
@@ -121,10 +119,10 @@ class Session:
 
     @property
     def data(self) -> CalibrationData:
-        """Samples for calibration and comparison; where none were given, random ones, made when they are needed.
+        """Samples for calibration and comparison; by default random ones, made when they are needed.
 
         Raises:
-            ModelError: none were given, and a dimension of an input has no size.
+            ModelError: there are none, and a dimension of an input has no size.
         """
         return self._holder.data
 
@@ -163,7 +161,7 @@ class Session:
         >>> [result.variant.name for result in study.values()]
         ['fp32', 'int8·minmax', 'fp16']
         """
-        return self._results().values()
+        return {name: self[name] for name in self}.values()
 
     def items(self) -> ItemsView[str, Result]:
         """Names and results of the variants that were built or read.
@@ -171,24 +169,15 @@ class Session:
         >>> {name: len(result.engine.layers) for name, result in study.items()}["fp16"]
         9
         """
-        return self._results().items()
+        return {name: self[name] for name in self}.items()
 
-    @overload
-    def get(self, name: str) -> Result | None: ...
-
-    @overload
-    def get(self, name: str, default: T) -> Result | T: ...
-
-    def get(self, name: str, default: T | None = None) -> Result | T | None:
+    def get(self, name: str, default: Any = None) -> Any:
         """The result of a variant, or a default where it was neither built nor read.
 
         >>> study.get("bf16") is None
         True
         """
         return make_result(self.state.results[name]) if name in self.state.results else default
-
-    def _results(self) -> dict[str, Result]:
-        return {name: make_result(result) for name, result in self.state.results.items()}
 
     def add(
         self,
@@ -210,29 +199,28 @@ class Session:
         """Plan a variant; nothing is built yet.
 
         Args:
-            name: What the variant is called; one of this name is replaced.
+            name: The name of the variant; one of this name is replaced.
             precision: A precision, or patterns with theirs: ``{"*": "int8", "/head/*": "fp16"}`` (an id or a name
                 with ``*``, or ``op:Conv``; the last that fits counts). Defaults to ``name`` when that is a
                 precision, otherwise to fp32.
             calibrator: How activations get their scales, such as ``percentile(99.9)``; auto for int8, minmax
                 for fp8 by default.
             target: ``cpu`` or a compute capability; None takes the builder's default.
-            backend: The builder by its name, or one of your own: any object that follows ``rtlab.core.protocols``.
-                None takes the best one available.
+            backend: The builder by its name, or an object that follows ``rtlab.core.protocols``; None takes the best.
             weights: One scale per output ``channel``, or per ``tensor``.
             sparsity: Prune weights to 2:4, all that can be (True) or those of the nodes that a pattern fits, and
-                tell the compiler to look for sparse weights.
+                let the compiler look for sparse weights.
             scales: In place of a calibrator: a TensorRT calibration cache or its path, or amax by value.
-            options: What a TensorRT builder is told beyond the model, by TensorRT's own names, as
-                ``rtlab.BuildOptions.of`` takes them: ``{"builder_optimization_level": 5}``.
+            options: Options of a TensorRT builder by TensorRT's own names, as ``rtlab.BuildOptions.of`` takes them:
+                ``{"builder_optimization_level": 5}``.
             rewrites: Nodes in another form that computes the same, such as ``"fold /stem/norm/BatchNormalization"``:
-                what ``study.fusion.why`` offers as a remedy.
-            calibrators: Single values with a calibrator of their own, by patterns of their names, or of the nodes that
-                read them: ``{"/layer1/*": "percentile(99.99)"}``; the last that fits counts.
-            treatments: What is done so that rounding costs less accuracy, to all nodes that it suits or those of a
-                pattern behind a space: ``equalize`` and ``smooth(0.5)`` even out channels, ``reconstruct`` rounds
-                weights so that outputs stay, ``correct`` puts mean errors into biases.
-            compiler: A release of the compiler that is kept here, such as ``1.5``: see ``rtlab.compilers``.
+                the remedies of ``study.fusion.why``.
+            calibrators: Calibrators of single values, by patterns of their names, or of the nodes that read them:
+                ``{"/layer1/*": "percentile(99.99)"}``; the last that fits counts.
+            treatments: Transforms against rounding errors, of all nodes that they suit or those of a pattern behind a
+                space: ``equalize`` and ``smooth(0.5)`` even out channels, ``reconstruct`` rounds weights so that
+                outputs stay, ``correct`` puts mean errors into biases.
+            compiler: A release of the compiler, such as ``1.5``: see ``rtlab.compilers``.
 
         Raises:
             VariantError: the combination cannot exist.
@@ -245,21 +233,10 @@ class Session:
         >>> study.remove("bf16")
         """
         return add_variant(
-            self._holder,
-            name,
-            precision=precision,
-            calibrator=calibrator,
-            target=target,
-            backend=backend,
-            weights=weights,
-            sparsity=sparsity,
-            scales=scales,
-            options=options,
-            rewrites=rewrites,
-            calibrators=calibrators,
-            treatments=treatments,
-            compiler=compiler,
-        )
+            self._holder, name, precision=precision, target=target, backend=backend, compiler=compiler,
+            scales=scales, options=options, calibrator=calibrator, weights=weights, sparsity=sparsity,
+            rewrites=rewrites, calibrators=calibrators, treatments=treatments,
+        )  # fmt: skip
 
     def vary(self, name: str, what: str) -> tuple[str, ...]:
         """Plan the variants that differ from one in a single choice; returns their names, for ``run``.
@@ -267,8 +244,8 @@ class Session:
         Args:
             name: A variant.
             what: ``targets``, ``streams``, ``levels``, ``tf32``, ``sparsity``, ``compilers`` (each other release that
-                is here: see ``rtlab.compilers``) or ``pairs`` (the model without its own Q/DQ, in FP32); or an option
-                of TensorRT's builder with its value, such as ``max_aux_streams=2`` or ``build_route=...``.
+                is here) or ``pairs`` (the model without its own Q/DQ, in FP32); or an option of TensorRT's builder with
+                its value, such as ``max_aux_streams=2`` or ``build_route=...``.
 
         Raises:
             VariantError: there is no such choice, or nothing of it would differ.
@@ -304,8 +281,8 @@ class Session:
     ) -> Self:
         """Build, time, compare and score what is not built yet, or rests on random input although data came since.
 
-        What was cancelled before goes on. Results come in stages (``Result.stages``): what is compiled is there, and
-        views show it, while the rest is measured. A cancel or an error leaves the stages before it standing.
+        What was cancelled before goes on. Results come in stages (``Result.stages``): an engine is there, and views
+        show it, while the rest is measured. A cancel or an error keeps the stages before it.
 
         Args:
             names: Variants to run; all that were added by default.
@@ -315,14 +292,13 @@ class Session:
             budget_s: Seconds that each variant may take on this machine beyond compiling: calibration, times, errors
                 and score rest on fewer samples and runs where they would take longer, and say so; ``measure`` goes on
                 from there. 0 only builds; ``math.inf`` measures all there is.
-            again: Build what is built once more. Until the new engine is there, and where none comes, the old one
-                stands.
+            again: Whether to build what is built once more. The old engine stays until the new one is built.
 
         Raises:
             VariantError: there is no variant of a name, or the budget is no number of seconds; or one that was read
                 from files is to be built again.
-            RtlabError: the first failure, after the others were tried. Finished variants stay.
-            Cancelled: the work was stopped. Finished variants and stages stay.
+            RtlabError: the first failure, after the others were tried.
+            Cancelled: the work was stopped.
 
         >>> study.run(["fp16"])["fp16"]
         <Result fp16: 12 nodes, 9 layers>
@@ -334,14 +310,7 @@ class Session:
 
     @boundary("measure the variant")
     def measure(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> Result:
-        """Go on measuring a built variant where it stopped: more runs, more samples, and what failed, once more.
-
-        Values are compared on all samples then, where a first answer takes 32.
-
-        Args:
-            name: A variant that ``run`` built.
-            budget_s: Seconds that it may take; ``math.inf`` for all there is.
-            progress: Where to report; the host's reporter by default.
+        """Go on measuring a built variant: more runs, all samples, and what failed, once more, in ``budget_s`` seconds.
 
         Raises:
             VariantError: the variant is not built here, or the budget is no number of seconds.
@@ -358,46 +327,32 @@ class Session:
         name: str,
         *files: str | Path,
         text: str | bytes | None = None,
-        layers: str | Path | None = None,
-        profile: str | Path | None = None,
-        times: str | Path | None = None,
-        log: str | Path | None = None,
-        output: str | Path | None = None,
-        metadata: str | Path | None = None,
-        cache: str | Path | None = None,
-        model: str | Path | None = None,
         plan: str | Path | None = None,
         inputs: Batch | str | Path | None = None,
         optimization_profile: int | None = None,
         backend: str | Backend | None = None,
         progress: Progress | None = None,
-        **more: str | Path,
+        **kinds: str | Path | None,
     ) -> Result:
         """Read an engine of this model that another machine built, as a variant beside the others.
 
         Args:
-            name: What the variant is called here; one of this name is replaced.
-            files: Files whose kind is found by what is in them: any below, and NVIDIA trex's archives, profiles and
+            name: The name of the variant; one of this name is replaced.
+            files: Files whose kind is found by their content: those below, and NVIDIA trex's archives, profiles and
                 optimized models of ONNX Runtime, results that Polygraphy saved.
-            text: What you have in place of a file: lines of a log, a table of times, a piece of JSON, copied from an
-                issue, a terminal or a mail. Quote marks, fences, colours and indentation are taken off.
-            layers: ``trtexec --exportLayerInfo``.
-            profile: ``trtexec --exportProfile``: GPU times of the layers, joined by name.
-            times: ``trtexec --exportTimes``: GPU times of whole inferences.
-            log: A verbose build log: fusion pass by pass, tactics, memory.
-            output: ``trtexec --exportOutput``.
-            metadata: JSON with ``device_information``, as NVIDIA's trex writes it: the GPU's name.
-            cache: A TensorRT calibration cache that the engine was built with.
-            model: The ONNX file that the engine was built from, where that is not the study's own: one that
-                ``export`` wrote, for example.
+            text: Text in place of a file: lines of a log, a table of times, a piece of JSON, copied from an issue, a
+                terminal or a mail. Quote marks, fences, colours and indentation are taken off.
             plan: A serialized engine in place of all these, which is opened on the GPU that it was built for, timed and
                 compared. Elsewhere nothing can open it: export its layers there, and read them.
-            inputs: What ``output`` was computed from, arrays by input or an ``.npz``, so that errors can be told.
+            inputs: What ``output`` was computed from, arrays by input or an ``.npz``, for the errors.
             optimization_profile: Which of several optimization profiles to show; the first by default.
             backend: What reads or opens them, by its name or an object that follows ``rtlab.core.protocols``; by
                 default rtlab's own reader, or the backend that opens engines here.
             progress: Where to report; the host's reporter by default.
-            more: Files by another kind that ``rtlab.backends.readers.recognise`` tells, such as ``archive``.
+            kinds: Files by kind: ``layers``, ``profile``, ``times`` and ``output`` of trtexec's ``--export`` options;
+                ``log``, a verbose build log; ``metadata``, NVIDIA trex's JSON with ``device_information``; ``cache``,
+                the calibration cache that the engine was built with; ``model``, the ONNX file that it was built from
+                where that is not the study's own; and the others of ``rtlab.backends.readers.recognise``.
 
         Raises:
             ReadError: a file is damaged, or files belong to different engines.
@@ -416,13 +371,7 @@ class Session:
             adopt(self._holder, result)
             return make_result(result)
         with save_pasted_text(text) as pasted_files:
-            files_by_kind = collect_files(
-                (*files, *pasted_files),
-                {
-                    "layers": layers, "profile": profile, "times": times, "log": log, "output": output,
-                    "metadata": metadata, "cache": cache, "model": model, **more,
-                },
-            )  # fmt: skip
+            files_by_kind = collect_files((*files, *pasted_files), kinds)
             data = None if inputs is None else CalibrationData.of(inputs, model=self.model)
             if data is not None:
                 data.check(self.model)
@@ -469,15 +418,15 @@ class Session:
 
     @boundary("answer the question")
     def ask(self, question: str, *, variant: str, baseline: str | None = None, **settings: str) -> ResultView:
-        """The answer to one question about a variant, such as "kernels": it shows itself in a notebook.
+        """The result of one analysis of a variant, such as "kernels": it shows itself in a notebook.
 
-        ``frame`` gives its table for pandas, ``plain()`` all of it as JSON, ``noun`` the numbers as they are.
+        ``frame`` is its table for pandas, ``plain()`` all of it as JSON, ``noun`` the numbers.
 
         Args:
             question: One of ``rtlab.analyses.panels``.
             variant: Its name.
-            baseline: The variant that it is compared with, where that is asked.
-            settings: Those of the question, as its panel has them.
+            baseline: The variant that it is compared with, where the analysis compares.
+            settings: Those of its panel.
 
         Raises:
             VariantError: there is no such variant or question.
@@ -514,7 +463,7 @@ class Session:
     def export(
         self, name: str, path: str | Path, *, cache: str | Path | None = None, version: str = export.VERSION
     ) -> Exported:
-        """Write a variant's prepared model and its scales, and tell the commands that build it elsewhere.
+        """Write a variant's prepared model and its scales; returns the files, and the commands that build it elsewhere.
 
         Args:
             name: A variant that is planned; it need not be built.
@@ -538,9 +487,8 @@ class Session:
     ) -> Path:
         """Write the build of a variant as one file of JSON, for ``read`` on a machine that has no builder.
 
-        It holds the layers, what else the compiler told, times that were measured of this engine, and the structure of
-        the model, so that it opens alone. No weights go along: names, shapes, single numbers, and integers that decide
-        about shapes do.
+        It has the layers, what else the compiler reported, times that were measured of this engine, and the structure
+        of the model, so that it opens alone; no weights but single numbers, and integers that decide about shapes.
 
         Args:
             name: The variant.

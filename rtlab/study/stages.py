@@ -1,7 +1,7 @@
-"""What a variant's engine takes and computes, found out in stages: timed, compared, scored.
+"""The stages of a variant after it is compiled: timed, compared, scored.
 
-Each stage goes on where it stopped before, within a budget of seconds, and keeps what it has when it is cancelled, when
-its time is over, or when it fails. The engine that was compiled stands whatever becomes of them.
+Each stage goes on where it stopped before, within a budget of seconds, and keeps a partial result when it is cancelled,
+timed out, or fails.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.quantize.dequantized_weights import replace_stored_weights
 from rtlab.quantize.isolated_error import IsolatedErrorModel, build_isolated_error_model
-from rtlab.relation.work import works
 from rtlab.study.job import Job
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 _RUNS, _COMPARED = 30, 32
 #: The part of the time left that each stage may take.
 _PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
-#: Bytes of values of one sample that are read at once; more are read in several passes, the largest layers first.
+#: Bytes of values of one sample that are read at once; more are read in several passes.
 _READ_BYTES = 256 << 20
 _AGAIN: dict[Why, str] = {
     "cancelled": "it was cancelled",
@@ -53,7 +52,7 @@ _AGAIN: dict[Why, str] = {
 
 
 def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult:
-    """A compiled result with the standing of each later stage: under way, or missing for a reason."""
+    """A compiled result with the status of each later stage: under way, or missing for a reason."""
     stages = dict(result.stages)
     for stage in _PARTS:
         status = stages.get(stage)
@@ -64,9 +63,9 @@ def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult
         elif why:
             stages[stage] = _incomplete_status(stage, status, why)
         else:
-            done_count = status.done if status else 0
+            before = status or StageStatus(stage, "waiting")
             stages[stage] = StageStatus(
-                stage, "waiting", done=done_count, available_count=status.available_count if status else 0
+                stage, "waiting", done=before.done, available_count=before.available_count
             )
     return dataclasses.replace(result, stages=stages)
 
@@ -105,28 +104,23 @@ def _runs_on_builder(result: VariantResult) -> bool:
 
 
 def _incomplete_status(stage: Stage, status: StageStatus | None, why: Why, words: str = "") -> StageStatus:
-    """A stage that ended before its end, with what it has."""
-    done, target, unit = (status.done, status.target_count, status.unit) if status else (0, 0, "")
-    if status is not None and 0 < target <= done:
+    """A stage that ended early, with its partial result."""
+    status = status or StageStatus(stage, "missing")
+    done, target = status.done, status.target_count
+    if 0 < target <= done:
         return dataclasses.replace(status, state="done")
-    every = status.available_count if status else 0
-    # Of all that there are, as the standing itself tells.
-    basis = f" on {done} of {max(target, every)} {unit}" if done and target else ""
-    state = "partial" if done else "missing"
-    summary = f"{stage}{basis}" if done else f"not {stage}"
-    text = f"{summary}: {words or _AGAIN[why]}"
-    return StageStatus(stage, state, why, text, done, target, unit, every)  # type: ignore[arg-type]
+    basis = f" on {done} of {max(target, status.available_count)} {status.unit}" if done and target else ""
+    text = f"{f'{stage}{basis}' if done else f'not {stage}'}: {words or _AGAIN[why]}"
+    return dataclasses.replace(status, state="partial" if done else "missing", why=why, text=text)
 
 
 def measure_stages(
     job: Job, result: VariantResult, progress: Progress, budget: Budget
 ) -> Iterator[VariantResult]:
-    """The result after each stage that was not done yet.
-
-    What a stage has when it is cancelled or fails comes too, before the error.
+    """The result after each stage that was not done yet, also after one that is cancelled or fails.
 
     Raises:
-        Cancelled: ``progress`` asked to stop.
+        Cancelled: the work was stopped.
     """
     work = _Measuring(job, plan_stages(job, result), progress, budget)
     try:
@@ -137,17 +131,15 @@ def measure_stages(
 
 def mark_failed(result: VariantResult, error: RtlabError) -> VariantResult:
     """A compiled result whose stages under way ended with an error outside them, such as a worker that died."""
-    stages = {
-        k: _incomplete_status(k, s, "failed", str(error)) if s.state == "waiting" else s
-        for k, s in result.stages.items()
-    }
-    return dataclasses.replace(result, stages=stages)
+    waiting = {k: s for k, s in result.stages.items() if s.state == "waiting"}
+    failed = {k: _incomplete_status(k, s, "failed", str(error)) for k, s in waiting.items()}
+    return dataclasses.replace(result, stages={**result.stages, **failed})
 
 
 def measure_all_stages(
     job: Job, result: VariantResult, budget: Budget, progress: Progress | None = None
 ) -> VariantResult:
-    """The result after all stages; an executor's process may find it out, and reports nothing."""
+    """The result after all stages; an executor's process runs this, and reports nothing."""
     for stage_result in measure_stages(job, result, progress or Silent(), budget):
         result = stage_result
     return result
@@ -174,41 +166,37 @@ class _Measuring:
                     work(deadline)
             except Cancelled:
                 if not self.progress.stopped():
-                    # The time was over in the middle of a run.
+                    # Timed out in the middle of a run.
                     self._finish_stage(stage)
                 else:
                     over = isinstance(self.progress, Deadline) and self.progress.is_over
                     self.result = plan_stages(self.job, self.result, "budget" if over else "cancelled")
                     yield self.result
                     raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, what is known of the engine stays
+            except Exception as error:  # noqa: BLE001 - whatever it is, the engine stays
                 self._record_failure(stage, error)
             yield self.result
 
     def close(self) -> None:
-        """Forget the sessions, which hold the weights."""
+        """Release the session, which has the weights."""
         if self._emulation_engine is not None:
             self.runner.release(self._emulation_engine)
 
     def _record_progress(self, stage: Stage, done: int, target: int, unit: str, available: int = 0) -> None:
         """Note how far a stage came by now; it is still under way."""
-        status = StageStatus(
-            stage, "waiting", done=done, target_count=target, unit=unit, available_count=available
-        )
-        self._set_status(status)
+        self._set_status(StageStatus(stage, "waiting", "", "", done, target, unit, available))
 
     def _set_status(self, status: StageStatus) -> None:
         stages = {**self.result.stages, status.stage: status}
         self.result = dataclasses.replace(self.result, stages=stages)
 
     def _finish_stage(self, stage: Stage) -> None:
-        """A stage has ended: done, or stopped by the budget."""
+        """Note that a stage is done, or stopped by the budget."""
         status = self.result.stages[stage]
-        over = status.done < status.target_count or not status.done
-        new_status = (
-            _incomplete_status(stage, status, "budget") if over else dataclasses.replace(status, state="done")
-        )
-        self._set_status(new_status)
+        if status.done < status.target_count or not status.done:
+            self._set_status(_incomplete_status(stage, status, "budget"))
+        else:
+            self._set_status(dataclasses.replace(status, state="done"))
 
     def _record_failure(self, stage: Stage, error: Exception) -> None:
         status = self.result.stages[stage]
@@ -216,12 +204,10 @@ class _Measuring:
         if stage is Stage.TIMED and "NOT_IMPLEMENTED" in details:
             # The emulation still tells the errors.
             text = "not timed: ONNX Runtime has no CPU kernels for some of its types"
-            new_status = StageStatus(stage, "none", "nothing to do", text)
+            self._set_status(StageStatus(stage, "none", "nothing to do", text))
         else:
-            new_status = _incomplete_status(
-                stage, status, "failed", str(wrap_error(error, f'measure "{self.job.name}"'))
-            )
-        self._set_status(new_status)
+            text = str(wrap_error(error, f'measure "{self.job.name}"'))
+            self._set_status(_incomplete_status(stage, status, "failed", text))
 
     # --- times ----------------------------------------------------------------------------------------------------
 
@@ -231,23 +217,20 @@ class _Measuring:
         if self._stand_in is not None and engine.backend != self._stand_in.name:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
             engine = self._stand_in.build(request, self.progress)
-        previous_profile, target_runs = result.profile, _RUNS
-        remaining_runs = target_runs - (0 if previous_profile is None else _runs(previous_profile))
-        # It keeps to its time by itself, and has something to tell at the end of it.
-        seconds = deadline.remaining if self.budget.is_bounded else None
-        batch = next(self._data.batches(result.prepared.model, 1))
+        before = result.profile
+        # It keeps to its time by itself, and has a profile at the end of it.
         profile = self.runner.profile(
             engine,
-            batch,
+            next(self._data.batches(result.prepared.model, 1)),
             self.progress,
-            runs=max(1, remaining_runs),
-            seconds=seconds,
+            runs=max(1, _RUNS - (0 if before is None else _runs(before))),
+            seconds=deadline.remaining if self.budget.is_bounded else None,
             limit_s=job.limits.seconds,
         )
-        if previous_profile is not None:
-            profile = previous_profile.merged(profile)
+        if before is not None:
+            profile = before.merged(profile)
         self.result = dataclasses.replace(result, measured=engine, profile=profile)
-        self._record_progress(Stage.TIMED, _runs(profile), target_runs, "runs")
+        self._record_progress(Stage.TIMED, _runs(profile), _RUNS, "runs")
         self._finish_stage(Stage.TIMED)
         if is_reference(self.result) and self.result.errors is None:
             self._look_for_nan(engine, deadline)
@@ -270,7 +253,7 @@ class _Measuring:
         reader, comparison = get_evaluator(), Comparison(model, names)
         plain = build_reference(model, deadline)
         try:
-            for group in _groups(names, value_bytes(model, names, data, reader), model):
+            for group in _groups(names, value_bytes(model, names, data, reader)):
                 for batch in data.batches(model, batch_size(model, group, data, reader)):
                     values = reader.outputs(plain, batch, group, progress=deadline, limit_s=limit)
                     comparison.add(values, values, data.samples_in(model, batch))
@@ -291,11 +274,11 @@ class _Measuring:
         if self._stand_in is None:
             return self.result.engine
         if self._emulation_engine is None:
-            # Not within the budget: what is half made cannot be gone on with.
+            # Not within the budget: a half made one is of no use.
             emulation = replace_stored_weights(
                 self.result.prepared.emulate(self.progress), self.result.source.by_id
             )
-            # It took three times as much to make, while the engines that are compared are still to come.
+            # It took three times as much memory to make, while the engines that are compared are still to come.
             free_memory()
             request = BuildRequest(emulation, self.job.variant, level="basic")
             self._emulation_engine = self._stand_in.build(request, deadline)
@@ -305,17 +288,14 @@ class _Measuring:
         job, engine = self.job, self._engine(deadline)
         ready = self.result.prepared
         model = ready.reference or job.model
-        # Its own pairs round as well: what they do is told against the model without them.
+        # Its own pairs round as well: errors are those against the model without them.
         variant = ready.model if self._on_builder else ready.emulate(self.progress)
         model, _ = existing_qdq.separate_existing_qdq(model, variant)
         names = list_comparable_values(model, variant)
         if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
-            readable_values = {
-                *self.runner.unfused(engine, batch, deadline),
-                *self.result.prepared.model.outputs,
-            }
-            names = tuple(n for n in names if n in readable_values)
+            readable = {*self.runner.unfused(engine, batch, deadline), *ready.model.outputs}
+            names = tuple(n for n in names if n in readable)
         if not names:
             text = "no value of the model is left to be compared"
             self._set_status(StageStatus(Stage.COMPARED, "none", "nothing to do", text))
@@ -325,7 +305,7 @@ class _Measuring:
         previous_errors = self.result.errors
         limits = {v: s.amax for v, s in ready.scales.items()}
         comparison = Comparison(model, names, previous_errors, limits)
-        # What was compared before without shadows goes on without.
+        # A comparison that began without isolated errors goes on without.
         shadow = self._shadow(names) if comparison.has_isolated_errors else None
         target, available = len(data), every.count or 0
         reader = get_evaluator()
@@ -333,11 +313,11 @@ class _Measuring:
         comparison.has_isolated_errors = shadow is not None
         deadline.phase("Comparing values", target)
         limit = job.limits.seconds
-        # What one batch tells is summed while the next is computed.
+        # One batch is summed while the next is computed.
         pool = ThreadPoolExecutor(1)
         pending_sum: Future[None] = pool.submit(lambda: None)
         try:
-            for group in _groups(names, value_bytes(model, names, data, reader), model):
+            for group in _groups(names, value_bytes(model, names, data, reader)):
                 pending_sum.result()
                 size = 1 if self._on_builder else batch_size(model, group, data, reader)
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
@@ -363,7 +343,7 @@ class _Measuring:
         self._finish_stage(Stage.COMPARED)
 
     def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
-        """The reference beside what each node makes; None where that is not to be had."""
+        """The reference with the error that each node makes by itself; None where there is no such graph."""
         ready = self.result.prepared
         if self._on_builder:
             return None
@@ -407,7 +387,7 @@ class _Measuring:
 def _open_reference(
     model: Model, shadow: IsolatedErrorModel | None, deadline: WorkContext[None]
 ) -> tuple[Engine, IsolatedErrorModel | None]:
-    """The reference with its shadows, or without where these are beyond what runs here."""
+    """The reference with isolated errors, or without where these are beyond what runs here."""
     if shadow is not None:
         with contextlib.suppress(BackendError):
             return build_reference(shadow.model, deadline), shadow
@@ -415,10 +395,9 @@ def _open_reference(
 
 
 def _scalars(shadow: IsolatedErrorModel | None, group: Sequence[str]) -> tuple[str, ...]:
-    """What shadows tell of values."""
-    if shadow is None:
-        return ()
-    return tuple(n for v in group if v in shadow.error_sums for n in shadow.error_sums[v].scalars)
+    """The outputs with the isolated errors of values."""
+    sums = {} if shadow is None else shadow.error_sums
+    return tuple(n for v in group if v in sums for n in sums[v].scalars)
 
 
 def _add(
@@ -429,43 +408,29 @@ def _add(
     count: int,
 ) -> None:
     comparison.add(reference_outputs, variant, count)
-    if shadow is None:
-        return
-    comparison.add_isolated_errors(
-        {
-            v: (
-                float(reference_outputs[s.energy]),
-                max(float(reference_outputs[s.maximum]), -float(reference_outputs[s.minimum])),
+    isolated_errors = {}
+    for value, names in ({} if shadow is None else shadow.error_sums).items():
+        if names.energy in reference_outputs:
+            energy, most, least = (
+                float(reference_outputs[n]) for n in (names.energy, names.maximum, names.minimum)
             )
-            for v, s in shadow.error_sums.items()
-            if s.energy in reference_outputs
-        }
-    )
+            isolated_errors[value] = energy, max(most, -least)
+    if shadow is not None:
+        comparison.add_isolated_errors(isolated_errors)
 
 
 def _runs(profile: Profile) -> int:
     return len(profile.total) if profile.runs is None else profile.runs
 
 
-def _groups(names: Sequence[str], nbytes: Mapping[str, int], model: Model) -> list[tuple[str, ...]]:
-    """Values in groups that can be read at once; where there are several, the largest layers come first."""
-    if sum(nbytes.values()) <= _READ_BYTES:
-        return [tuple(names)]
+def _groups(names: Sequence[str], nbytes: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """Values in groups that can be read at once."""
     groups: list[list[str]] = [[]]
     room = _READ_BYTES
-    steps = _operations(model)
-    for name in sorted(names, key=lambda n: -steps.get(model.producers[n].id, 0)):
+    for name in names:
         if groups[-1] and nbytes[name] > room:
             groups.append([])
             room = _READ_BYTES
         groups[-1].append(name)
         room -= nbytes[name]
     return [tuple(g) for g in groups]
-
-
-def _operations(model: Model) -> Mapping[str, int]:
-    """FLOPs of each node; empty where they cannot be told."""
-    try:
-        return {node: work.flops or 0 for node, work in works(model).items()}
-    except RtlabError:
-        return {}

@@ -1,4 +1,4 @@
-"""The one object of a study that changes: it holds the state, and tells views of changes."""
+"""The one object of a study that changes: it holds the state, and notifies views."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rtlab.analyses.study_state import StudyState
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import View
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
@@ -18,11 +19,11 @@ from rtlab.errors import VariantError
 
 
 class StateHolder:
-    """Holds the state of a study; whoever works on the study changes it here."""
+    """Holds the state of a study, and replaces it."""
 
     def __init__(self, state: StudyState) -> None:
         self.state = state
-        #: Views that hear of new results, in the thread that has them; one that is gone drops out.
+        #: Views that are notified, in the thread of the change; one that is gone drops out.
         self.views: weakref.WeakSet[View] = weakref.WeakSet()
         self._lock = threading.Lock()
 
@@ -32,12 +33,12 @@ class StateHolder:
             self.state = change(self.state)
 
     def publish(self, change: Callable[[StudyState], StudyState]) -> None:
-        """Put another state in place of the present one, and tell all views."""
+        """Put another state in place of the present one, and notify all views."""
         self.update(change)
         self.notify()
 
     def notify(self) -> None:
-        """Tell all views that there is something new."""
+        """Notify all views."""
         for view in tuple(self.views):
             view.changed()
 
@@ -57,26 +58,23 @@ class StateHolder:
         return self.state.data
 
     def result(self, name: str) -> VariantResult:
-        """What is known of a variant, by its name or, where none has that name, by its title, as a chip shows it.
+        """The facts of a variant, by its name or, where none has that name, by its title.
 
         Raises:
             VariantError: it is not built; or what it failed with.
         """
         state = self.state
         # A list has no hash to look for.
-        is_name = isinstance(name, str)
-        if is_name and name not in state.results and name not in state.variants:
-            name = next((n for n, title in get_variant_titles(state).items() if title == name), name)
-        if is_name and name in state.results:
-            return state.results[name]
-        if is_name and name in state.failures:
-            raise state.failures[name]
-        planned_names = ", ".join(f'"{n}"' for n in state.variants) or "none yet"
-        hint = (
-            "Run study.run()."
-            if is_name and name in state.variants
-            else f"Add it with study.add; there is {planned_names}."
-        )
+        if isinstance(name, str):
+            if name not in state.results and name not in state.variants:
+                name = next((n for n, title in get_variant_titles(state).items() if title == name), name)
+            if name in state.results:
+                return state.results[name]
+            if name in state.failures:
+                raise state.failures[name]
+        hint = f"Add it with study.add; there is {quote_names(state.variants) or 'none yet'}."
+        if isinstance(name, str) and name in state.variants:
+            hint = "Run study.run()."
         raise VariantError(f'Cannot show variant "{name}": it is not built. {hint}')
 
     def variant(self, name: str, action: str) -> Variant:
@@ -95,7 +93,7 @@ class StateHolder:
     def plan(
         self, name: str, variant: Variant, scales: Mapping[str, Scale] | None, *, build: bool = True
     ) -> None:
-        """Plan a variant; ``build`` says whether ``run`` builds it without being told its name."""
+        """Plan a variant; ``build`` says whether ``run`` builds it without its name."""
         self.update(lambda state: state.with_variant(name, variant, scales, build=build))
 
 

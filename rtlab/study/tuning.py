@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rtlab import backends
@@ -37,26 +36,20 @@ class StudyTuning:
     def __init__(self, runner: StudyRunner) -> None:
         self._runner, self._observations, self._holder = runner, runner.observations, runner.holder
 
-    @property
-    def _state(self) -> StudyState:
-        return self._holder.state
-
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[LayerTactics, ...]:
-        """What the builder timed for each layer of a variant, and what its timing cache holds.
-
-        What was listed before a cancel is kept, in ``study.state.tactics``.
+        """What the builder timed for each layer of a variant, and the entries of its timing cache.
 
         Raises:
-            VariantError: the variant is not built, or no log tells of tactics.
+            VariantError: the variant is not built, or no log lists tactics.
             ReadError: the timing cache cannot be read.
-            Cancelled: the work was stopped.
+            Cancelled: the work was stopped; what was listed is kept, in ``study.state.tactics``.
 
         >>> study.tuning.tactics("fp32")
         Traceback (most recent call last):
         rtlab.errors.VariantError: Cannot list the tactics of variant "fp32": backend "onnxruntime" times no tactics ...
         """
         result = self._holder.result(name)
-        listing, tuner = forced_tactics.listing(result, self._state.results.values())
+        listing, tuner = forced_tactics.listing(result, self._holder.state.results.values())
         with report_progress(progress) as reporter:
             table = self._runner.search(
                 listing,
@@ -73,7 +66,6 @@ class StudyTuning:
         tactics: Mapping[str, str | int],
         *,
         as_: str = "forced",
-        cache: str | Path | None = None,
         progress: Progress | None = None,
     ) -> Variant:
         """Plan a variant that is built with other tactics, for ``run`` and ``difference``.
@@ -82,8 +74,7 @@ class StudyTuning:
             name: A variant that was built with TensorRT and the options ``flags=["EDITABLE_TIMING_CACHE"]``
                 and ``timing_cache``; that file is only read.
             tactics: By layer one that ``tactics`` lists: its id, or its kernel's name.
-            as_: What the new variant is called.
-            cache: Where the edited cache goes; beside the other by default.
+            as_: The name of the new variant.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -94,30 +85,20 @@ class StudyTuning:
         >>> study.tuning.force("fp32", {"a layer": "a kernel"})  # doctest: +SKIP
         """
         result = self._holder.result(name)
-        copy = forced_tactics.copy_path(result, as_, cache, self._state.variants)
+        copy = forced_tactics.copy_path(result, as_, self._holder.state.variants)
         forced_tactics.check(result, tactics)
         with report_progress(progress) as reporter:
             table = self.tactics(name, progress=reporter)
             forced_variant = forced_tactics.force(result, tactics, table, copy, reporter)
-        self._holder.plan(as_, forced_variant, self._state.scales.get(name))
+        self._holder.plan(as_, forced_variant, self._holder.state.scales.get(name))
         return forced_variant
 
     @boundary("tune the model")
-    def tune(
-        self,
-        *,
-        budget_s: float = 60.0,
-        progress: Progress | None = None,
-        **more: Any,
-    ) -> TunedModel:
-        """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.CpuTuning``.
+    def tune(self, *, budget_s: float = 60.0, progress: Progress | None = None, **more: Any) -> TunedModel:
+        """Tune the model's convolutions and products on this CPU in about ``budget_s`` seconds.
 
-        Stopped before the end, it gives what was tuned until then.
-
-        Args:
-            budget_s: Seconds that it may take, approximately.
-            progress: Where to report; the host's reporter by default.
-            more: ``candidates`` and ``threads``, as ``CpuTuning`` takes them.
+        ``candidates`` and ``threads`` are as ``rtlab.experiments.tuning.CpuTuning`` takes them. Stopped before the end,
+        it returns what was tuned until then.
 
         Raises:
             ModelError: no layer can be tuned.
@@ -128,14 +109,12 @@ class StudyTuning:
         >>> tuned is study.state.tuned
         True
         """
-        batch = next(self._holder.data.batches(self._state.model, 1))
+        batch = next(self._holder.data.batches(self._holder.state.model, 1))
         with report_progress(progress) as reporter:
-            rig: WorkContext[BenchmarkRunner] = WorkContext(
-                OrtBench(reporter), reporter, Budget(seconds=budget_s)
-            )
+            bench: BenchmarkRunner = OrtBench(reporter)
             return self._runner.search(
-                CpuTuning(self._state.model, batch, **more),
-                rig,
+                CpuTuning(self._holder.state.model, batch, **more),
+                WorkContext(bench, reporter, Budget(seconds=budget_s)),
                 lambda state, tuned: dataclasses.replace(state, tuned=tuned),
             )
 
@@ -143,12 +122,12 @@ class StudyTuning:
     def batch_sizes(
         self, name: str, batches: Sequence[int] = BATCHES, *, progress: Progress | None = None
     ) -> Sweep:
-        """Time a variant at several batch sizes, on what ran it here. What was timed before a cancel is kept.
+        """Time a variant at several batch sizes, on what ran it here.
 
         Raises:
             VariantError: the variant is not built, did not run here, or has a fixed batch.
             RunError: not even the first batch can be run.
-            Cancelled: the work was stopped.
+            Cancelled: the work was stopped; what was timed is kept.
 
         >>> [row.batch for row in study.tuning.batch_sizes("fp32", (1, 2)).rows]
         [1, 2]

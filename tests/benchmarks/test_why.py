@@ -19,7 +19,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.experiments.experiment import run_experiment
-from rtlab.experiments.why import FusionBlockerSearch
+from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 

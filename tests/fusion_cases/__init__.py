@@ -39,7 +39,7 @@ from onnx import helper, numpy_helper, parser, shape_inference
 
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
-from rtlab.experiments.why.neutral import add_neutral_readers
+from rtlab.experiments.why.cutting import add_neutral_readers
 
 #: The files, by what the cases are about.
 _PARTS = ("convolutions", "products", "pointwise", "movement", "quantized")

@@ -23,7 +23,7 @@ import pytest
 import answers
 import scenes
 from rtlab.analyses.cards.picture import Box
-from rtlab.analyses.difference import compute_difference
+from rtlab.analyses.difference import build_side, compute_difference
 from rtlab.core.engine import Layer
 from rtlab.errors import VariantError
 from rtlab.relation.layerwork import layer_works
@@ -410,7 +410,7 @@ def test_findings_quote_layers_and_differences_hold_each_once(subject: str) -> N
     for result in (first, *rest):
         check_findings(result, study.model)
     for result in rest:
-        check_difference(compute_difference(first.side(), result.side(), study.model))
+        check_difference(compute_difference(build_side(first.facts), build_side(result.facts), study.model))
 
 
 @scenes.samples

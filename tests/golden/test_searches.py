@@ -145,10 +145,7 @@ def varied(made: rtlab.Study) -> Any:
 
 
 def repair(made: rtlab.Study) -> Any:
-    return {
-        f"{drop}": made.accuracy.repair("int8", drop, runs=12, budget_s=600, again=True)
-        for drop in (0.5, 40.0)
-    }
+    return {f"{drop}": made.accuracy.repair("int8", drop, runs=12, budget_s=600) for drop in (0.5, 40.0)}
 
 
 def treated(made: rtlab.Study) -> Any:

@@ -18,7 +18,7 @@ CHANGES = {
 #: the parts that a search takes apart, and gradients.
 HANDS = {
     "gradients/tape.py", "experiments/sensitivity/estimate.py", "experiments/why/changes.py",
-    "experiments/why/retyping.py", "quantize/edit.py", "quantize/findings.py", "quantize/integers.py",
+    "quantize/edit.py", "quantize/findings.py", "quantize/integers.py",
     "quantize/requantize.py", "quantize/rewrites.py", "quantize/isolated_error.py",
     "quantize/dequantized_weights.py", "quantize/quantizer_toggles.py",
 }  # fmt: skip

@@ -44,7 +44,7 @@ def test_what_lies_beyond_a_threshold_is_counted_by_channel(study: Study) -> Non
 
 
 def test_what_was_measured_before_a_cancel_is_kept(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtlab.experiments.channels.batch_size", lambda *_: 16)
+    monkeypatch.setattr("rtlab.experiments.observation.batch_size", lambda *_: 16)
     node = study.model.top[-1].id
     assert 16 == study.accuracy.channels("int8", node, progress=Stopping(1)).samples
     with pytest.raises(Cancelled):

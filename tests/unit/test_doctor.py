@@ -17,7 +17,7 @@ from rtlab.core.progress import Progress, Silent
 from rtlab.core.protocols import Capabilities
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, RunError, Unavailable
-from rtlab.experiments import trials
+from rtlab.experiments import doctor as _doctor
 from rtlab.experiments.doctor import Report, SelfTest, clean
 from rtlab.experiments.experiment import run_experiment
 from rtlab.study.selftest import doctor
@@ -129,7 +129,7 @@ def test_host_and_user_are_left_out():
 def test_how_long_a_build_took_to_stop_is_counted_from_the_asking(monkeypatch) -> None:
     """Half a second on a clock that was at 100 when it was asked."""
     moments = iter([100.0, 100.5])
-    monkeypatch.setattr(trials.time, "perf_counter", lambda: next(moments))
+    monkeypatch.setattr(_doctor.time, "perf_counter", lambda: next(moments))
 
     class Stops:
         def capabilities(self) -> Capabilities:
@@ -140,14 +140,14 @@ def test_how_long_a_build_took_to_stop_is_counted_from_the_asking(monkeypatch) -
             progress.phase("Timing")
             raise Cancelled("stopped")
 
-    assert "stopped 0.50 s after it was asked" == trials.cancel(Stops())
+    assert "stopped 0.50 s after it was asked" == _doctor.cancel(Stops())
 
 
 @pytest.mark.parametrize(("errors", "worst"), [((5e-4, 1e-4), "a"), ((1e-4, 5e-4), "b")])
 def test_the_largest_error_of_several_outputs_is_told_wherever_it_is(errors, worst) -> None:
     wanted = {n: np.ones(3, np.float32) for n in "ab"}
     found = {n: np.float32([1, 1 + e, 1]) for n, e in zip("ab", errors, strict=True)}
-    assert f'largest relative error 5.0e-04 at "{worst}"' == trials._compare(wanted, found)
+    assert f'largest relative error 5.0e-04 at "{worst}"' == _doctor._compare(wanted, found)
     for name, value in (("b", 2), ("a", np.nan)):
-        with pytest.raises(trials.Failed, match="is allowed"):
-            trials._compare(wanted, {**found, name: np.float32([1, value, 1])})
+        with pytest.raises(_doctor.Failed, match="is allowed"):
+            _doctor._compare(wanted, {**found, name: np.float32([1, value, 1])})

@@ -110,7 +110,7 @@ def test_values_are_scaled_apart_where_only_their_scales_are_wrong(monkeypatch):
 def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp32(monkeypatch):
     """A hit in a hundred more than fp32 is out of reach, and a node in FP32 costs time for sure."""
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
-    monkeypatch.setattr(repairing._RepairState, "_scales", lambda _: iter(()))
+    monkeypatch.setattr(repairing._RepairState, "_propose_scales", lambda _: iter(()))
     _without(monkeypatch, _TREATMENTS={})
     found = study.accuracy.repair("int8", budget_s=math.inf, max_drop=-1)
     (as_it_is,) = found.points
@@ -119,23 +119,6 @@ def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp
     # A drop within what was asked for needs no such word.
     for limit, words in ((found.max_drop, True), (100.0, False)):
         assert words == ("all the same" in dataclasses.replace(found, max_drop=limit).words)
-
-
-@pytest.mark.slow
-def test_a_search_goes_on_from_what_was_measured(monkeypatch):
-    study = _study("digits_outlier", "int8", calibrator="minmax")
-    ran = []
-    monkeypatch.setattr(repairing, "predict", lambda *a, **k: ran.append(a) or _PREDICTED(*a, **k))
-    first = study.accuracy.repair("int8", budget_s=math.inf, runs=1)
-    # Both halves of fp32, the variant and the repaired one.
-    assert len(ran) == 6
-    again = study.accuracy.repair("int8", budget_s=math.inf)
-    assert (len(ran), again.points, again.after) == (6, first.points, first.after)
-    # A tighter wish goes on, and runs what is new alone.
-    study.accuracy.repair("int8", budget_s=math.inf, max_drop=-5, runs=3)
-    assert len(ran) == 8
-    study.accuracy.repair("int8", budget_s=math.inf, runs=1, again=True)
-    assert len(ran) == 14
 
 
 def test_few_samples_conclude_nothing():

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -131,32 +128,6 @@ def test_more_samples_are_taken_until_the_ranking_is_reliable_and_asking_again_g
     )
 
 
-class Pickling(ThreadPoolExecutor):
-    """Hands over what another process would get."""
-
-    def submit(self, do, /, *given, **named):
-        do, given, named = pickle.loads(pickle.dumps((do, given, named)))
-        return super().submit(lambda: pickle.loads(pickle.dumps(do(*given, **named))))
-
-
-@pytest.mark.slow
-def test_workers_of_an_executor_find_the_same_on_all_samples() -> None:
-    with Pickling(2) as pool:
-        only = study().accuracy.sensitivity("int8", executor=pool, parts=3, verify=None)
-        released = study().accuracy.sensitivity("int8", executor=pool, parts=3, asks="released", by="node")
-        labels = study().accuracy.sensitivity("int8", executor=pool, parts=5, verify=None, labels=LABELS)
-        estimated = study().accuracy.sensitivity("int8", executor=pool, parts=2)
-    for found in (only, released, estimated):
-        assert found.samples == len(DATA)
-        for row in found.ranking:
-            rest = lost(NODES, len(DATA)) - lost(NODES - {row.node}, len(DATA))
-            true = rest if found is released else lost({row.node}, len(DATA))
-            assert row.verified == pytest.approx(true, rel=1e-3, abs=1e-6)
-    assert estimated.probes > only.probes == 0
-    for row in labels.ranking:
-        assert row.effect == pytest.approx(entropy({row.node}) - entropy(set()), rel=1e-2, abs=1e-5)
-
-
 def test_what_cannot_be_ranked_is_refused() -> None:
     chosen = net(TensorProto.INT64, helper.make_node("ArgMax", ["y"], ["z"], "choice", axis=1, keepdims=0))
     broken = DATA.copy()
@@ -275,15 +246,3 @@ def test_what_was_found_before_a_cancel_is_kept() -> None:
     assert any("1 of 3 places" in note for note in found.notes)
     with pytest.raises(Cancelled):
         study().accuracy.sensitivity("int8", progress=Stopping())
-
-
-def test_of_workers_that_were_stopped_the_parts_that_ended_are_kept() -> None:
-    made = study()
-    with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(CalibrationError, match="in 0 parts"):
-            made.accuracy.sensitivity("int8", executor=pool, parts=0)
-        found = made.accuracy.sensitivity("int8", executor=pool, parts=6, verify=None, progress=Stopping(2))
-        assert 8 == found.samples
-        after = made.accuracy.sensitivity("int8", verify=None)
-        assert after.samples > 8
-        assert after.effects.measured[:, :8].tolist() == found.effects.measured.tolist()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import types
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +14,6 @@ import rtlab
 from nets import graph
 from rtlab.backends.bench import BoundSession, OrtBench
 from rtlab.core.budget import Budget, WorkContext
-from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, VariantError
 from rtlab.experiments.benchmark import FEWEST, LEAST, Benchmark
 from rtlab.experiments.experiment import run_experiment
@@ -100,9 +98,8 @@ def test_the_fastest_formulation_with_any_number_of_threads_wins() -> None:
     assert [2.0, 2.0, 2.5, 1.0] == pytest.approx([y.gain for y in found.layers])
     assert [2.0, 2.0, 2.5, None] == [y.margin and pytest.approx(y.margin) for y in found.layers]
     assert [True, True, True, False] == [y.is_clear for y in found.layers]
-    # With other weights it was computed anew, not timed.
-    assert one.winner.error != two.winner.error
-    assert 0 < two.winner.error < two.winner.tolerance
+    # With other weights it was neither timed nor computed.
+    assert (two.winner.median, two.winner.error) == (one.winner.median, None)
     assert ("direct", 2) == (four.default.formulation, four.default.threads)
     assert all(LEAST <= t.runs for y in found.layers for t in y.trials if t.ok and not t.note)
     assert (True, "a device") == (found.complete, found.device)
@@ -250,58 +247,6 @@ def test_differences_are_relative_to_the_greatest_value() -> None:
     assert float("inf") == difference(a[:1], a)
     assert float("inf") == difference(a * np.float32(np.nan), a)
     assert [0.0, float("inf")] == [difference(np.array([1, k]), np.array([1, 2])) for k in (2, 3)]
-
-
-def test_a_layer_that_shares_times_is_checked_with_its_own_weights() -> None:
-    class Wrong(Scripted):
-        opened = 0
-
-        def open(self, model: bytes, batch, threads: int) -> Timed:
-            made = super().open(model, batch, threads)
-            self.opened += made.names == ["Winograd 2×2"] and "x" not in batch
-            if self.opened == 1 and made.names == ["Winograd 2×2"]:
-                right = made.outputs()
-                made.outputs = lambda: {k: v * 1.1 for k, v in right.items()}
-            return made
-
-    one, two, *_ = tune(network(), BATCH, bench=Wrong(even), threads=(1,), candidates=["Winograd 2×2"]).layers
-    assert ["Winograd 2×2", "direct"] == [one.winner.formulation, two.winner.formulation]
-    refused = next(t for t in two.trials if t.formulation == "Winograd 2×2")
-    assert (False, True) == (refused.ok, "differs by 1.0e-01" in refused.note)
-
-
-def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tuned() -> None:
-    """Of "one" and "two", alike but for their weights, the first is timed; the second was still to be checked."""
-    progress = Silent()
-
-    class Stopped(Scripted):
-        def open(self, model: bytes, batch, threads: int) -> Timed:
-            if "x" not in batch:
-                progress.cancel()
-                raise Cancelled("Stopped tuning.")
-            return super().open(model, batch, threads)
-
-    found = tune(network(), BATCH, bench=Stopped(even), threads=(1,), progress=progress)
-    assert ["one"] == [y.node for y in found.layers]
-    assert found.notes[0].startswith("1 of 3 ")
-
-
-def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
-    rounds, now = Benchmark._rounds, [time.monotonic()]
-    for module in ("tuning", "benchmark"):
-        clock = types.SimpleNamespace(monotonic=lambda: now[0])
-        monkeypatch.setattr(f"rtlab.experiments.{module}.time", clock)
-
-    def slow(*given) -> None:
-        rounds(*given)
-        now[0] += 5.0
-
-    monkeypatch.setattr(Benchmark, "_rounds", slow)
-    bench = Scripted(even)
-    found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=["Winograd 2×2"], budget_s=6.0)
-    assert ["one"] == [y.node for y in found.layers]
-    assert not found.complete
-    assert any(n.startswith("layers of the same shapes as a tuned one: 1 ") for n in found.notes)
 
 
 def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:

@@ -24,7 +24,8 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
 from rtlab.experiments.experiment import run_experiment
-from rtlab.experiments.why import FusionBlockerSearch, FusionSplitSearch, oracle
+from rtlab.experiments.why.search import FusionBlockerSearch
+from rtlab.experiments.why.together import FusionSplitSearch
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
@@ -395,24 +396,3 @@ def test_a_refusal_is_an_answer_of_its_own() -> None:
     told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Ruled(refused={"MaxPool"}))
     assert [(False, 2), (None, None)] == [(p.fused, p.layers) for p in told.experiments]
     assert "it refuses MaxPool" in told.experiments[1].refused
-
-
-def test_a_graph_is_built_once_for_each_target() -> None:
-    asked = []
-
-    class Counted(Ruled):
-        def build(self, request, progress):
-            asked.append((request.model.digest, request.variant))
-            return super().build(request, progress)
-
-    builder, found = Counted(), model(conv("x", "c"), node("Relu", "c", "y"))
-    first, again = joined(found, 0, builder), joined(found, 0, builder)
-    assert [(p.change, p.layers, p.fused) for p in first.experiments] == [
-        (p.change, p.layers, p.fused) for p in again.experiments
-    ]
-    assert len(first.experiments) == len(asked) == len({*asked}) > 0
-    joined(found, 0, Counted())
-    assert 2 * len({*asked}) == len(asked)
-    oracle.forget(builder)
-    joined(found, 0, builder)
-    assert 3 * len({*asked}) == len(asked)

@@ -12,8 +12,8 @@ from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions
 from rtlab.core.variant import Variant
 from rtlab.experiments.why import changes, cutting
+from rtlab.experiments.why.changes import iter_type_changes
 from rtlab.experiments.why.open_sizes import OpenSizes, open_sizes
-from rtlab.experiments.why.retyping import iter_type_changes
 
 
 def strided(batch: str | int = "N", *behind: onnx.NodeProto, **weights: np.ndarray) -> Model:

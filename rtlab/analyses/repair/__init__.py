@@ -11,8 +11,6 @@ from rtlab.core.bootstrap import INCLUDES_ZERO, TOO_FEW
 from rtlab.core.facts import Score
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta
-from rtlab.core.task import Task
-from rtlab.core.variant import Variant
 from rtlab.documents.results import ResultTable
 
 
@@ -39,19 +37,6 @@ class RepairPoint:
     kept_high: Annotated[int, FieldMeta("Nodes in higher precision")]
     milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "estimated", omit=True)]
     enough: Annotated[bool, FieldMeta("Enough")]
-
-
-@dataclasses.dataclass(frozen=True)
-class Verified:
-    """What was measured on the way, so that a later search of the same task need not run it again.
-
-    ``scores`` are those of variants, None for fp32, each with the half of the samples, 0 or 1; ``milliseconds`` the
-    estimated times of variants.
-    """
-
-    task: Task
-    scores: Mapping[tuple[Variant | None, int], Score] = dataclasses.field(default_factory=dict)
-    milliseconds: Mapping[Variant, float | None] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +69,6 @@ class AccuracyRepair:
     seconds: Annotated[float, FieldMeta("Took", "s", "measured")]
     source: Annotated[str, FieldMeta("Source")]
     choice: Annotated[Mapping[str, Any], UNSENT] = dataclasses.field(default_factory=dict, repr=False)
-    verified: Annotated[Verified | None, UNSENT] = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def points_unit(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -108,20 +108,6 @@ class Effects:
         padded = np.full(self.estimated.shape, np.nan)
         padded[:, : self.measured.shape[1]] = self.measured[:, : self.estimated.shape[1]]
         return np.where(np.isnan(self.estimated), padded, self.estimated)
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Effects], data: CalibrationData | None) -> Effects:
-        """Effects that were found in the same way on one part of the samples after the other."""
-        first = parts[0]
-        return cls(
-            first.places,
-            np.concatenate([p.estimated for p in parts], axis=1),
-            np.concatenate([p.measured for p in parts], axis=1),
-            np.concatenate([p.losses for p in parts]),
-            first.probes,
-            data,
-            tuple(np.sum([p.work for p in parts], axis=0)),
-        )
 
     @property
     def samples(self) -> int:

@@ -1,4 +1,4 @@
-"""Which nodes, or which places that round, are guilty of a variant's error: by gradients, and by runs of the model."""
+"""Which nodes, or which quantizers, cause a variant's error: by gradients, and by runs of the model."""
 
 from __future__ import annotations
 
@@ -52,25 +52,14 @@ _LINEAR: dict[Asks, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class SensitivitySearch:
-    """Rank what rounds in a variant by what it does to a loss.
+    """Rank nodes or quantizers of a variant by their effect on a loss.
 
-    The first samples are few; then there are twice as many each time, until the ranking is as reliable as asked for,
+    The first samples are few; then there are twice as many each time, until the ranking is as reliable as ``reach``,
     the samples are over, or the time is.
 
-    Attributes:
-        variant: Its name.
-        source: What was prepared.
-        emulation: What the CPU computes as the variant.
-        data: The samples.
-        asks: What a place harms alone, or what it would win back alone.
-        by: Whether nodes are ranked, with all that they round, or each place that rounds.
-        loss: The energy of the outputs' error, or the cross-entropy of the labels.
-        labels: One label for each sample, for that.
-        verify: How many of the first places of an estimate are run; None runs all, and estimates nothing.
-        probes: Random directions of the outputs that each estimate is the mean of; None takes eight for a small model
-            and one for a large one, of which more samples serve better, and none where all places can be run.
-        reach: The reliability from which on no more samples are taken.
-        begun: What was found before, to go on from there.
+    ``asks``, ``by``, ``loss``, ``labels`` and ``verify`` are those of ``study.accuracy.sensitivity``. ``probes`` is the
+    number of random directions of the outputs that each estimate is the mean of; None takes eight for a small model
+    and one for a large one, of which more samples serve better. ``begun`` are effects of an earlier search.
     """
 
     variant: str
@@ -88,11 +77,11 @@ class SensitivitySearch:
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[Evaluator]) -> Iterator[Sensitivity]:
-        """What is known after each batch."""
+        """The ranking after each batch."""
         toggles = build_switched_model(self.source, self.emulation)
         names = list_float_outputs(self.source)
         if self.begun is not None and self.begun.samples:
-            # Known before anything is opened, which a cancel would keep from being said.
+            # Before anything is opened, so that a cancel keeps it.
             yield _summarize(
                 self, self.begun, _map_places(self, toggles), ran=context.tool.source, seconds=0.0
             )
@@ -124,12 +113,10 @@ class _SensitivityState:
         self.vectors = [vector([p]) for p in places]
         self.effect_estimator = self._open_estimator(stack, places)
         none = np.zeros((len(places), 0))
-        begun = search.begun
-        probes = 0 if self.effect_estimator is None else self.probes
-        fresh = begun is None or bool(begun.probes) != bool(probes)
-        self.effects = (
-            Effects(places, none, none, np.zeros(0), probes, search.data) if fresh or begun is None else begun
-        )
+        probes, begun = 0 if self.effect_estimator is None else self.probes, search.begun
+        if begun is None or bool(begun.probes) != bool(probes):
+            begun = Effects(places, none, none, np.zeros(0), probes, search.data)
+        self.effects = begun
         self.elapsed = list(self.effects.work)
         #: Whether samples run one at a time, since outputs do not tell them apart.
         self._alone = self.effect_estimator is not None and self.effect_estimator.alone
@@ -147,26 +134,21 @@ class _SensitivityState:
         if graph is None:
             return None
         context.phase("Opening the gradients")
-        run = stack.enter_context(context.tool.reading(graph.model, graph.output_names, progress=context))
+        run = stack.enter_context(context.tool.reading(graph.model, graph.products, progress=context))
         context.count(builds=1)
         return EffectEstimator(graph, run, places, self.toggles.nodes if search.by == "node" else None)
 
     def _should_measure_all(self) -> bool:
-        """Whether every place is run: as it was before, or where that can be had."""
+        """Whether every place is run: as in an earlier search, or where half of the time is enough for that."""
         search = self.search
         if search.begun is not None and search.begun.samples:
             return not search.begun.probes
-        return search.probes is None and self._is_affordable()
-
-    def _is_affordable(self) -> bool:
-        """Whether all places can be run in half of the time, on samples enough."""
-        batch = next(self.search.data.batches(self.search.source, 1))
-        feed = {**batch, INPUT: self.toggles.make_inverse_vector(())}
+        feed = {**next(search.data.batches(search.source, 1)), INPUT: self.toggles.make_inverse_vector(())}
         self._run(feed)
         began = time.perf_counter()
         self._run(feed)
         taken = (time.perf_counter() - began) * len(self.vectors) * _SAMPLES
-        return taken < self.context.budget.seconds / 2
+        return search.probes is None and taken < self.context.budget.seconds / 2
 
     def _batch_size(self) -> int:
         """How many samples run at a time."""
@@ -183,18 +165,18 @@ class _SensitivityState:
             except RunError:
                 if self.effects.samples:
                     raise
-                # A rule took for granted what this graph does not hold to: the runs need no rules.
+                # A gradient's rule does not fit this graph: runs need no rules.
                 self.effect_estimator = None
                 self.effects = dataclasses.replace(self.effects, probes=0)
         if self.effect_estimator is not None:
             yield from self._measure(0, self.effects.samples, self._select_places())
         else:
-            # What was stopped among the first samples lacks places; they come first.
+            # A search that was stopped among the first samples lacks places; they come first.
             yield from self._measure(0, self.effects.samples or FEW, every)
             yield from self._grow_samples(lambda begin, end: self._measure(begin, end, every))
 
     def _grow_samples(self, more: Callable[[int, int], Iterator[Sensitivity]]) -> Iterator[Sensitivity]:
-        """Take more samples until the ranking is as reliable as asked for."""
+        """Take more samples until the ranking is as reliable as ``reach``."""
         while not self._is_done():
             before = self.effects.samples
             yield from more(before, max(FEW, 2 * before))
@@ -205,7 +187,7 @@ class _SensitivityState:
         current_reliability = reliability(self.effects.combined_effects)
         over = self.context.is_exhausted
         if self.effect_estimator is not None and self.effects.samples:
-            # The rest of the time is for those that come first.
+            # The rest of the time is for the runs of the first places.
             over |= time.monotonic() - self._began > _ESTIMATING * self.context.budget.seconds
         return over or (current_reliability is not None and current_reliability >= self.search.reach)
 
@@ -217,7 +199,7 @@ class _SensitivityState:
 
     def _estimate(self, begin: int, end: int) -> Iterator[Sensitivity]:
         """An estimate of every place on the samples from one number to another."""
-        assert self.effect_estimator is not None  # noqa: S101 - nobody asks without
+        assert self.effect_estimator is not None  # noqa: S101 - called with an estimator only
         self.context.phase("Following errors to the outputs", max(end - begin, 0))
         for batch, first, count in self._iter_batches(begin, end):
             self.context.check(_ACTIVITY)

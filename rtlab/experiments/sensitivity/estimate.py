@@ -38,14 +38,13 @@ _OPSET = 16
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EstimatorGraph:
-    """A graph that gives, for each sample, the products of a seed with what becomes of each place's own error.
+    """A graph that computes, for each sample, the products of a seed with the effect of each place's own error.
 
     Attributes:
         model: It reads the source's inputs, and for each probe and output a seed of the output's shape.
-        seeds: Names of those inputs, by probe, in the order of ``outputs``.
-        outputs: The outputs of the forward part: the source's floating-point ones.
-        products: Names of what it writes, by probe: ``(samples, places)``, or ``(1, places)`` where it runs one sample.
-        places: Which quantizers these are.
+        seeds: Names of those inputs, by probe, in the order of ``outputs``, the source's floating-point ones.
+        products: Names of its outputs, by probe: ``(samples, places)``, or ``(1, places)`` where it runs one sample.
+        places: The quantizers.
         alone: Whether samples are to run one at a time, since values do not tell them apart.
         stopped: Nodes that no rule covers, with the reason.
     """
@@ -58,19 +57,9 @@ class EstimatorGraph:
     alone: bool
     stopped: Mapping[str, str]
 
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """All that it writes and that is asked for."""
-        return self.products
-
 
 class EffectEstimator:
-    """Estimates of places, batch by batch.
-
-    Attributes:
-        alone: Whether samples are to run one at a time.
-        notes: What is not estimated, and why, in words.
-    """
+    """Estimates of places, batch by batch; ``notes`` say what is not estimated, and why."""
 
     def __init__(
         self,
@@ -167,12 +156,12 @@ class _GraphBuilder:
         self.source, self.outputs, self.probes, self.only = source, outputs, probes, asks == "only"
         self.edit = Edit(emulation, keep_origins=True)
         dequantize_in_place(self.edit, source.by_id)
-        #: By place what is read or written there rounded and as it is, and the constant of a weight's difference.
+        #: By place the value that is read or written there, rounded and exact.
         self.pairs = [self._make_pair(s) for s in self.switches]
         self.tape = Tape(self.edit.graph, emulation.opset, {**emulation.known, **source.known})
 
     def _make_pair(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
-        """What is rounded, and the same as it is; the forward part reads one of them after this."""
+        """A value rounded and exact; the forward part reads one of them after this."""
         edit, place = self.edit, switch.quantizer
         node = edit.nodes[place.node]
         if place.part == "output":
@@ -185,11 +174,11 @@ class _GraphBuilder:
             return rounded, exact
         read = node.inputs[place.position]
         assert read is not None  # noqa: S101 - it was compared
-        if switch.tensor is not None:
-            before = np.asarray(switch.tensor.numpy())
-            exact = edit.add_constant(place.value, before)
-        else:
-            exact = edit.values[place.value]
+        exact = (
+            edit.values[place.value]
+            if switch.tensor is None
+            else edit.add_constant(place.value, np.asarray(switch.tensor.numpy()))
+        )
         if self.only:
             edit.set_input(place.node, place.position, exact)
         return read, exact
@@ -207,9 +196,8 @@ class _GraphBuilder:
             ]
             graph.inputs.extend(seed_values)
             seeds.append(tuple(v.name or "" for v in seed_values))
-            scaled_seeds = {
-                v: self._scale_seed(u, v) for u, v in zip(seed_values, output_values.values(), strict=True)
-            }
+            pairs = zip(seed_values, output_values.values(), strict=True)
+            scaled_seeds = {output: self._scale_seed(seed, output) for seed, output in pairs}
             gradients.append(differentiate(tape, forward, scaled_seeds))
         errors = list(self._iter_errors(gradients[0]))
         if not errors:
@@ -244,35 +232,30 @@ class _GraphBuilder:
         tape, rank = self.tape, len(self.tape.sizes(output))
         exact = tape.cast_to_float(output)
         energy = tape.reduce_sum(tape.op("Mul", exact, exact), list(range(1, rank)) or [0], keep=True)
-        least = tape.op(
-            "Max", tape.op("Mul", energy, tape.constant(float(len(self.outputs)))), tape.constant(1e-30)
-        )
-        return tape.op("Div", seed, tape.op("Sqrt", least))
+        total = tape.op("Mul", energy, tape.constant(float(len(self.outputs))))
+        return tape.op("Div", seed, tape.op("Sqrt", tape.op("Max", total, tape.constant(1e-30))))
 
     def _iter_errors(
         self, gradients: Gradients
     ) -> Iterator[tuple[int, ir.Value, tuple[ir.Node, int] | ir.Value]]:
         """The own error of each place that has a gradient, and where that is."""
-        tape = self.tape
+        tape, incomplete = self.tape, gradients.incomplete_values
         for i, (switch, (rounded, exact)) in enumerate(zip(self.switches, self.pairs, strict=True)):
             place, node = switch.quantizer, self.edit.nodes[switch.quantizer.node]
             if place.part == "input":
-                is_complete = all(v not in gradients.incomplete_values for v in node.outputs)
-                at: tuple[ir.Node, int] | ir.Value = (node, place.position)
-                if is_complete and at in gradients.edges:
-                    yield i, self._set_shape(tape.op("Sub", rounded, exact), exact), at
+                edge = (node, place.position)
+                if edge in gradients.edges and incomplete.isdisjoint(node.outputs):
+                    yield i, _with_shape(tape.op("Sub", rounded, exact), exact), edge
                 continue
             at = node.outputs[0]
             if place.part == "output":
                 at = exact if self.only else rounded
-                if at in gradients.values and at not in gradients.incomplete_values:
-                    yield i, self._set_shape(tape.op("Sub", rounded, exact), exact), at
-            elif at in gradients.values and at not in gradients.incomplete_values and len(node.outputs) == 1:
-                yield (
-                    i,
-                    self._set_shape(self._compute_weight_error(node, place.position, rounded, exact), at),
-                    at,
-                )
+            if at not in gradients.values or at in incomplete:
+                continue
+            if place.part == "output":
+                yield i, _with_shape(tape.op("Sub", rounded, exact), exact), at
+            elif len(node.outputs) == 1:
+                yield i, _with_shape(self._compute_weight_error(node, place.position, rounded, exact), at), at
 
     def _compute_weight_error(
         self, node: ir.Node, position: int, rounded: ir.Value, exact: ir.Value
@@ -280,25 +263,18 @@ class _GraphBuilder:
         """What a weight's rounding changes of what its node writes."""
         tape = self.tape
         attributes = {n: a.value for n, a in node.attributes.items()}
-        one, two = rounded.const_value, exact.const_value
-        if (
-            node.op_type in {"Conv", "MatMul", "Gemm"}
-            and position == 1
-            and one is not None
-            and two is not None
-        ):
+        one, two, data = rounded.const_value, exact.const_value, node.inputs[0]
+        is_linear = node.op_type in {"Conv", "MatMul", "Gemm"} and position == 1
+        if is_linear and one is not None and two is not None and data is not None:
             difference = tape.constant(one.numpy().astype(np.float32) - two.numpy().astype(np.float32))
-            reads = node.inputs[0]
-            assert reads is not None  # noqa: S101 - it is what the weight is multiplied with
-            return tape.op(node.op_type, tape.cast_to_float(reads), difference, **attributes)
-        other = [rounded if i == position else v for i, v in enumerate(node.inputs)]
-        plain = [exact if i == position else v for i, v in enumerate(node.inputs)]
-        both = [tape.op(node.op_type, *reads, **attributes) for reads in (other, plain)]
+            return tape.op(node.op_type, tape.cast_to_float(data), difference, **attributes)
+        both = [
+            tape.op(
+                node.op_type, *(w if i == position else v for i, v in enumerate(node.inputs)), **attributes
+            )
+            for w in (rounded, exact)
+        ]
         return tape.op("Sub", *both)
-
-    def _set_shape(self, error: ir.Value, like: ir.Value) -> ir.Value:
-        error.shape = like.shape
-        return error
 
     def _has_batch_dim(self, error: ir.Value) -> bool:
         """Whether the first dimension of a value is that of the samples."""
@@ -312,16 +288,19 @@ class _GraphBuilder:
     def _emit_product(self, gradient: ir.Value, error: ir.Value, *, alone: bool) -> ir.Value:
         tape = self.tape
         # Elements are multiplied and summed: a product of matrices with one row and one column is no faster kernel.
-        flat = tape.op(
-            "Reshape",
-            tape.op("Mul", gradient, tape.cast_to_float(error)),
-            tape.constant([1 if alone else 0, -1]),
+        product = tape.op("Mul", gradient, tape.cast_to_float(error))
+        return tape.reduce_sum(
+            tape.op("Reshape", product, tape.constant([1 if alone else 0, -1])), [1], keep=True
         )
-        return tape.reduce_sum(flat, [1], keep=True)
+
+
+def _with_shape(error: ir.Value, like: ir.Value) -> ir.Value:
+    error.shape = like.shape
+    return error
 
 
 def _prune(graph: ir.Graph) -> None:
-    """Remove what nothing wanted follows from."""
+    """Remove nodes that no output depends on."""
     ends = {id(v) for v in graph.outputs}
     for node in reversed(list(graph)):
         if not any(v.uses() or id(v) in ends for v in node.outputs):

@@ -1,4 +1,4 @@
-"""What a variant loses on each sample, as a continuous number."""
+"""The loss of a variant on each sample, as a continuous number."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import special
 
 from rtlab.core.slices import SliceSums
 from rtlab.errors import CalibrationError, ModelError, RunError
@@ -43,11 +44,8 @@ def list_float_outputs(model: Model) -> tuple[str, ...]:
 class SampleLoss:
     """The loss of each sample of one batch.
 
-    Attributes:
-        reference: The floating-point outputs of the source.
-        samples: How many samples the batch holds.
-        rows: As many, where each output has a row for each; else 1, for all together.
-        labels: The label of each sample, where the loss is their cross-entropy.
+    ``reference`` are the floating-point outputs of the source; ``rows`` is the number of samples where each output has
+    a row for each, else 1. ``labels`` are those of the samples, where the loss is their cross-entropy.
     """
 
     reference: Mapping[str, NDArray[np.float64]]
@@ -82,8 +80,7 @@ class SampleLoss:
         each = all(a.ndim and len(a) == samples for a in reference_arrays.values())
         if labels is None:
             return cls(reference_arrays, samples, samples if each else 1)
-        classes = reference_arrays[names[0]]
-        batch_labels = labels[first : first + samples]
+        classes, batch_labels = reference_arrays[names[0]], labels[first : first + samples]
         if classes.ndim != 2 or not each:
             raise CalibrationError(
                 f'Cannot take the cross-entropy of labels: output "{names[0]}" has shape {classes.shape}, and no row '
@@ -167,13 +164,10 @@ class SampleLoss:
 
     def _logs(self, classes: NDArray[np.float64]) -> NDArray[np.float64]:
         """The logarithm of the probability of each label, of logits or of probabilities."""
-        assert self.labels is not None  # noqa: S101 - nobody asks without
         reference = next(iter(self.reference.values()))
-        likely = bool((reference >= 0).all() and np.allclose(reference.sum(axis=1), 1, atol=1e-3))
-        if likely:
-            logs = np.log(np.maximum(classes, 1e-12))
-        else:
-            shifted_logits = classes - classes.max(axis=1, keepdims=True)
-            logs = shifted_logits - np.log(np.exp(shifted_logits).sum(axis=1, keepdims=True))
+        are_probabilities = (reference >= 0).all() and np.allclose(reference.sum(axis=1), 1, atol=1e-3)
+        logs = (
+            np.log(np.maximum(classes, 1e-12)) if are_probabilities else special.log_softmax(classes, axis=1)
+        )
         log_probs: NDArray[np.float64] = logs[np.arange(len(logs)), self.labels]
         return log_probs

@@ -1,4 +1,4 @@
-"""Why two nodes are not one step: a neighbourhood that shows it, and the fewest changes after which they are."""
+"""Why two nodes are not one layer: a neighbourhood that shows it, and the fewest changes after which they are."""
 
 from __future__ import annotations
 
@@ -11,20 +11,6 @@ from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Builder
 from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.why.cutting import find_route, paths
-from rtlab.experiments.why.reported import explain_by_rules, make_reported_verdict
-from rtlab.experiments.why.search import FusionBlockerSearch
-from rtlab.experiments.why.together import FusionSplitSearch
-
-__all__ = [
-    "FusionBlockerSearch",
-    "FusionSplitSearch",
-    "explain_by_rules",
-    "explain_unavailable",
-    "find_layer",
-    "get_builder",
-    "make_reported_verdict",
-    "neighbours",
-]
 
 
 def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
@@ -78,13 +64,6 @@ def find_layer(facts: VariantResult, node_or_layer: str) -> str:
     return max(steps, key=lambda i: len(relation.run(i)))
 
 
-#: Why nobody experiments with rules.
-_RULES = (
-    "its engine is predicted by rules, which no experiment would find out better. Ask study.fusion.why about two "
-    "nodes, which names the rule; or build a variant with a compiler, and ask about that."
-)
-
-
 def get_builder(facts: VariantResult) -> Builder:
     """The compiler that a variant's engine is of.
 
@@ -93,7 +72,13 @@ def get_builder(facts: VariantResult) -> Builder:
             parts cannot have.
         Unavailable: it is not installed here.
     """
-    if why := explain_unavailable(facts) or (_RULES if facts.engine.maker.predicts else ""):
+    why = explain_unavailable(facts)
+    if not why and facts.engine.maker.predicts:
+        why = (
+            "its engine is predicted by rules, which no experiment would find out better. Ask study.fusion.why about "
+            "two nodes, which names the rule; or build a variant with a compiler, and ask about that."
+        )
+    if why:
         raise VariantError(f'Cannot ask the compiler of "{facts.name}": {why}')
     builder: Builder = require_capability(facts.engine.backend, "builds", "build")
     return builder

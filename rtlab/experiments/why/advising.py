@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -30,7 +29,6 @@ from rtlab.quantize import prepare, rewrites
 if TYPE_CHECKING:
     from rtlab.core.arrays import Batch
     from rtlab.core.model import Model
-    from rtlab.core.ranges import Ranges
 
 _ACTIVITY = "asking why fusions do not happen"
 #: Parts that may be built for one pair.
@@ -43,45 +41,39 @@ _SECONDS = 10.0
 class AdviceTools:
     """What advice is made with: a compiler, and what computes outputs on one batch, where there is any.
 
-    ``recall`` tells what was found before of two nodes, ``keep`` keeps what is found now; None for neither.
+    ``recall`` gives an earlier verdict on two nodes, ``keep`` keeps a new one.
     """
 
     builder: Builder
     evaluator: Evaluator | None
     batch: Batch
-    recall: Callable[[str, str], Verdict | None] | None = None
-    keep: Callable[[Verdict], None] | None = None
+    recall: Callable[[str, str], Verdict | None]
+    keep: Callable[[Verdict], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class AdviceSearch:
-    """Ask about every missed fusion of a variant, the one with most at stake first, and try what may be done.
-
-    Attributes:
-        facts: The variant.
-        ranges: What its calibrator saw, to prepare it anew.
-    """
+    """Ask about every missed fusion of a variant, the one with most at stake first, and try the remedies."""
 
     facts: VariantResult
-    ranges: Ranges | None = None
     partial: ClassVar[bool] = True
 
     def steps(self, context: WorkContext[AdviceTools]) -> Iterator[Advice]:
-        """What is known after each pair, and after each remedy on the whole model."""
-        return _AdviceState(self, context).advice()
+        """The advice after each pair, and after each remedy on the whole model."""
+        return _AdviceState(self.facts, context).advice()
 
 
 class _AdviceState:
     """The working state of one round of advice."""
 
-    def __init__(self, search: AdviceSearch, context: WorkContext[AdviceTools]) -> None:
-        self.facts, self.ranges, self.context = search.facts, search.ranges, context
-        self.model = search.facts.prepared.model
-        self.missed = find_missed_fusions(search.facts)
+    def __init__(self, facts: VariantResult, context: WorkContext[AdviceTools]) -> None:
+        self.facts, self.context = facts, context
+        self.model = facts.prepared.model
+        self.missed = find_missed_fusions(facts)
         self.signatures = {one: self._signature(one) for one in self.missed}
         self.began = time.monotonic()
         self.verdicts: dict[MissedPair, Verdict] = {}
-        #: Pairs that are like one that never is one step, by that pair.
+        #: The pair that stands for others like it.
         self.alike: dict[MissedPair, MissedPair] = {}
         self.tried: dict[tuple[Rewrite, ...], Remedy | None] = {}
         self.every: Remedy | None = None
@@ -100,16 +92,14 @@ class _AdviceState:
             )
             if like is not None:
                 self.alike[one] = like
-            elif (
-                self._has_time(len(offered_rewrites)) and (verdict := self._ask_if_available(one)) is not None
-            ):
+            elif self._has_time(len(offered_rewrites)) and (verdict := self._ask(one)) is not None:
                 self.verdicts[one] = verdict
                 pair_rewrites = self._rewrites(verdict)
                 offered_rewrites.update(dict.fromkeys(pair_rewrites))
                 if verdict.verdict == "never":
                     representatives[self.signatures[one]] = one
                 elif not pair_rewrites:
-                    # What has a remedy has one of its own nodes; all else is told of those that stand alike.
+                    # A remedy is one of a pair's own nodes; any other verdict holds for those that stand alike.
                     representatives[self._context_signature(one)] = one
             context.advance()
             yield self._advice()
@@ -122,13 +112,18 @@ class _AdviceState:
                 self.every = self._better(chosen_rewrites)
             context.advance()
             yield self._advice()
-        yield from self._combine_remedies(offered_rewrites)
+        paying = [
+            r for r in offered_rewrites if (t := self.tried.get((r,))) is not None and t.keeps and t.pays
+        ]
+        if len(paying) > 1 and not context.is_exhausted:
+            together = tuple(sorted(paying))
+            self._try(together)
+            self.every = self._better(together)
+            yield self._advice()
 
     def _has_time(self, offer_count: int) -> bool:
         """Whether there is time to ask about another pair, and to try what was offered until then."""
-        build = self.facts.engine.seconds or 0.0
-        remaining_seconds = self.context.budget.seconds - (time.monotonic() - self.began)
-        return remaining_seconds > (offer_count + 1) * 2 * build
+        return self.context.remaining > (offer_count + 1) * 2 * (self.facts.engine.seconds or 0.0)
 
     def _better(self, chosen_rewrites: tuple[Rewrite, ...]) -> Remedy | None:
         """The best of what was taken so far and these, of those that keep the outputs and pay."""
@@ -137,31 +132,6 @@ class _AdviceState:
             return self.every
         best = self.every
         return new if best is None or _compute_gain(new) > _compute_gain(best) else best
-
-    def _combine_remedies(self, offered_rewrites: Iterable[Rewrite]) -> Iterator[Advice]:
-        """Those that pay, together; and where that is worse than one of them, one after the other."""
-        paying = [
-            r for r in offered_rewrites if (t := self.tried.get((r,))) is not None and t.keeps and t.pays
-        ]
-        together = tuple(sorted(paying))
-        if len(paying) < 2 or self.context.is_exhausted:
-            return
-        self._try(together)
-        if (best_remedy := self._better(together)) is self.tried.get(together):
-            self.every = best_remedy
-            yield self._advice()
-            return
-        chosen_rewrites: tuple[Rewrite, ...] = ()
-        for rewrite in self.context.iterate(sorted(paying, key=lambda r: -self._gain((r,))), _ACTIVITY):
-            more = tuple(sorted((*chosen_rewrites, rewrite)))
-            self._try(more)
-            if self._gain(more) > max(self._gain(chosen_rewrites), 0.0):
-                chosen_rewrites, self.every = more, self._better(more)
-            yield self._advice()
-
-    def _gain(self, chosen_rewrites: tuple[Rewrite, ...]) -> float:
-        remedy = self.tried.get(chosen_rewrites)
-        return -math.inf if remedy is None else _compute_gain(remedy)
 
     def _context_signature(self, one: MissedPair) -> tuple[object, ...]:
         """The signature of a pair with what stands around it: who else reads and writes there, by operators."""
@@ -179,33 +149,24 @@ class _AdviceState:
         steps = [model.by_id[n] for n in (one.first, *way, one.second)]
         return (*(n.op for n in steps), *(model.values[n.outputs[0]].dtype for n in steps))
 
-    def _ask_if_available(self, one: MissedPair) -> Verdict | None:
-        """What is found of a pair; None where its parts cannot be built here, which is told beside what is known."""
-        try:
-            return self._ask(one)
-        except Unavailable as error:
-            self._note_unavailable(error)
-            return None
-
     def _note_unavailable(self, error: Unavailable) -> None:
         self.unavailable_note = self.unavailable_note or f"Not all could be asked about or tried. {error}"
 
-    def _ask(self, one: MissedPair) -> Verdict:
-        tool = self.context.tool
-        if tool.recall is not None and (before := tool.recall(one.first, one.second)) is not None:
+    def _ask(self, one: MissedPair) -> Verdict | None:
+        """The verdict on a pair; None where its parts cannot be built here, which a note of the advice says."""
+        tool, facts = self.context.tool, self.facts
+        if (before := tool.recall(one.first, one.second)) is not None:
             return before
-        remaining_seconds = self.context.budget.seconds - (time.monotonic() - self.began)
-        inner = WorkContext(
-            self.context.tool.builder,
-            SearchProgress(self.context),
-            Budget(max(min(remaining_seconds, _SECONDS), 1.0), _BUILDS),
-        )
-        facts = self.facts
+        budget = Budget(max(min(self.context.remaining, _SECONDS), 1.0), _BUILDS)
+        inner = WorkContext(tool.builder, SearchProgress(self.context), budget)
         why = FusionBlockerSearch(self.model, facts.engine, facts.variant, one.first, one.second)
-        verdict = run_experiment(why, inner)
+        try:
+            verdict = run_experiment(why, inner)
+        except Unavailable as error:
+            self._note_unavailable(error)
+            return None
         self.context.count(builds=inner.builds)
-        if tool.keep is not None:
-            tool.keep(verdict)
+        tool.keep(verdict)
         return verdict
 
     def _rewrites(self, verdict: Verdict) -> list[Rewrite]:
@@ -227,7 +188,7 @@ class _AdviceState:
         variant: Variant = dataclasses.replace(facts.variant, rewrites=taken)
         try:
             source = rewrites.apply_rewrites(facts.source, taken)
-            ready = prepare(source, variant, self.ranges)
+            ready = prepare(source, variant, facts.ranges)
             engine = self.context.tool.builder.build(
                 BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
             )
@@ -310,5 +271,5 @@ class _AdviceState:
 
 
 def _compute_gain(remedy: Remedy) -> float:
-    """What a remedy gains in milliseconds, else in layers."""
+    """The gain of a remedy in milliseconds, else in layers."""
     return remedy.gain if remedy.gain is not None else float(remedy.layers[0] - remedy.layers[1])

@@ -5,8 +5,8 @@ Some only diagnose: a reader that is detached changes what the model computes. T
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ from rtlab.analyses.why.missed_fusions import BETWEEN
 from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Rewrite
-from rtlab.experiments.why import neutral
-from rtlab.experiments.why.cutting import iter_readers, iter_writers, reach
+from rtlab.experiments.why import cutting
+from rtlab.experiments.why.cutting import build_node_graph, find_nodes_after, find_nodes_before
 from rtlab.quantize import rewrites
 from rtlab.quantize.edit import Edit
 from rtlab.relation.roles import QUANTIZING_OPS
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 #: What keeps two apart that another form of one of them makes one step, where that is not the operator itself.
 _CAUSED: dict[str, Cause] = {"fold": "normalization", "lift": "layout"}
+_FLOATS = frozenset({"fp32", "fp16", "bf16"})
 #: Operators on two tensors that broadcast.
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "PRelu", "Sum"})
 #: What stands between two nodes and gives what it reads, perhaps in another type.
@@ -46,16 +47,17 @@ class Change:
         cause: What would keep the two nodes apart, if they are one step after the change.
         words: What is done, as an order.
         nodes: The nodes that are in the way.
-        do: Does it; what it names may be gone already.
+        do: Does it, with ``args``; raises ``KeyError`` where another change took away what it names.
         substitutes: By a node that it takes away, the one to ask about in its place.
-        rewrite: What a variant is told to have it, where it is a remedy.
+        rewrite: The rewrite of a variant that has it, where it is a remedy.
         retypes: Whether it gives one of the two another arithmetic.
     """
 
     cause: Cause
     words: str
     nodes: tuple[str, ...]
-    do: Callable[[Edit], None]
+    do: Callable[..., None]
+    args: tuple[object, ...] = ()
     substitutes: tuple[tuple[str, str], ...] = ()
     rewrite: Rewrite | None = None
     retypes: bool = False
@@ -67,23 +69,20 @@ class Change:
 
 
 def apply_changes(model: Model, changes: Sequence[Change]) -> Model:
-    """A model with changes, without what nobody reads any more."""
+    """A model with changes, without nodes and inputs that are not read any more."""
     edit = Edit(model, source=True)
     for change in changes:
-        change.do(edit)
-    _prune(edit.graph)
-    edit.sort_and_reindex()
-    return edit.model
-
-
-def _prune(graph: ir.Graph) -> None:
+        with contextlib.suppress(KeyError):
+            change.do(edit, *change.args)
+    graph = edit.graph
     ends = {id(v) for v in graph.outputs}
     for node in reversed(list(graph)):
         if not any(out.uses() or id(out) in ends for out in node.outputs):
             graph.remove(node, safe=True)
-    read = [v for v in graph.inputs if v.uses() or id(v) in ends]
-    if read:
+    if read := [v for v in graph.inputs if v.uses() or id(v) in ends]:
         graph.inputs[:] = read
+    edit.sort_and_reindex()
+    return edit.model
 
 
 # --- what may stand between ----------------------------------------------------------------------------------------
@@ -107,7 +106,8 @@ def iter_changes_after(
     model: Model, second: str, after: Sequence[str], ends: Collection[str]
 ) -> Iterator[Change]:
     """What of the second node's step, ``after``, is seen from outside, is read by several, or computes nothing."""
-    nodes = dict.fromkeys([second, *(n for n in after if n in reach(model, second, iter_readers))])
+    down = find_nodes_after(model, second)
+    nodes = dict.fromkeys([second, *(n for n in after if n in down)])
     on = [o for n in nodes for o in model.by_id[n].outputs if o]
     yield from _iter_output_changes(model, on, ends)
     idle = dict.fromkeys([n for n in nodes if model.by_id[n].op in BETWEEN])
@@ -121,11 +121,11 @@ def _iter_idle_nodes(model: Model, node: str) -> Iterator[str]:
     """The nodes behind one that compute nothing, as far as nothing else stands before them."""
     todo, visited = [node], set[str]()
     while todo:
-        for reader in _iter_readers(model, todo.pop()):
-            if reader.op in BETWEEN and reader.id not in visited:
-                visited.add(reader.id)
-                todo.append(reader.id)
-                yield reader.id
+        for reader in build_node_graph(model).successors(todo.pop()):
+            if model.by_id[reader].op in BETWEEN and reader not in visited:
+                visited.add(reader)
+                todo.append(reader)
+                yield reader
 
 
 def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) -> Iterator[Change]:
@@ -138,11 +138,9 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
         if node.op == "DequantizeLinear":
             maker = model.producers.get(node.inputs[0])
             if maker is not None and maker.op == "QuantizeLinear":
+                words = f'remove the Q/DQ pair "{node.id}"'
                 yield Change(
-                    "quantization",
-                    f'remove the Q/DQ pair "{node.id}"',
-                    (maker.id, node.id),
-                    functools.partial(_bypass, source=maker.inputs[0], target=node.outputs[0]),
+                    "quantization", words, (maker.id, node.id), _bypass, (maker.inputs[0], node.outputs[0])
                 )
         elif node.op in _IDLE and node.id not in removed_ids:
             last = _find_cast_chain(model, node, nodes)
@@ -151,11 +149,13 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
             if not (keeps_outputs or one_way or _same_type(model, node, model.by_id[last[-1]])):
                 continue
             forms = list(rewrites.iter_possible_rewrites(model, [node.id])) if keeps_outputs else []
+            words = f"remove {node.op} {quote_names(last)}"
             yield Change(
                 "identity" if keeps_outputs else "cast",
-                f"remove {node.op} {quote_names(last)}",
+                words,
                 last,
-                functools.partial(_bypass, source=node.inputs[0], target=model.by_id[last[-1]].outputs[0]),
+                _bypass,
+                (node.inputs[0], model.by_id[last[-1]].outputs[0]),
                 rewrite=forms[0] if forms else None,
             )
 
@@ -176,12 +176,8 @@ def _iter_output_changes(model: Model, values: Sequence[str], ends: Collection[s
     for value in values:
         if value in ends:
             maker = model.producers[value]
-            yield Change(
-                "output",
-                f'do not mark "{value}" as an output',
-                (maker.id,),
-                functools.partial(_hide, value=value),
-            )
+            words = f'do not mark "{value}" as an output'
+            yield Change("output", words, (maker.id,), _hide, (value,))
 
 
 def _iter_reader_changes(
@@ -190,12 +186,8 @@ def _iter_reader_changes(
     for value in values:
         for reader in model.consumers.get(value, ()):
             if reader.id not in excluded_ids:
-                yield Change(
-                    "reader",
-                    f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"',
-                    (reader.id,),
-                    functools.partial(_detach, reader=reader.id, value=value),
-                )
+                words = f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"'
+                yield Change("reader", words, (reader.id,), _detach, (reader.id, value))
 
 
 def _same_type(model: Model, node: Node, last: Node | None = None) -> bool:
@@ -213,27 +205,23 @@ def iter_competitors_after(model: Model, pair: tuple[str, str], after: Sequence[
     A neighbour is replaced, not deleted: where it was, another reader stays, which takes part in no fusion.
     """
     first, second = pair
-    down = reach(model, second, iter_readers)
+    down = find_nodes_after(model, second)
     for node in sorted((n for n in after if n in down), key=lambda n: -model.by_id[n].index):
         reads = [v for v in model.by_id[node].inputs if v and _is_written_by(model, v, {second, *down})]
-        if reads and all(neutral.has_neutral_reader(model, v) for v in reads):
+        if reads and all(cutting.has_neutral_reader(model, v) for v in reads):
             op = model.by_id[node].op
-            yield Change(
-                "competitor",
-                f'put a neutral reader in the place of "{node}" ({op})',
-                (node,),
-                functools.partial(_neutralize, node=node, values=tuple(reads)),
-            )
-    up = reach(model, second, iter_writers) - reach(model, first, iter_writers) - {first}
+            words = f'put a neutral reader in the place of "{node}" ({op})'
+            yield Change("competitor", words, (node,), _neutralize, (node, tuple(reads)))
+    up = find_nodes_before(model, second) - find_nodes_before(model, first) - {first}
     for node in after:
-        if node in up and node not in BETWEEN:
+        if node in up:
             yield from _iter_input_cuts(model, second, node)
     yield from _iter_sibling_changes(model, second, after)
 
 
 def iter_competitors_before(model: Model, first: str, before: Sequence[str]) -> Iterator[Change]:
     """What the compiler joined the first of two nodes with instead: ``before`` are the nodes of its steps."""
-    above = reach(model, first, iter_writers)
+    above = find_nodes_before(model, first)
     for node in before:
         if node in above:
             yield from _iter_input_cuts(model, first, node)
@@ -242,16 +230,12 @@ def iter_competitors_before(model: Model, first: str, before: Sequence[str]) -> 
 
 def _iter_sibling_changes(model: Model, node: str, group: Sequence[str]) -> Iterator[Change]:
     """What a node was merged with that stands beside it and reads the same: products of one tensor as one product."""
-    path_ids = {node} | reach(model, node, iter_writers) | reach(model, node, iter_readers)
+    path_ids = {node} | find_nodes_before(model, node) | find_nodes_after(model, node)
     for value in dict.fromkeys(v for v in model.by_id[node].inputs if v and v not in model.known):
         alike = tuple(r.id for r in model.consumers.get(value, ()) if r.id in group and r.id not in path_ids)
         if alike and all(model.by_id[n].op == model.by_id[node].op for n in alike):
-            yield Change(
-                "competitor",
-                f'let "{node}" read an input of its own in place of "{value}", which {quote_names(alike)} read too',
-                alike,
-                functools.partial(_cut, reader=node, value=value),
-            )
+            words = f'let "{node}" read an input of its own in place of "{value}", which {quote_names(alike)} read too'
+            yield Change("competitor", words, alike, _cut, (node, value))
 
 
 def _iter_input_cuts(model: Model, reader: str, writer: str) -> Iterator[Change]:
@@ -261,12 +245,10 @@ def _iter_input_cuts(model: Model, reader: str, writer: str) -> Iterator[Change]
         while at in model.producers and model.producers[at].op in BETWEEN:
             at = model.producers[at].inputs[0]
         if at in model.producers and model.producers[at].id == writer:
-            yield Change(
-                "competitor",
-                f'let "{reader}" read an input in place of what "{writer}" ({model.by_id[writer].op}) writes',
-                (writer,),
-                functools.partial(_cut, reader=reader, value=value),
+            words = (
+                f'let "{reader}" read an input in place of what "{writer}" ({model.by_id[writer].op}) writes'
             )
+            yield Change("competitor", words, (writer,), _cut, (reader, value))
 
 
 def _is_written_by(model: Model, value: str, nodes: set[str]) -> bool:
@@ -287,11 +269,6 @@ def iter_operand_changes(model: Model, first: str, second: str) -> Iterator[Chan
             yield from _iter_weight_changes(model, node, node.inputs[position], first)
 
 
-def _iter_readers(model: Model, node: str) -> Iterator[Node]:
-    for value in model.by_id[node].outputs:
-        yield from model.consumers.get(value, ())
-
-
 def _iter_broadcast_changes(model: Model, node: Node, first: str) -> Iterator[Change]:
     sizes = model.sizes()
     output_shape = sizes.get(node.outputs[0])
@@ -302,13 +279,9 @@ def _iter_broadcast_changes(model: Model, node: Node, first: str) -> Iterator[Ch
         if shape is None or shape == output_shape or _is_written_by(model, value, {first}):
             continue
         constant = value in model.known and _is_static(model, node.outputs[0])
-        words = "write out" if constant else "give as an input of the whole size"
-        yield Change(
-            "broadcast",
-            f'{words} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(output_shape)}',
-            (node.id,),
-            functools.partial(_spread, node=node.id, value=value, shape=output_shape),
-        )
+        verb = "write out" if constant else "give as an input of the whole size"
+        words = f'{verb} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(output_shape)}'
+        yield Change("broadcast", words, (node.id,), _spread, (node.id, value, output_shape))
 
 
 def _is_static(model: Model, value: str) -> bool:
@@ -321,22 +294,13 @@ def _iter_weight_changes(model: Model, node: Node, value: str, first: str) -> It
         return
     maker = model.producers.get(value)
     if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in model.known:
-        yield Change(
-            "quantization",
-            f'give "{node.id}" float weights in place of "{maker.id}"',
-            (maker.id,),
-            functools.partial(_constant, value=value),
-            retypes=True,
-        )
+        words = f'give "{node.id}" float weights in place of "{maker.id}"'
+        yield Change("quantization", words, (maker.id,), _make_constant, (value,), retypes=True)
         return
     if model.sizes().get(value) is None or not _is_static(model, value):
         return
-    yield Change(
-        "weight",
-        f'make the weight "{value}" of "{node.id}" a constant',
-        (node.id,) if maker is None else (maker.id,),
-        functools.partial(_constant, value=value),
-    )
+    words = f'make the weight "{value}" of "{node.id}" a constant'
+    yield Change("weight", words, (node.id,) if maker is None else (maker.id,), _make_constant, (value,))
 
 
 # --- the same in another form --------------------------------------------------------------------------------------
@@ -344,20 +308,96 @@ def _iter_weight_changes(model: Model, node: Node, value: str, first: str) -> It
 
 def iter_rewrites(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
     """Nodes, and normalizations behind them, in another form that computes the same: these are the remedies."""
-    normal = (r.id for n in nodes for r in _iter_readers(model, n) if r.op == "BatchNormalization")
+    behind = (r for n in nodes for r in build_node_graph(model).successors(n))
+    normal = (r for r in behind if model.by_id[r].op == "BatchNormalization")
     for rewrite in rewrites.iter_possible_rewrites(model, (*nodes, *normal)):
         if rewrite.kind == "merge":
             # It changes what stands beside a node, not what the node is joined with.
             continue
         substitute = rewrites.find_replacement(model, rewrite)
+        words = rewrites.describe_rewrite(model, rewrite)
         yield Change(
             _CAUSED.get(rewrite.kind, "operator"),
-            rewrites.describe_rewrite(model, rewrite),
+            words,
             tuple(rewrites.iter_transposes_before(model, rewrite)) or (rewrite.node,),
-            functools.partial(rewrites.rewrite_nodes, rewrites=(rewrite,)),
+            rewrites.rewrite_nodes,
+            ((rewrite,),),
             substitutes=((rewrite.node, substitute),) if substitute else (),
             rewrite=rewrite,
         )
+
+
+# --- the type that the two compute in ------------------------------------------------------------------------------
+
+
+def iter_type_changes(model: Model, first: str, second: str, way: Sequence[str]) -> Iterator[Change]:
+    """Each of two nodes in the other one's type, where casts between them lead from one to the other.
+
+    That rounds otherwise: it diagnoses, and is no remedy.
+    """
+    casts = tuple(n for n in way if model.by_id[n].op == "Cast")
+    if not casts:
+        return
+    source, target = model.by_id[casts[0]].inputs[0], model.by_id[casts[-1]].outputs[0]
+    before, after = model.values[source].dtype, model.values[target].dtype
+    if before == after or not {before, after} <= _FLOATS:
+        return
+    for node, like, dtype, do in (
+        (second, first, before, _retype_reader),
+        (first, second, after, _retype_writer),
+    ):
+        words = f'compute "{node}" in {dtype.upper()}, as "{like}" does'
+        yield Change("type", words, casts, do, (node, source, target))
+
+
+def _retype_reader(edit: Edit, node: str, source: str, target: str) -> None:
+    """A reader in the type of what it reads, before the casts."""
+    inner, outer, reader = edit.values[source], edit.values[target], edit.nodes[node]
+    edit_types = _get_dtype(inner), _get_dtype(outer)
+    for position, value in enumerate(reader.inputs):
+        if value is outer:
+            edit.set_input(node, position, inner)
+    _cast_inputs(edit, node, *edit_types)
+    for out in reader.outputs:
+        _cast_back(edit, node, out, *edit_types)
+
+
+def _retype_writer(edit: Edit, node: str, source: str, target: str) -> None:
+    """A writer in the type in which its value is read, behind the casts."""
+    inner, outer = edit.values[source], edit.values[target]
+    edit_types = _get_dtype(outer), _get_dtype(inner)
+    _cast_inputs(edit, node, *edit_types)
+    outer.replace_all_uses_with(_cast_back(edit, node, inner, *edit_types))
+
+
+def _get_dtype(value: ir.Value) -> ir.DataType:
+    assert value.dtype is not None  # noqa: S101 - its type is one of _FLOATS
+    return value.dtype
+
+
+def _cast_inputs(edit: Edit, node: str, kind: ir.DataType, was: ir.DataType) -> None:
+    """What a node reads in one type in another; of a constant, its numbers."""
+    for position, value in enumerate(edit.nodes[node].inputs):
+        if value is None or value.dtype != was:
+            continue
+        constant = edit.model.known.get(value.name or "")
+        if constant is not None:
+            typed = edit.add_constant(f"{value.name}/typed", constant.numpy().astype(kind.numpy()))
+        else:
+            attributes = {"to": int(kind)}
+            typed = edit.insert(
+                "Cast", f"{node}/typed", [value], origin=node, kind=kind, before=node, attrs=attributes
+            )
+        edit.set_input(node, position, typed)
+
+
+def _cast_back(edit: Edit, node: str, out: ir.Value, kind: ir.DataType, was: ir.DataType) -> ir.Value:
+    """Give what a node writes another type, and a cast back for those that read it; returns what is written."""
+    inner, outer = edit.split(out.name or "", f"{node}/in_{kind.name.lower()}")
+    inner.type = ir.TensorType(kind)
+    attributes = {"to": int(was)}
+    edit.insert("Cast", f"{node}/back", [inner], origin=node, output=outer, after=node, attrs=attributes)
+    return inner
 
 
 # --- how each is done ----------------------------------------------------------------------------------------------
@@ -365,27 +405,19 @@ def iter_rewrites(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
 
 def _hide(edit: Edit, value: str) -> None:
     """A value that is read within the graph in place of an output: that alone has no layout of its own."""
-    output = edit.values.get(value)
-    if output is None:
-        return
-    remaining = [v for v in edit.graph.outputs if v is not output]
-    edit.graph.outputs[:] = remaining
+    output = edit.values[value]
+    edit.graph.outputs[:] = [v for v in edit.graph.outputs if v is not output]
     if not output.uses():
-        neutral.add_reader(edit, output)
+        cutting.add_reader(edit, output)
 
 
 def _bypass(edit: Edit, source: str, target: str) -> None:
-    graph = edit.graph
-    old, new = edit.values.get(target), edit.values.get(source)
-    if old is None or new is None:
-        return
-    for i, end in enumerate(graph.outputs):
-        if end is old:
-            graph.outputs[i] = new
+    old, new = edit.values[target], edit.values[source]
+    edit.graph.outputs[:] = [new if end is old else end for end in edit.graph.outputs]
     old.replace_all_uses_with(new)
 
 
-def _input(edit: Edit, like: ir.Value, name: str, shape: ir.Shape | None) -> ir.Value:
+def _add_input(edit: Edit, like: ir.Value, name: str, shape: ir.Shape | None) -> ir.Value:
     """A new input of the type of a value."""
     new_input = ir.Value(
         name=edit.make_value_name(name), type=like.type, shape=None if shape is None else shape.copy()
@@ -395,57 +427,48 @@ def _input(edit: Edit, like: ir.Value, name: str, shape: ir.Shape | None) -> ir.
     return new_input
 
 
-def _detach(edit: Edit, reader: str, value: str) -> None:
-    node, was = edit.nodes.get(reader), edit.values.get(value)
-    if node is None or was is None:
-        return
-    new_input = None
+def _replace_operand(node: ir.Node, old: ir.Value, new: ir.Value) -> None:
     for position, operand in enumerate(node.inputs):
-        if operand is was:
-            new_input = new_input or _input(edit, was, f"{value}/apart", was.shape)
-            node.replace_input_with(position, new_input)
+        if operand is old:
+            node.replace_input_with(position, new)
+
+
+def _detach(edit: Edit, reader: str, value: str) -> None:
+    node, was = edit.nodes[reader], edit.values[value]
+    if was in node.inputs:
+        _replace_operand(node, was, _add_input(edit, was, f"{value}/apart", was.shape))
 
 
 def _cut(edit: Edit, reader: str, value: str) -> None:
     """Detach, with a neutral writer behind the new input: in the layout that an input has, it would be another step."""
-    node, was = edit.nodes.get(reader), edit.values.get(value)
-    if node is None or was is None or was not in node.inputs:
-        return
-    new_value = neutral.add_writer(edit, was, _input(edit, was, f"{value}/apart", was.shape))
-    for position, operand in enumerate(node.inputs):
-        if operand is was:
-            node.replace_input_with(position, new_value)
+    node, was = edit.nodes[reader], edit.values[value]
+    if was in node.inputs:
+        new_input = _add_input(edit, was, f"{value}/apart", was.shape)
+        _replace_operand(node, was, cutting.add_writer(edit, was, new_input))
 
 
 def _neutralize(edit: Edit, node: str, values: tuple[str, ...]) -> None:
     for name in values:
-        value = edit.values.get(name)
-        if value is not None:
-            _detach(edit, node, name)
-            neutral.add_reader(edit, value)
+        _detach(edit, node, name)
+        cutting.add_reader(edit, edit.values[name])
 
 
 def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
-    reader, was = edit.nodes.get(node), edit.values.get(value)
-    if reader is None or was is None:
-        return
+    reader, was = edit.nodes[node], edit.values[value]
     constant, written = edit.model.known.get(value), reader.outputs[0].shape
     still_open = written is not None and not written.is_static()
     if constant is not None and not still_open:
         new_value = edit.add_constant(f"{value}/whole", np.broadcast_to(constant.numpy(), shape))
     else:
-        new_value = _input(edit, was, f"{value}/whole", written if still_open else ir.Shape(shape))
-    for position, operand in enumerate(reader.inputs):
-        if operand is was:
-            reader.replace_input_with(position, new_value)
+        new_value = _add_input(edit, was, f"{value}/whole", written if still_open else ir.Shape(shape))
+    _replace_operand(reader, was, new_value)
 
 
-def _constant(edit: Edit, value: str) -> None:
-    """Numbers of some kind in place of a value: what is computed changes, what the compiler sees of it does not."""
-    was = edit.values.get(value)
-    shape = edit.model.sizes().get(value)
-    if was is None or shape is None:
-        return
+def _make_constant(edit: Edit, value: str) -> None:
+    """Random numbers in place of a value: what is computed changes, what the compiler sees of it does not."""
+    was, shape = edit.values[value], edit.model.sizes().get(value)
+    if shape is None:
+        raise KeyError(value)
     kind = (was.dtype or ir.DataType.FLOAT).numpy()
     noise = np.random.default_rng(0).normal(0, 0.1, shape).astype(kind)
     was.replace_all_uses_with(edit.add_constant(f"{value}/constant", noise))

@@ -2,13 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
 
 from rtlab.analyses.why.missed_fusions import BETWEEN
 from rtlab.core.extract import extract_nodes
+from rtlab.core.memo import memoized
 from rtlab.core.model import Model, wrap
-from rtlab.experiments.why.neutral import add_neutral_readers
+from rtlab.quantize.edit import Edit
 from rtlab.relation.roles import PRODUCT_OPS, QUANTIZING_OPS
+
+_FLOATS = frozenset({"fp32", "fp16"})
+#: Dimensions of an image or a volume, which a pooling reads; other tensors are read by a product.
+_POOLED = (4, 5)
+
+
+@memoized
+def build_node_graph(model: Model) -> Any:
+    """A ``networkx.DiGraph`` of the nodes of the main graph by id, with an edge to each reader."""
+    import networkx
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(n.id for n in model.top)
+    graph.add_edges_from(
+        (n.id, r.id) for n in model.top for v in n.outputs for r in model.consumers.get(v, ())
+    )
+    return graph
+
+
+def find_nodes_after(model: Model, node: str) -> set[str]:
+    """The nodes that depend on a node."""
+    import networkx
+
+    after: set[str] = networkx.descendants(build_node_graph(model), node)
+    return after
+
+
+def find_nodes_before(model: Model, node: str) -> set[str]:
+    """The nodes that a node depends on."""
+    import networkx
+
+    before: set[str] = networkx.ancestors(build_node_graph(model), node)
+    return before
+
+
+def find_route(model: Model, first: str, second: str) -> tuple[str, ...] | None:
+    """A shortest way along the data from one node to another, both included; None where there is none."""
+    import networkx
+
+    try:
+        return tuple(networkx.shortest_path(build_node_graph(model), first, second))
+    except networkx.NetworkXNoPath:
+        return None
 
 
 def paths(model: Model, first: str, second: str) -> tuple[str, ...] | None:
@@ -16,14 +64,13 @@ def paths(model: Model, first: str, second: str) -> tuple[str, ...] | None:
 
     A transposition is among them: it is where the layout becomes another one.
     """
-    start, end = model.by_id[first], model.by_id[second]
     nodes_between: dict[str, None] = {}
     is_reached = False
-    todo: list[tuple[str, tuple[str, ...]]] = [(o, ()) for o in start.outputs if o]
+    todo: list[tuple[str, tuple[str, ...]]] = [(o, ()) for o in model.by_id[first].outputs if o]
     while todo:
         value, way = todo.pop()
         for reader in model.consumers.get(value, ()):
-            if reader.id == end.id:
+            if reader.id == second:
                 is_reached = True
                 nodes_between.update(dict.fromkeys(way))
             elif (reader.op in BETWEEN or reader.op == "Transpose") and reader.inputs[0] == value:
@@ -31,31 +78,12 @@ def paths(model: Model, first: str, second: str) -> tuple[str, ...] | None:
     return tuple(nodes_between) if is_reached else None
 
 
-def find_route(model: Model, first: str, second: str) -> tuple[str, ...] | None:
-    """A shortest way along the data from one node to another, both included; None where there is none."""
-    before: dict[str, str] = {first: ""}
-    todo = [first]
-    for at in todo:
-        if at == second:
-            break
-        for reader in iter_readers(model, at):
-            if reader not in before:
-                before[reader] = at
-                todo.append(reader)
-    if second not in before:
-        return None
-    route = [second]
-    while before[route[-1]]:
-        route.append(before[route[-1]])
-    return tuple(reversed(route))
-
-
 def cut_neighbourhood(model: Model, nodes: Iterable[str], hops: int, *, still_open: bool = False) -> Model:
-    """The nodes within some hops of those given, with their weights, as a model of its own.
+    """Some nodes and those within some hops of them, with their weights, as a model of its own.
 
-    A hop goes over nodes that compute; those between come along. What lies at the rim keeps its own kind: a value that
-    the rest of the model reads is read by its readers, whose results are the part's outputs, so that no layout changes
-    because a value in the middle became an output.
+    A hop goes over nodes that compute; those between come along. A value that the rest of the model reads is read by
+    its readers, whose results are the part's outputs, so that no layout changes because a value in the middle became an
+    output.
     """
     return cut(model, find_neighbourhood(model, nodes, hops), still_open=still_open)
 
@@ -71,22 +99,36 @@ def find_neighbourhood(model: Model, nodes: Iterable[str], hops: int) -> dict[st
     return node_ids
 
 
+def _iter_neighbours(model: Model, node: str) -> Iterator[str]:
+    """The neighbours of a node in both directions, with what stands between."""
+    graph, visited = build_node_graph(model), set[str]()
+    for step in (graph.successors, graph.predecessors):
+        todo = list(step(node))
+        while todo:
+            at = todo.pop()
+            if at not in visited:
+                visited.add(at)
+                yield at
+                if model.by_id[at].op in BETWEEN:
+                    todo += step(at)
+
+
 def cut_pair(model: Model, nodes: Sequence[str], *, still_open: bool = False) -> Model:
     """The first two nodes and the others with their weights, and what their inputs are quantized by: the arithmetic.
 
     What leads from one to the other on another way comes along where no product is among it, as Sigmoid does in SiLU.
     """
-    between = reach(model, nodes[0], iter_readers) & reach(model, nodes[1], iter_writers)
+    between = find_nodes_after(model, nodes[0]) & find_nodes_before(model, nodes[1])
     is_product_free = not any(model.by_id[n].op in PRODUCT_OPS for n in between)
     return cut_nodes(model, (*nodes, *(sorted(between) if is_product_free else ())), still_open=still_open)
 
 
 def cut_nodes(model: Model, nodes: Iterable[str], *, still_open: bool = False) -> Model:
     """Some nodes with their weights, and what their inputs are quantized by, and nothing else."""
-    node_ids = dict.fromkeys(nodes)
+    node_ids, graph = dict.fromkeys(nodes), build_node_graph(model)
     todo = list(node_ids)
     while todo:
-        before = [n for n in iter_writers(model, todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
+        before = [n for n in graph.predecessors(todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
         todo += [n for n in before if n not in node_ids]
         node_ids.update(dict.fromkeys(before))
     return cut(model, node_ids, keep_readers=False, still_open=still_open)
@@ -99,9 +141,10 @@ def cut(
 
     Sizes that the model leaves open become the usual ones, unless they stay ``still_open``.
     """
-    every = dict(node_ids)
-    for node in node_ids:
-        every.update(dict.fromkeys(_iter_constant_writers(model, node)))
+    every, graph = dict(node_ids), build_node_graph(model)
+    for writer in dict.fromkeys(w for node in node_ids for w in graph.predecessors(node)):
+        if is_constant(model, writer):
+            every.update(dict.fromkeys((writer, *find_nodes_before(model, writer))))
     proto, name = extract_nodes(model.ir, model.name, every), f"{model.name}_part"
     if still_open:
         part_model = wrap(proto, name=name, shapes=model.shapes)
@@ -113,66 +156,86 @@ def cut(
     )
 
 
-def _iter_neighbours(model: Model, node: str) -> Iterator[str]:
-    """The neighbours of a node in both directions, with what stands between."""
-    visited: set[str] = set()
-    for step in (iter_readers, iter_writers):
-        todo = list(step(model, node))
-        while todo:
-            at = todo.pop()
-            if at in visited:
-                continue
-            visited.add(at)
-            yield at
-            if model.by_id[at].op in BETWEEN:
-                todo += step(model, at)
-
-
-def iter_readers(model: Model, node: str) -> Iterator[str]:
-    """The nodes that read what a node writes."""
-    for value in model.by_id[node].outputs:
-        yield from (n.id for n in model.consumers.get(value, ()))
-
-
-def iter_writers(model: Model, node: str) -> Iterator[str]:
-    """The nodes that write what a node reads."""
-    for value in model.by_id[node].inputs:
-        if value in model.producers:
-            yield model.producers[value].id
-
-
-def reach(model: Model, node: str, step: Callable[[Model, str], Iterable[str]]) -> set[str]:
-    """The nodes that steps lead to from a node: with ``iter_readers`` those behind it, with ``iter_writers`` before."""
-    reachable: set[str] = set()
-    todo = [*step(model, node)]
-    while todo:
-        at = todo.pop()
-        if at not in reachable:
-            reachable.add(at)
-            todo += step(model, at)
-    return reachable
-
-
-def _iter_constant_writers(model: Model, node: str) -> Iterator[str]:
-    """The nodes that compute a node's inputs from constants alone."""
-    for writer in iter_writers(model, node):
-        if is_constant(model, writer):
-            yield writer
-            yield from _iter_constant_writers(model, writer)
-
-
 def is_constant(model: Model, node: str) -> bool:
-    """Whether a node reads constants only."""
-    todo, visited = [node], set[str]()
-    while todo:
-        at = model.by_id[todo.pop()]
-        if at.id in visited:
-            continue
-        visited.add(at.id)
-        for value in at.inputs:
-            if not value or model.values[value].kind == "constant":
-                continue
-            if value not in model.producers:
-                return False
-            todo.append(model.producers[value].id)
-    return True
+    """Whether a node depends on constants only."""
+    values = (v for n in (node, *find_nodes_before(model, node)) for v in model.by_id[n].inputs if v)
+    return all(v in model.producers or model.values[v].kind == "constant" for v in values)
+
+
+# Readers and writers that take part in no fusion stand where a part was cut, so that no value becomes an output or an
+# input there: a compiler writes and reads these in the layout that the model has, and may give up a fusion for that.
+
+
+def has_neutral_reader(model: Model, value: str) -> bool:
+    """Whether there is a neutral reader for a value."""
+    shape = model.sizes().get(value)
+    return shape is not None and 2 <= len(shape) <= _POOLED[-1] and model.values[value].dtype in _FLOATS
+
+
+def add_reader(edit: Edit, value: ir.Value) -> None:
+    """Let a neutral reader read a value, where there is one for it; its result is an output.
+
+    Poolings and products were found to stay steps of their own, and to leave what writes their input as it is.
+    """
+    name = value.name or ""
+    if not has_neutral_reader(edit.model, name):
+        edit.graph.outputs.append(value)
+        return
+    shape = edit.model.sizes().get(name) or ()
+    # Sizes that are open stay so.
+    dims = tuple(value.shape) if value.shape is not None and len(value.shape) == len(shape) else shape
+    output = ir.Value(
+        name=edit.make_value_name(f"{name}/read"),
+        type=value.type,
+        shape=ir.Shape(dims if len(shape) in _POOLED else (*dims[:-1], 4)),
+    )
+    title = edit.make_node_name(f"{name}/neutral")
+    if len(shape) in _POOLED:
+        node = _make_pooling(value, output, title, len(shape) - 2)
+    else:
+        weight = edit.add_constant(
+            f"{name}/weight", np.ones((shape[-1], 4), (value.dtype or ir.DataType.FLOAT).numpy())
+        )
+        node = ir.Node("", "MatMul", [value, weight], outputs=[output], name=title)
+    edit.graph.append(node)
+    edit.graph.outputs.append(output)
+    edit.nodes[title], edit.values[output.name or ""] = node, output
+
+
+def add_writer(edit: Edit, value: ir.Value, graph_input: ir.Value) -> ir.Value:
+    """What a neutral writer makes of an input, ``graph_input``, that stands for a value; the input itself without one.
+
+    A pooling alone is neutral: a product may take what reads it into its own step.
+    """
+    name = value.name or ""
+    shape = edit.model.sizes().get(name) or ()
+    if not has_neutral_reader(edit.model, name) or len(shape) not in _POOLED:
+        return graph_input
+    output = ir.Value(name=edit.make_value_name(f"{name}/pooled"), type=value.type, shape=value.shape)
+    title = edit.make_node_name(f"{name}/pool")
+    node = _make_pooling(graph_input, output, title, len(shape) - 2)
+    edit.graph.append(node)
+    edit.nodes[title], edit.values[output.name or ""] = node, output
+    return output
+
+
+def _make_pooling(source: ir.Value, output: ir.Value, title: str, area: int) -> ir.Node:
+    """A pooling that keeps the shape."""
+    attributes = {"kernel_shape": [3] * area, "pads": [1] * (2 * area), "strides": [1] * area}
+    onnx_attributes = ir.convenience.convert_attributes(attributes)
+    return ir.Node("", "MaxPool", [source], onnx_attributes, outputs=[output], name=title)
+
+
+def add_neutral_readers(model: Model, ends: frozenset[str], *, alone: bool = False) -> Model:
+    """A part with neutral readers at its rim: of outputs that are none of ``ends``, those of the whole model.
+
+    Where it is ``alone``, nobody outside reads what somebody in the part reads.
+    """
+    edit = Edit(model, source=True)
+    cut = [v for v in edit.graph.outputs if v.name not in ends]
+    edit.graph.outputs[:] = [v for v in edit.graph.outputs if v.name in ends]
+    for value in cut:
+        if not alone or not value.uses():
+            add_reader(edit, value)
+    edit.sort_and_reindex()
+    return edit.model

@@ -64,100 +64,76 @@ class OpenSizes:
             least, usual, greatest = self.extents[symbol][0]
             range_text = f"{least} to {greatest}" if least < greatest else "declared open"
             sizes = {s: self.extents[s][0][1] for s, drivers in self.driven.items() if symbol in drivers}
-            yield Change("size", f'fix the size "{symbol}" ({range_text}) to {usual}', (), _SizeFix(sizes))
+            words = f'fix the size "{symbol}" ({range_text}) to {usual}'
+            yield Change("size", words, (), _fix_sizes, (sizes,))
 
 
-@dataclasses.dataclass(frozen=True)
-class _SizeFix:
-    """Symbols that become numbers wherever they stand."""
-
-    sizes: Mapping[str, int]
-
-    def __call__(self, edit: Edit) -> None:
-        for value in {id(v): v for v in (*edit.values.values(), *edit.graph.outputs)}.values():
-            if value.shape is not None:
-                dims = [self.sizes.get(_symbol(d), d) for d in value.shape]
-                value.shape = ir.Shape(dims)
-
-
-def _symbol(dim: int | ir.SymbolicDim) -> str:
-    return (dim.value or "") if isinstance(dim, ir.SymbolicDim) else ""
+def _fix_sizes(edit: Edit, sizes: Mapping[str, int]) -> None:
+    """Make symbols numbers in every shape."""
+    for value in {id(v): v for v in (*edit.values.values(), *edit.graph.outputs)}.values():
+        if value.shape is not None:
+            dims = [sizes.get(d.value or "", d) if isinstance(d, ir.SymbolicDim) else d for d in value.shape]
+            value.shape = ir.Shape(dims)
 
 
 @memoized
 def open_sizes(model: Model, options: BuildOptions | None) -> OpenSizes | None:
     """The open sizes of a model that is built with profiles; None where it is built with fixed sizes.
 
-    The shape of every value is computed at the three shapes of each profile. Which open size of an input it follows
-    from is seen where that one alone is another.
+    The shape of every value is computed at the three shapes of each profile. Which open sizes of the inputs it follows
+    from is seen where one of them alone is another.
     """
-    return _SizeSymbolizer(model, options).build() if options is not None and options.profiles else None
+    if options is None or not options.profiles:
+        return None
+    input_axes = _map_input_axes(model)
+    profile_shapes = [[_shapes(model, dict(profile), k) for k in range(3)] for profile in options.profiles]
+    tables = [[model.sizes(shapes=shapes) for shapes in three] for three in profile_shapes]
+    extents: dict[str, _Extent] = {
+        symbol: tuple(_as_triple([shapes[name][axis] for shapes in three]) for three in profile_shapes)
+        for symbol, (name, axis) in input_axes.items()
+    }
+    driven = {symbol: frozenset([symbol]) for symbol in input_axes}
+    usual_shapes = profile_shapes[0][1]
+    varied = {
+        symbol: model.sizes(shapes=_vary_size(model, usual_shapes, symbol, extent[0]))
+        for symbol, extent in extents.items()
+    }
+    symbol_by_extent = {(driven[s], extents[s]): s for s in reversed(input_axes)}
 
-
-class _SizeSymbolizer:
-    """Gives every size of a model a number or a symbol."""
-
-    def __init__(self, model: Model, options: BuildOptions) -> None:
-        self.model, self.input_axes = model, _map_input_axes(model)
-        profile_shapes = [
-            [_shapes(model, dict(profile), k) for k in range(3)] for profile in options.profiles
-        ]
-        self.tables = [[model.sizes(shapes=shapes) for shapes in three] for three in profile_shapes]
-        self.extents: dict[str, _Extent] = {
-            symbol: tuple(_as_triple([shapes[name][axis] for shapes in three]) for three in profile_shapes)
-            for symbol, (name, axis) in self.input_axes.items()
-        }
-        self.driven = {symbol: frozenset([symbol]) for symbol in self.input_axes}
-        self.others = {
-            symbol: model.sizes(shapes=_vary_size(model, profile_shapes[0][1], symbol, extent[0]))
-            for symbol, extent in self.extents.items()
-        }
-        self.symbol_by_extent = {(self.driven[s], self.extents[s]): s for s in reversed(self.input_axes)}
-
-    def build(self) -> OpenSizes:
-        """The model with its symbols, and what they stand for."""
-        edit = Edit(self.model, source=True)
-        for name, value in edit.values.items():
-            dims = self._dims(name) if value.const_value is None else None
-            if dims is not None:
-                value.shape = ir.Shape(dims)
-        edit.sort_and_reindex()
-        usual = {symbol: extent[0][1] for symbol, extent in self.extents.items()}
-        symbolic_model = dataclasses.replace(edit.model, shapes=usual)
-        return OpenSizes(symbolic_model, self.extents, self.driven)
-
-    def _dims(self, name: str) -> list[int | str] | None:
-        """A value's sizes; None where they are not known."""
-        shapes = [[table.get(name) for table in three] for three in self.tables]
-        shape_lists = [[s for s in three if s is not None] for three in shapes]
-        ranks = {len(s) for three in shape_lists for s in three}
-        if len(ranks) != 1 or any(len(three) < 3 for three in shape_lists):
-            return None
-        extents = [
-            tuple(_as_triple([s[axis] for s in three]) for three in shape_lists)
-            for axis in range(ranks.pop())
-        ]
-        if name in self.model.inputs:
-            return [_get_input_symbol(self.model, name, axis) or e[0][1] for axis, e in enumerate(extents)]
-        return [self._dim(name, axis, extent) for axis, extent in enumerate(extents)]
-
-    def _dim(self, name: str, axis: int, extent: _Extent) -> int | str:
+    def find_dim(name: str, axis: int, extent: _Extent) -> int | str:
+        """A size of a value: a number, or the symbol of the sizes that it follows from."""
         usual = extent[0][1]
+        if name in model.inputs:
+            return _get_input_symbol(model, name, axis) or usual
         drivers = frozenset(
-            symbol
-            for symbol, table in self.others.items()
-            if (table.get(name) or ())[axis : axis + 1] != (usual,)
+            s for s, table in varied.items() if (table.get(name) or ())[axis : axis + 1] != (usual,)
         )
         if not drivers:
             return usual
-        if (drivers, extent) not in self.symbol_by_extent:
-            symbol = f"{'_'.join(sorted(drivers))}_as_{len(self.symbol_by_extent)}"
-            self.symbol_by_extent[drivers, extent], self.extents[symbol], self.driven[symbol] = (
-                symbol,
-                extent,
-                drivers,
+        if (drivers, extent) not in symbol_by_extent:
+            symbol = f"{'_'.join(sorted(drivers))}_as_{len(symbol_by_extent)}"
+            symbol_by_extent[drivers, extent] = symbol
+            extents[symbol], driven[symbol] = extent, drivers
+        return symbol_by_extent[drivers, extent]
+
+    edit = Edit(model, source=True)
+    for name, value in edit.values.items():
+        shapes = [[table.get(name) for table in three] for three in tables]
+        ranks = {None if s is None else len(s) for three in shapes for s in three}
+        if value.const_value is None and len(ranks) == 1 and None not in ranks:
+            value.shape = ir.Shape(
+                [
+                    find_dim(
+                        name,
+                        axis,
+                        tuple(_as_triple([s[axis] for s in three if s is not None]) for three in shapes),
+                    )
+                    for axis in range(ranks.pop() or 0)
+                ]
             )
-        return self.symbol_by_extent[drivers, extent]
+    edit.sort_and_reindex()
+    usual = {symbol: extent[0][1] for symbol, extent in extents.items()}
+    return OpenSizes(dataclasses.replace(edit.model, shapes=usual), extents, driven)
 
 
 def _map_input_axes(model: Model) -> dict[str, tuple[str, int]]:
@@ -178,9 +154,7 @@ def _get_input_symbol(model: Model, name: str, axis: int) -> str:
 
 def _shapes(model: Model, profile: Mapping[str, Shapes], which: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the inputs at one of the three of a profile."""
-    return {
-        name: profile[name][which] if name in profile else model.input_shape(name) for name in model.inputs
-    }
+    return {n: profile[n][which] if n in profile else model.input_shape(n) for n in model.inputs}
 
 
 def _vary_size(

@@ -1,21 +1,17 @@
-"""The compiler as an oracle: whether two nodes are one step of a graph that it builds."""
+"""The compiler as an oracle: whether two nodes are one layer of a graph that it builds."""
 
 from __future__ import annotations
 
-import collections
 import dataclasses
-import threading
 import time
-import weakref
-from collections.abc import Hashable
-from typing import Any, TypeAlias
+from typing import Any
 
 from rtlab.analyses.why import FusionTrial
 from rtlab.analyses.why.missed_fusions import same_layer
 from rtlab.core.budget import WorkContext
-from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.protocols import Builder, BuildRequest, Progress
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Builder, BuildRequest
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, VariantError
@@ -28,109 +24,67 @@ ACTIVITY = "asking the compiler about a fusion"
 
 @dataclasses.dataclass(frozen=True)
 class OracleAnswer:
-    """What became of a graph: the experiment, and the relation of its nodes and layers; None where it was refused."""
+    """What became of a graph.
 
-    trial: FusionTrial
-    relation: Relation | None = None
+    ``fused`` says whether the two nodes are one layer in it, None where that is unknown; ``relation`` is that of its
+    nodes and layers, None where the compiler refused it.
+    """
 
-    @property
-    def fused(self) -> bool | None:
-        """Whether the two that were asked about are one step in it; None where that cannot be told."""
-        return self.trial.fused
+    fused: bool | None
+    relation: Relation | None
 
 
 class Oracle:
-    """Builds graphs for a search, in the variant that it asks about, and counts them.
+    """Builds graphs for a search, in the variant that it is about, and keeps its experiments in ``trials``.
 
     ``sizes`` are those that its profiles leave open, None where it has none.
     """
 
-    def __init__(
-        self, variant: Variant, context: WorkContext[Builder], sizes: OpenSizes | None = None
-    ) -> None:
+    def __init__(self, variant: Variant, context: WorkContext[Builder], sizes: OpenSizes | None) -> None:
         self.variant, self.context, self.sizes = variant, context, sizes
-        self.builds = 0
+        self.trials: list[FusionTrial] = []
         self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """What the search took so far."""
+        """The duration of the search up to now."""
         return time.monotonic() - self._began
 
     def build(self, model: Model, change: str, where: str, pair: tuple[str, str]) -> OracleAnswer:
-        """Build a graph and see whether two of its nodes are one step.
+        """Build a graph and see whether two of its nodes are one layer.
 
         Raises:
-            Cancelled: somebody asked to stop.
+            Cancelled: the work was stopped.
         """
         began = time.monotonic()
         self.context.check(ACTIVITY)
-        self.builds += 1
+        answer, layers, refusal = OracleAnswer(None, None), None, ""
         try:
             variant = self.variant if self.sizes is None else self.sizes.variant(model, self.variant)
-            engine = build_cached(
-                self.context.tool, BuildRequest(model, variant, several=True), SearchProgress(self.context)
+            engine = self.context.tool.build(
+                BuildRequest(model, variant, several=True), SearchProgress(self.context)
             )
         except (BuildError, VariantError) as error:
-            self.context.count(builds=1)
-            taken = time.monotonic() - began
-            return OracleAnswer(FusionTrial(change, where, None, None, taken, str(error)))
-        relation = relate(model, model, engine)
-        is_fused = same_layer(relation, *pair)
+            refusal = str(error)
+        else:
+            relation = relate(model, model, engine)
+            answer, layers = OracleAnswer(same_layer(relation, *pair), relation), len(engine.layers)
         self.context.count(builds=1)
         self.context.advance()
-        trial = FusionTrial(change, where, len(engine.layers), is_fused, time.monotonic() - began)
-        return OracleAnswer(trial, relation)
+        seconds = time.monotonic() - began
+        self.trials.append(FusionTrial(change or "as it is", where, layers, answer.fused, seconds, refusal))
+        return answer
 
 
-_Graphs: TypeAlias = "collections.OrderedDict[tuple[str, Variant], Engine]"
-#: What was built before, by compiler: searches of one model ask for the same parts, and so does whoever asks twice.
-_engine_cache: weakref.WeakKeyDictionary[Builder, _Graphs] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-#: Graphs that are remembered of each compiler; those whose nodes are many are built too rarely.
-_MAX_CACHED, _LARGEST = 256, 200
-
-
-def build_cached(builder: Builder, request: BuildRequest, progress: Progress) -> Engine:
-    """What a compiler makes of a graph, which it is asked once: a release is a compiler of its own."""
-    if len(request.model.nodes) > _LARGEST or not isinstance(builder, Hashable):
-        return builder.build(request, progress)
-    key = (request.model.digest, request.variant)
-    with _lock:
-        engines = _engine_cache.setdefault(builder, collections.OrderedDict())
-        if key in engines:
-            engines.move_to_end(key)
-            return engines[key]
-    # Nobody asks for the log of a part.
-    engine = dataclasses.replace(builder.build(request, progress), log="", plan=None)
-    with _lock:
-        engines[key] = engine
-        while len(engines) > _MAX_CACHED:
-            engines.popitem(last=False)
-    return engine
-
-
-def forget(builder: Builder) -> None:
-    """Let a compiler be asked anew what it was asked before."""
-    if isinstance(builder, Hashable):
-        with _lock:
-            _engine_cache.pop(builder, None)
-
-
-class SearchProgress:
-    """What is built for a search reports nothing of its own, and stops when the search is asked to."""
+class SearchProgress(Silent):
+    """The progress of a build within a search: it reports nothing, and stops when the search is cancelled."""
 
     def __init__(self, context: WorkContext[Any]) -> None:
+        super().__init__()
         self._context = context
 
-    def phase(self, name: str, total: int | None = None) -> None:
-        """Say nothing."""
-
-    def advance(self, steps: int = 1) -> None:
-        """Say nothing."""
-
     def stopped(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether the search is cancelled."""
         return self._context.is_cancelled()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -18,12 +17,10 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Builder
 from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.experiments.why import changes, cutting, neutral
+from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import ACTIVITY, Oracle, format_input_shapes
-from rtlab.quantize.edit import Edit
-from rtlab.relation.mapping import Mapping as Relation
 
 #: Hops around a step; a part of that many shows the step as it is, or the whole model is asked.
 _HOPS = (1, 2)
@@ -31,16 +28,10 @@ _HOPS = (1, 2)
 
 @dataclasses.dataclass(frozen=True)
 class FusionSplitSearch:
-    """What holds the nodes of a step together.
+    """Why the nodes of a layer, by its id, are one.
 
-    A part around the step is built in which it is as it is in the model; then each value between two of its nodes is
-    made an output of the part, and is read by another node too: the compiler shows what it gives up for that.
-
-    Attributes:
-        model: What the engine was built from.
-        engine: What the compiler made of it.
-        variant: What was chosen; target and options hold for every experiment.
-        layer: The step, by its id.
+    A part around the layer is built in which it is as it is in the model; then each value between two of its nodes is
+    made an output of the part, and is read by another node too: the compiler shows which fusions it gives up for that.
     """
 
     model: Model
@@ -51,15 +42,15 @@ class FusionSplitSearch:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes whose work the step does, in the data's way."""
+        """The nodes whose work the layer does, in graph order."""
         run = {*relate_engine(self.engine, self.model, self.model).run(self.layer)}
         return tuple(n.id for n in self.model.top if n.id in run)
 
     def steps(self, context: WorkContext[Builder]) -> Iterator[FusedLayer]:
-        """What is known after each build.
+        """The explanation after each build.
 
         Raises:
-            VariantError: the step does the work of no two neighbours.
+            VariantError: the layer does the work of no two neighbours.
         """
         sizes, nodes = open_sizes(self.model, self.variant.options), self.nodes
         seams = list(_iter_internal_values(self.model, nodes))
@@ -72,23 +63,22 @@ class FusionSplitSearch:
         oracle = Oracle(self.variant, context, sizes)
         trials: list[SplitTrial] = []
         timestamp = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        remaining = len(seams)
         values = dict.fromkeys(v for _, _, v in seams)
         move_times = [estimate_transfer_time(self.model, v, self.engine) for v in values]
         saved_time = None if None in move_times else sum(t for t in move_times if t is not None)
 
-        def make_record() -> FusedLayer:
+        def make_record(*, whole: bool = False) -> FusedLayer:
             return FusedLayer(
                 self.layer,
                 nodes,
                 saved_time,
                 self._describe(nodes, len(values), trials),
                 tuple(trials),
-                oracle.builds,
+                len(oracle.trials),
                 oracle.seconds,
                 self.engine.title,
                 format_input_shapes(self.model),
-                whole=not remaining,
+                whole=whole,
                 asked=timestamp,
             )
 
@@ -99,26 +89,26 @@ class FusionSplitSearch:
             return
         where, part = place
         tries = [(seam[:2], change) for seam in seams for change in _iter_split_changes(part, seam[2])]
-        remaining = len(tries)
         for pair, change in context.iterate(tries, ACTIVITY):
-            built = oracle.build(changes.apply_changes(part, [change]), change.words, where, pair)
-            one = built.trial
+            oracle.build(changes.apply_changes(part, [change]), change.words, where, pair)
+            one = oracle.trials[-1]
             trials.append(SplitTrial(*pair, one.change, one.layers, one.fused, one.seconds, one.refused))
-            remaining -= 1
-            yield make_record()
+            yield make_record(whole=len(trials) == len(tries))
 
     def _find_part(
         self, oracle: Oracle, nodes: Sequence[str], pair: tuple[str, str]
     ) -> tuple[str, Model] | None:
-        """A part in which the step is what it is in the model, else the model itself; None where nothing is left."""
+        """A part in which the layer is as in the model, else the model itself; None once the budget is used up."""
         model = self.model if oracle.sizes is None else oracle.sizes.model
         for hops in _HOPS:
             part = cutting.cut_neighbourhood(model, nodes, hops, still_open=oracle.sizes is not None)
             if len(part.top) >= len(model.top):
                 break
             title = f"the neighbourhood of {len(part.nodes)} nodes"
-            built = oracle.build(part, "as it is", title, pair)
-            if built.relation is not None and _is_single_layer(built.relation, nodes):
+            relation = oracle.build(part, "", title, pair).relation
+            if relation is not None and any(
+                {*relation.run(i)} == {*nodes} for i in steps_of(relation, nodes[0])
+            ):
                 return title, part
             if oracle.context.is_exhausted:
                 return None
@@ -131,17 +121,14 @@ class FusionSplitSearch:
             f'Layer {layer.index + 1}, "{layer.name}", does the work of {", ".join(ops[:-1])} and {ops[-1]}. '
             f"{pluralize(values, 'value')} between them {'is' if values == 1 else 'are'} never written to memory."
         )
-        pairs: dict[tuple[str, str], list[str]] = {}
-        for trial in trials:
-            splits = pairs.setdefault((trial.first, trial.second), [])
-            if trial.fused is False:
-                splits.append(trial.change)
-        for (first, second), splits in pairs.items():
-            ops_text = f"{self.model.by_id[first].op} and {self.model.by_id[second].op}"
-            if splits:
-                text += f" {ops_text} are apart once you {' or '.join(splits)}."
-            else:
-                text += f" {ops_text} hold together whatever was tried."
+        for first, second in dict.fromkeys((t.first, t.second) for t in trials):
+            text += f" {self.model.by_id[first].op} and {self.model.by_id[second].op}"
+            splits = [t.change for t in trials if (t.first, t.second) == (first, second) and t.fused is False]
+            text += (
+                f" are apart once you {' or '.join(splits)}."
+                if splits
+                else " hold together whatever was tried."
+            )
         return text
 
 
@@ -155,26 +142,12 @@ def _iter_internal_values(model: Model, nodes: Sequence[str]) -> Iterator[tuple[
                     yield node, reader, value
 
 
-def _is_single_layer(relation: Relation, nodes: Sequence[str]) -> bool:
-    """Whether one step does the work of all these nodes, and of no other."""
-    steps = [i for i in steps_of(relation, nodes[0]) if {*relation.run(i)} == {*nodes}]
-    return bool(steps)
-
-
 def _iter_split_changes(model: Model, value: str) -> Iterator[Change]:
-    """What makes a value seen from outside of the step that writes and reads it."""
+    """What makes a value seen from outside of the layer that writes and reads it."""
     maker = (model.producers[value].id,)
     if value not in model.outputs:
         words = f'mark "{value}" as an output'
-        yield Change("output", words, maker, functools.partial(_add_output, value=value))
-    if neutral.has_neutral_reader(model, value):
+        yield Change("output", words, maker, lambda edit: edit.graph.outputs.append(edit.values[value]))
+    if cutting.has_neutral_reader(model, value):
         words = f'let another node read "{value}"'
-        yield Change("reader", words, maker, functools.partial(_add_reader, value=value))
-
-
-def _add_output(edit: Edit, value: str) -> None:
-    edit.graph.outputs.append(edit.values[value])
-
-
-def _add_reader(edit: Edit, value: str) -> None:
-    neutral.add_reader(edit, edit.values[value])
+        yield Change("reader", words, maker, lambda edit: cutting.add_reader(edit, edit.values[value]))

@@ -10,6 +10,7 @@ import pytest
 import rtlab
 from profiles import retimed
 from rtlab import samples as models
+from rtlab.analyses.fusion import map_measured_engine
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import render_panel
 from rtlab.analyses.roofline import estimate
@@ -89,7 +90,7 @@ def test_rows_and_bars_of_a_difference_select_the_nodes_of_their_group(study) ->
     shown = difference(study)
     held = [set(link["nodes"]) for link in shown["links"].values()]
     assert len(set().union(*held)) == sum(map(len, held))
-    mapped = {p.node for n in ("fp32", "int8") for p in study[n].measured_mapping.pairs}
+    mapped = {p.node for n in ("fp32", "int8") for p in map_measured_engine(study[n].facts).pairs}
     assert mapped == set().union(*held)
     assert {r["key"] for r in shown["rows"]} == set(shown["links"])
 

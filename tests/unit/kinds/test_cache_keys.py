@@ -21,10 +21,8 @@ from rtlab.core.memo import Memoizable, memoized
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions
 from rtlab.core.prepared import Prepared
-from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Precision, PtqTransform, Rewrite, Target, Variant
-from rtlab.experiments.why.oracle import build_cached, forget
 from rtlab.quantize import apply_transforms
 from rtlab.study import records
 
@@ -83,33 +81,6 @@ def test_a_recorded_build_is_told_by_all_that_decides_its_layers_and_by_no_weigh
     ]  # fmt: skip
     assert apart([key(), *others])
     assert key() == key(product(7.0)) == key(backend="classic")
-
-
-class Fake:
-    """A compiler that makes an engine without layers, and counts."""
-
-    def __init__(self) -> None:
-        self.built = 0
-
-    def build(self, request: BuildRequest, progress: object) -> Engine:
-        self.built += 1
-        return Engine("fake", str(self.built), request.variant.target, (), log="long")
-
-
-def test_what_a_compiler_made_is_told_by_the_numbers_and_the_variant_that_it_was_given() -> None:
-    builder, usual = Fake(), Variant.of()
-    requests = [
-        BuildRequest(product(), usual), BuildRequest(product(2.0), usual), BuildRequest(product(), Variant.of("fp16")),
-        BuildRequest(product(), Variant.of(options=BuildOptions(flags=("FP16",)))),
-        BuildRequest(product(), Variant.of(sparsity=True)),
-    ]  # fmt: skip
-    for _ in range(2):
-        made = [build_cached(builder, r, Silent()) for r in requests]
-        assert [e.version for e in made] == ["1", "2", "3", "4", "5"]
-        assert {(e.log, e.plan) for e in made} == {("", None)}
-    assert build_cached(Fake(), requests[0], Silent()).version == "1"
-    forget(builder)
-    assert build_cached(builder, requests[0], Silent()).version == "6"
 
 
 def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there() -> None:

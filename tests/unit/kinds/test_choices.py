@@ -53,6 +53,7 @@ def repairing(before: float, plain: float, tried: list[tuple[str, float, int]], 
     made = _RepairState.__new__(_RepairState)
     facts = types.SimpleNamespace(variant=Variant.of("int8", scales="own"))
     made.search = types.SimpleNamespace(facts=facts, max_drop=1.0)  # type: ignore[assignment]
+    made.baseline = _Candidate(facts.variant)
     made.plain, made.before = [score(plain, higher=higher)] * 2, score(before, higher=higher)
     made.scored_candidates = [
         (_Candidate(Variant.of("int8", scales=name), (), tuple("abc"[:high])), score(value, higher=higher))

@@ -35,30 +35,15 @@ def test_a_remedy_pays_by_its_time_or_else_by_its_layers(
     assert ("does not pay" in found.words) == (not pays)
 
 
-def remedy(after: float, largest: float = 0.0, layers: int = 8) -> Remedy:
-    return Remedy(("r",), (10, layers), (1.0, after), largest)
-
-
-def test_only_remedies_that_keep_the_outputs_and_pay_are_taken_together() -> None:
-    """Alone b wins most; with a it wins less, so that b stays alone; c spoils the outputs, and d wins nothing."""
-    told = {("a",): remedy(0.9), ("b",): remedy(0.5), ("c",): remedy(0.1, 1.0), ("d",): remedy(1.2)}
-    tried = {**told, ("a", "b"): remedy(0.6)}
-    asked: list[tuple[str, ...]] = []
-    context = types.SimpleNamespace(is_exhausted=False, iterate=lambda items, _: iter(items))
-    self = types.SimpleNamespace(
-        tried=tried, every=None, context=context, _try=asked.append, _advice=lambda: None
-    )
-    for name in ("_better", "_gain"):
-        setattr(self, name, getattr(advising._AdviceState, name).__get__(self))
-    for one in "abcd":
-        self.every = self._better((one,))
-    assert tried["b",] is self.every
-    assert 2 == len([*advising._AdviceState._combine_remedies(self, "dcba")])
-    assert [("a", "b"), ("b",), ("a", "b")] == asked
-    assert tried["b",] is self.every
-    tried["a", "b"] = remedy(0.4)
-    assert 1 == len([*advising._AdviceState._combine_remedies(self, "abcd")])
-    assert tried["a", "b"] is self.every
+def test_of_remedies_that_keep_the_outputs_and_pay_the_best_is_taken() -> None:
+    """B wins most of those; c spoils the outputs, and d wins nothing."""
+    remedies = {"a": (0.9, 0.0), "b": (0.5, 0.0), "c": (0.1, 1.0), "d": (1.2, 0.0)}
+    tried = {(n,): Remedy((n,), (10, 8), (1.0, after), largest) for n, (after, largest) in remedies.items()}
+    for order in ("abcd", "dcba"):
+        state = types.SimpleNamespace(tried=tried, every=None)
+        for name in order:
+            state.every = advising._AdviceState._better(state, (name,))
+        assert tried["b",] is state.every
 
 
 def net(nodes, held, y=(2, 3)):
@@ -122,10 +107,12 @@ def test_peaks_are_of_samples_and_channels_and_energy_is_of_channels(axis, sampl
 
 def test_batches_with_other_numbers_of_channels_are_joined_without_them() -> None:
     one, two = np.array([[1.0, 4.0], [3.0, 2.0]]), np.array([[5.0, 6.0, 7.0]])
-    np.testing.assert_array_equal(observation._stack_rows([one, one]), [[1, 4], [3, 2]] * 2)
-    np.testing.assert_array_equal(observation._stack_rows([one, two]), [[4], [3], [7]])
-    np.testing.assert_array_equal(observation._compute_mean([one[0], one[1]], [2, 3]), [4 / 5, 6 / 5])
-    # 1 + 4 over two of 3 elements, 5 + 6 + 7 over three of 2.
-    np.testing.assert_array_equal(observation._compute_mean([one[0], two[0]], [3, 2]), [23 / 12])
-    np.testing.assert_array_equal(observation._compute_mean([one[0]], [0]), one[0])
-    np.testing.assert_array_equal(observation._compute_mean([one[0]], [1]), one[0])
+    rows, means = observation._join_batches([one, one], [one[0], one[1]], 10)
+    np.testing.assert_array_equal(rows, [[1, 4], [3, 2]] * 2)
+    np.testing.assert_array_equal(means, [4 / 5, 6 / 5])
+    rows, means = observation._join_batches([one, two], [one[0], two[0]], 12)
+    np.testing.assert_array_equal(rows, [[4], [3], [7]])
+    # 1 + 4 and 5 + 6 + 7 over 12 elements.
+    np.testing.assert_array_equal(means, [23 / 12])
+    np.testing.assert_array_equal(observation._join_batches([one], [one[0]], 0)[1], one[0])
+    np.testing.assert_array_equal(observation._join_batches([one], [one[0]], 2)[1], one[0])

@@ -88,17 +88,6 @@ def effects(
     return Effects(places, guess, measured, np.arange(measured.shape[1], dtype=float), probes, **more)
 
 
-def test_effects_of_parts_stand_one_behind_the_other_and_their_work_adds_up() -> None:
-    one = effects(np.array([[1.0, 2.0], [3.0, 4.0]]), work=(1.0, 2.0, 3.0))
-    two = effects(np.array([[5.0], [6.0]]), work=(0.5, 0.25, 0.125))
-    two = dataclasses.replace(two, losses=np.array([7.0]))
-    both = Effects.concatenate((one, two), None)
-    assert both.measured.tolist() == [[1, 2, 5], [3, 4, 6]]
-    assert both.losses.tolist() == [0, 1, 7]
-    assert both.work == (1.5, 2.25, 3.125)
-    assert both.samples == 3
-
-
 def test_what_was_measured_stands_where_a_place_has_no_estimate() -> None:
     guess = np.array([[1.0, 2.0, 3.0], [np.nan] * 3])
     true = np.array([[9.0, 9.0], [4.0, 5.0]])

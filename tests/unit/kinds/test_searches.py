@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import itertools
@@ -26,11 +25,12 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
-from rtlab.experiments import peaks, ranking, sizing, sweep, tactics
+from rtlab.experiments import peaks, ranking, sizing, sweep
 from rtlab.experiments.delta_debugging import minimize
 from rtlab.experiments.experiment import run_experiment
 from rtlab.samples.writer import Writer
-from rtlab.study import checking, job, recorded, records, sensitivities
+from rtlab.study import checking, forced_tactics, job, recorded, records
+from rtlab.study.accuracy import StudyAccuracy
 from rtlab.testing import ReferenceBackend, tiny_model
 
 BOX = types.SimpleNamespace
@@ -259,66 +259,22 @@ def test_the_fewest_nodes_are_found_by_halves(needed, budget, size) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "labels", "task", "name", "given"),
-    [
-        (None, None, False, "outputs", None), (None, None, True, "outputs", None),
-        ("labels", None, True, "labels", [7, 8, 9]),
-        (None, [1, 2, 3], True, "labels", [1, 2, 3]), ("outputs", [1, 2, 3], False, "outputs", None),
-        (None, [1, 2, 3], False, "labels", [1, 2, 3]), ("labels", None, False, None, None),
-        (None, [1, 2], False, None, None),
-    ],
-)  # fmt: skip
-def test_the_labels_of_a_loss_are_the_given_ones_or_the_tasks(loss, labels, task, name, given) -> None:
-    own, others = numbered(3), numbered(3)
+    ("labels", "task", "given"),
+    [(None, True, [7, 8, 9]), ([1, 2, 3], True, [1, 2, 3]), ([1, 2, 3], False, [1, 2, 3])],
+)
+def test_the_labels_of_a_loss_are_the_given_ones_or_the_tasks(labels, task, given) -> None:
     asked = []
 
     def ensure(_):
         asked.append(1)
-        return BOX(labels=[7, 8, 9])
+        return BOX(labels=[7, 8, 9]) if task else None
 
-    task = BOX(data=others, labels=None) if task else None
-    study = BOX(holder=BOX(state=BOX(task=task), data=own), ensure_labels=ensure)
-    inputs = sensitivities.get_loss_inputs
-    if name is None:
-        with pytest.raises(CalibrationError):
-            inputs(study, loss, labels)
-        return
-    data, loss_name, array = inputs(study, loss, labels)
-    assert data is (others if task else own)
-    assert (loss_name, None if array is None else array.tolist()) == (name, given)
+    accuracy = BOX(_observations=BOX(ensure_labels=ensure))
+    assert StudyAccuracy._get_labels(accuracy, labels, numbered(3)).tolist() == given
     assert len(asked) == (given == [7, 8, 9])
-
-
-@pytest.mark.parametrize(("parts", "begins"), [(1, [0]), (2, [0, 2]), (5, [0, 1, 2, 3]), (0, None)])
-def test_each_part_of_a_search_has_its_samples_and_labels(monkeypatch, parts, begins) -> None:
-    @dataclasses.dataclass(frozen=True)
-    class Search:
-        data: CalibrationData
-        labels: np.ndarray
-        source: object = dataclasses.field(default_factory=tiny_model)
-        verify: int | None = 8
-        reach: float = 1.0
-        probes: tuple = ()
-
-    taken = []
-
-    def effects(search, seconds):
-        taken.append((search, seconds))
-        return BOX(probes=("p",))
-
-    monkeypatch.setattr(sensitivities, "_compute_effects", effects)
-    monkeypatch.setattr(sensitivities.Effects, "concatenate", lambda found, data: (len(found), data))
-    search, context = Search(numbered(4), np.arange(4)), WorkContext(None, budget=Budget(9.0))
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        if begins is None:
-            with pytest.raises(CalibrationError):
-                sensitivities.search_in_executor(search, pool, parts, context)
-            return
-        assert sensitivities.search_in_executor(search, pool, parts, context) == (len(begins), search.data)
-    for (one, seconds), begin in zip(taken, begins, strict=True):
-        assert (seconds, one.verify, one.reach) == (9, 0, math.inf)
-        assert one.data.arrays["x"][0, 0, 0, 0] == begin == one.labels[0]
-        assert one.probes == (("p",) if begin else ())
+    for none in ([1, 2], *([] if task else [None])):
+        with pytest.raises(CalibrationError):
+            StudyAccuracy._get_labels(accuracy, none, numbered(3))
 
 
 @pytest.mark.parametrize(
@@ -370,7 +326,7 @@ def test_a_tactic_costs_what_it_takes_longer_than_the_fastest() -> None:
     timed = listed(("0x1f", 1.0), ("32", 1.25), ("0x21", 3.0))
     for remembered, cost in (("0x1f", 0.0), ("0x20", 0.25), ("33", 2.0), ("0x99", None), (None, None)):
         holds = None if remembered is None else TacticTime(remembered, "", 0.0)
-        assert tactics.LayerTactics("y", (), timed, holds).cost == cost
+        assert forced_tactics.LayerTactics("y", (), timed, holds).cost == cost
 
 
 @pytest.mark.parametrize("cache", [None, Path("cache")])
@@ -390,10 +346,12 @@ def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatc
     contest = lambda layer, operator: BOX(  # noqa: E731
         layer=layer, operator=operator, candidates=[BOX(tactic=t) for t in timed]
     )
-    monkeypatch.setattr(tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
-    monkeypatch.setattr(tactics, "get_build_log", lambda facts: facts)
+    monkeypatch.setattr(forced_tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
+    monkeypatch.setattr(forced_tactics, "get_build_log", lambda facts: facts)
     context = WorkContext(BOX(operators=logs.get, remembered=remembered))
-    found = run_experiment(tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append)
+    found = run_experiment(
+        forced_tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append
+    )
     assert [y.layer for y in records[0]] == ["a", "b", "plugin"]
     assert {(y.remembered, y.key) for y in records[0]} == {(None, "")}
     assert (len(records), context.builds, asked) == (
