@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import sys
@@ -70,12 +69,6 @@ def _timeout_message(args: argparse.Namespace) -> str:
 def _kill_command(args: argparse.Namespace) -> None:
     import psutil
 
-    if getattr(args, "json", False) and sys.__stdout__ is not None:
-        print(
-            json.dumps({"error": {"kind": "RtlabError", "message": _timeout_message(args)}}),
-            file=sys.__stdout__,
-            flush=True,
-        )
     if sys.__stderr__ is not None:
         print(f"rtlab: {_timeout_message(args)}", file=sys.__stderr__, flush=True)
     for child in psutil.Process().children(recursive=True):

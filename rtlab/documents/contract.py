@@ -186,15 +186,11 @@ class BuildState(TypedDict):
 
 
 class DataState(TypedDict):
-    """What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each.
-
-    ``chosen`` is how many samples errors and scores are of, where some were picked; 0 where they are of all.
-    """
+    """What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each."""
 
     source: str
     random: bool
     inputs: list[str]
-    chosen: int
 
 
 class Status(TypedDict):

@@ -18,7 +18,6 @@ OTHER_WORDS = {
     ("rtlab/core/optional.py", 'Optional("tensorrt", "tensorrt", "10.3", \'"rtlab[tensorrt]"\'),'): "a package",
     ("rtlab/experiments/doctor.py", "_PACKAGES"): "packages whose versions are listed",
     ("rtlab/analyses/recipe/__init__.py", "_PACKAGES"): "the same, of what had a part in a report",
-    ("rtlab/web/page/layers.py", 'DOMAIN = "tensorrt"'): "the domain of operators in an ONNX file",
 }  # fmt: skip
 
 

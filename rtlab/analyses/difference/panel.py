@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from rtlab.analyses.titles import apply_titles, get_variant_titles
 from rtlab.core.peaks import TABLE, resolve_peaks
 from rtlab.core.schema import Origin
 from rtlab.documents.contract import Figure, Setting
-from rtlab.documents.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
+from rtlab.documents.figure import BETTER, MAIN, SIGNS, WORSE, axis, figure
 from rtlab.documents.numbers import format_number
 from rtlab.documents.panel import make_select
 from rtlab.errors import RtlabError, VariantError
@@ -219,22 +220,22 @@ def _draw_waterfall(
     ids.append("after")
     hover.append(f"{difference.second.name}: {after * factor:.4g} {unit}")
     shares = [v * factor for v in values]
+    # Each difference stands on the level before it.
+    base = [0.0, *itertools.accumulate(shares[:-2]), 0.0]
+    inner = [WORSE if share > 0 else BETTER for share in shares[1:-1]]
     trace = {
-        "type": "waterfall",
+        "type": "bar",
         # Two groups may bear one label; each has a place of its own.
         "x": list(range(len(labels))),
         "y": shares,
-        "measure": ["absolute", *["relative"] * (len(labels) - 2), "total"],
+        "base": base,
         "ids": ids,
         "text": [format_number(shares[0]), *map(_format_delta, shares[1:-1]), format_number(shares[-1])],
         **_TEXTS,
         "cliponaxis": False,
         "customdata": hover,
         "hovertemplate": f"%{{customdata}}<extra>{difference.origin}</extra>",
-        "decreasing": {"marker": {"color": BETTER}},
-        "increasing": {"marker": {"color": WORSE}},
-        "totals": {"marker": {"color": MAIN}},
-        "connector": {"line": {"color": FAINT, "width": 1}},
+        "marker": {"color": [MAIN, *inner, MAIN]},
     }
     return figure(
         f"From {difference.first.name} to {difference.second.name}: {before * factor:.4g} to {after * factor:.4g} "

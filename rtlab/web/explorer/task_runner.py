@@ -24,8 +24,6 @@ class TaskRunner:
         self._progress: Reporting | None = None
         #: The variant that is being built.
         self.building, self.busy = "", False
-        #: What a cell asked for while something else, such as opening the model, was under way.
-        self.next: Callable[[], object] | None = None
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until there is no work."""
@@ -61,21 +59,16 @@ class TaskRunner:
             try:
                 work(progress)
             except Cancelled:
-                self.next = None
+                pass
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
-                self.next = None
                 self.widget.failure = dict(describe_failure(error, action))
             finally:
                 self.building = ""
                 self.on_change("")
                 self.widget.stamp += 1
-                # Last, since whoever sees it may ask for the next work at once.
-                with self.widget.lock:
-                    self.busy = False
-                    next_work, self.next = self.next, None
+                # Last, since whoever sees it may start the next work at once.
+                self.busy = False
                 self.widget.build = dict(IDLE)
-                if next_work is not None:
-                    next_work()
 
         self.thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
         self.thread.start()

@@ -97,24 +97,21 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
         return super()._repr_mimebundle_(**options)
 
     def _deliver_unasked(self) -> None:
-        for pause in _UNASKED:
-            if self._request_event.wait(pause):
-                # By the time that the page asks for them the kernel may run the next cell.
-                time.sleep(_SOON)
-                self._deliver_optional_parts()
-                return
-            with self._send_lock:
-                for name, tag in self.parcels.items():
-                    if tag:
-                        self._hand_over(name, tag)
-            self._deliver_optional_parts()
+        """Send everything a few times until a page is heard, then the optional parts that it has not fetched.
 
-    def _deliver_optional_parts(self) -> None:
-        """What the page has not asked for: the picture does not wait for it, and a tab may be opened at any time."""
-        with self._send_lock:
-            for name in _optional_parts(self._code):
-                if name not in self._requested_parts:
-                    self._hand_over(name, edition())
+        The picture does not wait for those, a tab may be opened at any time, and the kernel may run the next cell then.
+        """
+        for pause in _UNASKED:
+            is_heard = self._request_event.wait(pause)
+            if is_heard:
+                time.sleep(_SOON)
+            with self._send_lock:
+                tags = {} if is_heard else {name: tag for name, tag in self.parcels.items() if tag}
+                optional = [name for name in _optional_parts(self._code) if name not in self._requested_parts]
+                for name, tag in {**tags, **dict.fromkeys(optional, edition())}.items():
+                    self._hand_over(name, tag)
+            if is_heard:
+                return
 
     def _deliver(self, name: str) -> None:
         with self._send_lock:
@@ -166,10 +163,8 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
 
     def _hand_over(self, name: str, tag: str) -> None:
         value = _compress_part(name) if name.endswith(".js") else getattr(self, name)
-        if isinstance(value, bytes):
-            self.tell(Parcel(name, tag), value)
-        else:
-            self.tell(Parcel(name, tag, value))
+        is_binary = isinstance(value, bytes)
+        self.tell(Parcel(name, tag, *([] if is_binary else [value])), *([value] if is_binary else []))
 
 
 def _digest(value: Any) -> str:

@@ -9,7 +9,7 @@ import traitlets
 
 from rtlab.documents.contract import BuildState
 from rtlab.web.explorer.transport import DeliveredWidget
-from rtlab.web.page.steps import parse_steps
+from rtlab.web.page.state import parse_steps
 
 IDLE = BuildState(running=False, phase="", fraction=None, elapsed=0.0)
 
@@ -21,7 +21,6 @@ class ExplorerWidget(DeliveredWidget):
     engine = traitlets.Bytes(b"").tag(delivered=True)
     other = traitlets.Bytes(b"").tag(delivered=True)
     #: What follows the picture where that is large, each a ``Later``; empty where the picture has it all.
-    source_later = traitlets.Bytes(b"").tag(delivered=True)
     engine_later = traitlets.Bytes(b"").tag(delivered=True)
     other_later = traitlets.Bytes(b"").tag(delivered=True)
     inspection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)

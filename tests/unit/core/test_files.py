@@ -95,7 +95,6 @@ DOORS = {
     "ranges": Ranges.read,
     "cache": CalibrationCache.read,
     "labels": opening.labels,
-    "steps": opening.steps,
     "check": checking.read_check_record,
 }
 

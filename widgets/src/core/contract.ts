@@ -148,7 +148,7 @@ export interface Told {
   details: Detail[];
 }
 
-/** What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model. ``boxes`` tell of ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``, and empty for a model. */
+/** What follows the picture of the large engine of variant ``of``, because nothing is drawn from it. ``boxes`` belong to ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``. */
 export interface Later {
   of: string;
   boxes: Told[];
@@ -576,12 +576,11 @@ export interface BuildState {
   elapsed: number;
 }
 
-/** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. ``chosen`` is how many samples errors and scores are of, where some were picked; 0 where they are of all. */
+/** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. */
 export interface DataState {
   source: string;
   random: boolean;
   inputs: string[];
-  chosen: number;
 }
 
 /** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
@@ -624,22 +623,14 @@ export interface SavedVariant {
   charts: Record<string, unknown>;
 }
 
-/** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
+/** One view of a presentation: ``words`` is the sentence that is shown with it. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
 export interface Step {
   words: string;
   view: Record<string, unknown>;
   places: Record<string, number[]>;
 }
 
-/** A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings. */
-export interface SavedPanel {
-  variant: string;
-  compared: string;
-  settings: Record<string, string>;
-  panel: Panel;
-}
-
-/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.glossary_terms`` lists them. */
+/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation; ``terms`` are as ``glossary.glossary_terms`` lists them. */
 export interface Saved {
   model: string;
   source: string;
@@ -648,7 +639,6 @@ export interface Saved {
   chips: Chip[];
   view: ViewState;
   steps: Step[];
-  asked: SavedPanel[];
   terms: string[][];
 }
 
@@ -728,10 +718,9 @@ export interface ReadDropped {
   names: string[];
 }
 
-/** Show a variant's engine in Netron, or the model where the name is empty. */
+/** Show the model in Netron. */
 export interface OpenNetron {
   type: "netron";
-  variant: string;
 }
 
 /** Find out the distribution of a node's weights and outputs. */
@@ -762,11 +751,10 @@ export interface RepairPlacement {
   findings: string[];
 }
 
-/** Send a file of a built variant: the prepared model, its scales, or a calibration cache. */
+/** Send the prepared model of a built variant. */
 export interface SaveFile {
   type: "save";
   variant: string;
-  what: "onnx" | "scales" | "cache";
 }
 
 /** Answer a panel of a variant with these of its settings; ``id`` names the question among those of all pages. */
@@ -784,11 +772,6 @@ export interface StartWork {
   work: WorkName;
   variant: string;
   values: Record<string, string>;
-}
-
-/** What was sent of a large engine is drawn: what follows may come. */
-export interface TellPictured {
-  type: "pictured";
 }
 
 /** Take the error card away. */
@@ -828,7 +811,7 @@ export interface PanelAnswered {
   panel: Panel;
 }
 
-export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure;
+export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure;
 
 export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered;
 
