@@ -154,7 +154,8 @@ def _compare(args: argparse.Namespace) -> int:
     from rtlab.web.page.document import build_difference_document
 
     if args.second == "compilers" and not Path(args.second).exists():
-        return _releases(args)
+        releases = opening.plan_first_engine(args).fusion.releases(args.first)
+        return _print_json_or_text(args, releases, lambda one: print(one.to_text()))
     study, names = opening.open_both_engines(args)
     engine_difference = study.difference(*names)
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
@@ -174,11 +175,6 @@ def _compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def _releases(args: argparse.Namespace) -> int:
-    study, name = opening.plan_first_engine(args)
-    return _print_json_or_text(args, study.fusion.releases(name), lambda releases: print(releases.to_text()))
-
-
 def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T], None]) -> int:
     """Print an answer as JSON, or in words."""
     if args.json:
@@ -190,14 +186,8 @@ def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T]
 
 def _why(args: argparse.Namespace) -> int:
     study = opening.build_study(args, [args.precision])
-    answer = study.fusion.why(
-        args.node,
-        args.other,
-        variant=args.precision,
-        builds=args.builds,
-        seconds=args.seconds,
-        again=args.again,
-    )
+    limits = {"builds": args.builds, "seconds": args.seconds}
+    answer = study.fusion.why(args.node, args.other, variant=args.precision, again=args.again, **limits)
     if args.output is not None:
         study.fusion.record(answer, args.output, variant=args.precision)
     return _print_json_or_text(args, answer, printing.print_fusion)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
     from rtlab.core.task import Task
+    from rtlab.samples import Sample
 
 #: Commands that score variants on any samples.
 _SCORING = {"check", "repair"}
@@ -84,7 +85,6 @@ def open_study(args: argparse.Namespace) -> Study:
     Raises:
         RtlabError: one of them cannot be used.
     """
-    from rtlab import samples
     from rtlab.api import Study
     from rtlab.core.model import load
     from rtlab.core.task import Task
@@ -93,11 +93,9 @@ def open_study(args: argparse.Namespace) -> Study:
         raise CalibrationError(
             "Cannot use --preprocessing: it is for a folder of images, and --data names none. Give --data FOLDER."
         )
-    sample = None
-    if not Path(args.model).exists() and args.model in samples.names():
-        if args.shape:
-            raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
-        sample = samples.load(args.model)
+    sample = _load_sample(args.model)
+    if sample is not None and args.shape:
+        raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
     model = load(args.model, shapes=_shapes(args.shape)) if sample is None else sample.model
     if args.data:
         user_data = _read_data(args, model)
@@ -139,8 +137,8 @@ def _create_task(args: argparse.Namespace, data: CalibrationData) -> Task | None
     return Task(data, label_array, metric=args.metric)
 
 
-def plan_first_engine(args: argparse.Namespace) -> tuple[Study, str]:
-    """The study of a model with one variant, not built yet, and what it is called."""
+def plan_first_engine(args: argparse.Namespace) -> Study:
+    """The study of a model with one variant, not built yet, named after its precision."""
     if args.model is None:
         raise VariantError(
             f'Cannot build "{args.first}" with every compiler: there is no model to build. Give --model.'
@@ -148,20 +146,26 @@ def plan_first_engine(args: argparse.Namespace) -> tuple[Study, str]:
     study = _open_comparison_study(args)
     release = (args.compiler or [None])[0]
     study.add(args.first, precision=args.first, target=args.target, compiler=release)
-    return study, args.first
+    return study
 
 
 def _open_comparison_study(args: argparse.Namespace) -> Study:
-    from rtlab import samples
     from rtlab.api import Study
     from rtlab.core.model import load, make_empty_model
 
     if args.model is None:
         return Study(make_empty_model())
-    if args.model in samples.names() and not Path(args.model).exists():
-        sample = samples.load(args.model)
-        return Study(sample.model, data=sample.calibration, task=sample.task)
-    return Study(load(args.model, weights=False))
+    sample = _load_sample(args.model)
+    if sample is None:
+        return Study(load(args.model, weights=False))
+    return Study(sample.model, data=sample.calibration, task=sample.task)
+
+
+def _load_sample(name: str) -> Sample | None:
+    """The sample of this name, unless there is a file of this name."""
+    from rtlab import samples
+
+    return samples.load(name) if name in samples.names() and not Path(name).exists() else None
 
 
 def open_both_engines(args: argparse.Namespace) -> tuple[Study, list[str]]:
@@ -209,11 +213,7 @@ def _read_data(args: argparse.Namespace, model: Model) -> CalibrationData:
 
 
 def labels(path: str) -> NDArray[Any]:
-    """The labels of samples, from an .npy.
-
-    Raises:
-        CalibrationError: it cannot be read.
-    """
+    """The labels of samples, from an .npy; ``CalibrationError`` where it cannot be read."""
     import numpy as np
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rtlab.analyses.score.pictures import parse_sample_numbers
@@ -50,7 +50,7 @@ class BuildCommands:
         self.tasks.start(lambda progress: self.build(name, progress), f'build "{name}"', name)
 
     def measure(self, name: str | None = None) -> None:
-        """Go on measuring a variant: see ``Explorer.measure``."""
+        """Go on measuring a variant: see ``Study.measure``."""
         name = name or self.view.state.variant
         self._require_variant(name)
         if not self.tasks.busy:
@@ -114,9 +114,6 @@ class BuildCommands:
             if name not in self.study:
                 self.study.remove(name)
             raise
-        finally:
-            # What a stopped calibration saw is kept, and shown.
-            self.view.send_calibration()
 
     @property
     def _budget(self) -> float:
@@ -127,17 +124,6 @@ class BuildCommands:
         self.tasks.building = name
         # After a build without measurements, numbers are requested.
         self.study.measure(name, progress=progress, budget_s=self._budget or BUDGET_S)
-
-    def observe(self, work: Callable[..., object], action: str) -> None:
-        """Do work that observes activations, on a thread; what a stopped one saw is shown."""
-
-        def main(progress: Reporting) -> None:
-            try:
-                work(progress=progress)
-            finally:
-                self.view.send_calibration()
-
-        self.tasks.start(main, action)
 
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
         """Build the variants that differ from one in a single choice."""
@@ -184,11 +170,7 @@ class BuildCommands:
             self.study.fusion.why(*pair, variant=variant, again=is_answered, progress=progress)
 
     def start_panel_work(self, command: StartWork) -> None:
-        """Do what a button of a panel says, on a thread.
-
-        Raises:
-            VariantError: there is no such variant.
-        """
+        """Do what a button of a panel says, on a thread; ``VariantError`` where there is no such variant."""
         self._require_variant(command.variant)
         self.tasks.start(lambda progress: self._do_panel_work(command, progress), command.action)
 
@@ -238,11 +220,7 @@ class BuildCommands:
                     self._build_variants([repair.repaired], progress, compare=True)
 
     def rebuild(self, name: str) -> None:
-        """Build a variant again.
-
-        Raises:
-            VariantError: there is no such variant, or other work is under way.
-        """
+        """Build a variant again; ``VariantError`` where there is no such variant, or other work is under way."""
         variant = self._require_variant(name)
         self.tasks.check_idle(f'Cannot build "{name}" again')
         self.widget.choice = offer.build_choice(self.study.model, variant)
@@ -252,11 +230,7 @@ class BuildCommands:
         )
 
     def remove(self, name: str) -> None:
-        """Forget a variant.
-
-        Raises:
-            VariantError: it is being built.
-        """
+        """Forget a variant; ``VariantError`` where it is being built."""
         if name == self.tasks.building:
             self.tasks.check_idle(f'Cannot remove "{name}"')
         if self.view.baseline == name:
@@ -265,11 +239,7 @@ class BuildCommands:
         self.view.sync()
 
     def set_baseline(self, name: str) -> None:
-        """Compare the others with this variant.
-
-        Raises:
-            VariantError: there is no such variant.
-        """
+        """Compare the others with this variant; ``VariantError`` where there is no such variant."""
         self._require_variant(name)
         self.view.baseline = name
         self.view.refresh()

@@ -103,11 +103,6 @@ class Explorer(ExplorerWidget):
         self._builds.run()
         return self
 
-    def measure(self, name: str | None = None) -> Self:
-        """Go on measuring a variant where it stopped, the one shown by default, on a thread: see ``Study.measure``."""
-        self._builds.measure(name)
-        return self
-
     def select(self, *nodes: str) -> None:
         """Select nodes by id in every pane.
 
@@ -210,9 +205,9 @@ class Explorer(ExplorerWidget):
             case commands.ExtractNodes():
                 self._extract(command.nodes)
             case commands.ObserveRanges():
-                builds.observe(self.study.calibration.observe, command.action)
+                self._tasks.start(lambda p: self.study.calibration.observe(progress=p), command.action)
             case commands.RankCalibrators():
-                builds.observe(self.study.calibration.rank, command.action)
+                self._tasks.start(lambda p: self.study.calibration.rank(progress=p), command.action)
             case commands.RepairPlacement():
                 opens.repair_placement(command.findings)
             case commands.SaveFile():

@@ -193,7 +193,6 @@ class OpenCommands:
                 f'Cannot use "{title}" as data: no ONNX model is open to run on it. Open one first.'
             )
         study.accuracy.use_samples(data=read_samples(data, study.model) if isinstance(data, Path) else data)
-        self.view.send_calibration()
         visible_variant = self.view.state.variant
         if visible_variant and study.state.is_outdated(visible_variant):
             self.tasks.building = visible_variant

@@ -18,8 +18,9 @@ class TaskRunner:
 
     def __init__(self, widget: ExplorerWidget) -> None:
         self.widget = widget
-        #: Called when work begins, with the variant that it builds if it builds one, and with "" when it is over.
-        self.on_change: Callable[[str], None] = lambda _: None
+        #: Called when work begins, with the variant that it builds if it builds one; and when it is over.
+        self.on_start: Callable[[str], None] = lambda _: None
+        self.on_end: Callable[[], None] = lambda: None
         self.thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         #: The variant that is being built.
@@ -53,7 +54,7 @@ class TaskRunner:
 
         self._progress = progress = Reporting(tell)
         progress.phase("Starting")
-        self.on_change(name)
+        self.on_start(name)
 
         def main() -> None:
             try:
@@ -64,7 +65,7 @@ class TaskRunner:
                 self.widget.failure = dict(describe_failure(error, action))
             finally:
                 self.building = ""
-                self.on_change("")
+                self.on_end()
                 self.widget.stamp += 1
                 # Last, since whoever sees it may start the next work at once.
                 self.busy = False

@@ -48,11 +48,6 @@ class EnginePicture:
         self.result, self.view, self._study, self.picture = result, view, study, picture
 
     @functools.cached_property
-    def mapping(self) -> NodeMapping:
-        """Its nodes by the places where they run."""
-        return map_to_places(map_nodes(self.result), self._study.model)
-
-    @functools.cached_property
     def deferred_details(self) -> bytes:
         """What a large graph's picture lacks; empty where it lacks nothing."""
         return self.numbers if self.view["graph"]["later"] else b""
@@ -91,7 +86,7 @@ class ViewSync:
         self._view_variants = {"variant": "", "baseline": "", "compared": ""}
         self._inspection_progress = Silent()
         self.inspection_thread: threading.Thread | None = None
-        tasks.on_change = self.refresh
+        tasks.on_start, tasks.on_end = self.refresh, self._end_work
 
     @property
     def state(self) -> ViewState:
@@ -122,7 +117,7 @@ class ViewSync:
         with self.widget.lock:
             picture = self._view(result) if result else None
             self.widget.other = picture.picture if picture else b""
-            self.put(self.state.compare(name or "", picture.mapping if picture else None))
+            self.put(self.state.compare(name or "", self._mapping(name or "")))
             self.widget.other_later = picture.deferred_details if picture else b""
 
     def inspect(self, place: str) -> None:
@@ -165,7 +160,7 @@ class ViewSync:
                 self.widget.engine_answer = self.widget.build_answer = self.widget.findings_answer = b""
             self.widget.engine = picture.picture
             state = self.state
-            self.put(state.show(result.name, picture.mapping, self._mapping(state.compared)))
+            self.put(state.show(result.name, self._mapping(result.name), self._mapping(state.compared)))
             return picture
 
     def show_details(self, picture: EnginePicture) -> None:
@@ -224,6 +219,11 @@ class ViewSync:
             # What a cell observed is of no variant.
             self.send_calibration()
             self.refresh()
+
+    def _end_work(self) -> None:
+        """Show what work has left, such as what a stopped calibration saw."""
+        self.send_calibration()
+        self.refresh()
 
     def send_answers(self, answers: Mapping[str, bytes]) -> None:
         """Send what the page draws with code of its own, by the question's name."""

@@ -93,9 +93,7 @@ def build_variant_document(
             ],
         },
         "engine": {
-            "backend": engine.backend,
-            "origin": engine.origin,
-            "version": engine.version,
+            **_pick_fields(engine, "backend", "origin", "version"),
             "target": str(engine.target),
             "device": engine.device or None,
             # The duration of a build that nobody timed is not 0.

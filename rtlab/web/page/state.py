@@ -151,11 +151,7 @@ class Step(TypedDict):
 
 
 def parse_steps(steps: Iterable[MappingType[str, Any]]) -> list[Step]:
-    """Steps with all their fields, in plain lists, numbers and texts.
-
-    Raises:
-        RtlabError: one of them is no step.
-    """
+    """Steps with all their fields, in plain lists, numbers and texts; ``RtlabError`` where one of them is no step."""
     return [_parse_step(number, step) for number, step in enumerate(steps, 1)]
 
 
