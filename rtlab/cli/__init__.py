@@ -77,7 +77,7 @@ def _run_command(args: argparse.Namespace) -> int:
         print("rtlab: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read the output, such as head, has seen enough; the interpreter must not try to flush again.
+        # The reader of the output, such as head, has ended; the interpreter must not try to flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 

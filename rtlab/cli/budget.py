@@ -16,7 +16,7 @@ from rtlab.errors import Cancelled, RtlabError
 
 #: When the command was begun, which imports much of rtlab after this module.
 _start_time = time.monotonic()
-#: Seconds after its time at which a command is ended that does not hear of it.
+#: Seconds after its time at which a command that has not stopped is killed.
 _ENDED = 4.2
 
 
@@ -37,7 +37,7 @@ def enforce_budget(args: argparse.Namespace) -> Iterator[None]:
         yield
         return
     args.deadline = Deadline(seconds - (time.monotonic() - _start_time) if args.program else seconds)
-    # What is computed in this process, such as the layout of a table, hears nothing.
+    # What is computed in this process, such as the layout of a table, cannot be cancelled.
     end = threading.Timer(args.deadline.remaining + _ENDED, _kill_command, (args,))
     end.daemon = True
     if args.program:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Exit codes beside 0 and argparse's 2: a limit could not be checked, which work that failed is too; and it is broken.
 _UNCHECKED, _BROKEN = 1, 3
-#: Seconds that measuring may take: nobody waits at a screen.
+#: Seconds that measuring may take: more than at a screen.
 _BUDGET_S = 60.0
 
 PARSER: dict[str, Any] = {
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, write what was asked for, and tell by the exit code."""
+    """Check and write the files; returns the exit code."""
     from rtlab.analyses.check import report
     from rtlab.core.files import write
 

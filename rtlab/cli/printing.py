@@ -38,7 +38,7 @@ def print_variant(result: Result, study: Study) -> None:
     from rtlab.web.page.table import count_nodes
 
     engine = result.engine
-    # A file of names only tells no types, a log that was cut off no layers.
+    # A file of names only has no types, a log that was cut off no layers.
     has_types = not result.recorded or any(y.precision for y in engine.layers)
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
     variant_title = result.variant.name if result.recorded else get_variant_titles(study.state)[result.name]
@@ -155,7 +155,7 @@ def _line(result: Result, study: Study, layer: Any, layer_name: str) -> tuple[st
     return (
         str(layer.index + 1),
         layer.kind,
-        # Without the ONNX model, the compiler's own name tells more.
+        # Without the ONNX model, the compiler's own name says more.
         layer_name if study.model.nodes else layer.name,
         layer.precision or "—",
         *([format_number(point.estimated if point else None, "ms")] if estimates else []),

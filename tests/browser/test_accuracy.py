@@ -45,9 +45,9 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     first = f"study.state.diagnoses[{worse!r}].findings[0]"
     # Nothing is selected until the page has said so.
     lab.wait_python(f"explorer.state.selection[:1] == ({first}.nodes[0],)")
-    # The guilty are seen at a glance: what nodes do to the outputs colours them from now on.
-    lab.wait_python("explorer.state.colour_nodes == 'effect'")
-    page.wait_for_selector(f'{EXPLORER} [data-control="colour-node"]:has-text("effect on the outputs")')
+    # The error that each node makes itself colours it from now on.
+    lab.wait_python("explorer.state.colour_nodes == 'own_error'")
+    page.wait_for_selector(f'{EXPLORER} [data-control="colour-node"]:has-text("own SQNR")')
     told = lab.python(f"{first}.evidence")
     page.wait_for_selector(f"{PANEL} .rt-lead p.rt-quiet:has-text({json.dumps(told)})")
     lead = page.locator(f"{PANEL} .rt-lead p.rt-quiet")

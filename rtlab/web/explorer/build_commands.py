@@ -86,11 +86,11 @@ class BuildCommands:
             self.study.model.input_shape(name)
 
     def plan_variant(self) -> str:
-        """The name of the variant that the choice asks for, added to the study when it is new."""
+        """The name of the chosen variant, which is added to the study when it is new."""
         requested = offer.choice_to_variant(self.widget.choice)
         for name, variant in self.study.state.variants.items():
-            known = dataclasses.replace(variant, backend=get_additional_backend(variant.backend))
-            if known == requested and not self.view.is_recorded(name):
+            planned = dataclasses.replace(variant, backend=get_additional_backend(variant.backend))
+            if planned == requested and not self.view.is_recorded(name):
                 return name
         self.study.add(
             requested.id,

@@ -142,7 +142,7 @@ class Explorer(ExplorerWidget):
         self._tasks.cancel()
 
     def panel(self, name: str, **settings: object) -> Panel:
-        """What a panel tells of the variant shown, as the page gets it.
+        """A panel about the variant shown, as the page gets it.
 
         Args:
             name: A panel, such as ``memory``.
@@ -156,7 +156,7 @@ class Explorer(ExplorerWidget):
     def open_in_netron(self) -> str:
         """Show the model in Netron; returns the address of the page.
 
-        The address is one of the kernel's machine, known to nobody else, and good for as long as the study lives. The
+        The address is one of the kernel's machine, cannot be guessed, and is good for as long as the study lives. The
         page reads this model and the files with its weights, and can connect to nothing else.
 
         Raises:
@@ -229,7 +229,7 @@ class Explorer(ExplorerWidget):
         return panels.render_panel(name, PanelContext(study, result, study.results.get(other), settings))
 
     def _panel(self, command: AskPanel) -> None:
-        # What the page asks about may be gone by now; it asks anew when it knows.
+        # The variant may be gone by now; then the page requests another one.
         if command.panel in panels.PANELS and command.variant in self.study.state.results:
             self.tell(
                 PanelAnswered(command.id, self._answer(command.panel, command.variant, command.settings))

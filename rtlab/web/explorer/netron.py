@@ -1,8 +1,8 @@
 """Netron's page for a model, from a server of our own that gives this model away and nothing else.
 
-Netron's own server hands out every file below the model's folder, to whoever asks under whatever name of the host. Its
-page asks a stranger for the visitor's country and reports to another, and refuses to work half a year after its
-release. Here the page stands under a path that nobody can guess, is told that it is of today, has its consent settled,
+Netron's own server hands out every file below the model's folder, to any client under any name of the host. Its
+page looks up the visitor's country at one service, reports to another, and refuses to work half a year after its
+release. Here the page has a path that cannot be guessed, the date of today and a consent that is given already,
 and may connect to nothing but this server.
 """
 
@@ -158,7 +158,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.send_header("Content-Type", kind or "application/octet-stream")
                 self.send_header("Content-Length", str(size))
                 if not path:
-                    # Otherwise the page asks a stranger in which country its visitor is.
+                    # Otherwise the page looks up the visitor's country at a service.
                     self.send_header("Set-Cookie", f"consent=1; Path=/{token}/; SameSite=Strict")
                 self.end_headers()
                 shutil.copyfileobj(content, self.wfile)

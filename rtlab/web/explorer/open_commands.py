@@ -65,7 +65,7 @@ class OpenCommands:
     def open_from_page(self, path: str) -> None:
         """What the page names: a model by its name or path, or samples by theirs.
 
-        Whoever sees the page may be somebody else than whose kernel this is, and reads what is opened.
+        The page may be served to other people than the owner of the kernel, who then read what is opened.
         """
         from rtlab import samples
 
@@ -76,7 +76,7 @@ class OpenCommands:
             file = Path(path).expanduser()
             self._check_folder(file)
         except (RuntimeError, ValueError) as error:
-            # Nobody has that home, links lead to each other, or a character is none of a name.
+            # There is no such home folder, links are circular, or a name has an invalid character.
             raise ReadError(
                 f'Cannot open "{path}" from the page: {error}. Name a file that is there.'
             ) from error
@@ -256,7 +256,7 @@ class OpenCommands:
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
         tab = self.view.state.tab
         if tab == FIRST and self.view.is_recorded(built_variant):
-            # What a file tells of an engine is more than times, and may have none.
+            # Files have more than times, and may have none.
             tab = Tab("engine")
         # Of an engine that takes a while the page knows the name, and waits for it.
         visible_variant = built_variant if is_deferred else ""

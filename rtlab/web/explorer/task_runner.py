@@ -1,4 +1,4 @@
-"""The work behind the Explorer: one piece at a time, on a thread, so that the kernel stays free to hear Cancel."""
+"""The work behind the Explorer: one piece at a time, on a thread, so that the kernel stays free to receive Cancel."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TaskRunner:
                 self.building = ""
                 self.on_end()
                 self.widget.stamp += 1
-                # Last, since whoever sees it may start the next work at once.
+                # Last, since the next work may start at once.
                 self.busy = False
                 self.widget.build = dict(IDLE)
 

@@ -1,4 +1,4 @@
-"""What the Explorer shows: the graphs, the selection, the variants and what is told of them."""
+"""What the Explorer shows: the graphs, the selection, the variants and their status."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class ViewSync:
         with self.widget.lock:
             picture = self._view(result)
             if picture.view["graph"]["later"]:
-                # What was told of the engine before must not stand beside this one until its own is worked out.
+                # Answers about the engine before must not be shown beside this one.
                 self.widget.engine_answer = self.widget.build_answer = self.widget.findings_answer = b""
             self.widget.engine = picture.picture
             state = self.state

@@ -79,7 +79,7 @@ def build_charts(view: EngineView, result: VariantResult) -> dict[str, Any]:
 
 
 def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
-    """Time of each layer: estimated for the engine's GPU where nobody measured it there, else measured.
+    """Time of each layer: estimated for the engine's GPU where it was not measured there, else measured.
 
     Args:
         view: The variant.
@@ -227,7 +227,7 @@ def _empty(title: str) -> dict[str, Any]:
 def plotly_script() -> bytes:
     """Plotly as a gzipped ES module with the library as its default export.
 
-    It is the script that Python's plotly package carries; the page asks for it when it draws the first chart. A report
+    It is the script that Python's plotly package carries; the page fetches it when it draws the first chart. A report
     brings a smaller one along.
     """
     from plotly.offline import get_plotlyjs

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def pick_baseline(study: StudyState) -> str:
-    """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
+    """The default baseline: the first variant that is built in fp32."""
     results = study.results
     built_names = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in results]
     # One that was read from files has no accuracy to compare with.
@@ -158,7 +158,7 @@ def _times(times: Timing) -> str:
         total_text += f" (p95 {format_number(times.percentiles[95], 'ms')})"
     if not times.layers:
         return f"{times.source}; the whole {total_text}, layers were not timed"
-    # Files may tell times and not how often they were taken.
+    # Files may have times without the number of runs.
     runs = f" over {times.runs} run{'s' if times.runs != 1 else ''}" if times.runs else ""
     scaling_note = f"; layers are scaled by {times.scale:.2g}" if times.scaled else ""
     return (

@@ -39,9 +39,9 @@ class EngineView(TypedDict):
     """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
 
     ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
-    elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
+    elsewhere, a line each. ``precisions`` is that of each node of the source, where it is not fp32.
     ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant.
-    Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too.
+    Where details of the boxes come as ``Later``, ``overlays`` are empty here, and come there too.
     """
 
     variant: str

@@ -86,7 +86,7 @@ def build_choice(model: Model, variant: Variant) -> Choice:
 
 
 def choice_to_variant(choice_fields: Mapping[str, Any]) -> Variant:
-    """The variant that a choice asks for; ``VariantError`` where the combination cannot exist."""
+    """The variant of a choice; ``VariantError`` where the combination cannot exist."""
     pins = {p["pattern"]: p["precision"] for p in choice_fields.get("pins") or ()}
     return Variant.of(
         {"*": choice_fields["precision"], **pins},

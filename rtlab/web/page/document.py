@@ -96,7 +96,7 @@ def build_variant_document(
             **_pick_fields(engine, "backend", "origin", "version"),
             "target": str(engine.target),
             "device": engine.device or None,
-            # The duration of a build that nobody timed is not 0.
+            # A build that was not timed has no duration, rather than 0.
             "seconds": engine.seconds or None,
             # Of a build that was not made here.
             "recorded": engine.date if engine.recorded else None,
@@ -236,7 +236,7 @@ def _scale(scale: Scale) -> dict[str, Any]:
 
 
 def _pick_fields(value: Any, *names: str, **others: str) -> dict[str, Any]:
-    """Fields of a value under their names, or under others that tell the unit."""
+    """Fields of a value under their names, or under others with the unit."""
     fields = {**{n: n for n in names}, **others}
     return {key: to_builtins(getattr(value, name)) for key, name in fields.items()}
 
@@ -273,7 +273,7 @@ def _summary(result: VariantResult, model: Model) -> dict[str, Any]:
 
 
 def _memory(result: VariantResult) -> dict[str, Any] | None:
-    """Where the activations could lie, in bytes; null where the engine does not tell its tensors."""
+    """Where the activations could lie, in bytes; null where the engine reports no tensors."""
     try:
         plan = plan_memory(result)
     except RtlabError:
@@ -315,7 +315,7 @@ def _estimate(result: VariantResult) -> dict[str, Any] | None:
 
 
 def _build(result: VariantResult) -> dict[str, Any] | None:
-    """What the verbose log tells; null where there is none."""
+    """The content of the verbose log; null where there is none."""
     log = get_build_log(result)
     if log is None:
         return None

@@ -97,7 +97,7 @@ class _ModelGraph:
         node = place.node
         reads = [self.port(v) for v in runs.inputs if v is not None]
         weights = [p["shape"] for p in reads if p["constant"] and "×" in p["shape"]][:1]
-        # The shape of a weight tells its kernel, and what is one says nothing.
+        # The shape of a weight includes its kernel, and sizes of one are the usual ones.
         glance = [
             f"{label} {_format_value(node.attributes[key])}"
             for key, label in _GLANCE.items()
@@ -177,7 +177,7 @@ def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> G
 
 
 def _engine_details(engine: Engine) -> list[Told]:
-    """What is told of the boxes of an engine, in their order."""
+    """The details of the boxes of an engine, in their order."""
     # Layers read what others write.
     port = functools.cache(_tensor_port)
     missing, count = find_unwritten_tensors(engine), len(engine.layers)
@@ -231,7 +231,7 @@ def engine_view(
 
 
 def describe_engine_boxes(result: VariantResult, model: Model) -> Later:
-    """What follows the picture of ``engine_view``: what its boxes tell, and their numbers."""
+    """What follows the picture of ``engine_view``: the details of its boxes, and their numbers."""
     return Later(
         of=result.name,
         boxes=_engine_details(result.engine),

@@ -109,7 +109,7 @@ def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, 
         id="time",
         title=f"{times.processor} time, scaled" if times.scaled else f"{times.processor} time",
         unit="ms",
-        # What was scaled nobody has measured.
+        # A scaled time is not measured.
         origin="estimated" if times.scaled else "measured",
         source=f"estimated: {times.scaled}; {times.origin}" if times.scaled else times.origin,
         best="low",
@@ -137,7 +137,7 @@ def _errors(
     nodes: dict[str, OverlayValue] = {}
     for value in errors.values:
         sqnr = value.own_sqnr if local_only else value.sqnr
-        # Equal values have no finite SQNR and need no mark; an overflow is told in the status line.
+        # Equal values have no finite SQNR and need no mark; the status line names an overflow.
         if sqnr is not None and math.isfinite(sqnr):
             nodes.setdefault(value.node, _local_error(value) if local_only else _error(value))
     if not nodes:

@@ -33,7 +33,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ViewState:
-    """What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping.
+    """What every pane reads. ``anchor`` is the side that was clicked; the other sides follow from the mapping.
 
     ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the
     variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other;

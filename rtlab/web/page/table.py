@@ -53,7 +53,7 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         id=name,
         choice=variant.name,
         label=titles_by_name[name],
-        # Two engines from elsewhere may have one precision; their names tell them apart.
+        # Two engines from elsewhere may have one precision; their names distinguish them.
         about=_precision(result) if result and result.recorded else "",
         target=result.engine.place if result and result.recorded else str(variant.target),
         status="building" if name == building else "failed" if error else "ready",
@@ -88,7 +88,7 @@ def count_nodes(model: Model) -> int:
 
 
 def _precision(result: VariantResult) -> str:
-    """Precision and processor of an engine from elsewhere, as far as its files tell."""
+    """Precision and processor of an engine from elsewhere, as far as its files have them."""
     has_types = any(layer.precision for layer in result.engine.layers)
     times = compute_timing(result)
     where = times.processor if times else "CPU" if result.engine.target.name == "cpu" else "GPU"

@@ -125,7 +125,7 @@ def collect_payloads(study: StudyState, steps: Sequence[Step] = (), baseline: st
 
 
 def _select_variants(study: StudyState, baseline: str | None) -> tuple[list[str], str]:
-    """The variants that a report tells of, and the one that it compares with.
+    """The variants of a report, and the one that it compares with.
 
     Raises:
         VariantError: no variant is built, or ``baseline`` is not.
@@ -187,7 +187,7 @@ def _answers(context: PanelContext, *, shared: bool) -> dict[str, str]:
 
 
 def render_page(content: Saved) -> str:
-    """The HTML. Names stand in it as data only, and the browser is told to fetch nothing and to run one script."""
+    """The HTML. Names are in it as data only, and its policy lets the browser fetch nothing and run one script."""
     # In a script, HTML still looks for the end tag and for the start of a comment; both can only be in strings.
     script = re.sub(r"<(?=/script|!--)", r"\\x3C", inline_script(), flags=re.IGNORECASE)
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")

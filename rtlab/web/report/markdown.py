@@ -36,7 +36,7 @@ _NOTHING = "\u200b"
 
 
 def escape(text: str) -> str:
-    """A text of somebody else's that stands in Markdown as it is, on one line: names of files, nodes and layers."""
+    """A text from outside, such as a name of a file, node or layer, that Markdown shows as it is, on one line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     markup = _FIRST.sub(r"\1\3\\\2\4", _MEANT.sub(r"\\\g<0>", line))
     return _AUTOLINK.sub(lambda match: match[0] + _NOTHING, markup)
@@ -67,7 +67,7 @@ def _summary(chip: Chip) -> tuple[str, ...]:
 
 
 def _list_drops(study: StudyState, chips: Sequence[Chip]) -> Iterator[str]:
-    """What the samples can tell is worse, the largest first, with its causes as far as they are known."""
+    """The significant drops, the largest first, with their diagnosed causes."""
     fell = sorted((c for c in chips if c["score_worse"]), key=lambda c: -abs(c["score_delta"] or 0.0))
     if not fell:
         return

@@ -127,7 +127,7 @@ export interface Overlay {
   layers: Record<string, OverlayValue>;
 }
 
-/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too. */
+/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` is that of each node of the source, where it is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where details of the boxes come as ``Later``, ``overlays`` are empty here, and come there too. */
 export interface EngineView {
   variant: string;
   calibrator: string;
@@ -583,7 +583,7 @@ export interface DataState {
   inputs: string[];
 }
 
-/** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
+/** What every pane reads. ``anchor`` is the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
 export interface ViewState {
   selection: string[];
   layers: string[];
