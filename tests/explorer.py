@@ -24,7 +24,7 @@ GATED = """
 import threading
 import rtlab
 from rtlab.core.progress import check
-from rtlab.study import measuring
+from rtlab.study import stages as measuring
 
 gates = {name: threading.Event() for name in ("_time", "_compare", "_score")}
 

@@ -242,6 +242,8 @@ def _draw_waterfall(
         f"{unit}, by groups of nodes",
         [trace],
         title=f"{SIGNS[difference.origin]} {unit}, {difference.origin}: down is faster",
+        # A difference may be a bar without height.
+        hovermode="x",
         xaxis=_build_name_axis(labels),
         # Room for the numbers above the highest bar and below the lowest.
         yaxis=axis(unit, range=_compute_range(shares)),
