@@ -19,7 +19,7 @@ from rtlab.study.recorded import source as recorded_source
 from rtlab.study.result import Result
 from rtlab.study.session import Session
 from rtlab.web.page.table import study_html
-from rtlab.web.report import html as report
+from rtlab.web.report.html import write_html, write_json, write_markdown
 
 if TYPE_CHECKING:
     import onnx
@@ -113,8 +113,8 @@ class Study(Session):
     ) -> Path:
         """Write all built variants to a file: HTML, Markdown or JSON, by its suffix.
 
-        ``.html`` is the Explorer, without kernel and network; ``.md`` a summary, for an issue or a pull request;
-        ``.json`` everything, for programs: see ``rtlab.web.report.whole``.
+        ``.html`` is the Explorer, which needs no kernel and no network; ``.md`` what matters, for an issue or a pull
+        request; ``.json`` all that is known, for programs: see ``rtlab.web.page.document``.
 
         Args:
             path: The file.
@@ -130,11 +130,11 @@ class Study(Session):
         """
         match Path(path).suffix.lower():
             case ".html" | ".htm":
-                return report.write(self.state, path, steps=steps, baseline=baseline)
+                return write_html(self.state, path, steps=steps, baseline=baseline)
             case ".md" | ".markdown":
-                return report.write_markdown(self.state, path, baseline=baseline)
+                return write_markdown(self.state, path, baseline=baseline)
             case ".json":
-                return report.write_json(self.state, path, baseline=baseline)
+                return write_json(self.state, path, baseline=baseline)
         raise RtlabError(
             f'Cannot write the report to "{path}": its suffix tells no kind of report. Choose .html, .md or .json.'
         )

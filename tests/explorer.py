@@ -24,7 +24,7 @@ GATED = """
 import threading
 import rtlab
 from rtlab.core.progress import check
-from rtlab.study import measuring
+from rtlab.study import stages as measuring
 
 gates = {name: threading.Event() for name in ("_time", "_compare", "_score")}
 
@@ -46,7 +46,7 @@ for name, work in stages.items():
 sample = rtlab.samples.load("digits_inception")
 study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
 explorer = study.explore()
-_ = explorer.choose(precision="int8", calibrator="minmax")
+explorer.choice = {**explorer.choice, "precision": "int8", "calibrator": "minmax"}
 """
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import io
 import json
 import os
@@ -13,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rtlab.cli import budget, checking, compilers, opening, printing, reporting, terminal
+from rtlab.cli import budget, checking, compilers, opening, printing, terminal
 from rtlab.cli.notebooks import lab
-from rtlab.cli.parser import FILES, create_parser
-from rtlab.errors import ReadError, RtlabError, VariantError, boundary, check_memory_limit
+from rtlab.cli.parser import create_parser
+from rtlab.errors import ReadError, RtlabError, boundary, check_memory_limit
 
 if TYPE_CHECKING:
     from rtlab.api import Study
@@ -40,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "sensitivity": _sensitivity,
             "repair": _repair,
             "prepare": _prepare,
-            "report": reporting.run,
+            "report": _report,
             "check": checking.run,
             "backends": _backends,
             "compilers": compilers.run,
@@ -78,7 +77,7 @@ def _run_command(args: argparse.Namespace) -> int:
         print("rtlab: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read the output, such as head, has seen enough; the interpreter must not try to flush again.
+        # The reader of the output, such as head, has ended; the interpreter must not try to flush again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -88,7 +87,7 @@ def _backends(args: argparse.Namespace) -> int:
 
     table = available()
     if args.json:
-        printing.print_json({name: dataclasses.asdict(a) for name, a in table.items()})
+        printing.print_json(table)
         return 0
     width = max(len(n) for n in table)
     for name, a in table.items():
@@ -114,22 +113,15 @@ def _inspect(args: argparse.Namespace) -> int:
 
 def _read(args: argparse.Namespace) -> int:
     from rtlab.api import read
-    from rtlab.web.report import html as report
+    from rtlab.web.report.html import write_html
 
-    files_by_kind = {kind: path for kind in FILES if (path := getattr(args, kind)) is not None}
     if "-" in args.files and sys.stdin is None:
         raise ReadError("Cannot read what is piped in: standard input is closed. Pipe a file in, or name it.")
     piped_bytes = sys.stdin.buffer.read() if "-" in args.files else None
     files = [f for f in args.files if f != "-"]
-    study = read(
-        *files,
-        text=piped_bytes,
-        model=args.model,
-        optimization_profile=args.optimization_profile,
-        **files_by_kind,
-    )
+    study = read(*files, text=piped_bytes, model=args.model, optimization_profile=args.optimization_profile)
     if args.output_html:
-        report.write(study.state, args.output_html)
+        write_html(study.state, args.output_html)
     if not _print_answer(args, study, "engine"):
         printing.print_variant(study["engine"], study)
         printing.print_assessment(study["engine"])
@@ -162,7 +154,8 @@ def _compare(args: argparse.Namespace) -> int:
     from rtlab.web.page.document import build_difference_document
 
     if args.second == "compilers" and not Path(args.second).exists():
-        return _releases(args)
+        releases = opening.plan_first_engine(args).fusion.releases(args.first)
+        return _print_json_or_text(args, releases, lambda one: print(one.to_text()))
     study, names = opening.open_both_engines(args)
     engine_difference = study.difference(*names)
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
@@ -182,11 +175,6 @@ def _compare(args: argparse.Namespace) -> int:
     return 0
 
 
-def _releases(args: argparse.Namespace) -> int:
-    study, name = opening.plan_first_engine(args)
-    return _print_json_or_text(args, study.fusion.releases(name), lambda releases: print(releases.to_text()))
-
-
 def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T], None]) -> int:
     """Print an answer as JSON, or in words."""
     if args.json:
@@ -198,14 +186,8 @@ def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T]
 
 def _why(args: argparse.Namespace) -> int:
     study = opening.build_study(args, [args.precision])
-    answer = study.fusion.why(
-        args.node,
-        args.other,
-        variant=args.precision,
-        builds=args.builds,
-        seconds=args.seconds,
-        again=args.again,
-    )
+    limits = {"builds": args.builds, "seconds": args.seconds}
+    answer = study.fusion.why(args.node, args.other, variant=args.precision, again=args.again, **limits)
     if args.output is not None:
         study.fusion.record(answer, args.output, variant=args.precision)
     return _print_json_or_text(args, answer, printing.print_fusion)
@@ -219,15 +201,11 @@ def _advise(args: argparse.Namespace) -> int:
 
 def _sensitivity(args: argparse.Namespace) -> int:
     study = opening.plan_study(args, [args.precision])
-    if args.data is not None:
-        # A sample's own task has other samples.
-        study.task = None
     sensitivity = study.accuracy.sensitivity(
         args.precision,
         asks=args.asks,
-        by=args.by,
         labels=None if args.labels is None else opening.labels(args.labels),
-        verify=None if args.measure else args.verify,
+        verify=args.verify,
         budget_s=args.seconds,
     )
     sensitivity = study.accuracy.diagnose(args.precision).add_causes(sensitivity)
@@ -235,25 +213,15 @@ def _sensitivity(args: argparse.Namespace) -> int:
 
 
 def _repair(args: argparse.Namespace) -> int:
-    from rtlab.core.task import Task
     from rtlab.documents.serialization import to_builtins
 
     study = opening.build_study(args, [args.precision])
-    if args.data is not None:
-        # A sample's own task has other samples.
-        # Without labels the answers of fp32 count.
-        study.task = Task(study.data, metric=args.metric)
-        if args.labels is not None:
-            study.task = Task(study.data, opening.labels(args.labels), args.metric)
     repair = study.accuracy.repair(args.precision, args.max_drop, budget_s=args.seconds)
     name = repair.repaired if repair.changes else args.precision
     exported_files = None if args.output is None else study.export(name, args.output)
     if args.json:
-        json_fields = {
-            **to_builtins(repair),
-            "model": None if exported_files is None else str(exported_files.model),
-        }
-        printing.print_json(json_fields)
+        path = None if exported_files is None else str(exported_files.model)
+        printing.print_json({**to_builtins(repair), "model": path})
         return 0
     print(repair.text())
     if exported_files is not None:
@@ -262,30 +230,19 @@ def _repair(args: argparse.Namespace) -> int:
 
 
 def _bisect(args: argparse.Namespace) -> int:
-    if len(args.compiler) != 2:
-        raise VariantError(
-            f"Cannot look for what changed: {len(args.compiler)} compiler was named. Give two, as --compiler 1.6 1.7."
-        )
     study = opening.open_study(args)
     for release in args.compiler:
         study.add(release, **opening.choice(args, args.precision), compiler=release)
     bisection = study.fusion.bisect(*args.compiler, builds=args.builds, seconds=args.seconds)
-    if args.json:
-        printing.print_json(bisection)
-        return 0
-    print(bisection.to_text())
-    return 0
+    return _print_json_or_text(args, bisection, lambda one: print(one.to_text()))
 
 
 def _doctor(args: argparse.Namespace) -> int:
     from rtlab.core.progress import Terminal
     from rtlab.study.selftest import doctor
 
-    progress = Terminal()
-    try:
+    with contextlib.closing(Terminal()) as progress:
         report = doctor(progress, backend=args.backend)
-    finally:
-        progress.close()
     if args.json:
         printing.print_json(report.as_dict())
     else:
@@ -303,12 +260,9 @@ def _prepare(args: argparse.Namespace) -> int:
     exported_files = study.export(name, args.output, cache=args.cache, version=args.cache_version or VERSION)
     notes = prepared_variant.notes
     if study.state.variants[name].calibrator is not None:
-        calibration_note = f"calibrated on {len(study.data)} samples of {study.data.source}"
-        real = args.data is not None or study.task is not None
-        notes = (
-            calibration_note if real else f"{calibration_note}: give --data for the scales of real inputs",
-            *notes,
-        )
+        is_real = args.data is not None or study.task is not None
+        hint = "" if is_real else ": give --data for the scales of real inputs"
+        notes = (f"calibrated on {len(study.data)} samples of {study.data.source}{hint}", *notes)
     if args.json:
         files = {kind: getattr(exported_files, kind) for kind in ("model", "scales", "cache")}
         printing.print_json({"files": files, "commands": exported_files.commands, "notes": notes})
@@ -322,4 +276,17 @@ def _prepare(args: argparse.Namespace) -> int:
     print("\nbuild it elsewhere with one of")
     for line in exported_files.commands:
         print(f"  {line}")
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    """Build the variants and write them; prints the paths, a line each."""
+    from rtlab.web.report.html import write_html, write_json, write_markdown
+
+    study = opening.build_study(args, args.precision or ["fp32"])
+    print(write_html(study.state, args.output))
+    if args.markdown is not None:
+        print(write_markdown(study.state, args.markdown))
+    if args.whole is not None:
+        print(write_json(study.state, args.whole))
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
 import sys
@@ -17,7 +16,7 @@ from rtlab.errors import Cancelled, RtlabError
 
 #: When the command was begun, which imports much of rtlab after this module.
 _start_time = time.monotonic()
-#: Seconds after its time at which a command is ended that does not hear of it.
+#: Seconds after its time at which a command that has not stopped is killed.
 _ENDED = 4.2
 
 
@@ -38,7 +37,7 @@ def enforce_budget(args: argparse.Namespace) -> Iterator[None]:
         yield
         return
     args.deadline = Deadline(seconds - (time.monotonic() - _start_time) if args.program else seconds)
-    # What is computed in this process, such as the layout of a table, hears nothing.
+    # What is computed in this process, such as the layout of a table, cannot be cancelled.
     end = threading.Timer(args.deadline.remaining + _ENDED, _kill_command, (args,))
     end.daemon = True
     if args.program:
@@ -70,12 +69,6 @@ def _timeout_message(args: argparse.Namespace) -> str:
 def _kill_command(args: argparse.Namespace) -> None:
     import psutil
 
-    if getattr(args, "json", False) and sys.__stdout__ is not None:
-        print(
-            json.dumps({"error": {"kind": "RtlabError", "message": _timeout_message(args)}}),
-            file=sys.__stdout__,
-            flush=True,
-        )
     if sys.__stderr__ is not None:
         print(f"rtlab: {_timeout_message(args)}", file=sys.__stderr__, flush=True)
     for child in psutil.Process().children(recursive=True):

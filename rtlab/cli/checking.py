@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 #: Exit codes beside 0 and argparse's 2: a limit could not be checked, which work that failed is too; and it is broken.
 _UNCHECKED, _BROKEN = 1, 3
-#: Seconds that measuring may take: nobody waits at a screen.
+#: Seconds that measuring may take: more than at a screen.
 _BUDGET_S = 60.0
 
 PARSER: dict[str, Any] = {
@@ -27,26 +27,21 @@ PARSER: dict[str, Any] = {
 }
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The limits, the earlier check, and what is written."""
     from rtlab.analyses.check.record import NOT_WORSE
 
-    parser.add_argument(
-        "--max-drop",
-        type=_limit,
-        metavar="POINTS",
-        help="how far the score may be worse than fp32, in its unit",
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--sure", action="store_true", help="the whole 95 %% interval of the drop has to be within --max-drop"
     )
-    parser.add_argument(
-        "--max-latency-regression",
-        type=_percent,
-        metavar="PERCENT",
-        help="how much slower than the earlier check, such as 5%%; not called so within what the times vary by",
+    drop, regression = (
+        "how far the score may be worse than fp32, in its unit",
+        "how much slower than the earlier check, such as 5%%; not called so within what the times vary by",
     )
-    parser.add_argument(
+    add("--max-drop", type=_limit, metavar="POINTS", help=drop)
+    add("--max-latency-regression", type=_percent, metavar="PERCENT", help=regression)
+    add(
         "--fail-on",
         action="append",
         choices=list(NOT_WORSE),
@@ -54,24 +49,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHAT",
         help=f"what may not be worse than in the earlier check at all: {', '.join(NOT_WORSE)}; repeat it for several",
     )
-    parser.add_argument("--against", metavar="B.json", help="an earlier check, as --save wrote it")
-    parser.add_argument(
-        "--save", metavar="B.json", help="write what was found for a later check; not where a limit is broken"
-    )
-    parser.add_argument(
-        "--engine",
-        nargs="+",
-        metavar="FILE",
-        help="check an engine that another machine built of the model, by its files, and build nothing",
-    )
-    parser.add_argument("--junit", metavar="OUT.xml", help="also write JUnit's XML")
-    parser.add_argument("--markdown", metavar="OUT.md", help="also write a summary in Markdown")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    engine = "check an engine that another machine built of the model, by its files, and build nothing"
+    add("--engine", nargs="+", metavar="FILE", help=engine)
+    for flag, form, words in (
+        ("--against", "B.json", "an earlier check, as --save wrote it"),
+        ("--save", "B.json", "write what was found for a later check; not where a limit is broken"),
+        ("--junit", "OUT.xml", "also write JUnit's XML"),
+        ("--markdown", "OUT.md", "also write a summary in Markdown"),
+    ):
+        add(flag, metavar=form, help=words)
     parser.set_defaults(budget=_BUDGET_S)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check, write what was asked for, and tell by the exit code."""
+    """Check and write the files; returns the exit code."""
     from rtlab.analyses.check import report
     from rtlab.core.files import write
 
@@ -106,20 +97,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _open_study(args: argparse.Namespace) -> tuple[Study, str]:
     """The study, and what in it is checked."""
-    if args.no_run and not args.engine:
-        # Layers are compared without a run; a score and a time are told to be missing.
-        args.budget = 0.0
     if args.engine:
         study = opening.open_study(args)
         study.read("engine", *args.engine)
         return study, "engine"
-    study = opening.plan_study(args, [args.precision])
-    if args.data is not None and args.labels is None and args.metric is None:
-        from rtlab.core.task import Task
-
-        # A sample's own task has other samples; without labels the answers of fp32 count.
-        study.task = Task(study.data)
-    return study, args.precision
+    if args.no_run:
+        # Layers are compared without a run; a score and a time are said to be missing.
+        args.budget = 0.0
+    return opening.plan_study(args, [args.precision]), args.precision
 
 
 def _run_check(args: argparse.Namespace, study: Study, name: str) -> CheckResult:

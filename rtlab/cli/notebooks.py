@@ -37,7 +37,7 @@ def lab(args: argparse.Namespace) -> int:
     command = [
         sys.executable, "-c", _START, "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
         f"--LabApp.default_url=/lab/tree/{first}",
-        # The other manager asks PyPI as soon as it is looked at.
+        # The other manager queries PyPI as soon as it is shown.
         "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
     if args.port is not None:
@@ -56,7 +56,7 @@ def lab(args: argparse.Namespace) -> int:
     os.environ.setdefault("NPM_CONFIG_UPDATE_NOTIFIER", "false")
     print(f"rtlab: notebooks are in {folder}; stop with Ctrl-C", file=sys.stderr)
     if os.name == "posix":
-        # In our place, so that whoever ends this command ends the server.
+        # In place of this process, so that ending this command ends the server.
         os.execv(sys.executable, command)  # noqa: S606 - the interpreter that runs us, with a fixed list
     return subprocess.call(command)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlab.cli import budget
-from rtlab.core.inputs import open_arrays, read_input
-from rtlab.errors import CalibrationError, Cancelled, ModelError, ReadError, VariantError
+from rtlab.core.inputs import open_arrays
+from rtlab.errors import CalibrationError, Cancelled, ModelError, RtlabError, VariantError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
     from rtlab.core.task import Task
-    from rtlab.web.page.steps import Step
+    from rtlab.samples import Sample
 
+#: Commands that score variants on any samples.
+_SCORING = {"check", "repair"}
 #: What a message says in Python of sizes that lack: the shapes by input, and one of them.
 _SHAPE = r'"([^"\n]+)": \((\d+(?:, \d+)*),?\)'
 _SIZES = re.compile(rf"rtlab\.load\(\.\.\., shapes=\{{({_SHAPE}(?:, {_SHAPE})*)\}}\)")
@@ -63,70 +65,69 @@ def choice(args: argparse.Namespace, precision: str) -> dict[str, Any]:
     """What the arguments choose of a variant in a precision, but for who builds it.
 
     Raises:
-        VariantError: a pin or a calibrator is not written as PATTERN=CHOICE.
+        RtlabError: a pin or a calibrator is not written as PATTERN=CHOICE.
     """
     return {
-        "precision": {"*": precision, **pins(args.pin)},
+        "precision": {"*": precision, **_parse_pairs("--pin", args.pin)},
         "calibrator": args.calibrator,
         "target": args.target,
         "weights": args.weights,
         "sparsity": args.sparsity,
         "scales": args.scales,
-        "calibrators": calibrators(args.calibrate),
+        "calibrators": _parse_pairs("--calibrate", args.calibrate),
         "treatments": args.treat,
     }
 
 
 def open_study(args: argparse.Namespace) -> Study:
-    """A study of the model that is named, with its data.
+    """A study of the model that is named, with its data; ``--data`` takes the place of a sample's data and task.
 
     Raises:
         RtlabError: one of them cannot be used.
     """
-    from rtlab import samples
     from rtlab.api import Study
     from rtlab.core.model import load
+    from rtlab.core.task import Task
 
     if args.preprocessing is not None and args.data is None:
         raise CalibrationError(
             "Cannot use --preprocessing: it is for a folder of images, and --data names none. Give --data FOLDER."
         )
-    if not Path(args.model).exists() and args.model in samples.names():
-        if args.shape:
-            raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
-        sample = samples.load(args.model)
-        data = _data(args, sample.model) if args.data else sample.calibration
-        return Study(sample.model, data=data, task=_task(args, data, sample.task))
-    model = load(args.model, shapes=_shapes(args.shape))
-    user_data = _data(args, model) if args.data else None
-    return Study(model, data=user_data, task=_task(args, user_data, None))
-
-
-def _task(args: argparse.Namespace, data: CalibrationData | None, sample_task: Task | None) -> Task | None:
-    """What the arguments score variants by; a sample has a task of its own.
-
-    Raises:
-        CalibrationError: labels have no samples, or a metric none.
-    """
-    from rtlab.core.task import Task
-
-    # Other commands take no metric, and labels for something else.
-    if not hasattr(args, "metric") or (args.labels is None and args.metric is None):
-        return sample_task
-    if args.labels is None:
-        if data is not None and args.data is not None:
-            # The answers of fp32 are the labels.
-            return Task(data, metric=args.metric)
-        if sample_task is None:
-            raise CalibrationError(
-                f"Cannot score by --metric {args.metric}: there are no samples. Give --data D.npz, and --labels L.npy "
-                "where there are some."
-            )
-        return Task(sample_task.data, sample_task.labels, metric=args.metric)
-    if data is None or args.data is None:
+    sample = _load_sample(args.model)
+    if sample is not None and args.shape:
+        raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
+    model = load(args.model, shapes=_shapes(args.shape)) if sample is None else sample.model
+    if args.data:
+        user_data = _read_data(args, model)
+        return Study(model, data=user_data, task=_create_task(args, user_data))
+    data, task = (None, None) if sample is None else (sample.calibration, sample.task)
+    if hasattr(args, "metric") and args.labels is not None:
         raise CalibrationError(
             f"Cannot score by --labels {args.labels}: nothing says of which samples. Give --data D.npz beside it."
         )
+    if metric := getattr(args, "metric", None):
+        if task is None:
+            raise CalibrationError(
+                f"Cannot score by --metric {metric}: there are no samples. Give --data D.npz, and --labels L.npy "
+                "where there are some."
+            )
+        task = Task(task.data, task.labels, metric=metric)
+    return Study(model, data=data, task=task)
+
+
+def _create_task(args: argparse.Namespace, data: CalibrationData) -> Task | None:
+    """What variants are scored by on samples of the user's; without labels, the answers of fp32 count.
+
+    Raises:
+        CalibrationError: the labels cannot be read, or are not one for each sample.
+    """
+    from rtlab.core.task import Task
+
+    # Labels without a metric are a loss, of which no variant has a score.
+    if not hasattr(args, "metric") or not (args.labels or args.metric or args.command in _SCORING):
+        return None
+    if args.labels is None:
+        return Task(data, metric=args.metric)
     label_array = labels(args.labels)
     if label_array.ndim and data.count is not None and len(label_array) != data.count:
         raise CalibrationError(
@@ -136,8 +137,8 @@ def _task(args: argparse.Namespace, data: CalibrationData | None, sample_task: T
     return Task(data, label_array, metric=args.metric)
 
 
-def plan_first_engine(args: argparse.Namespace) -> tuple[Study, str]:
-    """The study of a model with one variant, not built yet, and what it is called."""
+def plan_first_engine(args: argparse.Namespace) -> Study:
+    """The study of a model with one variant, not built yet, named after its precision."""
     if args.model is None:
         raise VariantError(
             f'Cannot build "{args.first}" with every compiler: there is no model to build. Give --model.'
@@ -145,32 +146,37 @@ def plan_first_engine(args: argparse.Namespace) -> tuple[Study, str]:
     study = _open_comparison_study(args)
     release = (args.compiler or [None])[0]
     study.add(args.first, precision=args.first, target=args.target, compiler=release)
-    return study, args.first
+    return study
 
 
 def _open_comparison_study(args: argparse.Namespace) -> Study:
-    from rtlab import samples
     from rtlab.api import Study
     from rtlab.core.model import load, make_empty_model
 
     if args.model is None:
         return Study(make_empty_model())
-    if args.model in samples.names() and not Path(args.model).exists():
-        sample = samples.load(args.model)
-        return Study(sample.model, data=sample.calibration, task=sample.task)
-    return Study(load(args.model, weights=False))
+    sample = _load_sample(args.model)
+    if sample is None:
+        return Study(load(args.model, weights=False))
+    return Study(sample.model, data=sample.calibration, task=sample.task)
+
+
+def _load_sample(name: str) -> Sample | None:
+    """The sample of this name, unless there is a file of this name."""
+    from rtlab import samples
+
+    return samples.load(name) if name in samples.names() and not Path(name).exists() else None
 
 
 def open_both_engines(args: argparse.Namespace) -> tuple[Study, list[str]]:
     """The study of two engines, and what they are called."""
     study = _open_comparison_study(args)
-    names = []
+    names: list[str] = []
+    if args.compiler and len(args.compiler) > 2:
+        raise VariantError("Cannot compare with --compiler: it takes one release or two.")
     # One release builds both, two build one each.
     releases = [*(args.compiler or [None])] * 2
-    for place, what, release in (
-        ("first", args.first, releases[0]),
-        ("second", args.second, releases[1]),
-    ):
+    for place, what, release in (("first", args.first, releases[0]), ("second", args.second, releases[1])):
         path = Path(what)
         is_path = bool(what) and path.exists()
         title = path.name if is_path else f"{what} {release}" if release else what
@@ -190,7 +196,7 @@ def open_both_engines(args: argparse.Namespace) -> tuple[Study, list[str]]:
     return study, names
 
 
-def _data(args: argparse.Namespace, model: Model) -> CalibrationData:
+def _read_data(args: argparse.Namespace, model: Model) -> CalibrationData:
     from rtlab.core.data import CalibrationData
     from rtlab.core.images import Preprocessing
 
@@ -207,11 +213,7 @@ def _data(args: argparse.Namespace, model: Model) -> CalibrationData:
 
 
 def labels(path: str) -> NDArray[Any]:
-    """The labels of samples, from an .npy.
-
-    Raises:
-        CalibrationError: it cannot be read.
-    """
+    """The labels of samples, from an .npy; ``CalibrationError`` where it cannot be read."""
     import numpy as np
 
     try:
@@ -221,29 +223,6 @@ def labels(path: str) -> NDArray[Any]:
         raise CalibrationError(
             f'Cannot read labels from "{path}": {error}. Give an .npy with one label for each sample.'
         ) from error
-
-
-def steps(path: str) -> list[Step]:
-    """The steps of a presentation, from JSON.
-
-    Raises:
-        ReadError: the file cannot be read.
-        RtlabError: one of them is no step.
-    """
-    from rtlab.web.page.steps import parse_steps
-
-    try:
-        step_list = json.loads(read_input(path))
-    except (OSError, ValueError) as error:
-        raise ReadError(
-            f'Cannot read a presentation from "{path}": {error}. Write one with json.dump(explorer.steps, file).'
-        ) from error
-    if not isinstance(step_list, list):
-        raise ReadError(
-            f'Cannot read a presentation from "{path}": it holds no list. Write one with '
-            "json.dump(explorer.steps, file)."
-        )
-    return parse_steps(step_list)
 
 
 def rewrite_for_cli(message: str) -> str:
@@ -258,53 +237,37 @@ def rewrite_for_cli(message: str) -> str:
     return _SIZES.sub(options, message)
 
 
-def _shapes(entries: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
-    shapes: dict[str, tuple[int, ...] | int] = {}
-    for item in entries:
-        name, _, text = item.rpartition("=")
-        try:
-            sizes = tuple(int(d) for d in text.lower().replace("×", "x").split("x"))
-        except ValueError:
-            sizes = ()
-        if not name or not sizes:
-            raise ModelError(
-                f'Cannot read --shape "{item}": it is not NAME=1x3x224x224. Write sizes joined by x.'
-            )
-        shapes[name] = sizes
-    return shapes
+#: How each option with an equals sign is written: its regular expression, its form, and what to do about another.
+_FORMS = {
+    "--shape": (r"(.+)=(-?\d+(?:[xX×]-?\d+)*)", "NAME=1x3x224x224", "Write sizes joined by x."),
+    "--pin": (r"(.+)=([^=]+)", "PATTERN=PRECISION", 'Write for example --pin "/head/*=fp16".'),
+    # A calibrator may have an equals sign in its brackets.
+    "--calibrate": (
+        r"(.+?)=(\w+(?:\(.*\))?)",
+        "PATTERN=CALIBRATOR",
+        'Write for example --calibrate "/head/*=percentile(99.9)".',
+    ),
+}
 
 
-def pins(entries: Sequence[str]) -> dict[str, str]:
-    """Patterns of nodes with their precisions.
+def _parse_pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
+    """What stands before and behind the equals signs of a repeated option.
 
     Raises:
-        VariantError: one is not written as PATTERN=PRECISION.
+        RtlabError: one of them is not written so.
     """
-    precisions_by_pattern: dict[str, str] = {}
-    for item in entries:
-        pattern, _, precision = item.rpartition("=")
-        if not pattern or not precision:
-            raise VariantError(
-                f'Cannot read --pin "{item}": it is not PATTERN=PRECISION. Write for example --pin "/head/*=fp16".'
-            )
-        precisions_by_pattern[pattern] = precision
-    return precisions_by_pattern
-
-
-def calibrators(entries: Sequence[str]) -> dict[str, str]:
-    """Patterns of values with their calibrators.
-
-    Raises:
-        VariantError: one is not written as PATTERN=CALIBRATOR.
-    """
-    calibrators_by_pattern: dict[str, str] = {}
-    for item in entries:
-        # A calibrator may have an equals sign in its brackets.
-        match = re.fullmatch(r"(.+?)=(\w+(?:\(.*\))?)", item)
+    pattern, form, remedy = _FORMS[option]
+    pairs: dict[str, str] = {}
+    for entry in entries:
+        match = re.fullmatch(pattern, entry)
         if match is None:
-            raise VariantError(
-                f'Cannot read --calibrate "{item}": it is not PATTERN=CALIBRATOR. Write for example '
-                '--calibrate "/head/*=percentile(99.9)".'
-            )
-        calibrators_by_pattern[match[1]] = match[2]
-    return calibrators_by_pattern
+            raise RtlabError(f'Cannot read {option} "{entry}": it is not {form}. {remedy}')
+        pairs[match[1]] = match[2]
+    return pairs
+
+
+def _shapes(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    return {
+        name: tuple(map(int, re.split("[xX×]", sizes)))
+        for name, sizes in _parse_pairs("--shape", entries).items()
+    }

@@ -37,7 +37,7 @@ def print_variant(result: Result, study: Study) -> None:
     from rtlab.web.page.table import count_nodes
 
     engine = result.engine
-    # A file of names only tells no types, a log that was cut off no layers.
+    # A file of names only has no types, a log that was cut off no layers.
     has_types = not result.recorded or any(y.precision for y in engine.layers)
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
     variant_title = result.variant.name if result.recorded else get_variant_titles(study.state)[result.name]
@@ -62,24 +62,19 @@ def print_variant(result: Result, study: Study) -> None:
 
         score = describe_score(result.facts, find_reference(study.state, result.facts))
         print(f"{result.score.name}: {score} (measured on held-out samples, {result.score.source})")
-    for stage_status in result.missing:
-        # Whoever asked for no more than the build knows it.
-        if stage_status.why != "not asked":
-            print(
-                f"{rewrite_for_cli(stage_status.text)}"
-                f"{'; give more with --budget' if stage_status.why == 'budget' else ''}"
-            )
+    for status in result.missing:
+        # Where only a build was requested, this is no news.
+        if status.why != "not asked":
+            hint = "; give more with --budget" if status.why == "budget" else ""
+            print(f"{rewrite_for_cli(status.text)}{hint}")
     noise = f"{inputs} with --data D.npz" if (inputs := describe_randomness(result.facts)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")
     layer_names = name_layers(result.facts, study.model)
     rows = [_line(result, study, layer, layer_names[layer.id]) for layer in engine.layers]
     time = f"{result.timing.processor} time" if result.timing else "time"
-    gpu = (
-        [f"{result.estimate.peaks.name} (estimated)"]
-        if result.estimate and _estimates_by_layer(result)
-        else []
-    )
+    estimates = _estimates_by_layer(result)
+    gpu = [f"{result.estimate.peaks.name} (estimated)"] if result.estimate and estimates else []
     noisy = result.accuracy is not None and result.accuracy.synthetic
     errors = f"SQNR, {RANDOM}" if noisy else "SQNR"
     print(
@@ -134,14 +129,12 @@ def _print_times(result: Result) -> None:
 
 def _overflow(result: Result) -> tuple[str, ...]:
     """What left the range of its type, in words."""
-    values = result.accuracy.values if result.accuracy else ()
-    overflows = [v for v in values if v.overflowed]
-    if not overflows:
+    if result.accuracy is None or not (overflows := [v for v in result.accuracy.values if v.overflowed]):
         return ()
     first = overflows[0]
     more = f", and in {len(overflows) - 1} more values" if len(overflows) > 1 else ""
     text = f'{first.overflowed} of {first.elements} elements of "{first.value}" overflow{more}'
-    return (f"{text} (measured on {result.accuracy.samples if result.accuracy else 0} samples)",)
+    return (f"{text} (measured on {result.accuracy.samples} samples)",)
 
 
 def _line(result: Result, study: Study, layer: Any, layer_name: str) -> tuple[str, ...]:
@@ -153,25 +146,18 @@ def _line(result: Result, study: Study, layer: Any, layer_name: str) -> tuple[st
     time = result.layer_times.get(layer.id)
     scale = result.timing.scale if result.timing else 1.0
     errors = [e.sqnr for n in nodes if result.accuracy and (e := result.accuracy.of(n.id))]
-    sqnr = (
-        "equal"
-        if errors and errors[-1] == float("inf")
-        else format_number(errors[-1], "dB")
-        if errors
-        else "—"
-    )
+    # An error that was not compared is shown as a dash.
+    sqnr = "equal" if errors[-1:] == [float("inf")] else format_number(errors[-1] if errors else None, "dB")
     shared_note = f" /{time.shared}" if time and time.shared > 1 else ""
+    estimates = _estimates_by_layer(result)
+    point = estimates.get(layer.id)
     return (
         str(layer.index + 1),
         layer.kind,
-        # Without the ONNX model, the compiler's own name tells more.
+        # Without the ONNX model, the compiler's own name says more.
         layer_name if study.model.nodes else layer.name,
         layer.precision or "—",
-        *(
-            [format_number(point.estimated if (point := points.get(layer.id)) else None, "ms")]
-            if (points := _estimates_by_layer(result))
-            else []
-        ),
+        *([format_number(point.estimated if point else None, "ms")] if estimates else []),
         format_number(time.median * scale if time else None, "ms") + shared_note,
         sqnr,
     )
@@ -183,16 +169,13 @@ def _estimates_by_layer(result: Result) -> Mapping[str, Point]:
 
 
 def print_assessment(result: Result) -> None:
-    """Where the time of an engine goes, what the builder did, and what is worth changing."""
+    """Where the time of an engine goes, and what is worth changing."""
     from rtlab.analyses.engine import Slice
     from rtlab.documents.results import ResultTable
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
         print(f"\nlayers by {title}")
         print(ResultTable(Slice, slices, placeholder="not reported").text())
-    if (log := result.log) and log.attempts:
-        counts = " → ".join(map(str, log.attempts[log.chosen].counts))
-        print(f"\nlayers after each pass ({result.engine.origin}): {counts}")
     count = len(result.findings)
     print(f"\n{count or 'no'} finding{'' if count == 1 else 's'}")
     for i, finding in enumerate(result.findings, 1):

@@ -170,10 +170,9 @@ class ReadDropped(PageCommand, frozen=True, tag="drop"):
 
 
 class OpenNetron(PageCommand, frozen=True, tag="netron"):
-    """Show a variant's engine in Netron, or the model where the name is empty."""
+    """Show the model in Netron."""
 
     action = "open Netron"
-    variant: str
 
 
 class InspectNode(PageCommand, frozen=True, tag="inspect"):
@@ -210,11 +209,10 @@ class RepairPlacement(PageCommand, frozen=True, tag="repair"):
 
 
 class SaveFile(PageCommand, frozen=True, tag="save"):
-    """Send a file of a built variant: the prepared model, its scales, or a calibration cache."""
+    """Send the prepared model of a built variant."""
 
     action = "save the file"
     variant: str
-    what: Literal["onnx", "scales", "cache"]
 
 
 class AskPanel(PageCommand, frozen=True, tag="panel"):
@@ -237,12 +235,6 @@ class StartWork(PageCommand, frozen=True, tag="work"):
     values: dict[str, str]
 
 
-class TellPictured(PageCommand, frozen=True, tag="pictured"):
-    """What was sent of a large engine is drawn: what follows may come."""
-
-    action = "send what follows the picture"
-
-
 class DismissFailure(PageCommand, frozen=True, tag="dismiss"):
     """Take the error card away."""
 
@@ -252,8 +244,7 @@ class DismissFailure(PageCommand, frozen=True, tag="dismiss"):
 Command: TypeAlias = (
     FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant
     | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes
-    | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured
-    | DismissFailure
+    | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure
 )  # fmt: skip
 _BY_NAME: collections.abc.Mapping[str, Any] = {
     kind.__struct_config__.tag: kind for kind in typing.get_args(Command)

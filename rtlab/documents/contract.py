@@ -176,12 +176,11 @@ class BuildState(TypedDict):
 
 
 class DataState(TypedDict):
-    """The study's data: ``source`` in words, whether it is ``random``, a line for each input, and picked samples."""
+    """What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each."""
 
     source: str
     random: bool
     inputs: list[str]
-    chosen: int
 
 
 class Status(TypedDict):

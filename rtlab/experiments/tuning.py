@@ -219,9 +219,7 @@ class _TuningState:
         return {
             layer.node: timed
             if layer is first
-            else TunedLayer(
-                layer.node, layer.title, layer.key, shared_trials, default, first.node
-            )
+            else TunedLayer(layer.node, layer.title, layer.key, shared_trials, default, first.node)
             for layer in group
         }
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rtlab.analyses import (
     accuracy,
     build,
-
     engine,
     findings,
     fusion,

@@ -38,7 +38,8 @@ EXPLORER = """
 import urllib.request
 import rtlab
 explorer = rtlab.explore(rtlab.samples.load("digits_inception").model)
-explorer.run(precision="fp16").wait(300)
+explorer.choice = {**explorer.choice, "precision": "fp16"}
+explorer.run().wait(300)
 assert explorer.study
 # The page that Netron is asked for on this machine.
 assert b"Netron" in urllib.request.urlopen(explorer.open_in_netron()).read()

@@ -45,9 +45,9 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     first = f"study.state.diagnoses[{worse!r}].findings[0]"
     # Nothing is selected until the page has said so.
     lab.wait_python(f"explorer.state.selection[:1] == ({first}.nodes[0],)")
-    # The guilty are seen at a glance: what nodes do to the outputs colours them from now on.
-    lab.wait_python("explorer.state.colour_nodes == 'effect'")
-    page.wait_for_selector(f'{EXPLORER} [data-control="colour-node"]:has-text("effect on the outputs")')
+    # The error that each node makes itself colours it from now on.
+    lab.wait_python("explorer.state.colour_nodes == 'own_error'")
+    page.wait_for_selector(f'{EXPLORER} [data-control="colour-node"]:has-text("own SQNR")')
     told = lab.python(f"{first}.evidence")
     page.wait_for_selector(f"{PANEL} .rt-lead p.rt-quiet:has-text({json.dumps(told)})")
     lead = page.locator(f"{PANEL} .rt-lead p.rt-quiet")
@@ -75,14 +75,11 @@ def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> N
     assert 16 == page.locator(f"{task} .js-plotly-plot .annotation").count()
     flipped = page.locator(f"{task} .rt-table table").get_attribute("aria-rowcount")
     page.click(f'{task} [data-work="only"]')
-    mark = f'{EXPLORER} [data-control="chosen"]'
-    page.wait_for_selector(f'{mark}:has-text("just {flipped} samples")')
     lab.wait_python(f"(s := study['int8'].score) is not None and s.samples == {flipped}")
     # Every one of them is wrong now, and was right before.
     lab.wait_python("study['int8'].score.value == 0 and study['fp32'].score.value == 100")
     lab.wait_python(f"study['int8'].accuracy is not None and study['int8'].accuracy.samples == {flipped}")
     lab.wait_python("not explorer.build['running']")
-    page.click(f'{mark} [data-control="all-samples"]')
-    page.wait_for_selector(mark, state="detached")
+    page.click(f'{task} [data-work="only"]:has-text("All samples again")')
     lab.wait_python(f"study['int8'].score.samples == {whole} and not study.state.selected_samples")
     assert [] == lab.console_errors

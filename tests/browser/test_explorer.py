@@ -72,7 +72,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     overlays = (
         f"{{o['id'] for p in (explorer.engine, explorer.engine_later) if p for o in {decode}(p)['overlays']}}"
     )
-    lab_page.wait_python(f"{overlays} >= {{'estimate', 'time', 'share', 'error', 'memory'}}")
+    lab_page.wait_python(f"{overlays} >= {{'estimate', 'time', 'error', 'memory'}}")
     assert 2 == lab_page.page.locator(f"{EXPLORER} [data-chip]").count()
     for chart in ("timing", "accuracy"):
         lab_page.page.wait_for_selector(

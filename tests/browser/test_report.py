@@ -184,8 +184,6 @@ def test_a_presentation_is_played_from_the_file(opened, study, tmp_path) -> None
     page.click(f'{REPORT} [data-item="present"]')
     page.wait_for_selector(f"{REPORT}.rt-present:fullscreen")
     assert "One node <b>" == page.inner_text(words)
-    # What the presenter had chosen in the panel, which a report cannot choose.
-    page.wait_for_selector(f'{REPORT} [data-panel="memory"] li:text("At batch 8")', state="attached")
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector(f'{READY}[data-variant="fp32"]')
     assert "The whole model" == page.inner_text(words)

@@ -291,14 +291,18 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
 @pytest.mark.usefixtures("folder")
 def test_a_repair_is_scored_on_data(changes: Any, labels: Any, capsys: Any, monkeypatch: Any) -> None:
     """Without labels the answers of fp32 count; what needs no repair is written as it is."""
-    study = mock.Mock(data=rtlab.CalibrationData.of({"x": np.zeros((6, 3), np.float32)}))
+    study = mock.Mock()
     study.accuracy.repair.return_value = mock.Mock(
         changes=changes, repaired="int8 repaired", text=lambda: "all of it"
     )
-    monkeypatch.setattr(opening, "build_study", lambda *_: study)
-    command = ["repair", "M", "-o", "out", "--data", "d.npz", *labels, "--max-drop", "3", "--metric", "top-2"]
-    assert main([*command, "--seconds", "7"]) == 0
+    tasks = []
+    monkeypatch.setattr(
+        opening, "build_study", lambda args, _: tasks.append(opening.open_study(args).task) or study
+    )
+    command = ["repair", "model.onnx", "-o", "out", "--data", "d.npz", *labels, "--max-drop", "3"]
+    assert main([*command, "--metric", "top-2", "--seconds", "7"]) == 0
     study.accuracy.repair.assert_called_once_with("int8", 3.0, budget_s=7.0)
     study.export.assert_called_once_with("int8 repaired" if changes else "int8", "out")
-    assert (np.array_equal(study.task.labels, np.arange(6)), study.task.metric) == (bool(labels), "top-2")
+    (task,) = tasks
+    assert (np.array_equal(task.labels, np.arange(6)), task.metric) == (bool(labels), "top-2")
     assert capsys.readouterr().out.startswith("all of it\nwrote ")

@@ -9,7 +9,6 @@ import scenes
 from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.errors import VariantError
-from rtlab.web.report.html import _simplify_trace
 
 
 @scenes.of(("cpu", "written"))
@@ -41,23 +40,7 @@ def test_layers_are_drawn_in_their_order_or_by_time() -> None:
     assert list(by_time) == sorted(in_order, reverse=True) != list(in_order)
 
 
-def test_a_tab_stands_for_its_first_panel_and_other_names_are_refused() -> None:
+def test_an_unknown_name_is_refused() -> None:
     study = scenes.study("written")
-    assert study.figure("streams", variant="fp16").data == study.figure("schedule", variant="fp16").data
     with pytest.raises(VariantError, match="nonsense"):
         study.figure("nonsense", variant="fp16")
-
-
-def test_a_waterfall_becomes_bars_each_on_the_level_before_it() -> None:
-    marker = {n: {"marker": {"color": n[0]}} for n in ("increasing", "decreasing", "totals")}
-    trace = {
-        "type": "waterfall",
-        "name": "t",
-        "y": [10, -4, 3, 9],
-        "measure": ["absolute", "relative", "relative", "total"],
-    }
-    assert _simplify_trace({**trace, **marker}) == {
-        "type": "bar", "name": "t", "y": [10, -4, 3, 9], "base": [0, 10, 6, 0],
-        "marker": {"color": ["t", "d", "i", "t"]},
-    }  # fmt: skip
-    assert _simplify_trace({"type": "scattergl", "x": [1]}) == {"type": "scatter", "x": [1]}

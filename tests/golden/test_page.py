@@ -24,7 +24,7 @@ from snapshots import plain
 #: The studies whose page is compared, with the variant that is shown beside fp32 and a node that is selected.
 SHOWN = {"written": ("fp16", "conv2"), "two_outputs": ("int8", "head")}
 SENT = (
-    "source", "engine", "other", "source_later", "engine_later", "other_later", "controls", "choice", "chips", "view",
+    "source", "engine", "other", "engine_later", "other_later", "controls", "choice", "chips", "view",
     "status", "data", "notice", "charts", "engine_answer", "build_answer", "calibration_answer", "findings_answer",
 )  # fmt: skip
 shown = scenes.of(SHOWN)
@@ -91,7 +91,7 @@ COMMANDS: dict[str, list[str]] = {
     "check": ["check", _MODEL, "--engine", *_FILES["fp16"]],
     "check-json": ["check", _MODEL, "--engine", *_FILES["fp16"], "--json"],
     "prepare": ["prepare", "MODEL", "-o", "FOLDER/out.onnx", "--precision", "int8", "--calibrator", "minmax"],
-    "sensitivity": ["sensitivity", "MODEL", "--measure", "--calibrator", "minmax", "--target", "cpu"],
+    "sensitivity": ["sensitivity", "MODEL", "--verify", "99", "--calibrator", "minmax", "--target", "cpu"],
     "wrong": ["read", *_FILES["fp16"], _MODEL, "--ask", "sensitivity"],
     "missing": ["inspect", "nothing.onnx"],
 }  # fmt: skip

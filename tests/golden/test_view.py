@@ -19,7 +19,7 @@ from rtlab.errors import BuildError, RtlabError
 from rtlab.web.page import charts, chrome, controls, table
 from rtlab.web.page.document import build_variant_document
 from rtlab.web.page.graph import engine_view, source_graph
-from rtlab.web.page.steps import parse_steps
+from rtlab.web.page.state import parse_steps
 from snapshots import plain
 
 #: Of runs, whose last digits are those of the processor.

@@ -21,7 +21,6 @@ OTHER_WORDS = {
     ): "a package",
     ("rtlab/experiments/doctor.py", "_PACKAGES"): "packages whose versions are listed",
     ("rtlab/analyses/recipe/__init__.py", "_PACKAGES"): "the same, of what had a part in a report",
-    ("rtlab/web/page/layers.py", 'DOMAIN = "tensorrt"'): "the domain of operators in an ONNX file",
 }  # fmt: skip
 
 

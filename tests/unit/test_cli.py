@@ -46,7 +46,7 @@ def test_inspect_saves_a_build_that_read_opens(capsys, file, tmp_path) -> None:
     code, out, _ = run(capsys, "inspect", str(file), "--target", "cpu", "--no-run", "--save", build)
     listed = sum(line[:1].isdigit() for line in out.splitlines())
     assert 0 == code
-    for given in ([build], [build, "--model", str(file)], ["--build", build]):
+    for given in ([build], [build, "--model", str(file)]):
         code, out, _ = run(capsys, "read", *given)
         assert (0, listed) == (code, sum(line[:1].isdigit() for line in out.splitlines()))
     Path(build).write_bytes(Path(build).read_bytes()[:-300])
@@ -171,23 +171,14 @@ def test_what_nobody_foresaw_is_words_and_json_on_the_command_line(capsys, file,
     assert "the disk is full" in json.loads(out)["error"]["message"]
 
 
-def test_a_report_is_one_file_and_a_presentation_that_is_none_is_refused_before_the_work(
-    capsys, file, tmp_path
-) -> None:
-    path, steps = tmp_path / "it.html", tmp_path / "steps.json"
-    asked = ("report", str(file), "-o", str(path), "--target", "cpu", "--no-run", "--steps", str(steps))
-    asked += ("--precision", "fp32", "--precision", "int8", "--calibrator", "minmax")
-    steps.write_text('[{"words": "Look", "view": {"tab": "memory"}}]')
-    assert (0, f"{path}\n") == run(capsys, *asked)[:2]
+def test_a_report_is_one_file(capsys, file, tmp_path) -> None:
+    path = tmp_path / "it.html"
+    command = ("report", str(file), "-o", str(path), "--target", "cpu", "--no-run")
+    command += ("--precision", "fp32", "--precision", "int8", "--calibrator", "minmax")
+    assert (0, f"{path}\n") == run(capsys, *command)[:2]
     (packed,) = re.findall('id="saved">([^<]*)<', path.read_text(encoding="utf-8"))
     saved = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert ["fp32", "int8"] == [v["id"] for v in saved["variants"]]
-    assert [{"words": "Look", "view": {"tab": "memory"}, "places": {}}] == saved["steps"]
-    path.unlink()
-    for text in ("[", '{"words": "Look"}', '[{"say": "x"}]'):
-        steps.write_text(text)
-        code, _, err = run(capsys, *asked)
-        assert (1, False, True) == (code, path.exists(), "presentation" in err)
 
 
 def test_prepare_writes_a_model_its_scales_a_cache_and_says_how_to_build_it(capsys, file, tmp_path) -> None:

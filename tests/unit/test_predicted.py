@@ -32,7 +32,7 @@ def test_it_is_marked_wherever_it_stands_and_never_timed(study: rtlab.Study) -> 
     assert (True, 15, None) == (chip["predicted"], chip["layers"], result.timing)
     told = chrome.list_status(snapshot, "classic")
     assert {"predicted"} == {s["origin"] for s in told if "Predicted TensorRT" in s["text"]}
-    assert "◌ predicted" in study_html(snapshot)
+    assert "◌ 15 layers" in study_html(snapshot)
     build = study.ask("build", variant="classic")
     assert "predicted" == build.result.origin
     written = document.build_variant_document(result.facts, study.model)

@@ -46,7 +46,7 @@ def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str],
 
     def asked(name: str) -> None:
         several = (commands.ShowVariant, commands.CompareVariant, commands.SetBaseline)
-        panel, save = commands.AskPanel("page.1", "memory", name, {}), commands.SaveFile(name, "scales")
+        panel, save = commands.AskPanel("page.1", "memory", name, {}), commands.SaveFile(name)
         for command in (*(c(name) for c in several), panel, save):
             explorer._receive(explorer, command.to_dict(), [])
 

@@ -109,13 +109,6 @@ describe("what to look at first", () => {
       if (tag === "button" && props.class === "rt-link") (props.onClick as () => void)();
     expect(jumped).toEqual(ids.map((id) => ["layer", id]));
   });
-
-  it("are not the same layers again by their share", () => {
-    const share = overlay({ id: "share", unit: "%", layers });
-    const heads = (...list: ReturnType<typeof overlay>[]) => shown(...list).filter(({ tag }) => tag === "h4");
-    expect(heads(overlay({ layers }), share)).toHaveLength(1);
-    expect(heads(share)).toHaveLength(1);
-  });
 });
 
 describe("how far stages came", () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Slice } from "../src/core/contract";
-import { barsOf, byWidth, coverageFact, matrixOf, outsideOf, timeFact } from "../src/panels/engine_summary";
+import { barsOf, byWidth, coverageFact, matrixOf, timeFact } from "../src/panels/engine_summary";
 import { summary } from "./payloads";
 
 const ids = (count: number): string[] => Array.from({ length: count }, (_, k) => `L${k}`);
@@ -111,18 +111,5 @@ describe("the sum of the layers", () => {
       of({ total: 2 })?.text,
       of({}),
     ]);
-  });
-});
-
-describe("time outside the layers", () => {
-  it("is what the latency has beyond them, negative where measuring each cost more than there was", () => {
-    const of = (summed: number | null, total: number | null) => outsideOf(summary({ summed, total }));
-    expect([0.5, 25]).toEqual([of(1.5, 2)?.time, of(1.5, 2)?.share]);
-    expect([-0.5, -50, true]).toEqual([
-      of(1.5, 1)?.time,
-      of(1.5, 1)?.share,
-      of(1.5, 1)?.why.includes("overstates"),
-    ]);
-    expect([null, null, null]).toEqual([of(null, 1), of(1, null), of(1, 0)]);
   });
 });

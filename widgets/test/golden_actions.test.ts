@@ -101,7 +101,7 @@ describe("what the page does", () => {
     page = await open("two_outputs");
     const actions = `
       [data-value="fp16"]; build; [data-value="int8"]; ArrowRight @ [data-value="int8"]; calibrator/minmax
-      settings/tensor; settings/sparse; settings/budget-60; treatments/equalize; treatments/undo
+      settings/tensor; settings/sparse; settings/budget-60; treatments/equalize; treatments/equalize
       target/sm86; model/digits_gru; build; netron`;
     const shown = ["settings", "treatments"].map((name) => `[data-control="${name}"] > button`);
     await golden("actions/choice", await diary(actions, [...shown, '[data-control="build"]']));
@@ -112,13 +112,13 @@ describe("what the page does", () => {
     const shown = [".rt-current > button", ".rt-compared > button", ".rt-what"];
     const actions = `
       [data-chip="fp16"] > button; [data-chip="fp32"] > button
-      fp16/compare; fp16/baseline; fp16/netron; fp16/rebuild; fp16/remove; close-other`;
+      fp16/compare; fp16/baseline; fp16/rebuild; fp16/remove; close-other`;
     await golden("actions/variants", await diary(actions, shown));
   });
 
   it("with a variant that can be taken along", async () => {
     page = await open("two_outputs");
-    const actions = "int8/save-scales; int8/elsewhere; .rt-elsewhere footer button; Escape @ .rt-frame";
+    const actions = "int8/save-onnx; int8/elsewhere; .rt-elsewhere footer button; Escape @ .rt-frame";
     await golden("actions/along", await diary(actions, [".rt-elsewhere"]));
   });
 
@@ -199,7 +199,7 @@ describe("what the page does", () => {
     const tensors = [{ ...stats, ...numbers, ...words, counts: [1, 4, 9, 4, 0, 1] }] as TensorStats[];
     const select = (part: Partial<ViewState>) => page.model.set("view", { ...page.view(), ...part });
     const actions = `
-      #node; #tensors; pin/fp16; prune; pins/stem; undo-pins; unpin; trace-up; only; all; trace-down; extract
+      #node; #tensors; pin/fp16; prune; pins/stem; pin/fp16; unpin; trace-up; only; all; trace-down; extract
       #layer; .rt-panel .rt-link`;
     const shown = [".rt-panel > *", ".rt-threads", ".rt-strip", '[data-control="pins"]'];
     const text = await diary(actions, shown, {
@@ -248,7 +248,7 @@ describe("what the page does", () => {
     const actions = `
       ArrowRight @ .rt-story; ArrowRight @ .rt-story; ArrowLeft @ .rt-story; End @ .rt-story; ArrowRight @ .rt-story
       Home @ .rt-story; next; last; prev; first; replay; .rt-story [data-step="3"]; .rt-passes li:nth-child(2) button
-      ArrowDown @ .rt-passes; step = 1; play`;
+      ArrowDown @ .rt-passes; step = 1`;
     const shown = [".rt-story output", '[data-control="decision"]', ".rt-story [disabled]", pane("node")];
     await golden("actions/build", await diary(actions, shown));
   });
@@ -267,7 +267,7 @@ describe("what the page does", () => {
     };
     const actions = `
       tab table; .rt-under th:nth-child(6) button; .rt-under th:nth-child(6) button; .rt-under tbody tr:nth-child(2)
-      + .rt-under tbody tr:nth-child(4); tab findings; .rt-findings li:nth-child(2) input; repair; rule = b; repair
+      + .rt-under tbody tr:nth-child(4); tab findings; .rt-findings li:nth-child(2) button; repair; repair-all
       tab timing; #pick; #hover; [data-order="time"]; [data-segment="batches"]; .rt-under [data-work]
       tab memory; tab calibration; .rt-under tbody tr:nth-child(2); tab build; tab recipe`;
     const shown = [

@@ -13,11 +13,6 @@ beforeEach(() => {
   vi.stubGlobal("cancelAnimationFrame", (at: number) => clearTimeout(at));
   vi.stubGlobal("HTMLElement", class {});
   vi.stubGlobal("document", { activeElement: null });
-  const kept = new Map<string, string>();
-  vi.stubGlobal("localStorage", {
-    getItem: (key: string) => kept.get(key) ?? null,
-    setItem: (key: string, value: string) => void kept.set(key, value),
-  });
 });
 afterEach(() => {
   end.abort();

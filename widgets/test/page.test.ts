@@ -1,14 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Setting } from "../src/core/contract";
-import {
-  carried,
-  chosenIn,
-  LinkIndex,
-  type PageInputs,
-  pageOf,
-  usable,
-  withoutChosen,
-} from "../src/panels/page";
+import { carried, chosenIn, LinkIndex, type PageInputs, pageOf, usable } from "../src/panels/page";
 import { panel } from "./payloads";
 
 const setting = (key: string, value: string): Setting => ({
@@ -96,7 +88,6 @@ describe("what was chosen", () => {
 
   it("is the panel's own", () => {
     expect({ batch: "8", "shape.n": "2" }).toEqual(chosenIn("memory", settings));
-    expect({ memory: "x", "memoryless.batch": "9" }).toEqual(withoutChosen("memory", settings));
   });
 
   it("can be put right where it led to a problem", () => {

@@ -1,5 +1,4 @@
 import type { AnyModel } from "@anywidget/types";
-import { effect } from "@preact/signals";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import type { GraphTraits } from "../src/core/channel";
 import type { EngineView, Later, ViewState } from "../src/core/contract";
@@ -153,21 +152,6 @@ describe("a large engine, whose numbers follow its picture", () => {
     fake.set("engine", await bytes(bare));
     await vi.waitUntil(() => study.ready.value);
     expect(1).toBe(study.engine.value?.overlays.length);
-  });
-
-  it("lets the boxes of its model be told of too, for whoever looks at one", async () => {
-    const { fake, study } = await start({}, engine);
-    fake.set("source", await bytes({ ...model, later: true }));
-    await vi.waitUntil(() => study.isLoading("node"));
-    const seen: number[] = [];
-    const stop = effect(() => void seen.push(study.box("node", "relu")!.inputs.length));
-    fake.set(
-      "source_later",
-      await bytes({ ...later, of: "model", boxes: model.boxes.map(() => told("axis")) }),
-    );
-    await vi.waitUntil(() => study.ready.value);
-    stop();
-    expect([0, 1]).toEqual(seen);
   });
 });
 

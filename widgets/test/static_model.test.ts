@@ -43,7 +43,6 @@ async function saved(): Promise<Saved> {
     },
     steps: [],
     terms: [],
-    asked: [],
   };
 }
 
@@ -120,31 +119,6 @@ describe("the model of a report", () => {
     expect(0).toBe(told.length);
     await Promise.resolve();
     expect([{ type: "answer", id: "memory.7", panel: held.variants[0]!.panels[0] }]).toEqual(told);
-  });
-
-  it("answers a step of its presentation with what was worked out for it", async () => {
-    // The notebook's slide showed batch 8 beside fp16; the report's must not show the first settings under it.
-    const held = await saved();
-    const at = (title: string) => panel({ name: "memory", title });
-    held.variants[0]!.panels = [at("as at first")];
-    held.asked = [
-      { variant: "fp32", compared: "", settings: { batch: "8" }, panel: at("batch 8") },
-      { variant: "fp32", compared: "__proto__", settings: {}, panel: at("beside") },
-    ];
-    const model = new StaticModel(held, PLOTLY);
-    const told: string[] = [];
-    model.on("msg:custom", (message) => told.push((message as { panel: { title: string } }).panel.title));
-    const ask = async (settings: Record<string, string>): Promise<void> => {
-      model.send({ type: "panel", id: "1", panel: "memory", variant: "fp32", settings });
-      await Promise.resolve();
-    };
-    await ask({});
-    await ask({ batch: "8" });
-    await ask({ batch: "4" });
-    model.send({ type: "compare", variant: "__proto__" });
-    await ask({});
-    await ask({ batch: "8" });
-    expect(["as at first", "batch 8", "as at first", "beside", "as at first"]).toEqual(told);
   });
 
   it("draws the figures of the variant shown with the library that the file brings along", async () => {

@@ -17,7 +17,7 @@ from rtlab.core.model import Model
 from rtlab.core.peaks import TABLE, resolve_peaks
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.documents.contract import Figure, Setting
-from rtlab.documents.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
+from rtlab.documents.figure import BETTER, MAIN, SIGNS, WORSE, axis, figure
 from rtlab.documents.numbers import (
     choose_time_unit,
     format_number,
@@ -307,11 +307,12 @@ def _draw_waterfall(difference: Difference, context: PanelContext, times: tuple[
     ids, labels, values, hover_texts = map(list, zip(*points, strict=True))
     changes = [f"{v:+.0f}" if abs(v) >= 10 else f"{v:+.2g}" for v in values[1:-1]]
     trace = {
-        "type": "waterfall",
+        "type": "bar",
         # Two groups may have one label; each has a place of its own.
         "x": list(range(len(labels))),
         "y": values,
-        "measure": ["absolute", *["relative"] * len(changes), "total"],
+        # Each difference begins at the level before it.
+        "base": [0.0, *accumulate(values[:-2]), 0.0],
         "ids": ids,
         "text": [format_number(before), *(c.replace("-", "−") for c in changes), format_number(after)],
         "textposition": "outside",
@@ -321,10 +322,7 @@ def _draw_waterfall(difference: Difference, context: PanelContext, times: tuple[
         "cliponaxis": False,
         "customdata": hover_texts,
         "hovertemplate": f"%{{customdata}}<extra>{origin}</extra>",
-        "decreasing": {"marker": {"color": BETTER}},
-        "increasing": {"marker": {"color": WORSE}},
-        "totals": {"marker": {"color": MAIN}},
-        "connector": {"line": {"color": FAINT, "width": 1}},
+        "marker": {"color": [MAIN, *(WORSE if v > 0 else BETTER for v in values[1:-1]), MAIN]},
     }
     levels = [*accumulate(values[:-1]), after, 0.0]
     low, high = min(levels), max(levels)

@@ -6,10 +6,9 @@ trip to the kernel. Builds run on a thread, so that the kernel stays free for co
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
@@ -20,14 +19,13 @@ from rtlab.errors import RtlabError
 from rtlab.quantize import export
 from rtlab.study.session import Session
 from rtlab.web.explorer import netron
-from rtlab.web.explorer.build_commands import WORKS, BuildCommands
+from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.open_commands import OpenCommands
 from rtlab.web.explorer.task_runner import TaskRunner
 from rtlab.web.explorer.view_sync import ViewSync
 from rtlab.web.explorer.widget import ExplorerWidget
 from rtlab.web.page import charts as figures
 from rtlab.web.page import controls as offer
-from rtlab.web.page.layers import layers_model
 from rtlab.web.page.state import ViewState
 
 if TYPE_CHECKING:
@@ -100,79 +98,9 @@ class Explorer(ExplorerWidget):
         )
         return self
 
-    def use(self, data: Any) -> Self:
-        """Take other samples from now on, on a thread; what rests on random input is built anew."""
-        self._opens.use(data)
-        return self
-
-    def repair(self, *findings: str) -> Self:
-        """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
-        self._tasks.start(
-            lambda progress: self._opens.repair_placement(findings, progress), "repair the model"
-        )
-        return self
-
-    def name_sizes(self, shapes: Mapping[str, Sequence[int] | int]) -> Self:
-        """Open the model with these sizes of its dynamic dimensions, by input or by symbol; on a thread."""
-        self._tasks.start(lambda progress: self._opens.name_sizes(shapes, progress), "take these sizes")
-        return self
-
-    def run(self, **choice: Any) -> Self:
-        """Build the chosen variant on a thread and show it; one that is built comes back at once.
-
-        What is chosen here while other work is under way, such as opening the model, is built after that.
-
-        Args:
-            choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
-                ``target``, ``weights``, ``sparsity``, ``treatments`` and ``compiler`` (a release, such as 1.5) first.
-
-        Raises:
-            VariantError: there is no such choice.
-        """
-        self._builds.run(**choice)
-        return self
-
-    def choose(self, **choice: Any) -> Self:
-        """Choose without building; what was chosen before and is not named stays.
-
-        Raises:
-            VariantError: there is no such choice.
-        """
-        self._builds.choose(**choice)
-        return self
-
-    def measure(self, name: str | None = None) -> Self:
-        """Go on measuring a variant where it stopped, the one shown by default, on a thread: see ``Study.measure``."""
-        self._builds.measure(name)
-        return self
-
-    def calibrate(self) -> Self:
-        """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
-        observe = self.study.calibration.observe
-        self._tasks.start(lambda progress: self._builds.observe(observe, progress), "calibrate")
-        return self
-
-    def rank(self) -> Self:
-        """Try every calibrator on the task, on a thread."""
-        rank = self.study.calibration.rank
-        self._tasks.start(lambda progress: self._builds.observe(rank, progress), "rank the calibrators")
-        return self
-
-    def sweep(self) -> Self:
-        """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
-        name, time = self.state.variant, self.study.tuning.batch_sizes
-        self._tasks.start(lambda progress: time(name, progress=progress), WORKS["sweep"])
-        return self
-
-    def vary(self, what: str) -> Self:
-        """Build the variants that differ from the one shown in a single choice, on a thread: see ``Study.vary``."""
-        name = self.state.variant
-        self._tasks.start(lambda progress: self._builds.vary(name, what, progress), WORKS["rebuild"])
-        return self
-
-    def tune(self) -> Self:
-        """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""
-        self._tasks.start(lambda progress: self._builds.tune({}, progress), WORKS["tune"])
+    def run(self) -> Self:
+        """Build the chosen variant on a thread and show it; one that is built comes back at once."""
+        self._builds.run()
         return self
 
     def select(self, *nodes: str) -> None:
@@ -204,14 +132,6 @@ class Explorer(ExplorerWidget):
         """
         self._view_sync.compare(name)
 
-    def inspect(self, node: str) -> None:
-        """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
-
-        Raises:
-            ModelError: there is no such node.
-        """
-        self._view_sync.inspect(node)
-
     def wait(self, timeout: float | None = None) -> Self:
         """Block until the running build is done; a failure is shown in the Explorer, and in ``failure``."""
         self._tasks.wait(timeout)
@@ -222,7 +142,7 @@ class Explorer(ExplorerWidget):
         self._tasks.cancel()
 
     def panel(self, name: str, **settings: object) -> Panel:
-        """What a panel tells of the variant shown, as the page gets it.
+        """A panel about the variant shown, as the page gets it.
 
         Args:
             name: A panel, such as ``memory``.
@@ -233,27 +153,21 @@ class Explorer(ExplorerWidget):
         """
         return self._answer(name, self.state.variant, {k: str(v) for k, v in settings.items()})
 
-    def open_in_netron(self, variant: str | None = None) -> str:
-        """Show the model, or the engine of a variant drawn as a graph, in Netron; returns the address of the page.
+    def open_in_netron(self) -> str:
+        """Show the model in Netron; returns the address of the page.
 
-        The address is one of the kernel's machine, known to nobody else, and good for as long as the study lives. The
+        The address is one of the kernel's machine, cannot be guessed, and is good for as long as the study lives. The
         page reads this model and the files with its weights, and can connect to nothing else.
 
         Raises:
-            VariantError: the variant is not built.
             RtlabError: no port is free.
         """
         model = self.study.model
-        if variant:
-            data = bytes(layers_model(self.study[variant].facts).SerializeToString())
-            netron_model = netron.NetronModel(f"{model.name} {variant}", lambda: io.BytesIO(data))
-        else:
-            netron_model = netron.make_netron_model(model)
         try:
-            return netron.serve(self.study, netron_model, variant or "")
+            return netron.serve(self.study, model)
         except OSError as error:
             raise RtlabError(
-                f'Cannot open "{netron_model.name}" in Netron: this machine gave no port to serve it on '
+                f'Cannot open "{model.name}" in Netron: this machine gave no port to serve it on '
                 f"({error.strerror}). Close other servers, or open the file in the Netron application."
             ) from error
 
@@ -281,29 +195,27 @@ class Explorer(ExplorerWidget):
             case commands.OpenNamed():
                 opens.open_from_page(command.path)
             case commands.NameSizes():
-                self.name_sizes(command.shapes)
+                opens.name_sizes(command.shapes)
             case commands.ReadDropped():
                 opens.read_dropped_files(command, buffers)
             case commands.OpenNetron():
-                self.tell(NetronStarted(self.open_in_netron(command.variant)))
+                self.tell(NetronStarted(self.open_in_netron()))
             case commands.InspectNode():
-                view.inspect_from_page(command.node)
+                view.inspect(command.node)
             case commands.ExtractNodes():
                 self._extract(command.nodes)
             case commands.ObserveRanges():
-                self.calibrate()
+                self._tasks.start(lambda p: self.study.calibration.observe(progress=p), command.action)
             case commands.RankCalibrators():
-                self.rank()
+                self._tasks.start(lambda p: self.study.calibration.rank(progress=p), command.action)
             case commands.RepairPlacement():
-                self.repair(*command.findings)
+                opens.repair_placement(command.findings)
             case commands.SaveFile():
-                self._save(command.variant, command.what)
+                self._save(command.variant)
             case commands.AskPanel():
                 self._panel(command)
             case commands.StartWork():
                 builds.start_panel_work(command)
-            case commands.TellPictured():
-                opens.rendered_event.set()
             case commands.DismissFailure():
                 self.failure = None
             case commands.FetchPlotly():
@@ -317,30 +229,17 @@ class Explorer(ExplorerWidget):
         return panels.render_panel(name, PanelContext(study, result, study.results.get(other), settings))
 
     def _panel(self, command: AskPanel) -> None:
-        # What the page asks about may be gone by now; it asks anew when it knows.
+        # The variant may be gone by now; then the page requests another one.
         if command.panel in panels.PANELS and command.variant in self.study.state.results:
             self.tell(
                 PanelAnswered(command.id, self._answer(command.panel, command.variant, command.settings))
             )
 
-    def _save(self, variant: str, what: Literal["onnx", "scales", "cache"]) -> None:
-        """Send a file of a built variant."""
-        model, result = self.study.model, self.study[variant].facts
-        prepared_variant = result.prepared
-        match what:
-            case "onnx":
-                end, content = "onnx", prepared_variant.model.bytes()
-            case "scales":
-                end, content = (
-                    "scales.json",
-                    export.format_scales(model, result.variant, prepared_variant).encode("utf-8"),
-                )
-            case "cache":
-                end, content = (
-                    "cache",
-                    export.build_calibration_cache(result.variant, prepared_variant).encode(),
-                )
-        self.tell(FileSent(f"{export.make_file_stem(model, result.variant)}.{end}"), content)
+    def _save(self, variant: str) -> None:
+        """Send the prepared model of a built variant."""
+        result = self.study[variant].facts
+        stem = export.make_file_stem(self.study.model, result.variant)
+        self.tell(FileSent(f"{stem}.onnx"), result.prepared.model.bytes())
 
     def _extract(self, nodes: Sequence[str]) -> None:
         """Send the selected nodes as a file; pills among them come along as what they stand for."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LinkedGraphs(DeliveredWidget):
-    """A model beside the engine of one variant, or of two. ``state`` tells what is selected; ``select`` changes it."""
+    """A model beside the engine of one variant, or of two. ``state`` has what is selected; ``select`` changes it."""
 
     source = traitlets.Bytes(b"").tag(delivered=True)
     engine = traitlets.Bytes(b"").tag(delivered=True)

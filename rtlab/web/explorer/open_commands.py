@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import re
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rtlab.backends.readers import build, recognise
 from rtlab.core import model as _model
 from rtlab.core.data import read_samples
 from rtlab.core.inputs import read_input
+from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Reporting
 from rtlab.documents import glossary
@@ -28,17 +28,10 @@ from rtlab.documents.tabs import FIRST, Tab
 from rtlab.errors import CalibrationError, ReadError
 from rtlab.study.session import Session
 from rtlab.web.explorer.build_commands import BuildCommands
-from rtlab.web.explorer.graph_cache import is_large
+from rtlab.web.explorer.view_sync import is_large
 from rtlab.web.page import controls as offer
-from rtlab.web.page.graph import describe_source_boxes, source_graph
+from rtlab.web.page.graph import source_graph
 from rtlab.web.page.state import ViewState
-
-#: Words of a file's name that do not tell which engine it is of.
-_PLAIN_WORDS = re.compile(
-    r"\b(engine|graph|layers?|profile|timing|times|trt|json|info|build|log)\b", re.IGNORECASE
-)
-#: Seconds that the kernel leaves the page to draw a large engine before it goes on with what follows.
-_DRAWING = 1.0
 
 
 class OpenCommands:
@@ -52,8 +45,6 @@ class OpenCommands:
 
     def __init__(self, builds: BuildCommands, folders: tuple[Path, ...] | None) -> None:
         self.builds, self.view, self.widget, self.tasks = builds, builds.view, builds.widget, builds.tasks
-        #: Set when the page has drawn what it was sent.
-        self.rendered_event = threading.Event()
         self._folders = folders
 
     @property
@@ -73,7 +64,7 @@ class OpenCommands:
     def open_from_page(self, path: str) -> None:
         """What the page names: a model by its name or path, or samples by theirs.
 
-        Whoever sees the page may be somebody else than whose kernel this is, and reads what is opened.
+        The page may be served to other people than the owner of the kernel, who then read what is opened.
         """
         from rtlab import samples
 
@@ -84,7 +75,7 @@ class OpenCommands:
             file = Path(path).expanduser()
             self._check_folder(file)
         except (RuntimeError, ValueError) as error:
-            # Nobody has that home, links lead to each other, or a character is none of a name.
+            # There is no such home folder, links are circular, or a name has an invalid character.
             raise ReadError(
                 f'Cannot open "{path}" from the page: {error}. Name a file that is there.'
             ) from error
@@ -201,34 +192,32 @@ class OpenCommands:
                 f'Cannot use "{title}" as data: no ONNX model is open to run on it. Open one first.'
             )
         study.accuracy.use_samples(data=read_samples(data, study.model) if isinstance(data, Path) else data)
-        self.view.send_calibration()
         visible_variant = self.view.state.variant
         if visible_variant and study.state.is_outdated(visible_variant):
             self.tasks.building = visible_variant
             self.view.refresh(building=visible_variant)
             self.builds.build(visible_variant, progress)
 
-    def repair_placement(self, findings: Sequence[str], progress: Reporting) -> None:
+    def repair_placement(self, findings: Sequence[str]) -> None:
         """Open the model with findings of its Q/DQ placement repaired, all that can be where none are named."""
-        progress.phase("Repairing the placement")
-        study = self.study
-        model = study.calibration.fix_qdq(findings or None, progress=progress)
-        repaired_study = type(study)(
-            model, data=study.state.user_data, task=study.task, limits=study.state.limits
-        )
-        self._adopt(repaired_study, progress, self.widget.choice)
 
-    def name_sizes(
-        self, shapes: collections.abc.Mapping[str, Sequence[int] | int], progress: Reporting
-    ) -> None:
-        """Open the model with these sizes of its dynamic dimensions, by input or by symbol."""
-        study = self.study
-        sized_model = study.model.sized(shapes)
-        self._adopt(
-            type(study)(sized_model, data=study.state.user_data, task=study.task, limits=study.state.limits),
-            progress,
-            self.widget.choice,
+        def work(progress: Reporting) -> None:
+            progress.phase("Repairing the placement")
+            self._adopt_model(self.study.calibration.fix_qdq(findings or None, progress=progress), progress)
+
+        self.tasks.start(work, "repair the model")
+
+    def name_sizes(self, shapes: collections.abc.Mapping[str, Sequence[int]]) -> None:
+        """Open the model with these sizes of its dynamic dimensions, by input."""
+        self.tasks.start(
+            lambda progress: self._adopt_model(self.study.model.sized(shapes), progress), "take these sizes"
         )
+
+    def _adopt_model(self, model: Model, progress: Reporting) -> None:
+        """Show the model on screen in another form, with its data, its task and what is chosen."""
+        study = self.study
+        adopted = type(study)(model, data=study.state.user_data, task=study.task, limits=study.state.limits)
+        self._adopt(adopted, progress, self.widget.choice)
 
     def _adopt(
         self, study: Session, progress: Reporting, previous_choice: dict[str, Any] | None = None
@@ -237,11 +226,8 @@ class OpenCommands:
         self._replace_study(study)
         first = offer.build_choice(study.model, offer.default_variant(study.model))
         # Pins and pruning name nodes, which another model may not have.
-        field_names = ("precision", "calibrator", "target", "weights")
-        self.widget.choice = {
-            **first,
-            **({k: previous_choice[k] for k in field_names} if previous_choice else {}),
-        }
+        names = ("precision", "calibrator", "target", "weights") if previous_choice else ()
+        self.widget.choice = {**first, **{name: (previous_choice or {})[name] for name in names}}
         self.open()
         self.builds.check_shapes()
         variant_name = self.builds.plan_variant()
@@ -255,8 +241,8 @@ class OpenCommands:
             study.views.add(self.view)
             self.view.study, self.view.baseline = study, ""
             self.widget.engine = self.widget.other = b""
-            self.widget.source_later = self.widget.engine_later = self.widget.other_later = b""
-            self.view.inspecting.stop()
+            self.widget.engine_later = self.widget.other_later = b""
+            self.view.stop_inspection()
             self.widget.inspection = None
 
     def open(self) -> None:
@@ -264,13 +250,12 @@ class OpenCommands:
         study = self.study.state
         built_variant = next((n for n in study.variants if n in study.results), "")
         is_deferred = bool(built_variant) and not self.tasks.busy and is_large(study.results[built_variant])
-        if not is_deferred:
-            self.widget.source = encode(source_graph(study.model))
+        self.widget.source = encode(source_graph(study.model))
         self.widget.terms = glossary.glossary_terms()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
         tab = self.view.state.tab
         if tab == FIRST and self.view.is_recorded(built_variant):
-            # What a file tells of an engine is more than times, and may have none.
+            # Files have more than times, and may have none.
             tab = Tab("engine")
         # Of an engine that takes a while the page knows the name, and waits for it.
         visible_variant = built_variant if is_deferred else ""
@@ -283,7 +268,6 @@ class OpenCommands:
         self.view.send_calibration()
         self.view.send_answers(panels.encode_payloads(PanelContext(study)))
         if is_deferred:
-            self.rendered_event.clear()
             self.tasks.start(
                 lambda progress: self._show_large_engine(built_variant, progress), f'show "{built_variant}"'
             )
@@ -293,29 +277,18 @@ class OpenCommands:
             self.view.refresh()
 
     def _show_large_engine(self, name: str, progress: Reporting) -> None:
-        model = self.study.model
+        progress.phase("Preparing the engine's view")
         try:
-            progress.phase("Preparing the model's view")
-            self.widget.source = encode(source_graph(model, defer_details=True))
-            progress.phase("Preparing the engine's view")
-            picture = self.view.show_picture(self.study[name].facts)
-            progress.phase("Preparing the numbers")
-            # To draw takes the page all processors that a small machine has.
-            if self.widget.is_displayed:
-                self.rendered_event.wait(_DRAWING)
-            self.view.show_details(picture)
+            self.view.show(name)
         except BaseException:
             self.view.put(dataclasses.replace(self.view.state, variant=""))
             raise
-        finally:
-            self.widget.source_later = encode(describe_source_boxes(model))
 
 
 def _title(files: collections.abc.Mapping[str, Path]) -> str:
     """A name for an engine, after the file that describes it."""
     path = next((files[k] for k in ("build", "layers", "archive", "log", "ort_model") if k in files), None)
-    words = re.sub(r"[._\s]+", " ", path.stem) if path else ""
-    return " ".join(_PLAIN_WORDS.sub("", words).split()) or "engine"
+    return path.name.partition(".")[0] if path else "engine"
 
 
 def _unused(name: str, taken: collections.abc.Container[str]) -> str:

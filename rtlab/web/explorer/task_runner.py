@@ -1,4 +1,4 @@
-"""The work behind the Explorer: one piece at a time, on a thread, so that the kernel stays free to hear Cancel."""
+"""The work behind the Explorer: one piece at a time, on a thread, so that the kernel stays free to receive Cancel."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ class TaskRunner:
 
     def __init__(self, widget: ExplorerWidget) -> None:
         self.widget = widget
-        #: Called when work begins, with the variant that it builds if it builds one, and with "" when it is over.
-        self.on_change: Callable[[str], None] = lambda _: None
+        #: Called when work begins, with the variant that it builds if it builds one; and when it is over.
+        self.on_start: Callable[[str], None] = lambda _: None
+        self.on_end: Callable[[], None] = lambda: None
         self.thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         #: The variant that is being built.
         self.building, self.busy = "", False
-        #: What a cell asked for while something else, such as opening the model, was under way.
-        self.next: Callable[[], object] | None = None
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until there is no work."""
@@ -55,27 +54,22 @@ class TaskRunner:
 
         self._progress = progress = Reporting(tell)
         progress.phase("Starting")
-        self.on_change(name)
+        self.on_start(name)
 
         def main() -> None:
             try:
                 work(progress)
             except Cancelled:
-                self.next = None
+                pass
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
-                self.next = None
                 self.widget.failure = dict(describe_failure(error, action))
             finally:
                 self.building = ""
-                self.on_change("")
+                self.on_end()
                 self.widget.stamp += 1
-                # Last, since whoever sees it may ask for the next work at once.
-                with self.widget.lock:
-                    self.busy = False
-                    next_work, self.next = self.next, None
+                # Last, since the next work may start at once.
+                self.busy = False
                 self.widget.build = dict(IDLE)
-                if next_work is not None:
-                    next_work()
 
         self.thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
         self.thread.start()

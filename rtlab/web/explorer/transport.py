@@ -1,8 +1,8 @@
 """Widgets whose code and payloads travel as messages, so that no saved notebook keeps them.
 
 Every synced trait lands in a notebook that is saved with its widgets: nbclient takes it from the wire, JupyterLab from
-its models. Here only ``parcels`` is synced, which says what there is; ``widgets/src/core/loader.ts`` asks for it, and
-stands in the saved notebook in the place of the code. What only some tabs need is asked for by its name, later.
+its models. Here only ``parcels`` is synced, which says what there is; ``widgets/src/core/loader.ts`` fetches it, and
+stands in the saved notebook in the place of the code. What only some tabs need is fetched by its name, later.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rtlab.documents.commands import Command, FetchParcel
 from rtlab.documents.contract import Parcel, Reply
 from rtlab.web.page.bundle import CORE, bundle, edition, parts
 
-#: Seconds from one delivery to the next while the kernel is too busy to hear a view ask.
+#: Seconds from one delivery to the next while the kernel is too busy to receive requests.
 _UNASKED = (0.3, 0.7, 2.0, 7.0)
-#: Seconds that the picture needs at most, where the kernel hears.
+#: Seconds that the picture needs at most, where the kernel receives requests.
 _SOON = 1.0
 
 
@@ -38,7 +38,7 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
     """The base of rtlab's widgets.
 
     A trait with the tag ``delivered`` is sent when it is set, because a page listens as soon as the widget is made and
-    works while the kernel does; and when a view asks for it, such as that of a page which was loaded again.
+    works while the kernel does; and when a view fetches it, such as that of a page which was loaded again.
     ``parcels`` has the digest of each, which is empty where nothing is to be fetched. A kernel that runs the next cell
     hears nobody; so after a display everything is sent a few times unasked, until a view is heard.
 
@@ -85,7 +85,7 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
 
         ipykernel 7.4 sends it where the message came from that the kernel answered last with this comm instead. That
         may be the main shell, so that Cancel waits for the cell; or the subshell of a comm that is closed by now, as
-        JupyterLab opens one to find widgets, and then nobody hears it.
+        JupyterLab opens one to find widgets, and then it is lost.
         """
         comm = change["new"]
         if hasattr(comm, "_reply_subshell_for"):
@@ -97,24 +97,21 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
         return super()._repr_mimebundle_(**options)
 
     def _deliver_unasked(self) -> None:
-        for pause in _UNASKED:
-            if self._request_event.wait(pause):
-                # By the time that the page asks for them the kernel may run the next cell.
-                time.sleep(_SOON)
-                self._deliver_optional_parts()
-                return
-            with self._send_lock:
-                for name, tag in self.parcels.items():
-                    if tag:
-                        self._hand_over(name, tag)
-            self._deliver_optional_parts()
+        """Send everything a few times until a page is heard, then the optional parts that it has not fetched.
 
-    def _deliver_optional_parts(self) -> None:
-        """What the page has not asked for: the picture does not wait for it, and a tab may be opened at any time."""
-        with self._send_lock:
-            for name in _optional_parts(self._code):
-                if name not in self._requested_parts:
-                    self._hand_over(name, edition())
+        The picture does not wait for those, a tab may be opened at any time, and the kernel may run the next cell then.
+        """
+        for pause in _UNASKED:
+            is_heard = self._request_event.wait(pause)
+            if is_heard:
+                time.sleep(_SOON)
+            with self._send_lock:
+                tags = {} if is_heard else {name: tag for name, tag in self.parcels.items() if tag}
+                optional = [name for name in _optional_parts(self._code) if name not in self._requested_parts]
+                for name, tag in {**tags, **dict.fromkeys(optional, edition())}.items():
+                    self._hand_over(name, tag)
+            if is_heard:
+                return
 
     def _deliver(self, name: str) -> None:
         with self._send_lock:
@@ -126,7 +123,7 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
                 self.parcels = {**self.parcels, name: tag}
 
     def _send_code(self) -> None:
-        """Once: a page that has it keeps it, and one that was loaded again asks."""
+        """Once: a page that has it keeps it, and one that was loaded again fetches it."""
         for name in self._code:
             tag = self.parcels.get(name, "")
             if tag and name not in _sent:
@@ -134,7 +131,7 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
                 self._hand_over(name, tag)
 
     def _receive(self, _widget: Any, content: object, buffers: Sequence[Any]) -> None:
-        """A message of the page; what a newer page asks for and this kernel does not know is ignored."""
+        """A message of the page; a command that this kernel does not have is ignored."""
         action = "do what the page asks for"
         try:
             command = commands.read(content)
@@ -145,7 +142,7 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
                 self._send_parcel(command.name)
             elif self._handle is not None:
                 self._handle(command, buffers)
-        except Exception as error:  # Jupyter would write it to a log that nobody reads
+        except Exception as error:  # Jupyter would write it to a hidden log
             if self._report_error is None:
                 raise
             self._report_error(error, action)
@@ -166,10 +163,8 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
 
     def _hand_over(self, name: str, tag: str) -> None:
         value = _compress_part(name) if name.endswith(".js") else getattr(self, name)
-        if isinstance(value, bytes):
-            self.tell(Parcel(name, tag), value)
-        else:
-            self.tell(Parcel(name, tag, value))
+        is_binary = isinstance(value, bytes)
+        self.tell(Parcel(name, tag, *([] if is_binary else [value])), *([value] if is_binary else []))
 
 
 def _digest(value: Any) -> str:

@@ -1,10 +1,11 @@
-"""What the Explorer shows: the graphs, the selection, the variants and what is told of them."""
+"""What the Explorer shows: the graphs, the selection, the variants and their status."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses import panels
@@ -18,14 +19,12 @@ from rtlab.documents.serialization import to_builtins
 from rtlab.errors import Cancelled
 from rtlab.relation.mapping import map_to_places
 from rtlab.study.session import Session
-from rtlab.web.explorer.graph_cache import EnginePicture, is_large
-from rtlab.web.explorer.inspecting import Inspecting
 from rtlab.web.explorer.task_runner import TaskRunner
 from rtlab.web.explorer.widget import ExplorerWidget
-from rtlab.web.page import chrome
+from rtlab.web.page import charts, chrome
 from rtlab.web.page import controls as offer
-from rtlab.web.page.effects import pick_ranking
-from rtlab.web.page.graph import engine_view
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import add_details, describe_engine_boxes, engine_view
 from rtlab.web.page.state import ViewState
 from rtlab.web.page.table import describe_failure
 
@@ -35,6 +34,49 @@ if TYPE_CHECKING:
     from rtlab.relation.mapping import Mapping as NodeMapping
 
 
+#: From this many layers on an engine is prepared on a thread, so that the page can work from the start.
+_MANY_LAYERS = 1_000
+
+
+class EnginePicture:
+    """What is shown of an engine: its picture and what follows, each part made once and when it is sent.
+
+    ``picture`` is empty where the page has a drawing to which this adds numbers.
+    """
+
+    def __init__(self, result: VariantResult, study: StudyState, view: EngineView, picture: bytes) -> None:
+        self.result, self.view, self._study, self.picture = result, view, study, picture
+
+    @functools.cached_property
+    def deferred_details(self) -> bytes:
+        """What a large graph's picture lacks; empty where it lacks nothing."""
+        return self.numbers if self.view["graph"]["later"] else b""
+
+    @functools.cached_property
+    def numbers(self) -> bytes:
+        """The details of the boxes and their numbers, whether or not the picture came with older ones."""
+        details = describe_engine_boxes(self.result, self._study.model)
+        add_details(self.view, details)
+        return encode(details)
+
+    @functools.cached_property
+    def answers(self) -> dict[str, bytes]:
+        """What the page draws with code of its own, by the question's name."""
+        return panels.encode_payloads(PanelContext(self._study, self.result))
+
+    @functools.cached_property
+    def charts(self) -> dict[str, Any]:
+        """The figures of times and errors."""
+        # The figures need what the picture lacks.
+        view, _ = self.view, self.deferred_details
+        return charts.build_charts(view, self.result)
+
+
+def is_large(result: VariantResult) -> bool:
+    """Whether an engine takes so long to prepare that the page should not wait for it."""
+    return len(result.engine.layers) >= _MANY_LAYERS
+
+
 class ViewSync:
     """Keeps what the widget shows in step with a study: one state that every pane reads."""
 
@@ -42,9 +84,9 @@ class ViewSync:
         self.widget, self.tasks, self.study, self.baseline = widget, tasks, study, baseline
         self.pictures: dict[str, EnginePicture] = {}
         self._view_variants = {"variant": "", "baseline": "", "compared": ""}
-        self.inspecting = Inspecting(self._inspect, self._publish)
-        self._calibration_key: tuple[object, ...] = ()
-        tasks.on_change = self.refresh
+        self._inspection_progress = Silent()
+        self.inspection_thread: threading.Thread | None = None
+        tasks.on_start, tasks.on_end = self.refresh, self._end_work
 
     @property
     def state(self) -> ViewState:
@@ -52,11 +94,7 @@ class ViewSync:
         return ViewState.from_payload(self.widget.view)
 
     def select(self, *nodes: str) -> None:
-        """Select nodes by id in every pane.
-
-        Raises:
-            ModelError: there is no such node.
-        """
+        """Select nodes by id in every pane: see ``Explorer.select``."""
         with self.widget.lock:
             state = self.state
             mappings = (self._mapping(state.variant), self._mapping(state.compared))
@@ -68,36 +106,36 @@ class ViewSync:
             self.put(self.state.arrange(**changes))
 
     def show(self, name: str) -> None:
-        """Show a variant that is built.
-
-        Raises:
-            VariantError: it is not built; or the error of its failed build.
-        """
+        """Show a variant that is built: see ``Explorer.show``."""
         result = self.study[name].facts
         with self.widget.lock:
             self.show_details(self.show_picture(result))
 
     def compare(self, name: str | None) -> None:
-        """Show the engine of a second variant in a third pane; None takes that pane away.
-
-        Raises:
-            VariantError: it is not built; or the error of its failed build.
-        """
+        """Show the engine of a second variant in a third pane; None takes that pane away: see ``Explorer.compare``."""
         result = self.study[name].facts if name else None
         with self.widget.lock:
             picture = self._view(result) if result else None
             self.widget.other = picture.picture if picture else b""
-            self.put(self.state.compare(name or "", picture.mapping if picture else None))
+            self.put(self.state.compare(name or "", self._mapping(name or "")))
             self.widget.other_later = picture.deferred_details if picture else b""
 
-    def inspect(self, node: str) -> None:
-        """Find out the distribution of a node's weights and outputs, on a thread.
+    def inspect(self, place: str) -> None:
+        """Send the distributions of a node's weights and outputs, on a thread; a pill of the page has none."""
+        self.stop_inspection()
+        if place in self.study.model.places:
+            progress = self._inspection_progress = Silent()
+            self.inspection_thread = threading.Thread(
+                target=self._inspect, args=(place, progress), name="rtlab-inspect", daemon=True
+            )
+            self.inspection_thread.start()
+        else:
+            note = "Only nodes have weights and outputs to look at."
+            self.widget.inspection = to_builtins(Inspection(place, (), note))
 
-        Raises:
-            ModelError: there is no such node.
-        """
-        (place, *_) = self.study.model.chosen([node]) or [node]
-        self.inspecting.ask(place)
+    def stop_inspection(self) -> None:
+        """Send nothing more of what was inspected before."""
+        self._inspection_progress.cancel()
 
     def changed(self) -> None:
         """Show what the study has now, such as a variant that a cell or another Explorer built; the study calls it."""
@@ -118,11 +156,11 @@ class ViewSync:
         with self.widget.lock:
             picture = self._view(result)
             if picture.view["graph"]["later"]:
-                # What was told of the engine before must not stand beside this one until its own is worked out.
+                # Answers about the engine before must not be shown beside this one.
                 self.widget.engine_answer = self.widget.build_answer = self.widget.findings_answer = b""
             self.widget.engine = picture.picture
             state = self.state
-            self.put(state.show(result.name, picture.mapping, self._mapping(state.compared)))
+            self.put(state.show(result.name, self._mapping(result.name), self._mapping(state.compared)))
             return picture
 
     def show_details(self, picture: EnginePicture) -> None:
@@ -170,25 +208,22 @@ class ViewSync:
             old = [n for n, picture in self.pictures.items() if study.results.get(n) is not picture.result]
             for name in old:
                 del self.pictures[name]
-            visible_variant = self.state.variant
-            next_variant = (
-                visible_variant
-                if visible_variant in study.results
-                else next((n for n in study.variants if n in study.results), "")
-            )
-            if next_variant and (next_variant != visible_variant or next_variant in old):
-                self.show_details(self.show_picture(study.results[next_variant]))
-            elif visible_variant and not next_variant:
-                self._clear()
-            # What a cell observed is of no variant; to work out its thresholds may take a second.
-            if _calibration_state(study) != self._calibration_key:
-                self.send_calibration()
+            before = self.state.variant
+            after = next((n for n in (before, *study.variants) if n in study.results), "")
+            if after and (after != before or after in old):
+                self.show_details(self.show_picture(study.results[after]))
+            elif before and not after:
+                self.widget.engine = self.widget.engine_later = b""
+                self.send_answers(panels.encode_payloads(PanelContext(study)))
+                self.put(dataclasses.replace(self.state, variant="", layers=()))
+            # What a cell observed is of no variant.
+            self.send_calibration()
             self.refresh()
 
-    def _clear(self) -> None:
-        self.widget.engine = self.widget.engine_later = b""
-        self.send_answers(panels.encode_payloads(PanelContext(self.study.state)))
-        self.put(dataclasses.replace(self.state, variant="", layers=()))
+    def _end_work(self) -> None:
+        """Show what work has left, such as what a stopped calibration saw."""
+        self.send_calibration()
+        self.refresh()
 
     def send_answers(self, answers: Mapping[str, bytes]) -> None:
         """Send what the page draws with code of its own, by the question's name."""
@@ -197,9 +232,7 @@ class ViewSync:
 
     def send_calibration(self) -> None:
         """Send what all variants share of the calibration."""
-        study = self.study.state
-        self._calibration_key = _calibration_state(study)
-        self.send_answers(panels.encode_payloads(PanelContext(study), shared=True))
+        self.send_answers(panels.encode_payloads(PanelContext(self.study.state), shared=True))
 
     def is_recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""
@@ -216,61 +249,41 @@ class ViewSync:
             picture = self.pictures.get(result.name)
             if picture is None or picture.result is not result or not picture.picture:
                 study = self.study.state
-                sensitivity = pick_ranking(study, result.name)
-                view = engine_view(result, study.model, sensitivity, defer_details=is_large(result))
+                view = engine_view(result, study.model, defer_details=is_large(result))
                 picture = EnginePicture(result, study, view, encode(view))
                 self.pictures[result.name] = picture
             return picture
 
-    def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
-        """The weights at once, then the outputs; what cannot be had is a note."""
+    def _inspect(self, place: str, progress: Silent) -> None:
+        """Send the weights at once, then the outputs; what cannot be had is a note."""
         study = self.study
+
+        def publish(note: str) -> None:
+            with self.widget.lock:
+                if not progress.stopped():
+                    self.widget.inspection = to_builtins(Inspection(place, tensors, note))
+
         tensors: tuple[TensorStats, ...] = ()
         try:
             tensors = study.calibration.weights(place)
-            yield Inspection(place, tensors, "Measuring the outputs …")
+            publish("Measuring the outputs …")
             tensors += study.calibration.activations(place, progress=progress)
+            publish("" if tensors else "This node reads no weights and writes no numbers.")
         except Cancelled:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the panel
-            yield Inspection(place, tensors, str(error))
-            return
-        yield Inspection(
-            place, tensors, "" if tensors else "This node reads no weights and writes no numbers."
-        )
-
-    def _publish(self, inspection: Inspection) -> None:
-        self.widget.inspection = to_builtins(inspection)
-
-    def inspect_from_page(self, place: str) -> None:
-        """What the browser asks about may be a pill, or gone with the model of a moment ago."""
-        if place in self.study.model.places:
-            self.inspecting.ask(place)
-        else:
-            self.widget.inspection = to_builtins(
-                Inspection(place, (), "Only nodes have weights and outputs to look at.")
-            )
+            publish(str(error))
 
     def refresh(self, building: str = "") -> None:
         """Show the variants, the controls and what is said of the study; ``building`` is the variant that is built."""
         with self.widget.lock:
             study, state = self.study.state, self.state
-            if (
-                state.compared
-                and state.compared not in study.results
-                and state.compared != self.tasks.building
-            ):
+            if state.compared and state.compared not in {*study.results, self.tasks.building}:
                 self.compare(None)
                 state = self.state
             baseline = self.baseline or chrome.pick_baseline(study)
             if state.baseline != baseline:
                 self.put(dataclasses.replace(state, baseline=baseline))
-            for name in {state.variant, state.compared} & set(self.pictures):
-                picture = self.pictures[name]
-                if picture.result is study.results.get(name) and picture.sensitivity is not pick_ranking(
-                    study, name
-                ):
-                    self._update_picture(picture, picture.result)
             self.widget.chips = [
                 to_builtins(c) for c in chrome.build_chips(study, baseline=baseline, building=building)
             ]
@@ -281,32 +294,14 @@ class ViewSync:
 
     def put(self, state: ViewState) -> None:
         """Show another state in all panes."""
-        self._view_variants = {
-            "variant": state.variant,
-            "baseline": state.baseline,
-            "compared": state.compared,
-        }
-        self.widget.view = state.payload()
+        payload = state.payload()
+        self._view_variants = {key: payload[key] for key in self._view_variants}
+        self.widget.view = payload
 
     def check_view(self, _change: Any) -> None:
         """The browser sends the whole view; the variants in it may be those of a moment ago."""
         if any(self.widget.view.get(key) != value for key, value in self._view_variants.items()):
-            current_state = ViewState.from_payload({**self.widget.view, **self._view_variants})
-            if self.widget.view.get("compared") != current_state.compared:
-                current_state = current_state.compare(
-                    current_state.compared, self._mapping(current_state.compared)
-                )
-            self.widget.view = current_state.payload()
-
-
-def _calibration_state(study: StudyState) -> tuple[object, ...]:
-    """What the answers rest on that all variants share: other where they are."""
-    calibration = study.calibration
-    calibration_key = calibration and (
-        calibration.samples,
-        calibration.wanted,
-        calibration.complete,
-        calibration.source,
-        calibration.ranking,
-    )
-    return study.model, study.scored_task, calibration_key, [v.calibrator for v in study.variants.values()]
+            state = ViewState.from_payload({**self.widget.view, **self._view_variants})
+            if self.widget.view.get("compared") != state.compared:
+                state = state.compare(state.compared, self._mapping(state.compared))
+            self.widget.view = state.payload()

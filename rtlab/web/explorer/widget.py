@@ -9,7 +9,7 @@ import traitlets
 
 from rtlab.documents.contract import BuildState
 from rtlab.web.explorer.transport import DeliveredWidget
-from rtlab.web.page.steps import parse_steps
+from rtlab.web.page.state import parse_steps
 
 IDLE = BuildState(running=False, phase="", fraction=None, elapsed=0.0)
 
@@ -21,7 +21,6 @@ class ExplorerWidget(DeliveredWidget):
     engine = traitlets.Bytes(b"").tag(delivered=True)
     other = traitlets.Bytes(b"").tag(delivered=True)
     #: What follows the picture where that is large, each a ``Later``; empty where the picture has it all.
-    source_later = traitlets.Bytes(b"").tag(delivered=True)
     engine_later = traitlets.Bytes(b"").tag(delivered=True)
     other_later = traitlets.Bytes(b"").tag(delivered=True)
     inspection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
@@ -38,7 +37,7 @@ class ExplorerWidget(DeliveredWidget):
     #: The presentation, a list of ``Step``, as the page recorded it: plain dicts, to keep in a cell and to set again.
     steps = traitlets.List().tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
-    #: What the words of the field mean, as ``glossary.told`` lists them.
+    #: Technical terms with their meanings, as ``glossary.glossary_terms`` lists them.
     terms = traitlets.List().tag(delivered=True)
     #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
     engine_answer = traitlets.Bytes(b"").tag(delivered=True)
@@ -47,7 +46,7 @@ class ExplorerWidget(DeliveredWidget):
     findings_answer = traitlets.Bytes(b"").tag(delivered=True)
     build = traitlets.Dict(dict(IDLE)).tag(sync=True)
     failure = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
-    #: Rises when what panels tell may have changed, so that the page asks again.
+    #: Rises when the answers of panels may have changed, so that the page requests them again.
     stamp = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, script: str, **arguments: Any) -> None:

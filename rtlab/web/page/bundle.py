@@ -17,11 +17,7 @@ _TABS = "tab-*.js"
 
 
 def bundle(name: str) -> str:
-    """The text of a built script.
-
-    Raises:
-        Unavailable: a checkout was never built; the message names the command.
-    """
+    """The text of a built script; ``Unavailable`` in a checkout that was never built, with the command."""
     path = _STATIC / name
     if not path.exists():
         raise Unavailable(
@@ -33,11 +29,7 @@ def bundle(name: str) -> str:
 
 @functools.cache
 def parts() -> dict[str, str]:
-    """The texts of all parts, by file name. They are read together, because they fit only those of their own build.
-
-    Raises:
-        Unavailable: a checkout was never built.
-    """
+    """The texts of all parts, by file name. They are read together, because they fit only those of their own build."""
     tabs = sorted(path.name for path in _STATIC.glob(_TABS))
     return {name: bundle(name) for name in (CORE, "explorer.js", "graph.js", *tabs)}
 
@@ -50,20 +42,12 @@ def edition() -> str:
 
 @functools.cache
 def figures() -> bytes:
-    """The library that draws a report's figures; ``charts.plotly_script`` has the whole of it for a page.
-
-    Raises:
-        Unavailable: a checkout was never built.
-    """
+    """The library that draws a report's figures; ``charts.plotly_script`` has the whole of it for a page."""
     return gzip.compress(bundle("figures.js").encode(), compresslevel=9, mtime=0)
 
 
 def inline_script() -> str:
-    """One classic script with every part of a report, which it opens.
-
-    Raises:
-        Unavailable: a checkout was never built.
-    """
+    """One classic script with every part of a report, which it opens."""
     scripts = {**parts(), "report.js": bundle("report.js")}
     del scripts["graph.js"]
     wrapped_scripts = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gzip
+import math
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses.accuracy import compute_accuracy
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _NAMES, _ROOM = 40, 1.15
 #: Up to this number of layers every step has its number below the axis; above, every fifth, then Plotly decides.
 _EACH, _FIFTH = 12, 80
-#: Words of a card that a bar tells on hover.
+#: Words of a card that a bar shows on hover.
 _OPERATORS = 4
 
 
@@ -45,20 +46,21 @@ class Bar:
 
 def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
     """Every layer that has this number, in execution order."""
-    selected_overlay = next((o for o in view["overlays"] if o["id"] == overlay), None)
-    if selected_overlay is None:
-        return ()
-    bar_list = []
-    steps = (b for b in view["graph"]["boxes"] if b["kind"] == "layer")
-    for step, box in enumerate(steps):
-        reading = selected_overlay["layers"].get(box["id"])
-        if reading is not None:
-            bar_list.append(
-                Bar(box["id"], format_box_name(box, _OPERATORS), reading["value"], reading["spread"],
-                    "<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))), step,
-                    reading["shared"])
-            )  # fmt: skip
-    return tuple(bar_list)
+    readings = next((o["layers"] for o in view["overlays"] if o["id"] == overlay), {})
+    steps = enumerate(b for b in view["graph"]["boxes"] if b["kind"] == "layer")
+    return tuple(
+        Bar(
+            layer=box["id"],
+            label=format_box_name(box, _OPERATORS),
+            value=reading["value"],
+            spread=reading["spread"],
+            note="<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))),
+            step=step,
+            shared=reading["shared"],
+        )
+        for step, box in steps
+        if (reading := readings.get(box["id"])) is not None
+    )
 
 
 def shorten_label(bar: Bar, most: int = 13) -> str:
@@ -77,17 +79,16 @@ def build_charts(view: EngineView, result: VariantResult) -> dict[str, Any]:
 
 
 def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
-    """Time of each layer: estimated for the engine's GPU where nobody measured it there, else measured.
+    """Time of each layer: estimated for the engine's GPU where it was not measured there, else measured.
 
     Args:
         view: The variant.
         longest: The longest first, in place of the order of execution.
     """
     overlay = next((o for o in view["overlays"] if o["unit"] == "ms" and o["layers"]), None)
-    rows = bars(view, overlay["id"]) if overlay else ()
-    if overlay is None or not rows:
+    if overlay is None:
         return _empty("No layer times: this variant was not run here, or its files hold none.")
-    origin, title = overlay["origin"], overlay["title"]
+    rows, origin, title = bars(view, overlay["id"]), overlay["origin"], overlay["title"]
     slowest = max(rows, key=lambda b: b.value)
     # Small networks run in microseconds.
     unit, factor = ("µs", 1e3) if slowest.value < 1 else ("ms", 1.0)
@@ -120,7 +121,7 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
             "line": {"width": 0},
             "opacity": [0.45 if b.shared > 1 else 1.0 for b in rows],
         },
-        # The slowest bears its number; all have their names below, and tell the rest on hover.
+        # The slowest has its number above; all have their names below, and the rest on hover.
         "text": [f"{b.value * factor:.3g}" if b is slowest else "" for b in rows],
         "textposition": "outside",
         "textangle": 0,
@@ -144,19 +145,19 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         "range": [min(places) - 0.7, max(places) + 0.7],
     }
     heading = f"{SIGNS[origin]} {title} per layer, {unit}{shared_note}"
-    return _figure(trace, heading, axis, {"range": [0, top * factor]})
+    return _figure([trace], heading, axis, {"range": [0, top * factor]})
 
 
 def _place_names(bars: list[tuple[int, float, str]]) -> dict[int, str]:
     """Names by place, as many as have room: those of the longest bars first, none too near to another."""
     # Layers without a time leave empty places, so what counts is the span and not the number of bars.
     places = [place for place, _, _ in bars]
-    gap = max(1, -(-(max(places) - min(places) + 1) // _NAMES))
-    names_by_place: dict[int, str] = {}
-    for place, _, word in sorted(bars, key=lambda b: -b[1]):
-        if all(abs(place - other) >= gap for other in names_by_place):
-            names_by_place[place] = word
-    return dict(sorted(names_by_place.items()))
+    gap = math.ceil((max(places) - min(places) + 1) / _NAMES)
+    names: dict[int, str] = {}
+    for place, _, name in sorted(bars, key=lambda b: -b[1]):
+        if all(abs(place - other) >= gap for other in names):
+            names[place] = name
+    return dict(sorted(names.items()))
 
 
 def draw_errors(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]:
@@ -172,33 +173,18 @@ def draw_errors(view: EngineView, errors: Accuracy | None = None) -> dict[str, A
     worst = min(rows, key=lambda b: b.value)
     heading = next(o["title"] for o in view["overlays"] if o["id"] == "error")
     noisy = heading.endswith(RANDOM)
-    trace = {
-        "type": "scatter",
+    trace = _error_trace(rows, "measured against fp32", noisy=noisy) | {
         "mode": "lines+markers",
-        "x": [b.step + 1 for b in rows],
-        "y": [b.value for b in rows],
-        "ids": [b.layer for b in rows],
         "line": {"color": FAINT, "width": 1.5},
         "marker": {"color": MAIN, "size": 8},
-        "customdata": [f"{b.label}<br>{b.note}" for b in rows],
-        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32"
-        f"{f', {RANDOM}' if noisy else ''}</extra>",
     }
     local_bars = bars(view, "own_error")
-    local_trace = {
-        "type": "scatter",
+    local_trace = _error_trace(local_bars, "made in this layer, measured against fp32", noisy=noisy) | {
         "mode": "markers",
-        "x": [b.step + 1 for b in local_bars],
-        "y": [b.value for b in local_bars],
-        "ids": [b.layer for b in local_bars],
         "marker": {"color": OTHER, "size": 8, "symbol": "triangle-up"},
-        "customdata": [f"{b.label}<br>{b.note}" for b in local_bars],
-        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>made in this layer, measured against fp32"
-        f"{f', {RANDOM}' if noisy else ''}</extra>",
     }
-    # Of noise nothing is worst: the number would stand there like a finding.
+    # Of noise nothing is worst: the number would look like a finding.
     where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in layer {worst.step + 1}"
-    axis = {**({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}), "tickangle": 0}
     if errors is not None and errors.headline and not noisy:
         where = errors.headline
     heading = "● SQNR by layer of the engine, dB"
@@ -206,18 +192,29 @@ def draw_errors(view: EngineView, errors: Accuracy | None = None) -> dict[str, A
         worst_local = min(local_bars, key=lambda b: b.value)
         most = "" if noisy else f" (most {worst_local.value:.3g} dB in layer {worst_local.step + 1})"
         heading = f"SQNR by layer, dB: ● arrived and made, ▲ made here{most}"
-    return _figure(
-        trace, f"{heading} · {where}", axis, {"rangemode": "normal"}, *([local_trace] if local_bars else [])
-    )
+    ticks = {"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}
+    traces = [trace, local_trace] if local_bars else [trace]
+    return _figure(traces, f"{heading} · {where}", {**ticks, "tickangle": 0}, {"rangemode": "normal"})
 
 
-def _figure(
-    trace: Any, title: str, axis: dict[str, Any], scale: dict[str, Any], *more: Any
-) -> dict[str, Any]:
+def _error_trace(rows: tuple[Bar, ...], source: str, *, noisy: bool) -> dict[str, Any]:
+    """The points of a chart of errors, without their style."""
+    return {
+        "type": "scatter",
+        "x": [b.step + 1 for b in rows],
+        "y": [b.value for b in rows],
+        "ids": [b.layer for b in rows],
+        "customdata": [f"{b.label}<br>{b.note}" for b in rows],
+        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB"
+        f"<extra>{source}{f', {RANDOM}' if noisy else ''}</extra>",
+    }
+
+
+def _figure(traces: list[Any], title: str, axis: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
     """A figure of traces over the layers: ``axis`` is what is special below it, ``scale`` beside it."""
     layer_axis = {**axis, "automargin": True, "showgrid": False, "zeroline": False}
     value_axis = {**scale, "gridcolor": FAINT, "automargin": True, "zeroline": False}
-    return {"data": [trace, *more], "layout": {**layout(title), "xaxis": layer_axis, "yaxis": value_axis}}
+    return {"data": traces, "layout": {**layout(title), "xaxis": layer_axis, "yaxis": value_axis}}
 
 
 def _empty(title: str) -> dict[str, Any]:
@@ -230,7 +227,7 @@ def _empty(title: str) -> dict[str, Any]:
 def plotly_script() -> bytes:
     """Plotly as a gzipped ES module with the library as its default export.
 
-    It is the script that Python's plotly package carries; the page asks for it when it draws the first chart. A report
+    It is the script that Python's plotly package carries; the page fetches it when it draws the first chart. A report
     brings a smaller one along.
     """
     from plotly.offline import get_plotlyjs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -24,16 +25,13 @@ from rtlab.web.page.contract import Chip
 from rtlab.web.page.table import build_chip
 
 if TYPE_CHECKING:
-    from rtlab.analyses.accuracy import Accuracy
     from rtlab.analyses.study_state import StudyState
     from rtlab.analyses.timing.times import Timing
     from rtlab.core.facts import VariantResult
 
-#: Types whose range is smaller than FP32's, or whose small numbers are coarser.
-
 
 def pick_baseline(study: StudyState) -> str:
-    """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
+    """The default baseline: the first variant that is built in fp32."""
     results = study.results
     built_names = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in results]
     # One that was read from files has no accuracy to compare with.
@@ -62,22 +60,19 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
     yield from _describe_times(result)
     if result.recorded and study.model.nodes and engine.layers:
         coverage = compute_coverage(result)
-        more = f"{coverage.explained} more {'is' if coverage.explained == 1 else 'are'} explained"
-        links = (
-            f"; {coverage.declared} of {coverage.pairs} links are the compiler's own word"
-            if coverage.pairs
-            else ""
+        text = (
+            f"{coverage.nodes} of {coverage.all_nodes} nodes are in a layer, {coverage.explained} more "
+            f"{'is' if coverage.explained == 1 else 'are'} explained"
         )
-        yield _item(
-            "estimated" if coverage.declared < coverage.pairs else "reported",
-            f"{coverage.nodes} of {coverage.all_nodes} nodes are in a layer, {more}{links}",
-        )
+        if coverage.pairs:
+            text += f"; {coverage.declared} of {coverage.pairs} links are the compiler's own word"
+        yield _item("estimated" if coverage.declared < coverage.pairs else "reported", text)
     if study.selected_samples and not result.recorded:
         on = pluralize(len(study.selected_samples), "chosen sample")
         yield _item(
             "measured", f"errors and score are of {on} only; the panel Task takes all again", warning=True
         )
-    yield from _losses(study, result)
+    yield from _list_losses(study, result)
     for stage_status in result.stages.values():
         if stage_status.is_incomplete or (stage_status.stage is Stage.TIMED and stage_status.text):
             yield _item("measured", stage_status.text, warning=stage_status.why == "failed")
@@ -85,7 +80,7 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
     yield from (_item("reported", note) for note in result.prepared.notes)
 
 
-def _losses(study: StudyState, result: VariantResult) -> Iterator[Status]:
+def _list_losses(study: StudyState, result: VariantResult) -> Iterator[Status]:
     """What errors a reader must not miss."""
     errors = compute_accuracy(result)
     if errors is None:
@@ -103,8 +98,16 @@ def _losses(study: StudyState, result: VariantResult) -> Iterator[Status]:
             f'first after "{first}"',
             warning=True,
         )
-    if any(p.is_half for p in result.variant.precisions):
-        yield from _underflow(study, errors)
+    underflows = [v for v in errors.values if v.underflowed]
+    if underflows and any(p.is_half for p in result.variant.precisions):
+        most = max(underflows, key=lambda v: v.underflowed / v.elements)
+        yield _item(
+            "measured",
+            f"underflow: {sum(v.underflowed for v in underflows)} elements of {pluralize(len(underflows), 'value')} "
+            f'became zero, most after "{study.model.by_id[most.node].title}" '
+            f"({format_number(100 * most.underflowed / most.elements, '%')})",
+            warning=True,
+        )
 
 
 def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:
@@ -114,18 +117,14 @@ def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:
 def _describe_times(result: VariantResult) -> Iterator[Status]:
     """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
     if (estimate := estimate_timing(result)) is not None:
-        error = describe_estimate_error(estimate.peaks.name)
+        gpu = estimate.peaks.name
         text = (
-            estimate.withheld
-            or f"estimated: {format_number(estimate.estimated, 'ms')} on {estimate.peaks.name}; {error}"
+            f"estimated: {format_number(estimate.estimated, 'ms')} on {gpu}; {describe_estimate_error(gpu)}"
         )
-        yield _item("estimated", text)
+        yield _item("estimated", estimate.withheld or text)
     if (times := compute_timing(result)) is not None:
-        build_note = (
-            ""
-            if result.recorded or result.engine.recorded
-            else f"; building took {result.engine.seconds:.2g} s"
-        )
+        is_built_here = not (result.recorded or result.engine.recorded)
+        build_note = f"; building took {result.engine.seconds:.2g} s" if is_built_here else ""
         yield _item("measured", f"measured: {_times(times)}{build_note}")
 
 
@@ -140,20 +139,16 @@ def describe_randomness(result: VariantResult) -> str:
 def describe_data(study: StudyState) -> DataState:
     """What the study runs on; a model whose inputs have no size has no data yet, nor has one without nodes."""
     model = study.model
-    inputs = [
-        f"{name}: {model.values[name].dtype} {shape_text(model.values[name].shape)}" for name in model.inputs
-    ]
+    inputs = [f"{n}: {model.values[n].dtype} {shape_text(model.values[n].shape)}" for n in model.inputs]
+    source, is_random = "", False
     if study.user_data is not None:
-        return DataState(
-            source=study.user_data.source, random=False, inputs=inputs, chosen=len(study.selected_samples)
-        )
-    try:
+        source = study.user_data.source
+    elif model.nodes:
         # Whether random samples can be drawn; to draw them takes a large model longer than to show it.
-        possible = bool(model.nodes) and all(model.input_shape(name) is not None for name in model.inputs)
-    except RtlabError:
-        possible = False
-    source = "random noise" if possible else ""
-    return DataState(source=source, random=possible, inputs=inputs, chosen=len(study.selected_samples))
+        with contextlib.suppress(RtlabError):
+            is_random = all(model.input_shape(name) is not None for name in model.inputs)
+            source = "random noise" if is_random else ""
+    return DataState(source=source, random=is_random, inputs=inputs)
 
 
 def _times(times: Timing) -> str:
@@ -163,23 +158,10 @@ def _times(times: Timing) -> str:
         total_text += f" (p95 {format_number(times.percentiles[95], 'ms')})"
     if not times.layers:
         return f"{times.source}; the whole {total_text}, layers were not timed"
-    # Files may tell times and not how often they were taken.
+    # Files may have times without the number of runs.
     runs = f" over {times.runs} run{'s' if times.runs != 1 else ''}" if times.runs else ""
     scaling_note = f"; layers are scaled by {times.scale:.2g}" if times.scaled else ""
     return (
         f"{times.source}; layers sum to {format_number(times.summed, 'ms')}{runs}, "
         f"the whole {total_text}{scaling_note}"
     )
-
-
-def _underflow(study: StudyState, errors: Accuracy) -> Iterator[Status]:
-    underflows = [v for v in errors.values if v.underflowed]
-    if underflows:
-        most = max(underflows, key=lambda v: v.underflowed / v.elements)
-        where = study.model.by_id[most.node].title
-        yield _item(
-            "measured",
-            f"underflow: {sum(v.underflowed for v in underflows)} elements of {pluralize(len(underflows), 'value')} "
-            f'became zero, most after "{where}" ({format_number(100 * most.underflowed / most.elements, "%")})',
-            warning=True,
-        )

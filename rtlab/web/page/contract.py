@@ -30,8 +30,7 @@ from rtlab.relation.flow import Reason
 from rtlab.relation.mapping import Evidence, Missing, Pair
 from rtlab.relation.roles import Role
 from rtlab.web.page.controls import TREATMENTS
-from rtlab.web.page.state import ViewState
-from rtlab.web.page.steps import Step
+from rtlab.web.page.state import Step, ViewState
 
 ChipStatus = Literal["ready", "building", "failed"]
 
@@ -40,9 +39,9 @@ class EngineView(TypedDict):
     """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
 
     ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
-    elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
+    elsewhere, a line each. ``precisions`` is that of each node of the source, where it is not fp32.
     ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant.
-    Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too.
+    Where details of the boxes come as ``Later``, ``overlays`` are empty here, and come there too.
     """
 
     variant: str
@@ -58,9 +57,9 @@ class EngineView(TypedDict):
 
 
 class Later(TypedDict):
-    """What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model.
+    """What follows the picture of the large engine of variant ``of``, because nothing is drawn from it.
 
-    ``boxes`` tell of ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``, and empty for a model.
+    ``boxes`` belong to ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``.
     """
 
     of: str
@@ -125,20 +124,11 @@ class SavedVariant(TypedDict):
     charts: dict[str, Any]
 
 
-class SavedPanel(TypedDict):
-    """A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings."""
-
-    variant: str
-    compared: str
-    settings: dict[str, str]
-    panel: Panel
-
-
 class Saved(TypedDict):
     """All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64.
 
-    ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and
-    ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.glossary_terms`` lists them.
+    ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation;
+    ``terms`` are as ``glossary.glossary_terms`` lists them.
     """
 
     model: str
@@ -148,7 +138,6 @@ class Saved(TypedDict):
     chips: list[Chip]
     view: ViewState
     steps: list[Step]
-    asked: list[SavedPanel]
     terms: list[list[str]]
 
 

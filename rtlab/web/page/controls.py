@@ -46,7 +46,7 @@ RECORDING = (
     "TensorRT-RTX has wheels for x86-64 Linux and Windows only. For an engine of a model of your own run rtlab inspect "
     "MODEL --save build.json on such a machine, and drop the file here."
 )
-#: Why nothing can be chosen for an engine whose model nobody gave.
+#: Why nothing can be chosen for an engine without its model.
 NO_MODEL = 'No ONNX model was given: drop one here, or read the engine with model="model.onnx"'
 
 
@@ -86,11 +86,7 @@ def build_choice(model: Model, variant: Variant) -> Choice:
 
 
 def choice_to_variant(choice_fields: Mapping[str, Any]) -> Variant:
-    """The variant that a choice asks for.
-
-    Raises:
-        VariantError: the combination cannot exist.
-    """
+    """The variant of a choice; ``VariantError`` where the combination cannot exist."""
     pins = {p["pattern"]: p["precision"] for p in choice_fields.get("pins") or ()}
     return Variant.of(
         {"*": choice_fields["precision"], **pins},
@@ -108,7 +104,6 @@ def build_controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
     usual = usual_builder(model)
     capabilities = backends.get(usual).capabilities()
     models = dict.fromkeys([model.name, *samples.names()])
-    available_precisions = set(capabilities.precisions)
     target = next(
         (t for t in capabilities.targets if str(t) == choice_fields.get("target")), capabilities.targets[0]
     )
@@ -116,46 +111,35 @@ def build_controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
     precision = next((p for p in Precision if p.value == choice_fields.get("precision")), Precision.FP32)
     needs_calibrator = any(p.needs_calibrator for p in (precision, *_pinned_precisions(choice_fields)))
     no_model_reason = "" if model.nodes else NO_MODEL
+    no_calibrator_reason = "" if needs_calibrator else f"{precision} needs no calibrator"
+
+    def offer(id_: str, label: str = "", why: str | None = "") -> Option:
+        return Option(id=id_, label=label or id_, reason=no_model_reason or why or "")
+
+    def refuse(p: Precision) -> str:
+        return target.refusal(p) or ("" if p in capabilities.precisions else f'Backend "{usual}" has no {p}')
+
+    calibrators = dict.fromkeys([*map(str, _CALIBRATORS), str(choice_fields.get("calibrator") or "")])
+    predicting = {n: backends.get(n).capabilities().maker.title for n in list_predicting_backends()}
+    releases = {c.backend: f"{capabilities.maker.title} {c.version}" for c in compilers.list_releases(usual)}
     return Controls(
-        models=[_option(n) for n in models],
-        precisions=[
-            _option(
-                str(p),
-                why=no_model_reason
-                or target.refusal(p)
-                or ("" if p in available_precisions else f'Backend "{usual}" has no {p}'),
-            )
-            for p in Precision
+        models=[Option(id=n, label=n, reason="") for n in models],
+        precisions=[offer(str(p), why=refuse(p)) for p in Precision],
+        calibrators=[offer(c, why=no_calibrator_reason) for c in calibrators if c],
+        targets=[offer(str(t), t.title, t.refusal(precision)) for t in capabilities.targets],
+        compilers=[offer(name, title) for name, title in {**releases, **predicting}.items()],
+        treatments=[
+            offer(kind, why=_refuse_treatment(kind, precision, choice_fields)) for kind in TREATMENTS
         ],
-        calibrators=[
-            _option(
-                c, why=no_model_reason or ("" if needs_calibrator else f"{precision} needs no calibrator")
-            )
-            for c in dict.fromkeys(
-                [*map(str, _CALIBRATORS), *filter(None, [str(choice_fields.get("calibrator") or "")])]
-            )
-        ],
-        targets=[
-            _option(str(t), t.title, why=no_model_reason or t.refusal(precision) or "")
-            for t in capabilities.targets
-        ],
-        compilers=[
-            _option(c.backend, f"{capabilities.maker.title} {c.version}", why=no_model_reason)
-            for c in compilers.list_releases(usual)
-        ]
-        + [
-            _option(n, backends.get(n).capabilities().maker.title, why=no_model_reason)
-            for n in list_predicting_backends()
-        ],
-        treatments=[_treatment(kind, precision, choice_fields, no_model_reason) for kind in TREATMENTS],
         sizes=_sizes(model),
     )
 
 
 def _sizes(model: Model) -> list[OpenInput]:
-    """The inputs with open dimensions; none where only the batch is open, which is 1 unless somebody wants another."""
-    declared_shapes = {n: model.values[n].shape or () for n in model.inputs}
-    if not any(not isinstance(d, int) for dims in declared_shapes.values() for d in dims[1:]):
+    """The inputs with open dimensions; none where only the batch is open, which is 1 by default."""
+    declared = {n: model.values[n].shape or () for n in model.inputs}
+    shapes = {n: dims for n, dims in declared.items() if not all(isinstance(d, int) for d in dims)}
+    if all(isinstance(d, int) for dims in shapes.values() for d in dims[1:]):
         return []
     return [
         OpenInput(
@@ -166,24 +150,16 @@ def _sizes(model: Model) -> list[OpenInput]:
             ],
             lacking=bool(partial_shapes.list_unsized_axes(name, dims, model.shapes)),
         )
-        for name, dims in declared_shapes.items()
-        if any(not isinstance(d, int) for d in dims)
+        for name, dims in shapes.items()
     ]
 
 
-def _treatment(
-    kind: PtqTransformKind, precision: Precision, choice_fields: Mapping[str, Any], no_model_reason: str
-) -> Option:
-    """A treatment, unless nothing of what is chosen is rounded so that it could help."""
+def _refuse_treatment(kind: PtqTransformKind, precision: Precision, choice_fields: Mapping[str, Any]) -> str:
+    """Why a treatment cannot be chosen: nothing of what is chosen is rounded so that it could help."""
+    if has_effect(kind, (precision, *_pinned_precisions(choice_fields))):
+        return ""
     coarse = kind in {"reconstruct", "correct"} and has_effect("equalize", (precision,))
-    reason = "has no weights in 8 or 4 bits" if coarse else "needs no transform"
-    why = "" if has_effect(kind, (precision, *_pinned_precisions(choice_fields))) else f"{precision} {reason}"
-    return _option(kind, why=no_model_reason or why)
-
-
-def _option(id_: str, label: str = "", *, why: str = "") -> Option:
-    """Something to choose, unless there is a reason ``why`` not."""
-    return Option(id=id_, label=label or id_, reason=why)
+    return f"{precision} {'has no weights in 8 or 4 bits' if coarse else 'needs no transform'}"
 
 
 def _pinned_precisions(choice_fields: Mapping[str, Any]) -> list[Precision]:

@@ -1,11 +1,11 @@
-"""One variant as one JSON object, for the command line and for programs that read it."""
+"""A variant or a study as one JSON object, for the command line and for programs that read it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.analyses.accuracy import compute_accuracy
@@ -17,19 +17,26 @@ from rtlab.analyses.engine import summarize_engine
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.fusion import map_measured_engine, map_nodes
 from rtlab.analyses.memory.plan import plan_engine_memory
+from rtlab.analyses.recipe import build_recipe
 from rtlab.analyses.roofline import compute_roofline
 from rtlab.analyses.roofline.estimate_error import describe_estimate_error, pick_default_gpu
 from rtlab.analyses.score import compare_scores
 from rtlab.analyses.timing import compute_timing
-from rtlab.core.engine import Tensor
+from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.model import Model
 from rtlab.documents.serialization import to_builtins
 from rtlab.errors import RtlabError
+from rtlab.web.page.table import describe_failure
 
 if TYPE_CHECKING:
+    from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.scale import Scale
 
+#: What is written of a tensor.
+_TENSOR = ("name", "dtype", "shape", "format")
+#: What is written of the error of a value.
+_ERROR = ("value", "node", "max_abs", "rmse", "cosine", "overflowed", "underflowed")
 #: Raised when a key changes its meaning or goes away.
 SCHEMA = 1
 
@@ -86,18 +93,16 @@ def build_variant_document(
             ],
         },
         "engine": {
-            "backend": engine.backend,
-            "origin": engine.origin,
-            "version": engine.version,
+            **_pick_fields(engine, "backend", "origin", "version"),
             "target": str(engine.target),
             "device": engine.device or None,
-            # The duration of a build that nobody timed is not 0.
+            # A build that was not timed has no duration, rather than 0.
             "seconds": engine.seconds or None,
             # Of a build that was not made here.
             "recorded": engine.date if engine.recorded else None,
             "detail": engine.detail,
-            "inputs": [_tensor(t) for t in engine.inputs],
-            "outputs": [_tensor(t) for t in engine.outputs],
+            "inputs": [_pick_fields(t, *_TENSOR) for t in engine.inputs],
+            "outputs": [_pick_fields(t, *_TENSOR) for t in engine.outputs],
             "profiles": [
                 {name: dict(zip(("min", "opt", "max"), shapes, strict=True)) for name, shapes in profile}
                 for profile in engine.profiles
@@ -112,8 +117,8 @@ def build_variant_document(
                     "nodes": list(map_nodes(result).nodes(layer.id)),
                     "evidence": evidence[layer.id],
                     "roles": roles[layer.id],
-                    "inputs": [_tensor(t) for t in layer.inputs],
-                    "outputs": [_tensor(t) for t in layer.outputs],
+                    "inputs": [_pick_fields(t, *_TENSOR) for t in layer.inputs],
+                    "outputs": [_pick_fields(t, *_TENSOR) for t in layer.outputs],
                 }
                 for layer in engine.layers
             ],
@@ -125,8 +130,8 @@ def build_variant_document(
         "stages": [
             {
                 **_pick_fields(s, "stage", "state", "done"),
-                # What is empty or counts nothing says nothing.
-                **{k: getattr(s, k) or None for k in ("why", "text")},
+                "why": s.why or None,
+                "text": s.text or None,
                 "wanted": s.target_count or None,
                 "unit": s.unit or None,
             }
@@ -195,6 +200,29 @@ def build_difference_document(
     }
 
 
+def build_study_document(study: StudyState, built: Sequence[str], baseline: str) -> dict[str, Any]:
+    """All that is known of the variants ``built`` of a study.
+
+    ``variants`` has a document of each (``build_variant_document``), by name, and ``failures`` why others could not be
+    built. ``recipe`` is what makes the variants again: lines of Python, commands, the model's digest, and versions.
+    """
+    titles, first = get_variant_titles(study), study.results.get(baseline)
+    results = {name: study.results[name] for name in built}
+    return {
+        "schema": SCHEMA,
+        "model": {"name": study.model.name},
+        "baseline": baseline or None,
+        "variants": {
+            name: build_variant_document(
+                result, study.model, titles, baseline=None if result is first else first
+            )
+            for name, result in results.items()
+        },
+        "failures": {name: describe_failure(error) for name, error in study.failures.items()},
+        "recipe": to_builtins(build_recipe(study, built)),
+    }
+
+
 def _scale(scale: Scale) -> dict[str, Any]:
     """``calibrator`` and ``why`` are what ``auto`` took for the value; null where the variant's own calibrator did."""
     choice = scale.choice
@@ -207,12 +235,8 @@ def _scale(scale: Scale) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return _pick_fields(tensor, "name", "dtype", "shape", "format")
-
-
 def _pick_fields(value: Any, *names: str, **others: str) -> dict[str, Any]:
-    """Fields of a value under their names, or under others that tell the unit."""
+    """Fields of a value under their names, or under others with the unit."""
     fields = {**{n: n for n in names}, **others}
     return {key: to_builtins(getattr(value, name)) for key, name in fields.items()}
 
@@ -249,7 +273,7 @@ def _summary(result: VariantResult, model: Model) -> dict[str, Any]:
 
 
 def _memory(result: VariantResult) -> dict[str, Any] | None:
-    """Where the activations could lie, in bytes; null where the engine does not tell its tensors."""
+    """Where the activations could lie, in bytes; null where the engine reports no tensors."""
     try:
         plan = plan_engine_memory(result.engine, result.prepared.model)
     except RtlabError:
@@ -291,7 +315,7 @@ def _estimate(result: VariantResult) -> dict[str, Any] | None:
 
 
 def _build(result: VariantResult) -> dict[str, Any] | None:
-    """What the verbose log tells; null where there is none."""
+    """The content of the verbose log; null where there is none."""
     log = get_build_log(result)
     if log is None:
         return None
@@ -320,23 +344,17 @@ def _build(result: VariantResult) -> dict[str, Any] | None:
 
 
 def _score(result: VariantResult, baseline: VariantResult | None = None) -> dict[str, Any] | None:
-    """Without the errors of values too, which FP32 has none of."""
+    """The score of a variant, which it has without errors of values too, such as in fp32."""
     score = result.score
     if score is None:
         return None
-    score_fields = _pick_fields(score, "name", "value", "unit", "samples", "higher", "source")
-    score_difference = compare_scores(result, baseline) if baseline is not None else None
     comparison = None
-    if score_difference is not None and baseline is not None:
+    if baseline is not None and (difference := compare_scores(result, baseline)) is not None:
         comparison = {"baseline": baseline.name} | _pick_fields(
-            score_difference, "difference", "samples", "lost", "won", "p", "sure"
+            difference, "difference", "samples", "lost", "won", "p", "sure", "interval"
         )
-        comparison["interval"] = to_builtins(score_difference.interval)
-    return (
-        {"origin": "measured"}
-        | score_fields
-        | {"interval": to_builtins(score.interval), "compared": comparison}
-    )
+    score_fields = _pick_fields(score, "name", "value", "unit", "samples", "higher", "source", "interval")
+    return {"origin": "measured", **score_fields, "compared": comparison}
 
 
 def _accuracy(result: VariantResult) -> dict[str, Any] | None:
@@ -349,20 +367,6 @@ def _accuracy(result: VariantResult) -> dict[str, Any] | None:
         "samples": errors.samples,
         "score": _score(result),
         "values": [
-            {
-                **_pick_fields(
-                    v,
-                    "value",
-                    "node",
-                    "max_abs",
-                    "rmse",
-                    "cosine",
-                    "overflowed",
-                    "underflowed",
-                    sqnr_db="sqnr",
-                ),
-                "equal": v.sqnr == math.inf,
-            }
-            for v in errors.values
+            {**_pick_fields(v, *_ERROR, sqnr_db="sqnr"), "equal": v.sqnr == math.inf} for v in errors.values
         ],
     }

@@ -13,7 +13,7 @@ from rtlab.analyses.cards.card import BoxBuilder, get_family
 from rtlab.analyses.cards.picture import Box, Detail, Edge, Graph, Port, Told, make_box
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.panels import list_panels
-from rtlab.core.engine import Engine, Tensor
+from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.node_instances import NodeInstance, Subgraph
@@ -22,12 +22,11 @@ from rtlab.core.value import describe, shape_text
 from rtlab.quantize.export import build_commands, make_file_stem
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import map_to_places
+from rtlab.relation.writers import Writers
 from rtlab.web.page.contract import EngineView, Later
-from rtlab.web.page.edges import engine_edges, find_unwritten_tensors
 from rtlab.web.page.overlays import build_overlays
 
 if TYPE_CHECKING:
-    from rtlab.analyses.sensitivity import Sensitivity
     from rtlab.core.facts import VariantResult
 
 #: Attributes that say at a glance what a node does.
@@ -68,7 +67,7 @@ class _ModelGraph:
             subtitle=" · ".join(parts),
             boxes=self.boxes,
             edges=self.edges,
-            later=True,
+            later=False,
         )
 
     def scope(self, scope: Subgraph) -> None:
@@ -77,9 +76,10 @@ class _ModelGraph:
         for value in _inputs(scope):
             self.put(self.pill(value, "input", prefix), scope, parent, [value])
         readers: list[tuple[int, Iterable[ir.Value | None]]] = []
-        for node, place in _visible_nodes(scope):
-            self.put(self.node(node, place), scope, parent, node.outputs)
-            readers.append((len(self.boxes) - 1, node.inputs))
+        for node, place in zip(scope.nodes, scope.places, strict=True):
+            if node.op_type != "Constant":
+                self.put(self.node(node, place), scope, parent, node.outputs)
+                readers.append((len(self.boxes) - 1, node.inputs))
         for value in scope.graph.outputs:
             self.put(self.pill(value, "output", prefix), scope, parent, [])
             readers.append((len(self.boxes) - 1, [value]))
@@ -96,7 +96,7 @@ class _ModelGraph:
         node = place.node
         reads = [self.port(v) for v in runs.inputs if v is not None]
         weights = [p["shape"] for p in reads if p["constant"] and "×" in p["shape"]][:1]
-        # The shape of a weight tells its kernel, and what is one says nothing.
+        # The shape of a weight includes its kernel, and sizes of one are the usual ones.
         glance = [
             f"{label} {_format_value(node.attributes[key])}"
             for key, label in _GLANCE.items()
@@ -104,37 +104,26 @@ class _ModelGraph:
             and not (weights and label == "kernel")
             and not _is_all_ones(node.attributes[key])
         ]
-        writes = next((v for v in runs.outputs if v.name), None)
-        precision = "" if writes is None else self.port(writes)["dtype"]
-        lines = [*weights, *glance][:2]
-        return make_box(
-            place.id, "node", node.op, get_family(node.op), node.title, lines=lines, precision=precision
-        )
-
-    def box_details(self) -> list[Told]:
-        """What is told of the boxes, in their order."""
-        details: list[Told] = []
-        for scope in self.model.scopes:
-            details += [Told(inputs=[], outputs=[self.port(v)], details=[]) for v in _inputs(scope)]
-            details += [self.node_details(node, place) for node, place in _visible_nodes(scope)]
-            details += [Told(inputs=[self.port(v)], outputs=[], details=[]) for v in scope.graph.outputs]
-        return details
-
-    def node_details(self, runs: ir.Node, place: NodeInstance) -> Told:
-        node = place.node
+        writes = [self.port(v) for v in runs.outputs if v.name]
         details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
         details += [Detail(key=k, value=_format_value(v)) for k, v in node.attributes.items()]
-        return Told(
+        return make_box(
+            place.id,
+            "node",
+            node.op,
+            get_family(node.op),
+            node.title,
+            lines=[*weights, *glance][:2],
+            precision=writes[0]["dtype"] if writes else "",
             inputs=[self.port(v) for v in runs.inputs if v is not None and v.name],
-            outputs=[self.port(v) for v in runs.outputs if v.name],
+            outputs=writes,
             details=details,
         )
 
     def port(self, value: ir.Value) -> Port:
-        port = self.ports.get(id(value))
-        if port is None:
-            port = self.ports[id(value)] = _port(value)
-        return port
+        if id(value) not in self.ports:
+            self.ports[id(value)] = _port(value)
+        return self.ports[id(value)]
 
     def put(self, box: Box, scope: Subgraph, parent: int, makes: Iterable[ir.Value]) -> None:
         box["parent"], box["body"] = parent, scope.body
@@ -148,43 +137,25 @@ class _ModelGraph:
         while id_ in self.box_ids:
             id_ += "'"
         self.box_ids.add(id_)
-        return _pill(id_, kind, value.name or "", self.port(value))
+        port = self.port(value)
+        box = _pill(id_, kind, value.name or "", port)
+        box["outputs" if kind == "input" else "inputs"] = [port]
+        return box
 
 
-def source_graph(model: Model, *, defer_details: bool = False) -> Graph:
+def source_graph(model: Model) -> Graph:
     """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
 
     The boxes of a body or of a called function stand after their owner and name it as ``parent``; edges lead from a
-    value outside straight to the node inside that reads it. With ``defer_details``, ``describe_source_boxes`` has what
-    they tell.
+    value outside straight to the node inside that reads it.
     """
-    source = _ModelGraph(model)
-    graph = source.graph()
-    if not defer_details:
-        _fill_details(graph, source.box_details())
-    return graph
-
-
-def describe_source_boxes(model: Model) -> Later:
-    """What the boxes of ``source_graph`` tell besides the picture."""
-    return Later(of=model.name, boxes=_ModelGraph(model).box_details(), overlays=[])
-
-
-def _fill_details(graph: Graph, details: Sequence[Told]) -> None:
-    for box, more in zip(graph["boxes"], details, strict=True):
-        box["inputs"], box["outputs"], box["details"] = more["inputs"], more["outputs"], more["details"]
-    graph["later"] = False
+    return _ModelGraph(model).graph()
 
 
 def _inputs(scope: Subgraph) -> list[ir.Value]:
     """The inputs that a graph is given; up to IR version 3, initializers are among its inputs."""
     initializers = {} if isinstance(scope.graph, ir.Function) else scope.graph.initializers
     return [v for v in scope.graph.inputs if v.name not in initializers]
-
-
-def _visible_nodes(scope: Subgraph) -> list[tuple[ir.Node, NodeInstance]]:
-    """The nodes that are boxes."""
-    return [(n, place) for n, place in zip(scope.nodes, scope.places, strict=True) if n.op_type != "Constant"]
 
 
 def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> Graph:
@@ -205,7 +176,7 @@ def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> G
 
 
 def _engine_details(engine: Engine) -> list[Told]:
-    """What is told of the boxes of an engine, in their order."""
+    """The details of the boxes of an engine, in their order."""
     # Layers read what others write.
     port = functools.cache(_tensor_port)
     missing, count = find_unwritten_tensors(engine), len(engine.layers)
@@ -229,14 +200,12 @@ def _engine_details(engine: Engine) -> list[Told]:
 def engine_view(
     result: VariantResult,
     model: Model,
-    sensitivity: Sensitivity | None = None,
     *,
     defer_details: bool = False,
 ) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin.
 
-    With ``defer_details``, ``describe_engine_boxes`` has what is not needed to draw it; ``sensitivity`` is what
-    ``overlays`` takes.
+    With ``defer_details``, ``describe_engine_boxes`` has what is not needed to draw it.
     """
     mapping = map_to_places(map_nodes(result), model)
     view = EngineView(
@@ -256,24 +225,24 @@ def engine_view(
         panels=list_panels(model),
     )
     if not defer_details:
-        add_details(view, describe_engine_boxes(result, model, sensitivity))
+        add_details(view, describe_engine_boxes(result, model))
     return view
 
 
-def describe_engine_boxes(
-    result: VariantResult, model: Model, sensitivity: Sensitivity | None = None
-) -> Later:
-    """What follows the picture of ``engine_view``: what its boxes tell, and their numbers."""
+def describe_engine_boxes(result: VariantResult, model: Model) -> Later:
+    """What follows the picture of ``engine_view``: the details of its boxes, and their numbers."""
     return Later(
         of=result.name,
         boxes=_engine_details(result.engine),
-        overlays=build_overlays(result, model, sensitivity),
+        overlays=build_overlays(result, model),
     )
 
 
 def add_details(view: EngineView, details: Later) -> None:
     """Put what came later where the page puts it."""
-    _fill_details(view["graph"], details["boxes"])
+    for box, more in zip(view["graph"]["boxes"], details["boxes"], strict=True):
+        box["inputs"], box["outputs"], box["details"] = more["inputs"], more["outputs"], more["details"]
+    view["graph"]["later"] = False
     view["overlays"] = details["overlays"]
 
 
@@ -330,3 +299,90 @@ def _tensor_port(tensor: Tensor, *, constant: bool = False) -> Port:
         format=tensor.format,
         constant=constant,
     )
+
+
+def engine_edges(result: VariantResult, model: Model, missing: Iterable[str]) -> list[Edge]:
+    """Edges between the boxes of an engine: its inputs, then its layers in order of execution, then its outputs.
+
+    An edge leads from the last writer before a reader, and against the order of execution only where a tensor is
+    written after every reading, as in a loop. A tensor that no layer writes under its name is followed through the
+    model, for the layers ``missing`` (see ``find_unwritten_tensors``); without tensors there are no edges.
+    """
+    engine = result.engine
+    writers = Writers(engine)
+    first = len(engine.inputs)
+    input_index = {t.name: i for i, t in reversed(list(enumerate(engine.inputs)))}
+
+    def sources(position: int, tensor: Tensor) -> list[int]:
+        writer_indices = [first + w for w in writers.of(position, tensor)]
+        return writer_indices or ([input_index[tensor.name]] if tensor.name in input_index else [])
+
+    edges = [
+        _edge(source, first + position, tensor)
+        for position, layer in enumerate(engine.layers)
+        for tensor in {t.name: t for t in layer.inputs}.values()
+        for source in sources(position, tensor)
+    ]
+    edges += _through_model(result, model, missing, edges)
+    end = len(engine.layers)
+    for i, tensor in enumerate(engine.outputs):
+        source_indices = sources(end, tensor)
+        if not source_indices and any(y.outputs for y in engine.layers):
+            # A view of a step's output bears the output's name nowhere: the last step feeds it.
+            source_indices = [first + end - 1]
+        edges += [_edge(source, first + end + i, tensor) for source in source_indices]
+    return edges
+
+
+def find_unwritten_tensors(engine: Engine) -> dict[str, list[str]]:
+    """The tensors that layers read, by layer id, and that are neither a layer's output nor an input of the engine."""
+    written = {t.name for layer in engine.layers for t in layer.outputs} | {t.name for t in engine.inputs}
+    read = {
+        y.id: list(dict.fromkeys(t.name for t in y.inputs if t.name not in written)) for y in engine.layers
+    }
+    return {layer: names for layer, names in read.items() if names}
+
+
+def _edge(source: int, target: int, tensor: Tensor) -> Edge:
+    shape = "" if tensor.shape is None else shape_text(tensor.shape)
+    return Edge(source=source, target=target, value=tensor.name, label=f"{shape} {tensor.dtype}".strip())
+
+
+def _through_model(
+    result: VariantResult, model: Model, missing: Iterable[str], have: Sequence[Edge]
+) -> list[Edge]:
+    """Edges into layers that read a tensor under another name, from the dataflow of the model."""
+    layers, first = result.engine.layers, len(result.engine.inputs)
+    edge_keys = {(e["source"], e["target"]) for e in have}
+    order = {layer.id: position for position, layer in enumerate(layers)}
+    new_edges: dict[tuple[int, int], Edge] = {}
+    for index in (order[id_] for id_ in missing):
+        for position, name in _sources(layers[index], result, model, order):
+            source, target = first + position, first + index
+            if (source, target) not in edge_keys:
+                label = shape_text(model.values[name].shape)
+                new_edges.setdefault(
+                    (source, target), Edge(source=source, target=target, value=name, label=label)
+                )
+    return list(new_edges.values())
+
+
+def _sources(
+    layer: Layer, result: VariantResult, model: Model, order: dict[str, int]
+) -> Iterable[tuple[int, str]]:
+    """The layers before one that run the nodes before its own, and the values that lead there."""
+    index = order[layer.id]
+    visited: set[str] = set()
+    layer_nodes = set(map_nodes(result).nodes(layer.id))
+    todo = [i for n in layer_nodes if n in model.by_id for i in model.by_id[n].inputs]
+    while todo:
+        name = todo.pop()
+        node = model.producers.get(name)
+        if node is None or node.id in visited:
+            continue
+        visited.add(node.id)
+        layers = [order[i] for i in map_nodes(result).layers(node.id)]
+        if node.id in layer_nodes or not layers:
+            todo += node.inputs
+        elif before := [at for at in layers if at < index]:
+            yield max(before), name

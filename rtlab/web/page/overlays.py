@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy
@@ -16,26 +16,21 @@ from rtlab.analyses.timing import compute_timing, get_layer_times
 from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing, map_times_to_nodes
 from rtlab.core.data import RANDOM
 from rtlab.core.model import Model
+from rtlab.core.phrases import pluralize
 from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes
 from rtlab.relation.roles import SERVING
-from rtlab.web.page.effects import build_effect_overlays
 
 if TYPE_CHECKING:
     from rtlab.analyses.accuracy import Accuracy, ValueDelta
     from rtlab.analyses.roofline.estimate import Roofline
-    from rtlab.analyses.sensitivity import Sensitivity
     from rtlab.core.facts import VariantResult
 
 #: Names of measured layers that a note lists before it says that there are more.
 _LISTED = 4
 
 
-def build_overlays(
-    result: VariantResult, model: Model, sensitivity: Sensitivity | None = None
-) -> list[Overlay]:
-    """The estimate for the engine's GPU, time, share of time and error where they were measured, memory of outputs.
-
-    ``sensitivity`` is a ranking of what its nodes do to the outputs, which becomes numbers too.
+def build_overlays(result: VariantResult, model: Model) -> list[Overlay]:
+    """The estimate for the engine's GPU, time and error where they were measured, memory of outputs.
 
     What was measured on a CPU in the place of a GPU comes after the estimate for that GPU.
     """
@@ -45,12 +40,10 @@ def build_overlays(
     if estimate is not None and estimate.coverage.enough:
         overlay_list.append(_estimate(result, estimate))
     if timing is not None and mapping is not None:
-        overlay_list += _times(timing, map_times_to_nodes(timing, mapping), get_layer_times(result))
+        overlay_list.append(_times(timing, map_times_to_nodes(timing, mapping), get_layer_times(result)))
     if accuracy is not None:
         error_overlays = (_errors(result, model, accuracy), _errors(result, model, accuracy, local_only=True))
         overlay_list += [errors for errors in error_overlays if errors is not None]
-    if sensitivity is not None:
-        overlay_list += build_effect_overlays(result, sensitivity)
     for overlay in overlay_list:
         # What is known of a node of a function holds wherever the function is called.
         overlay["nodes"] = {i: r for n, r in overlay["nodes"].items() for i in model.where(n)}
@@ -82,7 +75,7 @@ def _memory(result: VariantResult, model: Model) -> Overlay | None:
 def _bytes(footprint: Footprint) -> OverlayValue:
     outputs = f"{footprint.tensors} outputs" if footprint.tensors > 1 else "1 output"
     note = f"{outputs}, {footprint.origin}"
-    return OverlayValue(value=float(footprint.nbytes), spread=None, shared=1, note=note)
+    return _single_value(float(footprint.nbytes), note)
 
 
 def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
@@ -107,33 +100,22 @@ def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
             i: OverlayValue(value=s.median, spread=None, shared=s.shared, note="")
             for i, s in map_times_to_nodes(timing, map_nodes(result)).items()
         },
-        layers={t.layer: OverlayValue(value=t.median, spread=None, shared=1, note="") for t in layers},
+        layers={t.layer: _single_value(t.median) for t in layers},
     )
 
 
-def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, SharedTime]) -> list[Overlay]:
-    time = Overlay(
+def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, SharedTime]) -> Overlay:
+    return Overlay(
         id="time",
         title=f"{times.processor} time, scaled" if times.scaled else f"{times.processor} time",
         unit="ms",
-        # What was scaled nobody has measured.
+        # A scaled time is not measured.
         origin="estimated" if times.scaled else "measured",
         source=f"estimated: {times.scaled}; {times.origin}" if times.scaled else times.origin,
         best="low",
         nodes=_readings(nodes, "node", times.scale),
         layers=_readings(layers, "layer", times.scale),
     )
-    share = Overlay(
-        id="share",
-        title=f"Share of {times.processor} time",
-        unit="%",
-        origin="measured",
-        source=times.origin,
-        best="low",
-        nodes=_shares(nodes, time["nodes"]),
-        layers=_shares(layers, time["layers"]),
-    )
-    return [time, share]
 
 
 def _readings(times: Mapping[str, SharedTime], what: str, scale: float = 1.0) -> dict[str, OverlayValue]:
@@ -141,19 +123,11 @@ def _readings(times: Mapping[str, SharedTime], what: str, scale: float = 1.0) ->
     for id_, time in times.items():
         names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
         more = " ..." if len(time.layers) > _LISTED else ""
-        others = time.shared - 1
-        together = f", together with {others} other {what}{'s' if others > 1 else ''}" if others else ""
+        together = f", together with {pluralize(time.shared - 1, f'other {what}')}" if time.shared > 1 else ""
         note = f"timed as {names}{more}{together}"
         spread = None if time.spread is None else time.spread * scale
         readings[id_] = OverlayValue(value=time.median * scale, spread=spread, shared=time.shared, note=note)
     return readings
-
-
-def _shares(times: Mapping[str, SharedTime], readings: Mapping[str, OverlayValue]) -> dict[str, OverlayValue]:
-    return {
-        i: OverlayValue(value=100 * times[i].share, spread=None, shared=r["shared"], note=r["note"])
-        for i, r in readings.items()
-    }
 
 
 def _errors(
@@ -163,22 +137,20 @@ def _errors(
     nodes: dict[str, OverlayValue] = {}
     for value in errors.values:
         sqnr = value.own_sqnr if local_only else value.sqnr
-        # Equal values have no finite SQNR and need no mark; an overflow is told in the status line.
+        # Equal values have no finite SQNR and need no mark; the status line names an overflow.
         if sqnr is not None and math.isfinite(sqnr):
             nodes.setdefault(value.node, _local_error(value) if local_only else _error(value))
-    layers: dict[str, OverlayValue] = {}
-    for layer in result.engine.layers:
-        layer_nodes = [
-            p.node for p in map_nodes(result).of(layer.id) if p.role not in SERVING and p.node in nodes
-        ]
-        if layer_nodes:
-            # A layer's error is that of the last value that it computes; what it makes, the most that its nodes make.
-            worst = min(layer_nodes, key=lambda n: nodes[n]["value"])
-            layers[layer.id] = nodes[
-                worst if local_only else max(layer_nodes, key=lambda n: model.by_id[n].index)
-            ]
     if not nodes:
         return None
+    # A layer's error is that of the last value that it computes; what it makes, the most that its nodes make.
+    layers = {
+        layer: nodes[
+            min(ids, key=lambda n: nodes[n]["value"])
+            if local_only
+            else max(ids, key=lambda n: model.by_id[n].index)
+        ]
+        for layer, ids in _list_layer_nodes(result, nodes)
+    }
     return Overlay(
         id="own_error" if local_only else "error",
         title=f"{'Own SQNR' if local_only else 'SQNR'}{f', {RANDOM}' if errors.synthetic else ''}",
@@ -195,11 +167,26 @@ def _error(value: ValueDelta) -> OverlayValue:
     # Few digits: thousands of these sentences travel, and their digits are what does not compress.
     note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}"
     note += f", {value.overflowed} not finite" if value.overflowed else f", cosine {value.cosine:.4f}"
-    return OverlayValue(value=value.sqnr, spread=None, shared=1, note=note)
+    return _single_value(value.sqnr, note)
 
 
 def _local_error(value: ValueDelta) -> OverlayValue:
     note = f"made here of exact inputs: max {value.own_max:.3g}, RMSE {value.own_rmse:.3g}"
     if value.saturated:
         note += f", {100 * value.saturated:.2g} % of it saturates"
-    return OverlayValue(value=value.own_sqnr or 0.0, spread=None, shared=1, note=note)
+    return _single_value(value.own_sqnr or 0.0, note)
+
+
+def _list_layer_nodes(
+    result: VariantResult, nodes: Mapping[str, OverlayValue]
+) -> Iterator[tuple[str, list[str]]]:
+    """The layers that do the work of any of these nodes, with those."""
+    for layer in result.engine.layers:
+        pairs = map_nodes(result).of(layer.id)
+        if ids := [p.node for p in pairs if p.role not in SERVING and p.node in nodes]:
+            yield layer.id, ids
+
+
+def _single_value(value: float, note: str = "") -> OverlayValue:
+    """A number of one node or layer alone."""
+    return OverlayValue(value=value, spread=None, shared=1, note=note)

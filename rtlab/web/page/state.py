@@ -1,12 +1,15 @@
-"""ViewState: what every pane reads. Frozen; every change makes a new one."""
+"""What every pane of the page reads, and a presentation: a list of such views with words."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 from rtlab.documents.contract import Grouping, Side
 from rtlab.documents.serialization import to_builtins
@@ -30,7 +33,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class ViewState:
-    """What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping.
+    """What every pane reads. ``anchor`` is the side that was clicked; the other sides follow from the mapping.
 
     ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the
     variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other;
@@ -63,11 +66,9 @@ class ViewState:
     @classmethod
     def from_payload(cls, payload: MappingType[str, Any]) -> ViewState:
         """From what the browser sent; unknown keys are ignored, so that versions may differ."""
-        field_names = {f.name for f in dataclasses.fields(cls)}
-        field_values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in payload.items() if k in field_names
-        }
-        return cls(**field_values)
+        names = {field.name for field in dataclasses.fields(cls)}
+        values: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in payload.items() if k in names}
+        return cls(**values)
 
     def payload(self) -> dict[str, Any]:
         """For the browser."""
@@ -105,18 +106,18 @@ class ViewState:
         for name, value in changes.items():
             if name not in _CHOICES:
                 raise RtlabError(
-                    f'Cannot arrange the view by "{name}": it has no such choice. '
-                    f"Choose among {', '.join(_CHOICES)}."
+                    f'Cannot arrange the view by "{name}": it has no such choice. Choose among {", ".join(_CHOICES)}.'
                 )
-            choices = _CHOICES[name]
-            values = value if name == "panes" and isinstance(value, (list, tuple)) else (value,)
+            choices, values = (
+                _CHOICES[name],
+                value if name == "panes" and isinstance(value, (list, tuple)) else (value,),
+            )
             if choices and (not values or any(v not in choices for v in values)):
                 raise RtlabError(
                     f"Cannot arrange the view by {name}={value!r}: this choice has other values. "
                     f"Choose among {', '.join(map(repr, choices))}."
                 )
-        normalized_changes = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
-        return dataclasses.replace(self, **normalized_changes)  # type: ignore[arg-type]
+        return self.from_payload({**self.payload(), **changes})
 
     def compare(self, variant: str, other: Mapping | None) -> ViewState:
         """Show a second engine in a third pane, or with an empty name take that pane away."""
@@ -135,3 +136,48 @@ class ViewState:
 
 def _layers(nodes: Iterable[str], mapping: Mapping | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(i for n in nodes for i in (mapping.layers(n) if mapping else ())))
+
+
+class Step(TypedDict):
+    """One view of a presentation: ``words`` is the sentence that is shown with it.
+
+    ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in
+    view, by side: left, top, width and height in the graph's own units.
+    """
+
+    words: str
+    view: dict[str, Any]
+    places: dict[str, list[float]]
+
+
+def parse_steps(steps: Iterable[MappingType[str, Any]]) -> list[Step]:
+    """Steps with all their fields, in plain lists, numbers and texts; ``RtlabError`` where one of them is no step."""
+    return [_parse_step(number, step) for number, step in enumerate(steps, 1)]
+
+
+def _parse_step(number: int, step: MappingType[str, Any]) -> Step:
+    try:
+        parsed: Step = msgspec.convert({"words": "", "view": {}, "places": {}, **step}, Step)
+    except (TypeError, msgspec.ValidationError) as error:
+        raise _step_error(number, f"{error} in {step!r}") from error
+    view, places = parsed["view"], parsed["places"]
+    unknown = [
+        *(set(step) - set(parsed)),
+        *(set(view) - {field.name for field in dataclasses.fields(ViewState)}),
+        *(set(places) - {*typing.get_args(Side)}),
+        *({view.get("tab", FIRST)} - {*_CHOICES["tab"]}),
+    ]
+    if unknown:
+        raise _step_error(number, f"it has {', '.join(sorted(map(str, unknown)))}")
+    for side, place in places.items():
+        if len(place) != 4 or not all(map(math.isfinite, place)) or min(place[2:]) <= 0:
+            raise _step_error(number, f"the place of {side} is {place}, not left, top, width and height")
+    plain: Step = to_builtins(parsed)
+    return plain
+
+
+def _step_error(number: int, problem: str) -> RtlabError:
+    return RtlabError(
+        f"Cannot take step {number} of the presentation: {problem}. "
+        'Give {"words": ..., "view": {...}}, as explorer.steps lists them.'
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import math
+import re
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 
+#: What a time was taken on, in the text of its source.
+_PROCESSOR = re.compile(r"\b[CG]PU\b")
+
+
 def describe_failure(error: BaseException, action: str = "build the variant") -> Failure:
     """An error as the card shows it; ``action`` is what was attempted, continuing "Cannot"."""
     words = wrap_error(error, action) if isinstance(error, Exception) else RtlabError(str(error))
@@ -35,9 +41,11 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
     result = study.results.get(name)
     error = study.failures.get(name)
     variant = study.variants[name]
-    score, base = (r.score if r else None for r in (result, study.results.get(baseline)))
-    delta = score.value - base.value if score and base and name != baseline else None
-    before = study.results.get(baseline) if name != baseline else None
+    score, before = (
+        result.score if result else None,
+        study.results.get(baseline) if name != baseline else None,
+    )
+    delta = score.value - before.score.value if score and before and before.score else None
     score_difference = compare_scores(result, before) if result and before else None
     titles_by_name = get_variant_titles(study)
     estimate, times = (estimate_timing(result), compute_timing(result)) if result else (None, None)
@@ -45,7 +53,7 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         id=name,
         choice=variant.name,
         label=titles_by_name[name],
-        # Two engines from elsewhere may have one precision; their names tell them apart.
+        # Two engines from elsewhere may have one precision; their names distinguish them.
         about=_precision(result) if result and result.recorded else "",
         target=result.engine.place if result and result.recorded else str(variant.target),
         status="building" if name == building else "failed" if error else "ready",
@@ -80,74 +88,65 @@ def count_nodes(model: Model) -> int:
 
 
 def _precision(result: VariantResult) -> str:
-    """Precision and processor of an engine from elsewhere, as far as its files tell."""
+    """Precision and processor of an engine from elsewhere, as far as its files have them."""
     has_types = any(layer.precision for layer in result.engine.layers)
     times = compute_timing(result)
     where = times.processor if times else "CPU" if result.engine.target.name == "cpu" else "GPU"
     return f"{result.variant.precision if has_types else 'types not reported'} · {where}"
 
 
+def list_chip_cells(chip: Chip) -> tuple[str, str, str, str, str]:
+    """What a table says of a built variant: name, target, nodes and layers, times with their signs, and its score."""
+    times = []
+    if chip["estimate"] is not None:
+        times.append(f"{SIGNS['estimated']} {format_number(chip['estimate'], 'ms')} {chip['estimate_gpu']}")
+    if chip["time"] is not None:
+        processor = _PROCESSOR.search(chip["time_source"])
+        measured = f"{SIGNS['measured']} {format_number(chip['time'], 'ms')}"
+        times.append(f"{measured} {processor[0]}" if processor else measured)
+    layers = pluralize(chip["layers"], chip["counted"])
+    return (
+        chip["label"],
+        chip["target"],
+        # An engine may be shown without its ONNX model.
+        f"{chip['nodes'] or '—'} → {SIGNS['predicted' if chip['predicted'] else 'reported']} {layers}",
+        ", ".join(times) or "—",
+        f"{SIGNS['measured']} {chip['score_told']}" if chip["score_told"] else "—",
+    )
+
+
 def study_html(study: StudyState) -> str:
     """The summary that a notebook shows for a study."""
-    rows, titles_by_name = [], get_variant_titles(study)
-    for name, variant in study.variants.items():
+    rows = []
+    for name, title in get_variant_titles(study).items():
         result = study.results.get(name)
         if result is None:
-            error = study.failures.get(name)
-            state = html.escape(str(error)) if error else "not built yet"
-            rows.append(
-                f"<tr><td>{html.escape(titles_by_name[name])}</td><td>{variant.target}</td><td "
-                f"colspan=4>{state}</td></tr>"
-            )
-            continue
-        before = find_reference(study, result)
-        rows.append(
-            _row(
-                titles_by_name[name],
-                result,
-                before,
-                titles_by_name.get(before.name, "") if before is not None else "",
-            )
-        )
-    head = "".join(
-        f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
-    )
+            state = str(study.failures.get(name, "not built yet"))
+            cells: tuple[str, ...] = (title, str(study.variants[name].target), state, "", "", "")
+        else:
+            reference = find_reference(study, result)
+            chip = build_chip(study, name, baseline=reference.name if reference else "")
+            cells = (*list_chip_cells(chip), _describe_worst_error(result))
+        rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
+    columns = ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
+    head = "".join(f"<th>{column}</th>" for column in columns)
     results = study.results.values()
     origins = dict.fromkeys(filter(None, map(estimate_source, results)))
     origins |= dict.fromkeys(t.origin for r in results if (t := compute_timing(r)))
     return (
-        f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"
+        f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>"
+        f"{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         f"<small>{'<br>'.join(html.escape(o) for o in origins)}</small>"
     )
 
 
-def _row(name: str, result: VariantResult, before: VariantResult | None, title: str) -> str:
-    timing, errors = compute_timing(result), compute_accuracy(result)
-    times = [f"● {format_number(timing.shown, 'ms')} {timing.processor}"] if timing else []
-    if (estimate := estimate_timing(result)) is not None:
-        times.insert(0, f"○ {format_number(estimate.estimated, 'ms')} {estimate.peaks.name}")
-    time = ", ".join(times) or "—"
-    score = describe_score(result, before, title) or "—"
-    sqnr_values = [*(v.sqnr for v in errors.values), *(p.sqnr for p in errors.parts)] if errors else []
-    finite = [sqnr for sqnr in sqnr_values if sqnr != float("inf")]
-    lowest = min(finite, default=None)
-    worst = "equal" if errors and lowest is None else format_number(lowest, "dB")
-    if lowest == float("-inf"):
-        worst = "not finite"
-    if errors is not None and errors.synthetic:
-        worst += f", {RANDOM}"
-    layers = len(result.engine.layers) - result.engine.sync
-    prediction_note = f", {SIGNS['predicted']} predicted" if result.engine.maker.predicts else ""
-    cells = (
-        name,
-        result.engine.place if result.recorded else str(result.variant.target),
-        # An engine may be shown without its ONNX model.
-        (
-            f"{count_nodes(result.prepared.model) or '—'} → "
-            f"{pluralize(layers, get_layer_noun(result.engine))}{prediction_note}"
-        ),
-        time,
-        score,
-        worst,
+def _describe_worst_error(result: VariantResult) -> str:
+    errors = compute_accuracy(result)
+    if errors is None:
+        return "—"
+    sqnrs = [*(value.sqnr for value in errors.values), *(part.sqnr for part in errors.parts)]
+    lowest = min((sqnr for sqnr in sqnrs if sqnr != math.inf), default=None)
+    worst = (
+        "equal" if lowest is None else "not finite" if lowest == -math.inf else format_number(lowest, "dB")
     )
-    return "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>"
+    return f"{worst}, {RANDOM}" if errors.synthetic else worst

@@ -8,10 +8,8 @@ from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.documents.contract import Figure
-from rtlab.documents.tabs import TABS
 from rtlab.errors import VariantError
 from rtlab.web.page import charts
-from rtlab.web.page.effects import pick_ranking
 from rtlab.web.page.graph import engine_view
 
 if TYPE_CHECKING:
@@ -22,18 +20,13 @@ _CHARTS = {
     "layers": ("Time of each layer", "timing"),
     "errors": ("Signal to noise along the network", "accuracy"),
 }
-#: The first panel of each tab.
-_FIRST = {
-    str(tab.name): next(iter((*tab.panels, *(q.name for q in panels.ANALYSES if q.tab == tab.name))))
-    for tab in TABS
-}
 
 
 def plotly_figure(name: str, context: PanelContext, *, index: int = 0) -> go.Figure:
-    """One chart of a panel; a tab's name stands for its first panel.
+    """One chart of a panel, or of the layers.
 
     Raises:
-        VariantError: there is no panel or tab of this name, or it has no such chart for this variant.
+        VariantError: there is no panel of this name, or it has no such chart for this variant.
     """
     import plotly.graph_objects as go
 
@@ -56,20 +49,15 @@ def plotly_figure(name: str, context: PanelContext, *, index: int = 0) -> go.Fig
 
 def _read_figures(name: str, context: PanelContext) -> tuple[str, list[Figure], str]:
     """Title, charts, and what is wrong where there are none."""
-    if name not in panels.PANELS:
-        # A panel comes before the tab of the same name.
-        name = _FIRST.get(name, name)
     if name in _CHARTS:
         title, key = _CHARTS[name]
         if name == "layers" and context.settings.get("order") == "time":
             key = "longest"
-        view = engine_view(context.result, context.model, pick_ranking(context.study, context.result.name))
+        view = engine_view(context.result, context.model)
         chart: dict[str, Any] = charts.build_charts(view, context.result)[key]
         return title, [Figure(title="", height=0, data=chart["data"], layout=chart["layout"])], ""
     if name not in panels.PANELS:
-        choices, tabs = ", ".join((*_CHARTS, *panels.PANELS)), ", ".join(_FIRST)
-        raise VariantError(
-            f'Cannot draw "{name}": there is none of this name. Choose {choices}; or a tab, for its first: {tabs}.'
-        )
+        choices = ", ".join((*_CHARTS, *panels.PANELS))
+        raise VariantError(f'Cannot draw "{name}": there is none of this name. Choose one of {choices}.')
     panel = panels.render_panel(name, context)
     return panel["title"], list(panel["figures"]), panel["problem"]

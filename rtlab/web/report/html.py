@@ -12,7 +12,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,11 @@ from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.web.page import charts, chrome
 from rtlab.web.page.bundle import figures, inline_script
-from rtlab.web.page.contract import Chip, Saved, SavedPanel, SavedVariant
-from rtlab.web.page.effects import pick_ranking
+from rtlab.web.page.contract import Chip, Saved, SavedVariant
+from rtlab.web.page.document import build_study_document
 from rtlab.web.page.graph import engine_view, source_graph
-from rtlab.web.page.state import ViewState
-from rtlab.web.page.steps import Step, parse_steps
+from rtlab.web.page.state import Step, ViewState, parse_steps
 from rtlab.web.report.markdown import render_markdown
-from rtlab.web.report.whole import build_document
 
 if TYPE_CHECKING:
     from rtlab.analyses.study_state import StudyState
@@ -66,7 +64,7 @@ body > p {{ padding: 16px; }}
 """
 
 
-def write(
+def write_html(
     study: StudyState,
     path: str | Path,
     *,
@@ -78,7 +76,7 @@ def write(
     The same study gives the same bytes. A file at ``path`` is replaced at once, when the new one is complete.
 
     Args:
-        study: What is told of.
+        study: The study.
         path: The file.
         steps: A presentation, as ``Explorer.steps`` lists it.
         baseline: The variant that others are compared with.
@@ -93,14 +91,14 @@ def write(
 
 
 def write_markdown(study: StudyState, path: str | Path, *, baseline: str | None = None) -> Path:
-    """Write a study's built variants as Markdown; arguments, errors and what is returned are those of ``write``."""
+    """Write a study's built variants as Markdown; arguments, errors and result are those of ``write_html``."""
     text = render_markdown(study, *_select_variants(study, baseline))
     return files.write(path, text.encode("utf-8", "replace"), what="the report", model=study.model)
 
 
 def write_json(study: StudyState, path: str | Path, *, baseline: str | None = None) -> Path:
-    """Write all that is known of a study's built variants as one JSON object, as ``write_markdown`` does."""
-    document = build_document(study, *_select_variants(study, baseline))
+    """Write a study's built variants as one JSON object, as ``write_markdown`` does."""
+    document = build_study_document(study, *_select_variants(study, baseline))
     text = json.dumps(to_builtins(document), indent=1) + "\n"
     return files.write(path, text.encode("ascii"), what="the report", model=study.model)
 
@@ -121,22 +119,20 @@ def collect_payloads(study: StudyState, steps: Sequence[Step] = (), baseline: st
         chips=chips,
         view=_choose_view(study, built, chips, first),
         steps=list(steps),
-        asked=list(_iter_step_panels(study, built, first, steps)),
         terms=glossary.glossary_terms(),
     )
 
 
 def _select_variants(study: StudyState, baseline: str | None) -> tuple[list[str], str]:
-    """The variants that a report tells of, and the one that it compares with.
+    """The variants of a report, and the one that it compares with.
 
     Raises:
         VariantError: no variant is built, or ``baseline`` is not.
     """
     built = [n for n in study.variants if n in study.results]
     if not built:
-        reason = (
-            f"none of its {len(study.variants)} variants is built" if study.variants else "it has no variant"
-        )
+        count = len(study.variants)
+        reason = f"none of its {count} variants is built" if count else "it has no variant"
         raise VariantError(
             f'Cannot write a report of "{study.model.name}": {reason}. '
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
@@ -150,72 +146,22 @@ def _select_variants(study: StudyState, baseline: str | None) -> tuple[list[str]
     return built, first
 
 
-def _iter_step_panels(
-    study: StudyState, built: Sequence[str], first: str, steps: Sequence[Step]
-) -> Iterator[SavedPanel]:
-    """The panels of steps that a report does not have by itself, each once."""
-    offered, written_keys = panels.list_panels(study.model), set()
-    for step in steps:
-        view = ViewState.from_payload(step["view"])
-        for name in offered:
-            start = f"{name}."
-            settings = {
-                key.removeprefix(start): value
-                for key, value in view.settings.items()
-                if key.startswith(start)
-            }
-            if panels.PANELS[name].tab != view.tab or not (settings or view.compared in built):
-                continue
-            # A step that names no variant is about the one on screen.
-            for one in [view.variant] if view.variant else built:
-                key = json.dumps([name, one, view.compared, settings], sort_keys=True)
-                if one not in built or key in written_keys:
-                    continue
-                written_keys.add(key)
-                other = next((n for n in (view.compared, first) if n in built and n != one), "")
-                context = PanelContext(study, study.results[one], study.results.get(other), settings)
-                yield SavedPanel(
-                    variant=one,
-                    compared=view.compared,
-                    settings=settings,
-                    panel=_simplify_panel(panels.render_panel(name, context)),
-                )
-
-
 def _choose_view(study: StudyState, built: list[str], chips: list[Chip], first: str) -> ViewState:
-    """What a reader should see before all else: the largest drop that the samples can tell, or what is different.
-
-    Where no drop is for sure, of what is different the one with the lowest score.
-    """
-    losses = {
-        c["id"]: _compute_score_loss(study, c)
-        for c in chips
-        if c["id"] in study.results and not c["baseline"]
-    }
-    fell = [c["id"] for c in chips if c["score_worse"] and c["id"] in losses]
-    if fell:
-        worst = max(fell, key=lambda name: losses[name])
+    """The first view: the largest drop that the samples show, else what is different."""
+    if fell := [c for c in chips if c["score_worse"]]:
+        worst = max(fell, key=lambda chip: abs(chip["score_delta"] or 0.0))["id"]
         segment = {"accuracy": "diagnosis"} if worst in study.diagnoses else {}
         return ViewState(variant=worst, baseline=first, tab=Tab("accuracy"), settings=segment)
-    others = [n for n in built if n != first]
-    if first and others:
-        lowest = max(others, key=lambda name: losses.get(name, 0.0))
-        variant = lowest if losses.get(lowest, 0.0) > 0 else others[-1]
-        return ViewState(variant=variant, baseline=first, tab=Tab("compare"))
+    if first and (others := [name for name in built if name != first]):
+        return ViewState(variant=others[-1], baseline=first, tab=Tab("compare"))
     return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
-
-
-def _compute_score_loss(study: StudyState, chip: Chip) -> float:
-    """How much worse a score is than the baseline's, in its unit; below 0 where it is better, 0 where nobody knows."""
-    score, delta = study.results[chip["id"]].score, chip["score_delta"] or 0.0
-    return -delta if score is None or score.higher else delta
 
 
 def _variant(study: StudyState, name: str, baseline: str) -> SavedVariant:
     model, result = study.model, study.results[name]
     first = study.results.get(baseline)
     context = PanelContext(study, result, first if first is not result else None)
-    view = engine_view(result, model, pick_ranking(study, name))
+    view = engine_view(result, model)
     return SavedVariant(
         id=name,
         engine=_base64(encode(view)),
@@ -227,28 +173,12 @@ def _variant(study: StudyState, name: str, baseline: str) -> SavedVariant:
 
 
 def _simplify_panel(panel: Panel) -> Panel:
-    """A panel whose figures the smaller library draws, too."""
-    figures = [Figure({**f, "data": [_simplify_trace(t) for t in f["data"]]}) for f in panel["figures"]]
+    """A panel whose figures the smaller library draws, too: without traces for graphics cards."""
+    figures = []
+    for figure in panel["figures"]:
+        data = [{**trace, "type": trace["type"].removesuffix("gl")} for trace in figure["data"]]
+        figures.append(Figure({**figure, "data": data}))
     return Panel({**panel, "figures": figures})
-
-
-def _simplify_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """A trace without what is for graphics cards; a waterfall becomes bars, each on the level before it."""
-    kind = trace.get("type")
-    if kind == "scattergl":
-        return {**trace, "type": "scatter"}
-    if kind != "waterfall":
-        return dict(trace)
-    level, base, colours = 0.0, [], []
-    for value, measure in zip(trace["y"], trace["measure"], strict=True):
-        total = measure != "relative"
-        base.append(0.0 if total else level)
-        level = value if total else level + value
-        style = "totals" if total else "increasing" if value > 0 else "decreasing"
-        colours.append(trace[style]["marker"]["color"])
-    replaced = {"measure", "decreasing", "increasing", "totals", "connector"}
-    rest = {k: v for k, v in trace.items() if k not in replaced}
-    return {**rest, "type": "bar", "y": list(trace["y"]), "base": base, "marker": {"color": colours}}
 
 
 def _answers(context: PanelContext, *, shared: bool) -> dict[str, str]:
@@ -256,7 +186,7 @@ def _answers(context: PanelContext, *, shared: bool) -> dict[str, str]:
 
 
 def render_page(content: Saved) -> str:
-    """The HTML. Names stand in it as data only, and the browser is told to fetch nothing and to run one script."""
+    """The HTML. Names are in it as data only, and its policy lets the browser fetch nothing and run one script."""
     # In a script, HTML still looks for the end tag and for the start of a comment; both can only be in strings.
     script = re.sub(r"<(?=/script|!--)", r"\\x3C", inline_script(), flags=re.IGNORECASE)
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")

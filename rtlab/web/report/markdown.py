@@ -16,6 +16,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.documents.figure import SIGNS
 from rtlab.documents.numbers import format_number, shorten_name
 from rtlab.web.page import chrome
+from rtlab.web.page.table import list_chip_cells
 
 if TYPE_CHECKING:
     from rtlab.analyses.study_state import StudyState
@@ -32,12 +33,10 @@ _MEANT, _FIRST = re.compile(r"[\\`*_\[\]|~$&<>]"), re.compile(r"^(\d+)(\.)(?=\s|
 #: What GitHub makes a mention, a reference, a formula or a link of, escaped or not, unless something stands within.
 _AUTOLINK = re.compile(r"[@#$]|:(?=//)|www(?=\.)", re.IGNORECASE)
 _NOTHING = "\u200b"
-#: What a time was taken on, in what is told of its source.
-_PROCESSOR = re.compile(r"\b[CG]PU\b")
 
 
 def escape(text: str) -> str:
-    """A text of somebody else's that stands in Markdown as it is, on one line: names of files, nodes and layers."""
+    """A text from outside, such as a name of a file, node or layer, that Markdown shows as it is, on one line."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     markup = _FIRST.sub(r"\1\3\\\2\4", _MEANT.sub(r"\\\g<0>", line))
     return _AUTOLINK.sub(lambda match: match[0] + _NOTHING, markup)
@@ -62,26 +61,13 @@ def _summary(chip: Chip) -> tuple[str, ...]:
     """A variant in the table of all."""
     if chip["error"] is not None:
         return chip["label"], chip["target"], "—", "—", "—", chip["error"]["message"]
-    sign = SIGNS["predicted" if chip["predicted"] else "reported"]
-    times = []
-    if chip["estimate"] is not None:
-        times.append(f"{SIGNS['estimated']} {format_number(chip['estimate'], 'ms')} {chip['estimate_gpu']}")
-    if chip["time"] is not None:
-        processor = _PROCESSOR.search(chip["time_source"])
-        taken = f"{SIGNS['measured']} {format_number(chip['time'], 'ms')}"
-        times.append(f"{taken} {processor[0]}" if processor else taken)
-    return (
-        f"{chip['label']} (baseline)" if chip["baseline"] else chip["label"],
-        chip["target"],
-        f"{chip['nodes'] or '—'} → {sign} {pluralize(chip['layers'], chip['counted'])}",
-        ", ".join(times) or "—",
-        f"{SIGNS['measured']} {chip['score_told']}" if chip["score_told"] else "—",
-        f"⚠ {chip['random']}" if chip["random"] else "—",
-    )
+    label, *cells = list_chip_cells(chip)
+    title = f"{label} (baseline)" if chip["baseline"] else label
+    return title, *cells, f"⚠ {chip['random']}" if chip["random"] else "—"
 
 
 def _list_drops(study: StudyState, chips: Sequence[Chip]) -> Iterator[str]:
-    """What the samples can tell is worse, the largest first, with its causes as far as they are known."""
+    """The significant drops, the largest first, with their diagnosed causes."""
     fell = sorted((c for c in chips if c["score_worse"]), key=lambda c: -abs(c["score_delta"] or 0.0))
     if not fell:
         return
@@ -98,9 +84,9 @@ def _variant(study: StudyState, facts: VariantResult, title: str) -> Iterator[st
     for item in chrome.list_status(study, facts.name):
         warned = "⚠ " if item["warning"] else ""
         yield f"- {SIGNS[item['origin']]} {warned}{escape(item['text'])}"
-    if slow := _list_slow_layers(facts):
-        head, rows = slow
-        yield from ("", "### Slow layers", "", *_table(head, rows))
+    origin, rows = _list_slow_layers(facts)
+    if rows:
+        yield from ("", "### Slow layers", "", *_table(("Layer", f"Time ({origin})", "Share", "Nodes"), rows))
     findings = list_findings(facts)
     if findings:
         yield from ("", f"### {pluralize(len(findings), 'finding')}", "")
@@ -109,44 +95,38 @@ def _variant(study: StudyState, facts: VariantResult, title: str) -> Iterator[st
             yield f"- and {len(findings) - _MOST_FINDINGS} more"
 
 
-def _list_slow_layers(facts: VariantResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
-    """The layers that take most time, measured or else estimated; None where nobody knows."""
-    layer_titles, mapping = name_layers(facts, facts.source), map_nodes(facts)
+def _list_slow_layers(facts: VariantResult) -> tuple[str, list[tuple[str, ...]]]:
+    """The origin of the times, and the layers that take most, measured or else estimated; none without either."""
+    titles, mapping = name_layers(facts, facts.source), map_nodes(facts)
     timing, roof = get_engine_timing(facts), estimate_timing(facts)
+    origin, times = "", {}
     if timing is not None and timing.layers:
-        kind, layer_times = SIGNS["measured"], [(t.layer, t.median, t.share) for t in timing.layers]
+        origin, times = SIGNS["measured"], {t.layer: t.median for t in timing.layers}
     elif roof is not None and not roof.withheld:
-        total = sum(p.estimated or 0.0 for p in roof.layers) or 1.0
-        kind = f"{SIGNS['estimated']} {roof.peaks.name}"
-        layer_times = [(p.layer, p.estimated or 0.0, (p.estimated or 0.0) / total) for p in roof.layers]
-    else:
-        return None
-    layer_times.sort(key=lambda row: -row[1])
-    rows: list[tuple[str, ...]] = [
+        origin = f"{SIGNS['estimated']} {roof.peaks.name}"
+        times = {p.layer: p.estimated or 0.0 for p in roof.layers}
+    total = sum(times.values()) or 1.0
+    return origin, [
         (
-            layer_titles.get(layer, layer),
-            format_number(ms, "ms"),
-            format_number(100 * share, "%"),
+            titles.get(layer, layer),
+            format_number(time, "ms"),
+            format_number(100 * time / total, "%"),
             ", ".join(mapping.nodes(layer)),
         )
-        for layer, ms, share in layer_times[:_MOST_LAYERS]
+        for layer, time in sorted(times.items(), key=lambda item: -item[1])[:_MOST_LAYERS]
     ]
-    head: tuple[str, ...] = ("Layer", f"Time ({kind})", "Share", "Nodes")
-    return head, rows
 
 
 def _format_finding(finding: Finding) -> str:
     """A finding in a line: what, what it costs, what it rests on, what to do."""
     cost = "" if finding.microseconds is None else f" ({SIGNS['measured']} {finding.microseconds:.3g} µs)"
-    where = f" at {_several(finding.nodes)}" if finding.nodes else ""
+    where = ""
+    if finding.nodes:
+        more = f" and {len(finding.nodes) - 1} more" if len(finding.nodes) > 1 else ""
+        where = f" at {escape(shorten_name(finding.nodes[0], _NAME))}{more}"
     # Where it happens stands within the sentence of the title.
     summary = f"**{escape(finding.title.removesuffix('.'))}**{where}{cost}. {escape(finding.cost)}"
     return f"{summary} Evidence: {escape(finding.evidence)} Remedy: {escape(finding.fix)}"
-
-
-def _several(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return f"{escape(shorten_name(nodes[0], _NAME))}{more}"
 
 
 def _format_recipe(study: StudyState, built: Sequence[str]) -> Iterator[str]:

@@ -90,7 +90,6 @@ DOORS = {
     "npz": rtlab.CalibrationData.read,
     "cache": CalibrationCache.read,
     "labels": opening.labels,
-    "steps": opening.steps,
     "check": checking.read_check_record,
 }
 

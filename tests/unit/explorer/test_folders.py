@@ -66,7 +66,6 @@ def page():
 @pytest.mark.parametrize(
     ("work", "values", "words"),
     [
-        ("remedy", {}, '"rewrites"'), ("treat", {"why": "x"}, '"cause"'), ("channels", {}, '"value"'),
         ("tune", {"budget_s": "soon"}, "'soon'"), ("bisect", {"from": "a", "seconds": "1e"}, "'1e'"),
     ],
 )  # fmt: skip

@@ -101,7 +101,7 @@ def test_an_old_installation_keeps_working(url: str) -> None:
     assert abs(age) < np.timedelta64(1, "D")
 
 
-def test_a_page_closes_with_its_study_and_the_server_with_the_last(beside: Path) -> None:
+def test_a_page_closes_with_its_study(beside: Path) -> None:
     first, second = Study(load(beside)), Study(tiny_model())
     explorers = [first.explore(), second.explore()]
     mine, other = (e.open_in_netron() for e in explorers)

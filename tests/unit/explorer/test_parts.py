@@ -13,10 +13,7 @@ import pytest
 import rtlab
 from rtlab.core.progress import Silent
 from rtlab.documents import commands
-from rtlab.errors import VariantError
-from rtlab.testing import tiny_model
 from rtlab.web.explorer import open_commands, transport
-from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.graph import LinkedGraphs
 from rtlab.web.explorer.open_commands import OpenCommands
 
@@ -24,9 +21,9 @@ from rtlab.web.explorer.open_commands import OpenCommands
 @pytest.mark.parametrize(
     ("files", "title"),
     [
-        ({"layers": "net.engine.graph.json"}, "net"), ({"layers": "Layers.json"}, "engine"), ({}, "engine"),
+        ({"layers": "net.engine.graph.json"}, "net"), ({"layers": "Layers.json"}, "Layers"), ({}, "engine"),
         ({"log": "b.log", "build": "a.json"}, "a"), ({"profile": "p.json"}, "engine"),
-        ({"log": "my  net_1.log"}, "my net 1"),
+        ({"log": "my  net_1.log"}, "my  net_1"),
         ({"archive": "c.zip", "log": "b.log", "layers": "d.json"}, "d"), ({"ort_model": "e.ort", "log": "f.log"}, "f"),
     ],
 )  # fmt: skip
@@ -62,56 +59,6 @@ def test_deliveries_are_unasked_within_ten_seconds_and_ever_rarer() -> None:
 )  # fmt: skip
 def test_what_a_saved_notebook_keeps_of_a_graph_is_synced_and_the_rest_delivered(trait, tags) -> None:
     assert tags == LinkedGraphs.class_traits()[trait].metadata
-
-
-@pytest.fixture(scope="module")
-def page() -> Any:
-    study = rtlab.Study(tiny_model())
-    study.add("a", backend="classic")
-    return study.run(compare=False).explore()
-
-
-@pytest.mark.parametrize(
-    ("choice", "fields"),
-    [
-        ({"sparsity": ["stem/Conv"]}, {"sparsity": ["stem/Conv"]}), ({"sparsity": "*"}, {"sparsity": ["*"]}),
-        ({"sparsity": ()}, {"sparsity": []}), ({"target": None}, {"target": ""}),
-        ({"precision": {"*": "fp16", "stem/Conv": "fp32"}},
-         {"precision": "fp16", "pins": [{"pattern": "stem/Conv", "precision": "fp32"}]}),
-        ({"precision": {"stem/Conv": "fp16"}},
-         {"precision": "fp32", "pins": [{"pattern": "stem/Conv", "precision": "fp16"}]}),
-        ({"precision": "int8", "calibrator": "minmax", "treatments": "equalize"},
-         {"precision": "int8", "calibrator": "minmax", "treatments": ["equalize"]}),
-    ],
-)  # fmt: skip
-def test_a_choice_is_taken_in_any_form(page, choice: dict[str, Any], fields: dict[str, Any]) -> None:
-    page.choose(**choice)
-    assert fields == {k: page.choice[k] for k in fields}
-    with pytest.raises(VariantError, match="colour"):
-        page.choose(colour="red")
-
-
-@pytest.mark.parametrize(
-    ("unless", "known", "asked"),
-    [
-        ("known", True, 0),
-        ("known", False, 1),
-        ("", True, 1),
-        ("zzz", True, 1),
-        ("", False, 1),
-        ("a", True, 1),
-    ],
-)
-def test_a_diagnosis_that_is_known_is_not_made_again_where_it_need_not(
-    unless: str, known: bool, asked: int
-) -> None:
-    calls: list[str] = []
-    state = SimpleNamespace(diagnoses={"a": 1} if known else {})
-    study = SimpleNamespace(
-        state=state, accuracy=SimpleNamespace(diagnose=lambda name, progress: calls.append(name))
-    )
-    BuildCommands._diagnose(SimpleNamespace(study=study), {"unless": unless}, "a", Silent())  # type: ignore[arg-type]
-    assert ["a"] * asked == calls
 
 
 def test_files_that_were_dropped_keep_what_a_name_may_have(monkeypatch) -> None:

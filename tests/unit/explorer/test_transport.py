@@ -5,16 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from rtlab import CalibrationData, Study
-from rtlab.core.progress import Silent
 from rtlab.documents.payload import decode
 from rtlab.testing import tiny_model
 from rtlab.web.explorer import transport
-from rtlab.web.explorer.inspecting import Inspecting
 from rtlab.web.explorer.transport import DeliveredWidget
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -171,32 +168,26 @@ def test_a_graph_carries_two_variants_beside_the_model_and_what_joins_them(study
     assert b"" == study.graph("fp32").other
 
 
-class Slow:
-    """Answers when it is let go; the questions that it was given are in ``asked``."""
-
-    def __init__(self) -> None:
-        self.gate, self.begun = threading.Event(), threading.Event()
-        self.asked: list[str] = []
-
-    def __call__(self, question: str, _progress: Silent) -> Iterator[str]:
-        self.asked.append(question)
-        self.begun.set()
-        assert self.gate.wait(60)
-        yield f"{question} is answered"
-
-
-def test_a_question_about_what_is_gone_is_never_answered() -> None:
+def test_a_question_about_what_is_gone_is_never_answered(study, monkeypatch) -> None:
     """Another model may have a node of the same name; the old one's weights would stand beside it."""
-    slow, published = Slow(), []
-    inspecting = Inspecting(slow, published.append)
-    inspecting.ask("old")
-    assert slow.begun.wait(60)
-    inspecting.ask("next")
-    inspecting.stop()
-    slow.gate.set()
-    inspecting.wait(60)
-    assert [] == published
-    assert ["old"] == slow.asked
-    inspecting.ask("new")
-    inspecting.wait(60)
-    assert ["new is answered"] == published
+    begun, gate = threading.Event(), threading.Event()
+
+    def weights(self, place: str) -> tuple[()]:
+        begun.set()
+        assert gate.wait(60)
+        return ()
+
+    monkeypatch.setattr("rtlab.study.calibration.StudyCalibration.weights", weights)
+    monkeypatch.setattr("rtlab.study.calibration.StudyCalibration.activations", lambda *_, **__: ())
+    explorer = study.explore()
+    view, threads = explorer._view_sync, []
+    for place in ("stem/Conv", "head/Gemm"):
+        view.inspect(place)
+        threads.append(view.inspection_thread)
+        assert begun.wait(60)
+    view.stop_inspection()
+    view.inspect("stem/Relu")
+    gate.set()
+    for thread in (*threads, view.inspection_thread):
+        thread.join(60)
+    assert ("stem/Relu", ()) == (explorer.inspection["node"], tuple(explorer.inspection["tensors"]))

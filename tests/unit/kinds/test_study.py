@@ -29,9 +29,10 @@ from rtlab.testing import tiny_model
 from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.explorer import Explorer
 from rtlab.web.explorer.task_runner import TaskRunner
+from rtlab.web.page import document
 
 GIB = 1 << 30
-markdown, whole = (importlib.import_module(f"rtlab.web.report.{n}") for n in ("markdown", "whole"))
+markdown = importlib.import_module("rtlab.web.report.markdown")
 
 
 def confine(monkeypatch: Any, soft: int) -> None:
@@ -140,10 +141,10 @@ def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Stu
 
 
 def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -> None:
-    monkeypatch.setattr(whole, "build_variant_document", lambda *_, baseline: baseline and baseline.name)
-    answer = whole.build_document(written().state, ["fp32", "int8"], "fp32")
+    monkeypatch.setattr(document, "build_variant_document", lambda *_, baseline: baseline and baseline.name)
+    answer = document.build_study_document(written().state, ["fp32", "int8"], "fp32")
     assert answer["variants"] == {"fp32": None, "int8": "fp32"}
-    assert whole.build_document(written().state, ["int8"], "")["baseline"] is None
+    assert document.build_study_document(written().state, ["int8"], "")["baseline"] is None
 
 
 def test_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rtlab.backends.readers import inspector
 from rtlab.core.data import RANDOM
 from rtlab.core.engine import Layer, Tensor
-from rtlab.web.page import charts, edges, layers
+from rtlab.web.page import charts, graph
 from rtlab.web.page.charts import Bar
 
 
@@ -193,14 +193,14 @@ def _tensors(names: str) -> tuple[Tensor, ...]:
 )  # fmt: skip
 def test_edges_lead_from_inputs_through_layers_to_outputs(steps, inputs, outputs, joined) -> None:
     result: Any = SimpleNamespace(engine=engine_of(*steps, inputs=inputs, outputs=outputs))
-    found = edges.engine_edges(result, SimpleNamespace(values={}), ())
+    found = graph.engine_edges(result, SimpleNamespace(values={}), ())
     assert sorted(joined) == sorted((e["source"], e["target"], e["value"]) for e in found)
     assert {"1×2 fp32"} >= {e["label"] for e in found}
 
 
 def test_a_tensor_that_no_layer_writes_is_named_once_by_each_reader() -> None:
     engine = engine_of(("xqq", "a"), ("ap", "y"), ("ya", "b"))
-    assert {"0:l": ["q"], "1:l": ["p"]} == edges.find_unwritten_tensors(engine)
+    assert {"0:l": ["q"], "1:l": ["p"]} == graph.find_unwritten_tensors(engine)
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,3 @@ def test_a_tensor_that_no_layer_writes_is_named_once_by_each_reader() -> None:
 )  # fmt: skip
 def test_a_tensor_is_listed_with_what_is_known_of_it(tensor: Tensor, told: dict[str, Any]) -> None:
     assert told == inspector._describe_tensor(tensor)
-
-
-def test_a_file_of_layers_has_open_and_unknown_shapes() -> None:
-    shape = layers._info(Tensor("t", "int8", (-1, 0, 3))).type.tensor_type.shape
-    assert ["?", 0, 3] == [d.dim_param or d.dim_value for d in shape.dim]
-    assert not layers._info(Tensor("t", "fp32")).type.tensor_type.HasField("shape")
-    assert 1 == layers._info(Tensor("t", "tf32", (1,))).type.tensor_type.elem_type

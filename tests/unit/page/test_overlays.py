@@ -30,14 +30,9 @@ def test_memory_of_a_box_counts_its_outputs(tensors: int, note: str) -> None:
     ],
 )  # fmt: skip
 def test_a_time_names_the_layers_that_were_timed_and_how_many_share_it(layers, shared, note) -> None:
-    time = space(
-        layers=[f"{i}:{n}" for i, n in enumerate(layers)], shared=shared, median=2.0, spread=0.5, share=0.25
-    )
+    time = space(layers=[f"{i}:{n}" for i, n in enumerate(layers)], shared=shared, median=2.0, spread=0.5)
     readings = overlays._readings({"n": time}, "node", 1.5)
     assert {"value": 3.0, "spread": 0.75, "shared": shared, "note": note} == readings["n"]
-    assert {"value": 25.0, "spread": None, "shared": shared, "note": note} == overlays._shares(
-        {"n": time}, readings
-    )["n"]
     assert overlays._readings({"n": space(**{**vars(time), "spread": None})}, "node")["n"]["spread"] is None
     assert 2.0 == overlays._readings({"n": time}, "node")["n"]["value"]
     assert (
@@ -46,15 +41,13 @@ def test_a_time_names_the_layers_that_were_timed_and_how_many_share_it(layers, s
     )
 
 
-@pytest.mark.parametrize(("scaled", "origins"), [("", ["measured"] * 2), ("by 2", ["estimated", "measured"])])
-def test_a_scaled_time_is_an_estimate_and_its_share_is_not(scaled: str, origins: list[str]) -> None:
+@pytest.mark.parametrize(("scaled", "origin"), [("", "measured"), ("by 2", "estimated")])
+def test_a_scaled_time_is_an_estimate(scaled: str, origin: str) -> None:
     times = space(processor="CPU", scaled=scaled, origin="here", scale=2.0)
-    layer = {"L": space(layers=["0:a"], shared=1, median=0.5, spread=None, share=1.0)}
-    time, share = overlays._times(times, {}, layer)
-    assert origins == [time["origin"], share["origin"]]
-    assert (("time", "ms", 1.0), ("share", "%", 100.0)) == tuple(
-        (o["id"], o["unit"], o["layers"]["L"]["value"]) for o in (time, share)
-    )
+    layer = {"L": space(layers=["0:a"], shared=1, median=0.5, spread=None)}
+    time = overlays._times(times, {}, layer)
+    assert (origin, "time", "ms") == (time["origin"], time["id"], time["unit"])
+    assert 1.0 == time["layers"]["L"]["value"]
     assert (bool(scaled), bool(scaled)) == ("scaled" in time["title"], time["source"].startswith("estimated"))
     assert time["source"].endswith("here")
 
@@ -110,14 +103,23 @@ def test_times_say_who_measured_what(fields: dict[str, Any], text: str) -> None:
     assert text == chrome._times(space(**{**TIMES, **fields}))
 
 
-def test_what_became_zero_is_counted_and_the_most_of_it_named() -> None:
+def test_what_became_zero_is_counted_and_the_most_of_it_named(monkeypatch) -> None:
     """3 + 2 elements of two values; half of the second, three tenths of the first."""
     values = [
-        space(node=n, underflowed=u, elements=e) for n, u, e in (("a", 3, 10), ("b", 2, 4), ("c", 0, 1))
+        space(node=n, underflowed=u, overflowed=0, elements=e)
+        for n, u, e in (("a", 3, 10), ("b", 2, 4), ("c", 0, 1))
     ]
     study: Any = space(model=space(by_id={n: space(title=f"title {n}") for n in "abc"}))
-    (item,) = chrome._underflow(study, space(values=values))
+    result: Any = space(variant=space(precisions=[space(is_half=True)]))
+    monkeypatch.setattr(chrome, "find_undefined", lambda *_: None)
+
+    def list_losses(*values: Any) -> list[Any]:
+        errors = space(values=values, headline="", synthetic=False)
+        monkeypatch.setattr(chrome, "compute_accuracy", lambda _: errors)
+        return list(chrome._list_losses(study, result))
+
+    (item,) = list_losses(*values)
     assert ("measured", True) == (item["origin"], item["warning"])
     assert ["5 elements" in item["text"], "2 values" in item["text"]] == [True, True]
     assert item["text"].endswith('"title b" (50 %)')
-    assert [] == list(chrome._underflow(study, space(values=values[2:])))
+    assert [] == list_losses(values[2])

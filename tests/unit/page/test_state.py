@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtlab.relation.mapping import Mapping, Pair
-from rtlab.web.page.state import ViewState
-from rtlab.web.page.steps import parse_steps
+from rtlab.web.page.state import ViewState, parse_steps
 
 MAPPING = Mapping(
     (Pair("conv", "A", "declared"), Pair("relu", "A", "declared"), Pair("gemm", "B", "declared"),

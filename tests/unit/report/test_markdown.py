@@ -1,4 +1,4 @@
-"""Parts of reports from values written by hand: rows, findings, what fell, slow layers, and bars of a waterfall."""
+"""Parts of reports from values written by hand: rows, findings, what fell, and slow layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rtlab.core.finding import Finding
-from rtlab.web.report import html as report
 from rtlab.web.report import markdown
 
 
@@ -77,7 +76,7 @@ def test_of_many_findings_the_first_are_told_and_how_many_follow(
     monkeypatch.setattr(markdown, "list_findings", lambda _: [finding(f"f{i}") for i in range(count)])
     status = [{"warning": w, "origin": "measured", "text": "text"} for w in (True, False)]
     monkeypatch.setattr(markdown.chrome, "list_status", lambda *_: status)
-    monkeypatch.setattr(markdown, "_list_slow_layers", lambda _: None)
+    monkeypatch.setattr(markdown, "_list_slow_layers", lambda _: ("", []))
     facts: Any = SimpleNamespace(name="x")
     lines = list(markdown._variant(SimpleNamespace(), facts, "title"))  # type: ignore[arg-type]
     assert ["", "## title", "", "- ● ⚠ text", "- ● text"] == lines[:5]
@@ -107,20 +106,19 @@ def test_the_five_slowest_layers_are_listed_measured_before_estimated(monkeypatc
     timing = SimpleNamespace(layers=[SimpleNamespace(layer=n, median=t, share=s) for n, t, s in rows])
     points = [SimpleNamespace(layer=n, estimated=t) for n, t in (("a", 0.3), ("b", None), ("c", 0.1))]
     roof = SimpleNamespace(layers=points, withheld="", peaks=SimpleNamespace(name="GPU"))
-    head, measured = slow(monkeypatch, timing, roof)
-    assert "Time (●)" == head[1]
+    origin, measured = slow(monkeypatch, timing, roof)
+    assert "●" == origin
     assert ["Title", "a", "d", "e", "f"] == [r[0] for r in measured]
     assert ("Title", "1.5 ms", "75 %", "nb, mb") == measured[0]
     assert ("a", "250 µs", "12.5 %") == measured[1][:3]
-    head, estimated = slow(monkeypatch, None, roof)
-    assert "Time (○ GPU)" == head[1]
+    origin, estimated = slow(monkeypatch, None, roof)
+    assert "○ GPU" == origin
     assert [("a", "300 µs", "75 %"), ("c", "100 µs", "25 %"), ("Title", "0 ms", "0 %")] == [
         r[:3] for r in estimated
     ]
-    head, _ = slow(monkeypatch, SimpleNamespace(layers=[]), roof)
-    assert "Time (○ GPU)" == head[1]
-    assert slow(monkeypatch, None, SimpleNamespace(**{**vars(roof), "withheld": "why"})) is None
-    assert slow(monkeypatch, None, None) is None
+    assert "○ GPU" == slow(monkeypatch, SimpleNamespace(layers=[]), roof)[0]
+    assert [] == slow(monkeypatch, None, SimpleNamespace(**{**vars(roof), "withheld": "why"}))[1]
+    assert [] == slow(monkeypatch, None, None)[1]
     nothing = SimpleNamespace(**{**vars(roof), "layers": points[1:2]})
     assert [("Title", "0 ms", "0 %", "nb, mb")] == slow(monkeypatch, None, nothing)[1]
 
@@ -151,18 +149,3 @@ def test_a_variant_is_a_row_with_the_origin_of_each_number(
 ) -> None:
     row = markdown._summary({**FULL, **fields})  # type: ignore[typeddict-item]
     assert tuple(cells.get(i, cell) for i, cell in enumerate(ROW)) == row
-
-
-def test_a_waterfall_becomes_bars_on_the_level_before() -> None:
-    """By hand: 10, then + 3, - 5, 0, a total of 8 and + 2 from there."""
-    colours = {k: {"marker": {"color": k}} for k in ("totals", "increasing", "decreasing")}
-    trace = {"type": "waterfall", "x": [*"abcdef"], "y": [10.0, 3.0, -5.0, 0.0, 8.0, 2.0], "connector": {},
-             "measure": ["absolute", "relative", "relative", "relative", "total", "relative"], **colours}  # fmt: skip
-    bars = report._simplify_trace(trace)
-    assert {"type": "bar", "x": trace["x"], "y": trace["y"]} == {k: bars[k] for k in ("type", "x", "y")}
-    assert [0.0, 10.0, 13.0, 8.0, 0.0, 8.0] == bars["base"]
-    kinds = ["totals", "increasing", "decreasing", "decreasing", "totals", "increasing"]
-    assert kinds == bars["marker"]["color"]
-    assert {"type", "x", "y", "base", "marker"} == set(bars)
-    assert {"type": "scatter", "x": [1]} == report._simplify_trace({"type": "scattergl", "x": [1]})
-    assert {"type": "heatmap", "z": [1]} == report._simplify_trace({"type": "heatmap", "z": [1]})

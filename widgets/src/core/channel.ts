@@ -25,7 +25,6 @@ export interface GraphTraits {
   /** The engine of the third pane; empty where there is none. */
   other: Bytes;
   /** What follows where the picture of a graph has `later`; only the Explorer's class has them. */
-  source_later?: Bytes;
   engine_later?: Bytes;
   other_later?: Bytes;
   view: ViewState;

@@ -127,7 +127,7 @@ export interface Overlay {
   layers: Record<string, OverlayValue>;
 }
 
-/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too. */
+/** Everything about one variant: the engine's graph, how it maps to the source model, and its numbers. ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model elsewhere, a line each. ``precisions`` is that of each node of the source, where it is not fp32. ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant. Where details of the boxes come as ``Later``, ``overlays`` are empty here, and come there too. */
 export interface EngineView {
   variant: string;
   calibrator: string;
@@ -148,7 +148,7 @@ export interface Told {
   details: Detail[];
 }
 
-/** What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model. ``boxes`` tell of ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``, and empty for a model. */
+/** What follows the picture of the large engine of variant ``of``, because nothing is drawn from it. ``boxes`` belong to ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``. */
 export interface Later {
   of: string;
   boxes: Told[];
@@ -186,7 +186,7 @@ export interface Reformat {
   avoidable: boolean;
 }
 
-/** Counts of nodes and layers that a mapping explains. ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of ``pairs`` are the compiler's own word; the others are inferred. */
+/** Counts of nodes and layers that a mapping explains. ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none; what is left is unknown. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of ``pairs`` are the compiler's own word; the others are inferred. */
 export interface Coverage {
   nodes: number;
   all_nodes: number;
@@ -221,7 +221,7 @@ export interface BuildPass {
   steps: number;
 }
 
-/** One action of a pass. ``names`` are the layers concerned, in the log's order: fuse A with B, merge A || B, eliminate concatenation C, retarget tensor X to C, copy X to C. ``result`` is the name of the new layer, if any. ``rule`` is the compiler's name of the fusion, such as ``ConvReluFusion``, ``reason`` its reason, both empty where not logged. ``line`` counts lines of the log from 1; ``text`` is that line's message. */
+/** One thing that a pass did. ``names`` are the layers concerned, in the log's order: fuse A with B, merge A || B, eliminate concatenation C, retarget tensor X to C, copy X to C. ``result`` is the name that the new layer bears from then on, empty where nothing new is made. ``rule`` is the compiler's name of the fusion, such as ``ConvReluFusion``; ``reason`` its reason, both empty where untold. ``line`` counts lines of the log from 1; ``text`` is that line's message. */
 export interface Decision {
   action: Action;
   rule: string;
@@ -260,7 +260,7 @@ export interface Contest {
   margin: number | null;
 }
 
-/** The verbose log of one build, replayed: ``attempts`` are networks that went through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show. */
+/** What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it has one ``origin``. */
 export interface BuildStory {
   title: string;
   counts: number[];
@@ -305,7 +305,7 @@ export interface Interval {
   method: string;
 }
 
-/** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, to which others can be added; ``tally`` has the amounts of each, from which ``interval`` follows. */
+/** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows. */
 export interface Score {
   name: string;
   value: number;
@@ -340,7 +340,7 @@ export interface Calibrated {
   measured: string;
 }
 
-/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, ``rule`` the rule's short name. ``title``, ``cost``, ``fix`` and ``evidence`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers. ``microseconds`` is the measured time of the layers at stake, None where unknown. ``fixable`` is True where ``repair`` can do it, ``exact`` where the repaired model computes the same but for the order of FP32 arithmetic. ``samples`` and ``channels`` are the indices of those that show it, if not all; ``value`` is the value of the source that it is about, if any. */
+/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests on: a rule of the compiler, what the engine's files tell, or what was measured. ``microseconds`` is the time of the layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. ``samples`` and ``channels`` are those that show it, by their index, where it shows in some only; ``value`` is the one value of the source whose numbers it is about, empty where it is about none. */
 export interface Finding {
   id: string;
   rule: string;
@@ -357,7 +357,7 @@ export interface Finding {
   channels: number[];
 }
 
-/** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was checked of the model's own quantization, or that it has none; empty where a part of it is placed badly. */
+/** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was looked at of the model's own quantization, or that there is nothing to look at; empty where something of it is placed badly. */
 export interface Findings {
   note: string;
   items: Finding[];
@@ -460,7 +460,7 @@ export interface Link {
   others: string[];
 }
 
-/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two on the content. ``problem`` is what is missing and what to do, where there is nothing to show. ``scripts`` are shown in the place of figures. */
+/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``scripts`` are shown in the place of figures. */
 export interface Panel {
   name: PanelName;
   variant: string;
@@ -478,7 +478,7 @@ export interface Panel {
   problem: string;
 }
 
-/** One dimension of an input: its size, or a default where it is ``open``; those of one ``symbol`` have one size. */
+/** One dimension of an input: its size, or the one to begin with where it is ``open`` and nobody named one. Dimensions of one ``symbol`` have one size; it is empty where the model gives none. */
 export interface Dimension {
   size: number;
   open: boolean;
@@ -509,7 +509,7 @@ export interface Pin {
   precision: string;
 }
 
-/** Choices of the top row as ``Study.add`` takes them; ``calibrator`` is empty where the precision needs none. */
+/** What the top row has chosen; ``calibrator`` is empty where the precision needs none. ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4; ``treatments`` are written as ``Study.add`` takes them. */
 export interface Choice {
   model: string;
   precision: string;
@@ -568,7 +568,7 @@ export interface Chip {
   stages: StageStatus[];
 }
 
-/** Work in progress. ``fraction`` is None while unknown; the page counts on from ``elapsed`` seconds. */
+/** Work in progress. ``fraction`` is None while unknown; ``elapsed`` is in seconds when this was told. The page counts on from there by itself: clocks of two machines differ, and either may be put right meanwhile. */
 export interface BuildState {
   running: boolean;
   phase: string;
@@ -576,15 +576,14 @@ export interface BuildState {
   elapsed: number;
 }
 
-/** The study's data: ``source`` in words, whether it is ``random``, a line for each input, and picked samples. */
+/** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. */
 export interface DataState {
   source: string;
   random: boolean;
   inputs: string[];
-  chosen: number;
 }
 
-/** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
+/** What every pane reads. ``anchor`` is the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
 export interface ViewState {
   selection: string[];
   layers: string[];
@@ -624,22 +623,14 @@ export interface SavedVariant {
   charts: Record<string, unknown>;
 }
 
-/** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
+/** One view of a presentation: ``words`` is the sentence that is shown with it. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
 export interface Step {
   words: string;
   view: Record<string, unknown>;
   places: Record<string, number[]>;
 }
 
-/** A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings. */
-export interface SavedPanel {
-  variant: string;
-  compared: string;
-  settings: Record<string, string>;
-  panel: Panel;
-}
-
-/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.glossary_terms`` lists them. */
+/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation; ``terms`` are as ``glossary.glossary_terms`` lists them. */
 export interface Saved {
   model: string;
   source: string;
@@ -648,7 +639,6 @@ export interface Saved {
   chips: Chip[];
   view: ViewState;
   steps: Step[];
-  asked: SavedPanel[];
   terms: string[][];
 }
 
@@ -728,10 +718,9 @@ export interface ReadDropped {
   names: string[];
 }
 
-/** Show a variant's engine in Netron, or the model where the name is empty. */
+/** Show the model in Netron. */
 export interface OpenNetron {
   type: "netron";
-  variant: string;
 }
 
 /** Find out the distribution of a node's weights and outputs. */
@@ -762,11 +751,10 @@ export interface RepairPlacement {
   findings: string[];
 }
 
-/** Send a file of a built variant: the prepared model, its scales, or a calibration cache. */
+/** Send the prepared model of a built variant. */
 export interface SaveFile {
   type: "save";
   variant: string;
-  what: "onnx" | "scales" | "cache";
 }
 
 /** Answer a panel of a variant with these of its settings; ``id`` names the question among those of all pages. */
@@ -784,11 +772,6 @@ export interface StartWork {
   work: WorkName;
   variant: string;
   values: Record<string, string>;
-}
-
-/** What was sent of a large engine is drawn: what follows may come. */
-export interface TellPictured {
-  type: "pictured";
 }
 
 /** Take the error card away. */
@@ -828,7 +811,7 @@ export interface PanelAnswered {
   panel: Panel;
 }
 
-export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure;
+export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure;
 
 export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered;
 

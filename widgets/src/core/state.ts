@@ -135,11 +135,7 @@ export class Study {
     this.#end = end;
     this.view = signal({ ...START, ...model.get("view") });
     const trait = follower(model, end, (error) => this.fail(error));
-    const later: Record<Side, Signal<Later | null>> = {
-      node: signal(null),
-      layer: signal(null),
-      other: signal(null),
-    };
+    const later: Record<EngineSide, Signal<Later | null>> = { layer: signal(null), other: signal(null) };
     watchKernel(model as AnyModel, end, (reach) => {
       this.kernelState.value = reach;
     });
@@ -147,12 +143,12 @@ export class Study {
     this.decode(trait("source"), this.source);
     this.decode(trait("engine"), this.engine);
     this.decode(trait("other"), this.other);
-    this.decode(trait("source_later"), later.node, false);
     this.decode(trait("engine_later"), later.layer, false);
     this.decode(trait("other_later"), later.other, false);
     effectsUntil(
       end,
-      ...SIDES.map((side) => () => this.#complete(side, later[side].value)),
+      () => this.#complete("layer", later.layer.value),
+      () => this.#complete("other", later.other.value),
       () => this.#receive({ ...START, ...received.value }),
       () => this.#rejoin(this.mapping.value, "layer"),
       () => this.#rejoin(this.#otherMapping.value, "other"),
@@ -328,20 +324,18 @@ export class Study {
    * Puts what follows a picture in its place: once for a large graph, and again as numbers are measured. The graph
    * stays the one that is drawn.
    */
-  #complete(side: Side, later: Later | null): void {
-    const graph = side === "node" ? this.source.value : this.engineOf(side)?.graph;
-    const of = side === "node" ? graph?.id : this.engineOf(side)?.variant;
-    if (!graph || !later || later.of !== of || completed.get(graph) === later) return;
-    completed.set(graph, later);
+  #complete(side: EngineSide, later: Later | null): void {
+    const engine = side === "layer" ? this.engine : this.other;
+    const view = engine.value;
+    if (!view || !later || later.of !== view.variant || completed.get(view.graph) === later) return;
+    completed.set(view.graph, later);
     later.boxes.forEach((fields, at) => {
-      Object.assign(graph.boxes[at]!, fields);
+      Object.assign(view.graph.boxes[at]!, fields);
     });
-    graph.later = false;
+    view.graph.later = false;
     batch(() => {
       this.#completions.value = this.#completions.peek() + 1;
-      if (side === "node") return;
-      const engine = side === "layer" ? this.engine : this.other;
-      engine.value = { ...engine.peek()!, overlays: later.overlays };
+      engine.value = { ...view, overlays: later.overlays };
     });
   }
 

@@ -31,7 +31,7 @@ export function BuildCommands({ explorer }: { explorer: ExplorerState }) {
             type="button"
             class="rt-field"
             disabled={explorer.unusable() !== ""}
-            onClick={() => explorer.save(variant, "onnx")}
+            onClick={() => explorer.save(variant)}
           >
             Save the prepared ONNX
           </button>

@@ -6,34 +6,10 @@ import { type Item, MenuList } from "../ui/menu";
 import { Terms } from "../ui/terms";
 import { Tool } from "../ui/tool";
 import type { ExplorerState } from "./explorer_state";
-import { Offer } from "./guide_view";
 import { LARGER } from "./presentation";
 import { RandomMark, RandomTag } from "./random_input";
 import { measurable, measureLabel } from "./stage_status";
 import { askAccuracy } from "./why";
-
-/** As long as errors and scores are of some samples alone: of how many, and the way back to all. */
-function ChosenMark({ explorer }: { explorer: ExplorerState }) {
-  const { chosen } = explorer.data.value;
-  const variant = explorer.study.engine.value?.variant;
-  if (!chosen || !variant || explorer.saved) return null;
-  const why = explorer.busy();
-  return (
-    <span class="rt-notice" data-control="chosen" title="Errors and scores are of these samples alone">
-      just {plural(chosen, "sample")}:{" "}
-      <button
-        type="button"
-        class="rt-link"
-        data-control="all-samples"
-        disabled={why !== ""}
-        title={why}
-        onClick={() => explorer.send({ type: "work", work: "only", variant, values: { samples: "" } })}
-      >
-        show all
-      </button>
-    </span>
-  );
-}
 
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ explorer }: { explorer: ExplorerState }) {
@@ -56,18 +32,16 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
       if (chip.offsetLeft < scrollLeft) row.current!.scrollLeft = chip.offsetLeft - EDGE;
       else if (last > scrollLeft) row.current!.scrollLeft = Math.min(last, chip.offsetLeft - EDGE);
     }
-  }, [current, chips, explorer.width.value, explorer.data.value.chosen]);
+  }, [current, chips, explorer.width.value]);
   const place = (id: string): void => {
     const button = row.current!.querySelector(`[data-chip="${CSS.escape(id)}"] .rt-more`)!;
     setMenu({ id, left: button.getBoundingClientRect().left - box.current!.getBoundingClientRect().left });
   };
   return (
     <div class="rt-chips" role="toolbar" aria-label="Variants" ref={box}>
-      {!explorer.data.value.chosen && (
-        <span class="rt-quiet">
-          <Terms text="Variants" />
-        </span>
-      )}
+      <span class="rt-quiet">
+        <Terms text="Variants" />
+      </span>
       {chips.length === 0 && <span class="rt-quiet">none yet: press Build</span>}
       <div class="rt-row" ref={row} onScroll={() => open && place(open.id)}>
         {chips.map((chip) => (
@@ -91,9 +65,7 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
         </details>
       )}
       <RandomMark explorer={explorer} />
-      <ChosenMark explorer={explorer} />
       <NetronLink explorer={explorer} />
-      <Offer explorer={explorer} />
       {open && (
         <MenuList
           key={open.id}
@@ -211,12 +183,6 @@ function itemsOf(explorer: ExplorerState, chip: Chip): Item[] {
       reason: unready || (chip.baseline ? "It is the baseline" : ""),
       pick: () => explorer.send({ type: "baseline", variant: chip.id }),
     },
-    {
-      id: "netron",
-      label: "Open in Netron",
-      reason: unready,
-      pick: () => explorer.send({ type: "netron", variant: chip.id }),
-    },
     ...(chip.recorded ? [] : exports(explorer, chip, unready)),
     ...(chip.stages.some(measurable)
       ? [
@@ -245,14 +211,7 @@ function itemsOf(explorer: ExplorerState, chip: Chip): Item[] {
 
 function exports(explorer: ExplorerState, { id }: Chip, reason: string): Item[] {
   return [
-    { id: "save-onnx", label: "Save the prepared ONNX", reason, pick: () => explorer.save(id, "onnx") },
-    { id: "save-scales", label: "Save the scales", reason, pick: () => explorer.save(id, "scales") },
-    {
-      id: "save-cache",
-      label: "Save a TensorRT calibration cache",
-      reason,
-      pick: () => explorer.save(id, "cache"),
-    },
+    { id: "save-onnx", label: "Save the prepared ONNX", reason, pick: () => explorer.save(id) },
     { id: "elsewhere", label: "Build it elsewhere …", reason, pick: () => explorer.showCommands(id) },
   ];
 }

@@ -16,8 +16,7 @@ import { SIDES, type Study } from "../core/state";
 import { groupOf, layerPlace, noun } from "../graph/aria_text";
 import { trace } from "../graph/highlight";
 import { combined, engineSide, sourceOf } from "../graph/overlay";
-import { readBy } from "../panels/thresholds";
-import { CalibratedView, TensorView } from "../ui/histogram";
+import { TensorView } from "../ui/histogram";
 import { Downstream, Path, Save, Upstream, Zoom } from "../ui/icons";
 import { Row, Section } from "../ui/section";
 import { Tool } from "../ui/tool";
@@ -167,7 +166,6 @@ function Fusion({ explorer, side }: { explorer: ExplorerState; side: Side }) {
 function One({ explorer, side, box }: BoxProps) {
   const { study } = explorer;
   const engine = study.engineOf(engineSide(side));
-  const calibration = side === "node" ? explorer.calibration.value : null;
   const streams = new Set(engine?.graph.boxes.map(({ stream }) => stream));
   const layer = box.kind === "layer";
   const ports: [string, Port[]][] = [
@@ -222,15 +220,6 @@ function One({ explorer, side, box }: BoxProps) {
       {ports.map(([title, list]) => (
         <Ports key={title} explorer={explorer} side={side} box={box} title={title} ports={list} />
       ))}
-      {calibration &&
-        readBy(calibration.values, [box.id]).map((value) => (
-          <CalibratedView
-            key={value.value}
-            known={calibration}
-            value={value}
-            chosen={engine?.calibrator ?? ""}
-          />
-        ))}
       {box.id === explorer.inspected.value && !explorer.saved && (
         <Tensors explorer={explorer} node={box.id} />
       )}

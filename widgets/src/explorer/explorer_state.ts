@@ -16,9 +16,7 @@ import {
   type Inspection,
   type Link,
   type Panel,
-  type Pin,
   type Reply,
-  type SaveFile,
   type Side,
   type StageStatus,
   type Status,
@@ -73,9 +71,6 @@ export class ExplorerState {
   readonly summary: Signal<Summary | null> = signal(null);
   readonly findings: Signal<Findings | null> = signal(null);
   readonly selectedValue: Signal<string> = signal("");
-  /** The pins before they were changed, until the choice is built. */
-  readonly pinsBefore: Signal<Pin[] | null> = signal(null);
-  readonly transformsBefore: Signal<string[] | null> = signal(null);
   readonly commandsOf: Signal<string> = signal("");
   readonly link: Signal<string> = signal("");
   /** This is a report: what needs a kernel is left out. */
@@ -110,8 +105,6 @@ export class ExplorerState {
   readonly #kernelFailure: Signal<Failure | null>;
   readonly #pendingCommands: Signal<ReadonlySet<Command>> = signal(new Set());
   #plotly: Promise<Plotly> | null = null;
-  #pinned = "";
-  #transforms = "";
 
   constructor(
     model: AnyModel<ExplorerTraits>,
@@ -182,20 +175,10 @@ export class ExplorerState {
     };
     this.guide = new Guide(this);
     this.requests = this.#asking(trait("stamp"));
-    // The kernel waits with what follows a large engine until that is drawn.
-    const reportDrawn = (): void => {
-      if (this.study.graphsDrawn.value && !this.study.ready.value && !saved) this.send({ type: "pictured" });
-    };
     this.#clearOpening(this.#kernelFailure);
     this.#endLostWork();
     this.#inspectSelected();
-    // What the kernel pins or treats, as it shows another variant, is not undone here.
-    const forgetUndo = (): void => {
-      if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
-      if (JSON.stringify(this.choice.value.treatments) !== this.#transforms)
-        this.transformsBefore.value = null;
-    };
-    effectsUntil(end, loadTabs, loadCharts, nameVariants, reportDrawn, forgetUndo);
+    effectsUntil(end, loadTabs, loadCharts, nameVariants);
     const hear = (reply: Reply, buffers: DataView[]): void => {
       if (reply.type === "answer") this.requests.take(reply.id, reply.panel);
       if (reply.type === "link") this.link.value = reply.address;
@@ -313,24 +296,12 @@ export class ExplorerState {
 
   choose(part: Partial<Choice>): void {
     const next = { ...this.choice.value, ...part };
-    this.#pinned = JSON.stringify(next.pins);
-    this.#transforms = JSON.stringify(next.treatments);
     this.choice.value = next;
     publish(this.#model, "choice", next);
   }
 
-  pinAll(pins: Pin[]): void {
-    this.pinsBefore.value = this.choice.value.pins;
-    this.choose({ pins });
-  }
-
-  setTransforms(treatments: string[]): void {
-    this.transformsBefore.value = this.choice.value.treatments;
-    this.choose({ treatments });
-  }
-
   pin(boxes: readonly Box[], precision: string): void {
-    this.pinAll(repinned(this.choice.value, boxes, precision));
+    this.choose({ pins: repinned(this.choice.value, boxes, precision) });
   }
 
   prune(boxes: readonly Box[], on: boolean): void {
@@ -340,8 +311,6 @@ export class ExplorerState {
 
   /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
   run(): void {
-    this.pinsBefore.value = null;
-    this.transformsBefore.value = null;
     this.send({ type: "build", choice: this.choice.value });
   }
 
@@ -399,8 +368,8 @@ export class ExplorerState {
     this.send({ type: "sizes", shapes });
   }
 
-  save(variant: string, what: SaveFile["what"]): void {
-    this.send({ type: "save", variant, what });
+  save(variant: string): void {
+    this.send({ type: "save", variant });
   }
 
   showCommands(variant: string): void {

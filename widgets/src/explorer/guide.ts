@@ -21,8 +21,6 @@ export interface Stop {
   show?(): unknown;
 }
 
-const STORAGE_KEY = "rtlab.tour";
-
 export function exampleLayer({ engine, mapping }: Pick<Study, "engine" | "mapping">): Box | undefined {
   const layers = engine.value?.graph.boxes.filter(({ kind, slim }) => kind === "layer" && !slim) ?? [];
   return layers.find(({ id }) => mapping.value.nodesRun(id).length > 1) ?? layers[0];
@@ -86,51 +84,31 @@ export function tourStops(context: TourContext): Stop[] {
   return stops.filter((stop) => stop !== false);
 }
 
-/** A page in a sandbox has no storage: then the answer to the offer lasts as long as the page. */
-const storage = (): Storage | null =>
-  globalThis.origin === "null" ? null : (globalThis.localStorage ?? null);
-const answered: Signal<boolean> = signal(storage()?.getItem(STORAGE_KEY) != null);
-
 /** A short tour through the Explorer. At its end selection, tab and settings are as before. */
 export class Guide {
   readonly stops: ReadonlySignal<readonly Stop[]>;
   /** The current stop; null without a tour. */
   readonly stop: ReadonlySignal<Stop | null>;
   readonly at: Signal<number> = signal(-1);
-  /** Whether to offer the tour to a new user. */
-  readonly offered: ReadonlySignal<boolean>;
   readonly #context: TourContext;
   #before: ViewState | null = null;
 
   constructor(context: TourContext) {
     this.#context = context;
-    const { study, presentation } = context;
     this.stops = computed(() => (this.at.value < 0 ? [] : tourStops(context)));
     this.stop = computed(
       () => this.stops.value[Math.min(this.at.value, this.stops.value.length - 1)] ?? null,
     );
-    this.offered = computed(
-      () =>
-        !(answered.value || context.saved || this.stop.value || presentation.on.value) &&
-        study.graphsDrawn.value &&
-        study.engine.value !== null,
-    );
     effectsUntil(context.end, () => {
-      if (presentation.on.value) this.leave();
+      if (context.presentation.on.value) this.leave();
     });
   }
 
   begin(): void {
-    this.decline();
     if (this.#before) return;
     if (this.#context.presentation.on.peek()) this.#context.presentation.toggle();
     this.#before = this.#context.study.view.peek();
     this.go(0);
-  }
-
-  decline(): void {
-    answered.value = true;
-    storage()?.setItem(STORAGE_KEY, "1");
   }
 
   go(at: number): void {

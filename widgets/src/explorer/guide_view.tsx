@@ -3,30 +3,6 @@ import { Close } from "../ui/icons";
 import { Tool } from "../ui/tool";
 import type { ExplorerState } from "./explorer_state";
 
-export function Offer({ explorer: { guide } }: { explorer: ExplorerState }) {
-  if (!guide.offered.value) return null;
-  return (
-    <span class="rt-notice rt-offer" data-control="offer">
-      <span>First time?</span>
-      <button
-        type="button"
-        class="rt-link"
-        title="Five stops that show how to read the Explorer; Escape leaves them at any time"
-        onClick={() => guide.begin()}
-      >
-        A minute's tour
-      </button>
-      <Tool
-        label="No tour"
-        help="This line does not come again; the tour stays behind ? and the key T."
-        control="no-tour"
-        icon={<Close />}
-        onClick={() => guide.decline()}
-      />
-    </span>
-  );
-}
-
 export function GuideView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
   const { guide } = explorer;
   const stop = guide.stop.value;

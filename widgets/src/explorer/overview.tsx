@@ -13,7 +13,6 @@ const LONGEST = 28;
 export function Overview({ explorer }: { explorer: ExplorerState }) {
   const { study } = explorer;
   const engine = study.engine.value;
-  const overlays = engine?.overlays ?? [];
   const missing = explorer.missingWords();
   return (
     <>
@@ -27,11 +26,9 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
           }
         />
       </p>
-      {overlays
-        .filter(({ unit }) => unit !== "%" || !overlays.some((other) => other.unit === "ms"))
-        .map((overlay) => (
-          <Extremes key={overlay.id} explorer={explorer} overlay={overlay} />
-        ))}
+      {engine?.overlays.map((overlay) => (
+        <Extremes key={overlay.id} explorer={explorer} overlay={overlay} />
+      ))}
       {study.isLoading("layer") && <p class="rt-quiet">{study.loadingText("The numbers of the layers")}</p>}
       {missing.length > 0 && (
         <Section title="Nodes without a layer">

@@ -122,7 +122,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
         control="netron"
         disabled={fixed !== ""}
         icon={<Outside />}
-        onClick={() => explorer.send({ type: "netron", variant: "" })}
+        onClick={() => explorer.send({ type: "netron" })}
       />
       <PresentMenu explorer={explorer} />
       <HelpTool explorer={explorer} />
@@ -207,21 +207,16 @@ function TextField({ label, example, button, hint, onEnter, close, children }: T
 
 function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
   const { pins } = explorer.choice.value;
-  const before = explorer.pinsBefore.value;
-  if (!pins.length && !before?.length) return null;
-  const undo: Item[] = before
-    ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.pinAll(before) }]
-    : [];
+  if (!pins.length) return null;
   const items = (): Item[] => [
-    { id: "pins", label: pins.length ? "Pinned; pick one to remove it" : "No pins" },
+    { id: "pins", label: "Pinned; pick one to remove it" },
     ...pins.slice(0, MOST_PINS).map(({ pattern, precision }, at) => ({
       id: pattern,
       label: `${ending(pattern, LONGEST_PATTERN)} → ${precision}`,
       keys: "✕",
-      pick: () => explorer.pinAll(pins.toSpliced(at, 1)),
+      pick: () => explorer.choose({ pins: pins.toSpliced(at, 1) }),
     })),
     ...(pins.length > MOST_PINS ? [{ id: "more", label: `and ${pins.length - MOST_PINS} more` }] : []),
-    ...undo,
   ];
   return (
     <MoreMenu
@@ -229,41 +224,29 @@ function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
       help={shorten(pins.map((pin) => `${pin.pattern} → ${pin.precision}`).join("\n"), LONGEST)}
       name="pins"
       value={pins.length}
-      note={pins.length ? `${pins.length} pinned` : "unpinned"}
+      note={`${pins.length} pinned`}
       icon={null}
       disabled={dead}
       look={{ box: "rt-pill", button: "rt-pins" }}
       items={items}
     >
-      {pins.length ? (
-        <Tool
-          label="Remove all pins"
-          help="All nodes have the precision of the variant again."
-          control="unpin"
-          disabled={dead !== ""}
-          icon={<Close />}
-          onClick={() => explorer.pinAll([])}
-        />
-      ) : (
-        <button
-          type="button"
-          class="rt-link"
-          data-control="undo-pins"
-          onClick={() => explorer.pinAll(before!)}
-        >
-          Undo
-        </button>
-      )}
+      <Tool
+        label="Remove all pins"
+        help="All nodes have the precision of the variant again."
+        control="unpin"
+        disabled={dead !== ""}
+        icon={<Close />}
+        onClick={() => explorer.choose({ pins: [] })}
+      />
     </MoreMenu>
   );
 }
 
-/** PTQ transforms of the model, and undo; absent where nothing is quantized. */
+/** PTQ transforms of the model; absent where nothing is quantized. */
 function Treatments({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
   const { treatments } = explorer.choice.value;
   const offered = explorer.controls.value.treatments ?? [];
-  const before = explorer.transformsBefore.value;
-  if (!treatments.length && !before?.length && offered.every(({ reason }) => reason)) return null;
+  if (!treatments.length && offered.every(({ reason }) => reason)) return null;
   const items = (): Item[] => [
     { id: "treatments", label: "Transforms that reduce the error of rounding" },
     ...offered.map(({ id, label, reason }): Item => {
@@ -275,12 +258,9 @@ function Treatments({ explorer, dead }: { explorer: ExplorerState; dead: string 
         help: TREATMENTS[id] ?? "",
         checked: own.length > 0,
         reason: dead || reason,
-        pick: () => explorer.setTransforms(own.length ? others : [...treatments, id]),
+        pick: () => explorer.choose({ treatments: own.length ? others : [...treatments, id] }),
       };
     }),
-    ...(before
-      ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.setTransforms(before) }]
-      : []),
   ];
   const kinds = transformKinds(treatments);
   return (

@@ -52,7 +52,7 @@ export function askFusion(explorer: ExplorerState, { pair, values }: FusionQuest
 
 const DIAGNOSIS: PanelName = "diagnosis";
 const FIRST = "operator";
-const EFFECT = "effect";
+const OWN_ERROR = "own_error";
 
 /** Shows a variant and opens the panel with the causes of its loss of accuracy, which the kernel measures unless it has them. */
 export function askAccuracy(explorer: ExplorerState, variant: string): void {
@@ -63,7 +63,7 @@ export function askAccuracy(explorer: ExplorerState, variant: string): void {
   explorer.study.change({
     tab: name,
     settings: { ...settings, [name]: DIAGNOSIS },
-    colour_nodes: colour_nodes === FIRST ? EFFECT : colour_nodes,
+    colour_nodes: colour_nodes === FIRST ? OWN_ERROR : colour_nodes,
   });
   explorer.send({ type: "work", work: "diagnose", variant, values: { unless: "known" } });
 }

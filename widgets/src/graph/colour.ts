@@ -31,8 +31,6 @@ const CIVIDIS: readonly Rgb[] = "#00224e #1a386f #434e6c #61656f #7d7c78 #9b9578
   .split(" ")
   .map(rgb);
 
-const DIVERGING: readonly Rgb[] = "#2166ac #6ea0d0 #c8cdd3 #e29858 #b35806".split(" ").map(rgb);
-
 export const CATEGORIES =
   "#3b73b9 #c9772b #3f8f5b #a9527a #7a6fc0 #8f7a2c #2d8c99 #b5534a #6b7d8f #5f8f2e".split(" ");
 
@@ -45,17 +43,13 @@ export function rgb(colour: string): Rgb {
   return [(n >> 16) & 255, (n >> 8) & 255, n & 255];
 }
 
-function along(stops: readonly Rgb[], at: number): string {
-  const place = Math.min(1, Math.max(0, at)) * (stops.length - 1);
-  const k = Math.min(stops.length - 2, Math.floor(place));
-  const a = stops[k]!;
-  const b = stops[k + 1]!;
+export function cividis(at: number): string {
+  const place = Math.min(1, Math.max(0, at)) * (CIVIDIS.length - 1);
+  const k = Math.min(CIVIDIS.length - 2, Math.floor(place));
+  const [a, b] = [CIVIDIS[k]!, CIVIDIS[k + 1]!];
   const mix = (c: 0 | 1 | 2): number => a[c] + (b[c] - a[c]) * (place - k);
   return hex([mix(0), mix(1), mix(2)]);
 }
-
-export const cividis = (at: number): string => along(CIVIDIS, at);
-export const diverging = (at: number): string => along(DIVERGING, at);
 
 function luminance(colour: string): number {
   const [r, g, b] = rgb(colour).map((c) => {

@@ -2,7 +2,7 @@ import type { Box, EngineView, Overlay, OverlayValue, Side } from "../core/contr
 import { colourOf, GLYPH, plural, quantity, REASON_GLYPH, uncapitalised } from "../core/format";
 import type { Mapping } from "../core/mapping";
 import type { EngineSide, Study } from "../core/state";
-import { CATEGORIES, cividis, diverging, FAMILY } from "./colour";
+import { CATEGORIES, cividis, FAMILY } from "./colour";
 import { LAYER } from "./groups";
 import type { VisibleGraph } from "./visible_graph";
 
@@ -21,30 +21,23 @@ export type Legend =
   | { kind: "scale"; title: string; low: string; high: string; origin: string; stops: string[] }
   | { kind: "classes"; title: string; classes: { label: string; colour: string; badge: string }[] };
 
-/** Maps values of one overlay to colours: cividis, or a diverging scale around zero when signs differ. */
+/** Maps values of one overlay to colours. */
 export class Scale {
   readonly low: number;
   readonly high: number;
-  readonly signed: boolean;
 
   constructor(values: readonly number[]) {
     const finite = values.filter(Number.isFinite);
-    const low = finite.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
-    const high = finite.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
-    this.signed = low < 0;
-    const reach = Math.max(Math.abs(low), Math.abs(high));
-    this.low = this.signed ? -reach : low;
-    this.high = this.signed ? reach : high;
+    this.low = finite.reduce((a, b) => Math.min(a, b), Number.POSITIVE_INFINITY);
+    this.high = finite.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
   }
 
   colour(value: number): string {
-    const at = this.high > this.low ? (value - this.low) / (this.high - this.low) : 0.5;
-    return this.signed ? diverging(at) : cividis(at);
+    return cividis(this.high > this.low ? (value - this.low) / (this.high - this.low) : 0.5);
   }
 
   get stops(): string[] {
-    const paint = this.signed ? diverging : cividis;
-    return Array.from({ length: 9 }, (_, k) => paint(k / 8));
+    return Array.from({ length: 9 }, (_, k) => cividis(k / 8));
   }
 }
 
@@ -152,7 +145,7 @@ const plain = ({ visible: { graph } }: Pictured): Look => ({
 });
 
 /** Units whose numbers add up over boxes; of others a group shows the worst. */
-const ADDITIVE = new Set(["ms", "%", "B"]);
+const ADDITIVE = new Set(["ms", "B"]);
 
 /** One number for several boxes, and in words how it came about. */
 export interface Combined extends OverlayValue {

@@ -113,18 +113,7 @@ export function paneMenu(
 }
 
 function kernelItems(explorer: ExplorerState, side: Side): Item[] {
-  const { study } = explorer;
   const dead = explorer.unusable();
-  const engine = side === "node" ? null : study.engineOf(side);
-  const netron: Item = {
-    id: "netron",
-    label: "Open in Netron",
-    reason:
-      dead ||
-      (side !== "node" && !engine ? "There is no engine yet" : undefined) ||
-      (side === "node" && study.modelless.peek() ? NO_MODEL : undefined),
-    pick: () => explorer.send({ type: "netron", variant: engine?.variant ?? "" }),
-  };
   const question = fusionOf(explorer, side);
   const why: Item = {
     id: "why",
@@ -138,7 +127,7 @@ function kernelItems(explorer: ExplorerState, side: Side): Item[] {
           : "Select a layer of several nodes"),
     pick: () => question && askFusion(explorer, question),
   };
-  if (side !== "node") return side === "layer" ? [why, netron] : [netron];
+  if (side !== "node") return side === "layer" ? [why] : [];
   return [
     why,
     {
@@ -147,6 +136,5 @@ function kernelItems(explorer: ExplorerState, side: Side): Item[] {
       reason: dead || (explorer.selectedNodes().length ? undefined : "Select nodes first"),
       pick: () => explorer.send({ type: "extract", nodes: explorer.selectedNodes() }),
     },
-    netron,
   ];
 }

@@ -10,7 +10,7 @@ import { useDelayed, useResize } from "../ui/hooks";
 import { Quoted } from "../ui/quoted";
 import { type Column, Rows } from "../ui/rows";
 import { Terms } from "../ui/terms";
-import { LinkIndex, withoutChosen } from "./page";
+import { LinkIndex } from "./page";
 
 interface Props {
   explorer: ExplorerState;
@@ -176,24 +176,14 @@ function Card({ fact: { key, value, origin, note } }: { fact: Fact }) {
   );
 }
 
-/** What is missing and what to do; where a choice led there, a way back. */
-function Problem({ explorer, panel: { name, problem } }: { explorer: ExplorerState; panel: Panel }) {
-  const { settings } = explorer.study.view.value;
-  const first = withoutChosen(name, settings);
-  const changed = Object.keys(first).length < Object.keys(settings).length;
-  return (
-    <div class="rt-problem" role="note" data-control="problem">
-      <p>
-        <Quoted explorer={explorer} text={problem} plain />
-      </p>
-      {changed && !explorer.saved && (
-        <button type="button" class="rt-field" onClick={() => explorer.study.change({ settings: first })}>
-          Back to the first settings
-        </button>
-      )}
-    </div>
-  );
-}
+/** What is missing and what to do. */
+const Problem = ({ explorer, panel: { problem } }: { explorer: ExplorerState; panel: Panel }) => (
+  <div class="rt-problem" role="note" data-control="problem">
+    <p>
+      <Quoted explorer={explorer} text={problem} plain />
+    </p>
+  </div>
+);
 
 interface NotesProps {
   explorer: ExplorerState;

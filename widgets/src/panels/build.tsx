@@ -1,11 +1,11 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { layersAfter, passAt, replayable } from "../core/build_log";
 import type { BuildStory, ReplayedStep } from "../core/contract";
 import { GLYPH, NONE, plural, printable, shorten } from "../core/format";
 import type { ExplorerState } from "../explorer/explorer_state";
 import { useKeys } from "../ui/hooks";
-import { First, Last, Next, Pause, Play, Previous } from "../ui/icons";
+import { First, Last, Next, Previous } from "../ui/icons";
 import { type Column, column, Rows } from "../ui/rows";
 import { Memory, Tactics } from "../ui/tactics";
 import { Terms } from "../ui/terms";
@@ -36,10 +36,6 @@ export default function BuildView({ explorer }: { explorer: ExplorerState }) {
   return <BuildSteps explorer={explorer} story={story} />;
 }
 
-const STEP_MS = 700;
-const LEAST_MS = 60;
-const WHOLE_MS = 45_000;
-
 interface Numbered {
   at: number;
   step: ReplayedStep;
@@ -49,33 +45,12 @@ function BuildSteps({ explorer, story }: { explorer: ExplorerState; story: Build
   const { study } = explorer;
   const total = story.steps.length;
   const at = Math.min(Math.max(0, study.view.value.step), total);
-  const [playing, setPlaying] = useState(false);
   const box = useRef<HTMLDivElement>(null);
-  const go = (step: number): void => study.replay(Math.min(total, Math.max(0, step)));
-  const stepTo = (step: number): void => {
-    setPlaying(false);
-    go(step);
-  };
-  const play = (): void => {
-    if (!playing && at >= total) go(0);
-    setPlaying(!playing);
-  };
-  useEffect(() => {
-    if (!playing) return;
-    if (at >= total) {
-      setPlaying(false);
-      return;
-    }
-    const pace = Math.max(LEAST_MS, Math.min(STEP_MS, WHOLE_MS / total));
-    const timer = setTimeout(() => go(at + 1), pace);
-    return () => clearTimeout(timer);
-  }, [playing, at, story]);
-  useKeys(box, ({ key, target }) => {
+  const stepTo = (step: number): void => study.replay(Math.min(total, Math.max(0, step)));
+  useKeys(box, ({ key }) => {
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: total }[key];
     if (to !== undefined) stepTo(to);
-    else if (key === " " && !(target instanceof HTMLButtonElement)) play();
-    else return false;
-    return true;
+    return to !== undefined;
   });
   const steps = useMemo(() => story.steps.map((step, k): Numbered => ({ at: k + 1, step })), [story]);
   const columns = useMemo(
@@ -115,15 +90,6 @@ function BuildSteps({ explorer, story }: { explorer: ExplorerState; story: Build
           <div class="rt-tools">
             {tool("First (Home)", "The network before the build began.", "first", <First />, 0)}
             {tool("Previous (←)", "One decision back.", "prev", <Previous />, at - 1)}
-            <Tool
-              label={playing ? "Pause (space)" : "Play (space)"}
-              help="One decision after the other, as the builder made them."
-              control="play"
-              pressed={playing}
-              disabled={!total}
-              onClick={play}
-              icon={playing ? <Pause /> : <Play />}
-            />
             {tool("Next (→)", "One decision on.", "next", <Next />, at + 1)}
             {tool("Last (End)", "The engine as it was built.", "last", <Last />, total)}
           </div>

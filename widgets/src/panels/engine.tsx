@@ -1,14 +1,13 @@
-import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Origin, Reformat, Slice, Summary, Transition } from "../core/contract";
-import { NONE, number, originOf, plural, quantity, shorten, withOrigin } from "../core/format";
+import { NONE, originOf, plural, quantity, shorten, withOrigin } from "../core/format";
 import type { ExplorerState } from "../explorer/explorer_state";
 import { cividis, inkOn } from "../graph/colour";
 import { Name } from "../ui/cells";
 import { Quoted } from "../ui/quoted";
 import { type Column, column, Rows } from "../ui/rows";
 import { Terms } from "../ui/terms";
-import { barsOf, cellKey, coverageFact, matrixOf, outsideOf, timeFact, weightOf } from "./engine_summary";
+import { barsOf, cellKey, coverageFact, matrixOf, timeFact, weightOf } from "./engine_summary";
 
 export default function EngineSummary({ explorer }: { explorer: ExplorerState }) {
   const engine = explorer.study.engine.value;
@@ -50,9 +49,7 @@ function Layers({ explorer, summary }: { explorer: ExplorerState; summary: Summa
       </div>
       <div class="rt-columns rt-engine">
         <section class="rt-bars">
-          <Bars explorer={explorer} title="By kind" slices={summary.kinds} times={times}>
-            <Outside summary={summary} times={times} />
-          </Bars>
+          <Bars explorer={explorer} title="By kind" slices={summary.kinds} times={times} />
           {summary.precisions.some(({ name }) => name) && (
             <Bars explorer={explorer} title="By precision" slices={summary.precisions} times={times} />
           )}
@@ -78,25 +75,9 @@ interface BarsProps {
   title: string;
   slices: readonly Slice[];
   times: Times;
-  children?: ComponentChildren;
 }
 
-function Outside({ summary, times }: { summary: Summary; times: Times }) {
-  const outside = outsideOf(summary);
-  if (!outside) return null;
-  const { time, share, why } = outside;
-  return (
-    <li class="rt-outside" data-fact="outside" title={`${why}\nShare of the latency\n${times.source}`}>
-      <span>{time < 0 ? "Overlap, overhead" : "Outside the layers"}</span>
-      <i />
-      <span>{NONE}</span>
-      <span>{withOrigin(times.origin, quantity(time, "ms"))}</span>
-      <span>{number(share)} %</span>
-    </li>
-  );
-}
-
-function Bars({ explorer, title, slices, times, children }: BarsProps) {
+function Bars({ explorer, title, slices, times }: BarsProps) {
   const timed = slices.some(({ milliseconds }) => milliseconds !== null);
   return (
     <>
@@ -140,7 +121,6 @@ function Bars({ explorer, title, slices, times, children }: BarsProps) {
             </li>
           );
         })}
-        {children}
       </ul>
     </>
   );

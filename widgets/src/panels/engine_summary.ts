@@ -75,17 +75,6 @@ export function coverageFact(coverage: Coverage): Fact {
   };
 }
 
-/** Time of whole inferences that is no layer's, in milliseconds and as a share of the latency in percent. */
-export function outsideOf({ summed, total }: Summary): { time: number; share: number; why: string } | null {
-  if (summed === null || total === null || total <= 0) return null;
-  const time = total - summed;
-  const why =
-    time < 0
-      ? "The sum of the layers overstates: each layer carries the cost of its own measurement"
-      : "Latency that is no layer's: launches, copies, waits between layers";
-  return { time, share: (100 * time) / total, why };
-}
-
 /** Below this difference the sum of the layers and the latency agree. */
 const ALIKE = 0.02;
 

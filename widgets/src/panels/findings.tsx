@@ -1,4 +1,3 @@
-import { useState } from "preact/hooks";
 import type { Finding, Side, Verdict } from "../core/contract";
 import {
   brief,
@@ -20,24 +19,9 @@ const LONGEST_NAME = 36;
 const MOST_NAMES = 3;
 
 export default function FindingsView({ explorer }: { explorer: ExplorerState }) {
-  const { items: all, note } = explorer.findings.value ?? { items: [], note: "" };
-  const rules = rulesOf(all);
-  const [picked, setPicked] = useState("");
-  const rule = rules.some(([name]) => name === picked) ? picked : "";
-  const items = rule ? all.filter((item) => item.rule === rule) : all;
-  const [selection, setWanted] = useState<ReadonlySet<string>>(new Set());
-  const repairable = !explorer.saved && all.some((item) => item.fixable);
-  const timed = all.some(({ microseconds }) => microseconds !== null);
+  const { items, note } = explorer.findings.value ?? { items: [], note: "" };
+  const timed = items.some(({ microseconds }) => microseconds !== null);
   const fixable = items.filter((item) => item.fixable).map(({ id }) => id);
-  const ticked = fixable.filter((id) => selection.has(id));
-  const why = explorer.unbuildable() || explorer.busy();
-  const repair = (ids: string[]): void => explorer.send({ type: "repair", findings: ids });
-  const tick = (id: string, on: boolean): void => {
-    const next = new Set(selection);
-    if (on) next.add(id);
-    else next.delete(id);
-    setWanted(next);
-  };
   if (!items.length) {
     return (
       <>
@@ -55,40 +39,14 @@ export default function FindingsView({ explorer }: { explorer: ExplorerState }) 
   return (
     <>
       <div class="rt-caption rt-found">
-        <span>{plural(all.length, "finding")}</span>
+        <span>{plural(items.length, "finding")}</span>
         <Pairs explorer={explorer} />
         <span class="rt-fill" />
-        {rules.length > 1 && (
-          <select
-            class="rt-field"
-            aria-label="Rule"
-            data-control="rule"
-            value={rule}
-            onChange={(event) => setPicked(event.currentTarget.value)}
-          >
-            {[["", all.length] as const, ...rules].map(([name, count]) => (
-              <option key={name} value={name}>
-                {name || "All rules"} · {count}
-              </option>
-            ))}
-          </select>
-        )}
-        {repairable && <Repairs ticked={ticked} fixable={fixable} why={why} onRepair={repair} />}
+        <Repair explorer={explorer} name="repair-all" label="Apply all fixes" findings={fixable} />
       </div>
-      <ul
-        class={`rt-findings ${timed ? "rt-timed" : ""} ${repairable ? "rt-ticks" : ""}`}
-        aria-label="Findings"
-      >
+      <ul class={`rt-findings ${timed ? "rt-timed" : ""}`} aria-label="Findings">
         {items.map((item) => (
-          <Item
-            key={item.id}
-            explorer={explorer}
-            item={item}
-            timed={timed}
-            repairable={repairable}
-            ticked={selection.has(item.id)}
-            onTick={(on) => tick(item.id, on)}
-          />
+          <Item key={item.id} explorer={explorer} item={item} timed={timed} />
         ))}
         {note && <li class="rt-quiet">{note}</li>}
       </ul>
@@ -96,37 +54,28 @@ export default function FindingsView({ explorer }: { explorer: ExplorerState }) 
   );
 }
 
-interface RepairsProps {
-  ticked: string[];
-  fixable: string[];
-  why: string;
-  onRepair(ids: string[]): void;
+interface RepairProps {
+  explorer: ExplorerState;
+  name: string;
+  label: string;
+  findings: string[];
 }
 
-function Repairs({ ticked, fixable, why, onRepair }: RepairsProps) {
+/** Applies fixes to the model; absent where there is none, and in a report. */
+function Repair({ explorer, name, label, findings }: RepairProps) {
+  if (explorer.saved || !findings.length) return null;
+  const why = explorer.unbuildable() || explorer.busy();
   return (
-    <>
-      <button
-        type="button"
-        class="rt-field"
-        data-control="repair"
-        disabled={!ticked.length || why !== ""}
-        title={why || (ticked.length ? "" : "Select the fixes to apply")}
-        onClick={() => onRepair(ticked)}
-      >
-        {ticked.length ? `Apply ${ticked.length === 1 ? "1 fix" : `${ticked.length} fixes`}` : "Apply fixes"}
-      </button>
-      <button
-        type="button"
-        class="rt-field"
-        data-control="repair-all"
-        disabled={!fixable.length || why !== ""}
-        title={why || (fixable.length ? "" : "None of these can be fixed automatically")}
-        onClick={() => onRepair(fixable)}
-      >
-        Apply all
-      </button>
-    </>
+    <button
+      type="button"
+      class="rt-field"
+      data-control={name}
+      disabled={why !== ""}
+      title={why}
+      onClick={() => explorer.send({ type: "repair", findings })}
+    >
+      {label}
+    </button>
   );
 }
 
@@ -173,25 +122,12 @@ interface ItemProps {
   explorer: ExplorerState;
   item: Finding;
   timed: boolean;
-  repairable: boolean;
-  ticked: boolean;
-  onTick(on: boolean): void;
 }
 
-function Item({ explorer, item, timed, repairable, ticked, onTick }: ItemProps) {
+function Item({ explorer, item, timed }: ItemProps) {
   const { id, rule, title, nodes, layers, cost, fix, evidence, fixable } = item;
   return (
     <li data-finding={id} data-rule={rule}>
-      {repairable && (
-        <input
-          type="checkbox"
-          aria-label={`Fix: ${title}`}
-          checked={ticked && fixable}
-          disabled={!fixable}
-          title={fixable ? "" : "This must be changed by hand"}
-          onChange={(event) => onTick(event.currentTarget.checked)}
-        />
-      )}
       {timed && <Cost explorer={explorer} item={item} />}
       <div>
         <b>
@@ -208,7 +144,8 @@ function Item({ explorer, item, timed, repairable, ticked, onTick }: ItemProps) 
         </p>
         <p>
           <span class="rt-quiet">{fixable ? "Fix:" : "By hand:"}</span>{" "}
-          <Quoted explorer={explorer} text={fix} />
+          <Quoted explorer={explorer} text={fix} />{" "}
+          <Repair explorer={explorer} name="repair" label="Apply" findings={fixable ? [id] : []} />
         </p>
         <small>
           <Quoted explorer={explorer} text={evidence} />
@@ -273,10 +210,4 @@ function Refs({ explorer, side, ids, title }: RefsProps) {
       )}
     </>
   );
-}
-
-export function rulesOf(items: readonly Finding[]): [rule: string, count: number][] {
-  const counts = new Map<string, number>();
-  for (const { rule } of items) counts.set(rule, (counts.get(rule) ?? 0) + 1);
-  return [...counts];
 }

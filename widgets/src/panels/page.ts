@@ -76,10 +76,6 @@ export function chosenIn(panel: PanelName, settings: ViewState["settings"]): Rec
   );
 }
 
-export function withoutChosen(panel: PanelName, settings: ViewState["settings"]): ViewState["settings"] {
-  return Object.fromEntries(Object.entries(settings).filter(([key]) => !key.startsWith(`${panel}.`)));
-}
-
 /** An answer that is only a problem keeps the title and the settings of the last one, so that it can be put right. */
 export function carried(before: Panel | undefined, answer: Panel): Panel {
   if (!before || !answer.problem || answer.settings.length) return answer;

@@ -89,13 +89,13 @@ function words(lines: readonly Line[], label: string, of: (box: Box) => string):
 
 function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
   // Of times the first is that of the engine's own processor.
-  const overlays = ["ms", "%", "dB"].flatMap((unit) =>
+  const overlays = ["ms", "dB"].flatMap((unit) =>
     engine.overlays.filter((overlay) => overlay.unit === unit && Object.keys(overlay.layers).length),
   );
   const severalTimes = overlays.filter(({ unit }) => unit === "ms").length > 1;
   const numbers = overlays.map((overlay) =>
     column<Line>(
-      severalTimes ? overlay.title : (SHORT[overlay.id] ?? overlay.title),
+      overlay.id === "time" && !severalTimes ? "Time" : overlay.title,
       ({ box }) => overlay.layers[box.id]?.value ?? null,
       {
         key: overlay.id,
@@ -152,5 +152,3 @@ function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
     </td>
   );
 }
-
-const SHORT: Record<string, string> = { time: "Time", share: "Share" };

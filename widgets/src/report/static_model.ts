@@ -1,5 +1,5 @@
 import type { ExplorerTraits } from "../core/channel";
-import type { AskPanel, Command, Panel, Reply, Saved, SavedPanel, SavedVariant } from "../core/contract";
+import type { AskPanel, Command, Panel, Reply, Saved, SavedVariant } from "../core/contract";
 import type { Term } from "../core/glossary";
 import { fromBase64 } from "../core/payload";
 
@@ -53,7 +53,7 @@ export class StaticModel {
       chips: saved.chips,
       build: { running: false, phase: "", fraction: null, elapsed: 0 },
       status: [],
-      data: { source: "", random: false, inputs: [], chosen: 0 },
+      data: { source: "", random: false, inputs: [] },
       failure: null,
       charts: {},
       terms: saved.terms as unknown as readonly Term[],
@@ -123,18 +123,9 @@ export class StaticModel {
     return this.#saved.variants.find((other) => other.id === id);
   }
 
-  #answer({ id, panel: wanted, variant, settings }: AskPanel): void {
-    const { compared } = this.#state.view;
-    const same = (other: SavedPanel): boolean =>
-      other.panel.name === wanted &&
-      other.variant === variant &&
-      other.compared === compared &&
-      Object.keys(other.settings).length === Object.keys(settings).length &&
-      Object.entries(settings).every(([key, value]) => other.settings[key] === value);
-    // What a step shows was worked out for it; all else is as at first.
-    const panel =
-      this.#saved.asked.find(same)?.panel ??
-      this.#variant(variant)?.panels.find(({ name }) => name === wanted);
+  /** Panels are as they were at first, whatever a step of a presentation has set. */
+  #answer({ id, panel: name, variant }: AskPanel): void {
+    const panel = this.#variant(variant)?.panels.find((other) => other.name === name);
     if (panel) this.#later({ type: "answer", id, panel });
   }
 

@@ -65,37 +65,6 @@ export function CalibratedBars({ value, chosen, width = WIDTH, height }: Calibra
 
 const FOOT = 16;
 
-export function CalibratedView(props: { known: Calibrated; value: CalibratedValue; chosen: string }) {
-  const { known, value, chosen } = props;
-  const own = thresholdOf(value, chosen);
-  return (
-    <Section title="Activation, calibrated">
-      <CalibratedBars value={value} chosen={chosen} />
-      <dl>
-        {own && (
-          <>
-            <Row name={own.chosen ? `${chosen} ◆ ${own.chosen}` : chosen}>
-              <span title={own.why}>{number(own.amax)}</span>
-            </Row>
-            <Row name="clipped">
-              <Measured calibration={known} value={value}>
-                {percent(own.clipped)}
-              </Measured>
-            </Row>
-            <Row name="SQNR">
-              <Guessed>{quantity(own.sqnr, "dB")}</Guessed>
-            </Row>
-          </>
-        )}
-      </dl>
-      {own?.doubt && <p class="rt-worse">⚠ {own.doubt}</p>}
-      <p class="rt-quiet" title={shorten(value.value, 300)}>
-        {shorten(value.value, 60)}
-      </p>
-    </Section>
-  );
-}
-
 interface MeasuredProps {
   calibration: Calibrated;
   /** The tensor that the number is of, whose histogram may hold a part of its elements. */

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "tests"))
 
 import scenes  # noqa: E402
-from rtlab.web import report  # noqa: E402
+from rtlab.web.report.html import collect_payloads  # noqa: E402
 
 #: The subjects of ``tests/scenes.py``, each with the variants that are shown.
 SHOWN = {
@@ -39,7 +39,7 @@ for subject, names in SHOWN.items():
     study = scenes.study(subject)
     explorer = study.explore()
     explorer.show(names[-1])
-    saved = report.collect_payloads(study.state)
+    saved = collect_payloads(study.state)
     saved["variants"] = [v for v in saved["variants"] if v["id"] in names]
     sent = {"saved": saved, "traits": {name: getattr(explorer, name) for name in TRAITS}}
     text = json.dumps(sent, default=plain, separators=(",", ":"))
