@@ -121,7 +121,6 @@ class DiagnosisSearch:
         if (qdq_pair := self.existing_qdq.pairs.get(quantizer.id)) is not None:
             precision, is_per_tensor = qdq_pair.precision, not qdq_pair.channels
             amax = None if is_weight else qdq_pair.amax
-        addends = (v for v in node.inputs if node.op == "Add" and v != value and v in stats.fresh)
         return QuantizerSite(
             node,
             quantizer,

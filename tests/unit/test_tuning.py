@@ -14,6 +14,7 @@ import rtlab
 from nets import graph
 from rtlab.backends.bench import BoundSession, OrtBench
 from rtlab.core.budget import Budget, WorkContext
+from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, VariantError
 from rtlab.experiments.benchmark import FEWEST, LEAST, Benchmark
 from rtlab.experiments.experiment import run_experiment

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from rtlab.core.bootstrap import INCLUDES_ZERO, TOO_FEW
-from rtlab.core.facts import Score
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.results import ResultTable

@@ -186,7 +186,7 @@ export interface Reformat {
   avoidable: boolean;
 }
 
-/** Counts of nodes and layers that a mapping explains. ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none; what is left is unknown. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of ``pairs`` are the compiler's own word; the others are inferred. */
+/** Counts of nodes and layers that a mapping explains. ``nodes`` of ``all_nodes`` are in a layer, and ``explained`` more have a reason for being in none. ``layers`` of ``all_layers`` compute a node, and ``moves`` more only move or quantize data. ``declared`` of ``pairs`` are the compiler's own word; the others are inferred. */
 export interface Coverage {
   nodes: number;
   all_nodes: number;
@@ -221,7 +221,7 @@ export interface BuildPass {
   steps: number;
 }
 
-/** One thing that a pass did. ``names`` are the layers concerned, in the log's order: fuse A with B, merge A || B, eliminate concatenation C, retarget tensor X to C, copy X to C. ``result`` is the name that the new layer bears from then on, empty where nothing new is made. ``rule`` is the compiler's name of the fusion, such as ``ConvReluFusion``; ``reason`` its reason, both empty where untold. ``line`` counts lines of the log from 1; ``text`` is that line's message. */
+/** One action of a pass. ``names`` are the layers concerned, in the log's order: fuse A with B, merge A || B, eliminate concatenation C, retarget tensor X to C, copy X to C. ``result`` is the name of the new layer, if any. ``rule`` is the compiler's name of the fusion, such as ``ConvReluFusion``, ``reason`` its reason, both empty where not logged. ``line`` counts lines of the log from 1; ``text`` is that line's message. */
 export interface Decision {
   action: Action;
   rule: string;
@@ -260,7 +260,7 @@ export interface Contest {
   margin: number | null;
 }
 
-/** What the verbose log of one build tells, replayed: ``attempts`` are networks on their way through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show; all of it has one ``origin``. */
+/** The verbose log of one build, replayed: ``attempts`` are networks that went through all passes. ``title`` names compiler and device. ``memory`` and ``notes`` are lines ready to show. */
 export interface BuildStory {
   title: string;
   counts: number[];
@@ -305,7 +305,7 @@ export interface Interval {
   method: string;
 }
 
-/** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows. */
+/** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, to which others can be added; ``tally`` has the amounts of each, from which ``interval`` follows. */
 export interface Score {
   name: string;
   value: number;
@@ -340,7 +340,7 @@ export interface Calibrated {
   measured: string;
 }
 
-/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests on: a rule of the compiler, what the engine's files tell, or what was measured. ``microseconds`` is the time of the layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. ``samples`` and ``channels`` are those that show it, by their index, where it shows in some only; ``value`` is the one value of the source whose numbers it is about, empty where it is about none. */
+/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, ``rule`` the rule's short name. ``title``, ``cost``, ``fix`` and ``evidence`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers. ``microseconds`` is the measured time of the layers at stake, None where unknown. ``fixable`` is True where ``repair`` can do it, ``exact`` where the repaired model computes the same but for the order of FP32 arithmetic. ``samples`` and ``channels`` are the indices of those that show it, if not all; ``value`` is the value of the source that it is about, if any. */
 export interface Finding {
   id: string;
   rule: string;
@@ -357,7 +357,7 @@ export interface Finding {
   channels: number[];
 }
 
-/** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was looked at of the model's own quantization, or that there is nothing to look at; empty where something of it is placed badly. */
+/** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was checked of the model's own quantization, or that it has none; empty where a part of it is placed badly. */
 export interface Findings {
   note: string;
   items: Finding[];
@@ -460,7 +460,7 @@ export interface Link {
   others: string[];
 }
 
-/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``scripts`` are shown in the place of figures. */
+/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two on the content. ``problem`` is what is missing and what to do, where there is nothing to show. ``scripts`` are shown in the place of figures. */
 export interface Panel {
   name: PanelName;
   variant: string;
@@ -478,7 +478,7 @@ export interface Panel {
   problem: string;
 }
 
-/** One dimension of an input: its size, or the one to begin with where it is ``open`` and nobody named one. Dimensions of one ``symbol`` have one size; it is empty where the model gives none. */
+/** One dimension of an input: its size, or a default where it is ``open``; those of one ``symbol`` have one size. */
 export interface Dimension {
   size: number;
   open: boolean;
@@ -509,7 +509,7 @@ export interface Pin {
   precision: string;
 }
 
-/** What the top row has chosen; ``calibrator`` is empty where the precision needs none. ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4; ``treatments`` are written as ``Study.add`` takes them. */
+/** Choices of the top row as ``Study.add`` takes them; ``calibrator`` is empty where the precision needs none. */
 export interface Choice {
   model: string;
   precision: string;
@@ -568,7 +568,7 @@ export interface Chip {
   stages: StageStatus[];
 }
 
-/** Work in progress. ``fraction`` is None while unknown; ``elapsed`` is in seconds when this was told. The page counts on from there by itself: clocks of two machines differ, and either may be put right meanwhile. */
+/** Work in progress. ``fraction`` is None while unknown; the page counts on from ``elapsed`` seconds. */
 export interface BuildState {
   running: boolean;
   phase: string;
