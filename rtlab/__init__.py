@@ -83,7 +83,9 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
             from rtlab.quantize import cache as home
         case "Finding":
             from rtlab.core import finding as home
-        case "CalibrationData" | "Engine" | "Layer" | "Limits" | "Precision" | "Target" | "Variant":
+        case "CalibrationData":
+            from rtlab.core import data as home
+        case "Engine" | "Layer" | "Limits" | "Precision" | "Target" | "Variant":
             from rtlab.core import protocols as home
         case "Mapping":
             from rtlab.relation import mapping as home

@@ -13,8 +13,8 @@ from fake_gpu import Here, needs_api
 from rtlab import backends
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.budget import WorkContext
-from rtlab.core.progress import Progress, Silent
-from rtlab.core.protocols import Capabilities
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Capabilities, Progress
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, RunError, Unavailable
 from rtlab.experiments import doctor as _doctor
