@@ -1,15 +1,16 @@
 """The calibrators: one function each, from an observed range to a threshold.
 
-A function takes a ``Range`` and returns *amax*, the magnitude of the largest quantized number in the value's unit;
-larger magnitudes saturate. ``calibrator`` enters it in ``METHODS``, from which names, choices and the glossary follow.
-It is called where ``Range.amax`` is above 0 and returns that at most; a 0 counts as ``Range.amax``. Zeros, and what
-lies below the first bin, are not in ``Range.counts``.
+A function takes a ``Range`` and its parameters, and returns *amax*, the magnitude of the largest quantized number in
+the value's unit; larger magnitudes saturate. ``calibrator`` enters it in ``METHODS``, from which names, choices and the
+glossary follow. It is called where ``Range.amax`` is above 0 and returns that at most; a 0 counts as ``Range.amax``.
+Zeros, and what lies below the first bin, are not in ``Range.counts``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -40,6 +41,7 @@ class Method:
         name: How it is written.
         meaning: The glossary's sentence; empty where that of another one covers it.
         search: From a range to its threshold; None for ``auto``, which takes another one's.
+        parameters: Default, least and greatest value of each; the first may be written without its name.
         in_auto: Whether ``auto`` may take its threshold.
         tensorrt: Which of ``TENSORRT_CALIBRATORS`` follows the same rule; empty where none does.
         spellings: Other words for it.
@@ -48,6 +50,7 @@ class Method:
     name: str
     meaning: str = ""
     search: Callable[..., float] | None = None
+    parameters: Mapping[str, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
     in_auto: bool = False
     tensorrt: str = ""
     spellings: tuple[str, ...] = ()
@@ -59,16 +62,23 @@ _Search = TypeVar("_Search", bound=Callable[..., float])
 
 
 def calibrator(
-    meaning: str, *, in_auto: bool = True, tensorrt: str = "", spellings: tuple[str, ...] = ()
+    meaning: str,
+    *,
+    in_auto: bool = True,
+    tensorrt: str = "",
+    spellings: tuple[str, ...] = (),
+    **bounds: tuple[float, float],
 ) -> Callable[[_Search], _Search]:
     """Enter a function in ``METHODS`` under its name; arguments are the attributes of ``Method``.
 
-    It takes a range, and by name, where it has such a parameter, ``stored``: how the quantized numbers are stored.
+    It takes a range, and by name its parameters, whose least and greatest values are ``bounds``, and where it has such
+    a parameter ``stored``: how the quantized numbers are stored.
     """
 
     def register(search: _Search) -> _Search:
-        name = search.__name__
-        METHODS[name] = Method(name, meaning, search, in_auto, tensorrt, spellings)
+        name, signature = search.__name__, inspect.signature(search).parameters
+        parameters = {key: (signature[key].default, *ends) for key, ends in bounds.items()}
+        METHODS[name] = Method(name, meaning, search, parameters, in_auto, tensorrt, spellings)
         return search
 
     return register
@@ -112,6 +122,7 @@ def entropy2(value_range: Range) -> float:
 @calibrator(
     "The calibrator that clips a given share of the numbers, such as the largest 0.1 %.",
     tensorrt="LegacyCalibration",
+    p=(50.0, 100.0),
 )
 def percentile(value_range: Range, *, p: float = 99.99) -> float:
     """The magnitude that ``p`` percent of all elements do not exceed."""

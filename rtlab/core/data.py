@@ -15,7 +15,7 @@ from rtlab.core.images import Pictures, Preprocessing, open_pictures
 from rtlab.core.inputs import open_arrays
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
-from rtlab.core.stream import Feed, Inputs, cut_batches, describe_source
+from rtlab.core.stream import Feed, Inputs, cut_batches, describe_source, is_random_loader, with_metadata
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
@@ -361,18 +361,18 @@ class SampleStream(CalibrationData):
     of items times the samples in the first, or how many samples were read so far. Pickling carries the kept samples.
     """
 
-    def __init__(self, feed: Feed, limit: int | None = None) -> None:
-        super().__init__({}, feed.name)
+    def __init__(self, feed: Feed, limit: int | None = None, *, synthetic: bool = False) -> None:
+        super().__init__({}, feed.name, synthetic)
         self._feed = feed
         self._limit = limit
 
     @classmethod
     def over(cls, source: Any, *, model: Model | None = None) -> SampleStream:
         """A stream over an iterable, or over what a function returns each time it is called."""
-        feed = Feed(source, describe_source(source))
+        feed = Feed(with_metadata(source, model), describe_source(source))
         if model is not None:
             feed.measure = Inputs(model).size
-        return cls(feed)
+        return cls(feed, synthetic=is_random_loader(source))
 
     def __bool__(self) -> bool:
         return True
@@ -398,7 +398,8 @@ class SampleStream(CalibrationData):
 
     def take(self, count: int) -> SampleStream:
         """The first ``count`` samples."""
-        return SampleStream(self._feed, count if self._limit is None else min(count, self._limit))
+        limit = count if self._limit is None else min(count, self._limit)
+        return SampleStream(self._feed, limit, synthetic=self.synthetic)
 
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
         """Raise ``CalibrationError``: a stream is read from front to back."""

@@ -21,6 +21,7 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check, partial_shapes
+from rtlab.core.default_shapes import propose_shapes
 from rtlab.core.external_data import (
     iter_external_weights,
     materialize_weights,
@@ -326,8 +327,8 @@ class Model:
 
     @functools.cached_property
     def proposed(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the inputs, with sizes to try where a dimension is open; see ``suggest_shapes``."""
-        return partial_shapes.suggest_shapes(self._declared, self.shapes)
+        """The shapes of the inputs, with sizes to try where a dimension is open; see ``propose_shapes``."""
+        return propose_shapes(self.ir, self.scopes, self._declared, self.shapes)
 
     def _list_missing_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """What is proposed for the inputs that lack a size."""

@@ -14,8 +14,8 @@ Declared: TypeAlias = "Sequence[int | str | None] | None"
 #: Sizes by the name of an input (all dimensions) or of a symbol (one size).
 Named: TypeAlias = "Mapping[str, tuple[int, ...] | int]"
 
-#: Sizes to try: channels of a picture, its height and width, and the length of anything else.
-_CHANNELS, _PICTURE, _LENGTH = (1, 3, 4), (224, 224), 128
+#: Channels of a picture.
+_CHANNELS = (1, 3, 4)
 #: Symbols of a batch, wherever they stand.
 _BATCH = re.compile(r"b|n|bs|.*batch.*", re.IGNORECASE)
 
@@ -59,12 +59,18 @@ def get_symbol(dim: int | str | None) -> str:
     return dim if isinstance(dim, str) and any(c.isalnum() for c in dim) else ""
 
 
-def suggest_shapes(declared: Mapping[str, Declared], named: Named) -> dict[str, tuple[int, ...]]:
+def suggest_shapes(
+    declared: Mapping[str, Declared],
+    named: Named,
+    *,
+    picture: tuple[int, int] = (224, 224),
+    length: int = 128,
+) -> dict[str, tuple[int, ...]]:
     """The shapes of inputs of known rank, with something to try where a dimension is open and has no named size.
 
     That is a batch of 1, which is a first dimension, or one with a symbol that says so, or the second of a recurrent
-    state (layers, batch, width); in four dimensions three channels, and 224 for height and width; else 128. A symbol
-    has one size in all inputs.
+    state (layers, batch, width); in four dimensions three channels, and ``picture`` for height and width; else
+    ``length``. A symbol has one size in all inputs.
     """
     symbols = {key: size for key, size in named.items() if isinstance(size, int)}
     for name, dims in declared.items():
@@ -83,7 +89,7 @@ def suggest_shapes(declared: Mapping[str, Declared], named: Named) -> dict[str, 
         if isinstance(named_shape, tuple):
             shapes[name] = named_shape
             continue
-        usual = _suggest_sizes(dims)
+        usual = _suggest_sizes(dims, picture, length)
         sizes = []
         for dim, other in zip(dims, usual, strict=True):
             symbol = get_symbol(dim)
@@ -93,14 +99,14 @@ def suggest_shapes(declared: Mapping[str, Declared], named: Named) -> dict[str, 
     return shapes
 
 
-def _suggest_sizes(dims: Sequence[int | str | None]) -> list[int]:
+def _suggest_sizes(dims: Sequence[int | str | None], picture: tuple[int, int], length: int) -> list[int]:
     """A size for each dimension, by where it stands."""
     if len(dims) == 4:
         last = dims[3] in _CHANNELS and dims[1] not in _CHANNELS
-        return [1, *_PICTURE, 3] if last else [1, 3, *_PICTURE]
+        return [1, *picture, 3] if last else [1, 3, *picture]
     if len(dims) == 3 and isinstance(dims[0], int) and dims[0] > 1 and isinstance(dims[2], int):
         return [dims[0], 1, dims[2]]
-    return [1, *[_LENGTH] * (len(dims) - 1)] if dims else []
+    return [1, *[length] * (len(dims) - 1)] if dims else []
 
 
 def resolve_partial_shapes(

@@ -42,6 +42,8 @@ _COUNT, _FLAG = Kind(onnx.TensorProto.INT64, ()), Kind(onnx.TensorProto.BOOL, ()
 _COMPUTED, _INFERENCE_LIMIT = 1 << 14, 64
 #: Inputs of recurrent nodes with initial states: directions, batch, width.
 _STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
+#: Operators that move a window over their input.
+_WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
 #: Values of these differ from run to run.
 _RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
     f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
@@ -87,6 +89,43 @@ class Sizes:
             for n in self._scopes[0].nodes
             for v in n.outputs
             if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), UNKNOWN).other
+        )
+
+    @property
+    def misfits(self) -> int:
+        """Number of nodes, in bodies too, whose outputs have no known shape or no element, or whose window is too wide.
+
+        It is higher at input sizes that the model does not accept.
+        """
+        nodes = ((node, s.space) for s in self._scopes for node in s.nodes if node.op_type != "Constant")
+        return sum(
+            not all(self._has_size(v, space) for v in node.outputs if v.name) or self._is_narrow(node, space)
+            for node, space in nodes
+        )
+
+    def _has_size(self, value: ir.Value, space: int) -> bool:
+        kind = self._table.get((space, id(value)), UNKNOWN)
+        shape = to_static_shape(kind.dims)
+        return bool(kind.other) or (shape is not None and 0 not in shape)
+
+    def _is_narrow(self, node: ir.Node, space: int) -> bool:
+        """Whether the window of a convolution or a pool is wider than its input; ONNX infers a size all the same."""
+        if node.domain not in ONNX_DOMAINS or node.op_type not in _WINDOWS or not node.inputs[0]:
+            return False
+        read = self.of(node.inputs[0], space)
+        if any(a.is_ref() for a in node.attributes.values()):
+            return False
+        weight = next((self.of(v, space) for v in node.inputs[1:2] if v is not None), None)
+        window = tuple(node.attributes.get_ints("kernel_shape", (weight or ())[2:]))
+        padded = node.attributes.get_string("auto_pad", "NOTSET") not in {"NOTSET", "VALID"}
+        if read is None or len(read) != len(window) + 2 or padded:
+            return False
+        rank = len(window)
+        pads = node.attributes.get_ints("pads", (0,) * 2 * rank)
+        steps = node.attributes.get_ints("dilations", (1,) * rank)
+        return any(
+            size + pads[i] + pads[i + rank] < (window[i] - 1) * steps[i] + 1
+            for i, size in enumerate(read[2:])
         )
 
     def learn(self, shapes: Mapping[str, Sequence[int]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import math
 import threading
@@ -300,6 +301,28 @@ def _concatenate(items: list[Batch]) -> Batch:
     if len(items) == 1:
         return items[0]
     return {name: np.concatenate([i[name] for i in items]) for name in items[0]}
+
+
+def with_metadata(source: Any, model: Model | None) -> Any:
+    """A source, with the inputs of the model where it is a Polygraphy data loader, whose runners set them there."""
+    if model is None or getattr(source, "input_metadata", model) is not None:
+        return source
+    from polygraphy.common import TensorMetadata
+
+    metadata = TensorMetadata()
+    for name in model.inputs:
+        dtype = np.dtype(NUMPY.get(model.values[name].dtype, "float32"))
+        metadata.add(name, dtype=dtype, shape=model.input_shape(name))
+    source = copy.copy(source)
+    source.input_metadata = metadata
+    return source
+
+
+def is_random_loader(source: Any) -> bool:
+    """Whether it is a Polygraphy data loader, which draws random samples."""
+    return any(
+        c.__module__.startswith("polygraphy.") and c.__name__ == "DataLoader" for c in type(source).__mro__
+    )
 
 
 def describe_source(source: Any) -> str:

@@ -21,14 +21,14 @@ __all__ = ["Calibrator", "Precision", "Rewrite", "Target", "Variant"]
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Calibrator:
-    """The method that turns observed activations into scales, one of ``rtlab.core.calibrators.METHODS``.
+    """How observed activations become scales: a method of ``rtlab.core.calibrators.METHODS``, and its parameters.
 
-    ``p`` is the percentage of magnitudes that ``percentile`` keeps, written ``percentile(99.9)``. Each method has a
-    constant here in capitals.
+    ``settings`` are the parameters that are not the default, in their order, written ``percentile(99.9)`` or by name,
+    ``percentile(p=99.9)``. Each method has a constant here in capitals.
     """
 
     method: str
-    p: float = 99.99
+    settings: tuple[tuple[str, float], ...] = ()
 
     AUTO: ClassVar[Calibrator]
     MINMAX: ClassVar[Calibrator]
@@ -38,32 +38,41 @@ class Calibrator:
     MSE: ClassVar[Calibrator]
 
     def __str__(self) -> str:
-        if self == Calibrator(self.method):
+        if not self.settings:
             return self.method
-        return f"{self.method}({int(self.p) if self.p.is_integer() else self.p})"
+        first = next(iter(METHODS[self.method].parameters))
+        return f"{self.method}({', '.join(f'{v:.15g}' if k == first else f'{k}={v:.15g}' for k, v in self.settings)})"
 
     @classmethod
     def of(cls, spec: str | Calibrator) -> Calibrator:
-        """Parse a calibrator's text; ``VariantError`` for an unknown method or number."""
+        """Parse a calibrator's text; ``VariantError`` for an unknown method, parameter or number."""
         if isinstance(spec, Calibrator):
             return spec
-        match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(?:p\s*=\s*)?([^()]*?)\s*\))?\s*", str(spec))
+        match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", str(spec))
         if match is None or match[1] not in METHODS:
             raise VariantError(
                 f'Cannot choose calibrator "{spec}": no such calibrator exists. Choose one of {quote_names(METHODS)}, '
                 'or a percentile such as "percentile(99.9)".'
             )
-        if not match[2]:
-            return cls(match[1])
-        try:
-            p = float(match[2])
-        except ValueError:
-            p = math.nan
-        if match[1] != "percentile" or not 50 <= p <= 100:
-            raise VariantError(
-                f'Cannot choose calibrator "{spec}": only "percentile" has a parameter, a number from 50 to 100.'
-            )
-        return cls(match[1], p)
+        parameters, values = METHODS[match[1]].parameters, {}
+        for text in filter(None, map(str.strip, (match[2] or "").split(","))):
+            name, _, number = text.rpartition("=")
+            name = name.strip() or next(iter(parameters), "")
+            _, least, most = parameters.get(name, (math.nan,) * 3)
+            try:
+                value = float(number)
+            except ValueError:
+                value = math.nan
+            if name in values or not least <= value <= most:
+                ranges = [f'"{k}" from {low:g} to {high:g}' for k, (_, low, high) in parameters.items()]
+                raise VariantError(
+                    f'Cannot choose calibrator "{spec}": "{match[1]}" takes {" and ".join(ranges) or "no parameter"}. '
+                    'Write for example "percentile(99.9)".'
+                )
+            values[name] = value
+        return cls(
+            match[1], tuple((k, values[k]) for k, v in parameters.items() if values.get(k, v[0]) != v[0])
+        )
 
 
 #: Every method with its default parameters, and those that ``auto`` chooses from.

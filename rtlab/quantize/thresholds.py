@@ -139,9 +139,9 @@ class ThresholdSearch:
         """The threshold of a fixed method."""
         search = METHODS[calibrator.method].search
         if calibrator not in self._thresholds and search is not None:
-            options = {"p": calibrator.p, "stored": self._stored}
-            accepted = inspect.signature(search).parameters
-            parameters: dict[str, Any] = {name: v for name, v in options.items() if name in accepted}
+            parameters: dict[str, Any] = dict(calibrator.settings)
+            if "stored" in inspect.signature(search).parameters:
+                parameters["stored"] = self._stored
             # A threshold is zero only where nearly every element is.
             self._thresholds[calibrator] = search(self.value_range, **parameters) or self.value_range.amax
         return self._thresholds[calibrator]

@@ -277,8 +277,60 @@ def test_types_are_known_inside_functions() -> None:
     assert "fp16" == net.sizes().dtype(scope.nodes[0].outputs[0], scope.space)
 
 
-def net(nodes, inputs, rank: int) -> Model:
-    return graph(nodes, [(n, FLOAT, s) for n, s in inputs.items()], [("y", FLOAT, [None] * rank)], {})
+FAILURES = onnxruntime.capi.onnxruntime_pybind11_state
+
+
+def net(nodes, inputs, rank: int, **constants) -> Model:
+    ends = [(n, FLOAT, s) for n, s in inputs.items()], [("y", FLOAT, [None] * rank)]
+    return graph(nodes, *ends, constants)
+
+
+def runs(model: Model, shapes) -> bool:
+    """Whether ONNX Runtime computes the model at these shapes."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
+    try:
+        session.run(None, {n: np.zeros(s, np.float32) for n, s in shapes.items()})
+    except (FAILURES.Fail, FAILURES.InvalidArgument):
+        return False
+    return True
+
+
+def reader(height: int | str | None = None) -> Model:
+    """A text recogniser: three strides of 4, 4 and 3 have to leave one row, which becomes a sequence."""
+    convs = [
+        helper.make_node("Conv", ["x", "w"], ["a"], strides=[4, 4], kernel_shape=[4, 4]),
+        helper.make_node("MaxPool", ["a"], ["b"], strides=[12, 1], kernel_shape=[12, 1]),
+        helper.make_node("Squeeze", ["b", "axis"], ["y"]),
+    ]
+    weights = np.full((5, 3, 4, 4), 0.1, np.float32)
+    return net(convs, {"x": ["N", 3, height, "?"]}, 3, w=weights, axis=np.int64([2]))
+
+
+def test_a_reader_of_lines_gets_the_height_that_it_reads() -> None:
+    model = reader()
+    assert {"x": (1, 3, 48, 320)} == model.proposed
+    assert runs(model, model.proposed)
+    assert not runs(model, {"x": (1, 3, 224, 224)}), "else this says nothing"
+
+
+def test_a_size_that_the_model_fixes_or_a_user_named_stays() -> None:
+    assert {"x": (1, 3, 48, 224)} == reader(48).proposed
+    assert {"x": (1, 3, 48, 64)} == reader("h").sized({"x": (1, 3, 48, 64)}).proposed
+    assert {"x": (1, 3, 224, 224)} == reader("h").sized({"h": 224}).proposed, "nothing fits: the usual"
+
+
+def test_sound_gets_what_the_first_window_spans() -> None:
+    """ONNX infers a size of 1 where a window of 400 finds 128 samples; a runtime refuses that."""
+    conv = helper.make_node("Conv", ["u", "w"], ["y"], strides=[160])
+    lift = helper.make_node("Unsqueeze", ["sound", "axis"], ["u"])
+    model = net(
+        [lift, conv], {"sound": ["batch", None]}, 3, w=np.ones((2, 1, 400), np.float32), axis=np.int64([1])
+    )
+    assert {"sound": (1, 512)} == model.proposed
+    assert runs(model, model.proposed)
+    assert not runs(model, {"sound": (1, 128)})
 
 
 @pytest.mark.parametrize("batch", ["batch", None])
@@ -299,3 +351,9 @@ def test_a_symbol_has_one_size_and_a_question_mark_is_none() -> None:
     assert {"a": (1, 128, 8), "b": (1, 128, 1)} == told
     wide = net([add], {"a": ["?", 3, "?", "?"], "b": ["?", 1, 1, 1]}, 4)
     assert {"a": (1, 3, 224, 224), "b": (1, 1, 1, 1)} == wide.proposed
+
+
+def test_what_is_proposed_runs_where_a_shape_is_not_known() -> None:
+    where = helper.make_node("NonZero", ["x"], ["i"])
+    cast = helper.make_node("Cast", ["i"], ["y"], to=onnx.TensorProto.FLOAT)
+    assert {"x": (1, 128)} == net([where, cast], {"x": ["N", "n_words"]}, 2).proposed

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 from nets import graph
 from rtlab.core import (
     data,
+    default_shapes,
     partial_shapes,
     progress,
     slices,
@@ -342,3 +343,45 @@ def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> No
     model = types.SimpleNamespace(name="m", inputs=tuple(shapes), input_shape=shapes.get, values=values)
     with pytest.raises(CalibrationError, match=r'8 GiB, .*"x".* at most 4 GiB'):
         data.make_samples(model, 1, 0)
+
+
+def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_tried(monkeypatch) -> None:
+    now, tried = [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for seconds, misfits, best, asked in (
+        (0, [5, 4, 4, 0, 3], (32, 320), 4), (0, [0, 1], (224, 224), 1), (1, [5, 4, 3, 2], (320, 320), 2),
+        (0, [2] * 10, (224, 224), 10),
+    ):  # fmt: skip
+
+        def count(_model, _scopes, shapes, seconds=seconds, misfits=misfits):
+            now[0] += seconds
+            tried.append(shapes)
+            return types.SimpleNamespace(misfits=misfits[len(tried) - 1])
+
+        monkeypatch.setattr(default_shapes, "Sizes", count)
+        tried.clear()
+        now[0] = 0.0
+        assert default_shapes.propose_shapes(None, (), {"x": (None, 3, None, None)}, {}) == {
+            "x": (1, 3, *best)
+        }
+        assert len(tried) == asked
+
+
+@pytest.mark.parametrize(
+    ("dims", "axis", "tried"),
+    [
+        ((None, None), 1, [128, 512, 16000, 1024, 64, 256, 32, 4096]),
+        ((None, 3, None, 8), 2, [224, 320, 48, 32, 640, 256, 512, 64, 28]),
+        ((None, 3, 8, None), 3, [224, 320, 640, 256, 512, 64, 32, 28]),
+    ],
+)
+def test_usual_lengths_and_pictures_are_tried_in_order(monkeypatch, dims, axis, tried) -> None:
+    sizes: dict[int, None] = {}
+
+    def count(_model, _scopes, shapes):
+        sizes[shapes["x"][axis]] = None
+        return types.SimpleNamespace(misfits=1)
+
+    monkeypatch.setattr(default_shapes, "Sizes", count)
+    default_shapes.propose_shapes(None, (), {"x": dims}, {})
+    assert [*sizes] == tried
