@@ -71,7 +71,9 @@ def select_prunable_weights(model: Model, patterns: Iterable[str]) -> tuple[Spar
     Raises:
         VariantError: a pattern means no node, or none that can be pruned, except ``*``.
     """
-    weights = {w.node: w for w in find(model)}
+    patterns = tuple(patterns)
+    # To find weights, every one is read.
+    weights = {w.node: w for w in find(model)} if patterns else {}
     chosen_nodes: set[str] = set()
     for pattern in patterns:
         matched_nodes = [*match_nodes(model, pattern)]

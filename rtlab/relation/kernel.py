@@ -8,7 +8,7 @@ import re
 
 from rtlab.core.engine import Layer
 
-_NAME = re.compile(r"^__myl_([A-Za-z]+?)(?:_|$)")
+_NAME = re.compile(r"^(?:\d+:)?__myl_([A-Za-z]+?)(?:_|$)")
 #: The end of a name that is too long for its kernel; what it leaves out is not known.
 _CUT = "Etc"
 #: Types that need a scale.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import heapq
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as MappingType
 from typing import Annotated, Literal, NamedTuple
@@ -87,9 +89,46 @@ def _group(pairs: Iterable[Pair], key: Callable[[Pair], str]) -> dict[str, tuple
 
 
 def map_to_places(mapping: Mapping, model: Model) -> Mapping:
-    """A mapping of nodes as one of the places where they run (``Model.places``): once per call of a function."""
+    """A mapping of nodes as one of the places where they run (``Model.places``).
+
+    A node of a function has one pair per call: with the layers of that call where they are known, else with all layers
+    of the node.
+    """
     if len(model.places) == len(model.nodes) and all(i in model.places for i in model.by_id):
         return mapping
-    pairs = [pair._replace(node=place) for pair in mapping.pairs for place in model.where(pair.node)]
+    homes = {node: _NodePlaces(node, mapping, model) for node in mapping._by_node}  # noqa: SLF001 - of this module
+    pairs = [pair._replace(node=place) for pair in mapping.pairs for place in homes[pair.node].of(pair.layer)]
     missing = [m._replace(node=id_) for m in mapping.missing for id_ in model.where(m.node)]
     return Mapping(tuple(pairs), tuple(missing))
+
+
+class _NodePlaces:
+    """The places where a node runs, by its layers."""
+
+    def __init__(self, node: str, mapping: Mapping, model: Model) -> None:
+        mine = set(mapping.layers(node))
+        #: Places, numbered in their order: those that any layer may run, and those of one layer.
+        self._any: list[tuple[int, str]] = []
+        self._by_layer: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        for place in enumerate(model.where(node)):
+            call = _find_call(place[1], mapping, model) if place[1] != node else None
+            call_layers = mine.intersection(mapping.layers(model.places[call].node.id)) if call else ()
+            for layer in call_layers:
+                self._by_layer[layer].append(place)
+            if not call_layers:
+                self._any.append(place)
+
+    def of(self, layer: str) -> list[str]:
+        """Places that a layer runs, in their order."""
+        return [place for _, place in heapq.merge(self._any, self._by_layer.get(layer, ()))]
+
+
+def _find_call(place: str, mapping: Mapping, model: Model) -> str | None:
+    """The nearest owner of a place that runs in this place alone and has layers."""
+    owner = model.owners[place]
+    while owner:
+        node = model.places[owner].node.id
+        if node == owner and mapping.layers(node):
+            return owner
+        owner = model.owners[owner]
+    return None
