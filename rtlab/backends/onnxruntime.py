@@ -140,7 +140,8 @@ class OnnxRuntime:
         progress.phase(f"Optimizing for {self._describe_target(target)}")
         model = request.model
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
-        level = "basic" if Precision.FP8 in request.variant.precisions else request.level
+        has_small_floats = any(p.stored.is_small_float for p in request.variant.precisions)
+        level = "basic" if has_small_floats else request.level
         error_prefix = f'Backend "{self.name}" cannot build "{request.variant.name}"'
         bounds = Bounds(error_prefix, session_child.BUILDING, request.limits, progress)
         notes: tuple[str, ...] = ()

@@ -45,6 +45,11 @@ class NumberFormat:
         four_bit_types = (ml_dtypes.int4, ml_dtypes.float4_e2m1fn)
         return 4 if self.dtype in four_bit_types else 8 * np.dtype(self.dtype).itemsize
 
+    @property
+    def is_small_float(self) -> bool:
+        """Whether a stored number is a float of 8 bits."""
+        return self.bits == 8 and self.dtype not in _INTEGERS
+
     @functools.cached_property
     def magnitudes(self) -> NDArray[np.float64]:
         """The magnitudes of a type of 8 bits or fewer, in scales and ascending from 0.

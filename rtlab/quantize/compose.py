@@ -80,7 +80,10 @@ def prepare(
 
 def find_fp8_relus(model: Model) -> tuple[str, ...]:
     """Ids of the Relus of a graph that quantizes to FP8: a pool between the two keeps none of them."""
-    quantizes = any(n.op == "QuantizeLinear" and model.values[n.outputs[0]].dtype == "fp8" for n in model.top)
+    quantizes = any(
+        n.op == "QuantizeLinear" and (model.values[n.outputs[0]].dtype or "").startswith(("fp8", "float8"))
+        for n in model.top
+    )
     return tuple(n.id for n in model.top if n.op == "Relu") if quantizes else ()
 
 

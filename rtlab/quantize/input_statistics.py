@@ -46,9 +46,10 @@ class InputStatsRequest:
         """The input as the variant rounds it."""
         if self.scale is None:
             return x
-        size, fp8 = np.float32(self.scale.scale), Precision.FP8.stored
-        is_fp8 = self.scale.largest == fp8.largest
-        steps = fp8.round(x / size) if is_fp8 else quantize_linear(x, size, np.float32(0), (-128, 127))
+        size, largest = np.float32(self.scale.scale), self.scale.largest
+        stored = next(p.stored for p in Precision if p.needs_calibrator and p.stored.largest == largest)
+        is_float = stored.is_small_float
+        steps = stored.round(x / size) if is_float else quantize_linear(x, size, np.float32(0), (-128, 127))
         return np.asarray(steps * size, np.float32)
 
 

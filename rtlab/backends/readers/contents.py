@@ -142,8 +142,10 @@ def parse_partial(text: str, file: str, kind: str) -> Document:
         if _is_truncated(text) and (part := _salvage(_repair(text, kind), file, kind)):
             return part
         raise
-    # What a cut leaves may be one entry.
-    if not isinstance(document.value, dict) or "Layers" in document.value:
+    # What a cut leaves may begin with a number, or be one entry.
+    value = document.value
+    rows = isinstance(value, list) and (kind != "layers" or all(isinstance(e, str | dict) for e in value))
+    if rows or (isinstance(value, dict) and "Layers" in value):
         return document
     return _salvage(_repair(text, kind), file, kind) or document
 
