@@ -75,6 +75,7 @@ class _MappingBuilder:
                 self._map_inside(node)
                 if node.id not in self.pairs:
                     self._infer_from_neighbours(node)
+        self._map_merged(removed=True)
         # What rests on one side alone comes last.
         for node in self._unknown(unmapped_nodes):
             self._infer_from_neighbours(node, alone=True)
@@ -161,9 +162,14 @@ class _MappingBuilder:
                     note = "It lies between the values that the layer reads and writes."
                     self._add_pair(origin, layer.id, "inferred", note)
 
-    def _map_merged(self) -> None:
-        """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them."""
+    def _map_merged(self, *, removed: bool = False) -> None:
+        """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them.
+
+        With ``removed`` only nodes that are not in the built model, where a rewrite merged them.
+        """
         alone = [n for n in self.source.nodes if n.id not in self.pairs and n.id not in self.reasons]
+        if removed:
+            alone = [n for n in alone if n.id not in self.built.by_id]
         twin_keys = {(n.op, n.inputs[0]) for n in alone if n.inputs and n.inputs[0] and n.op not in VIEWS}
         twins: defaultdict[tuple[object, ...], list[Node]] = defaultdict(list)
         for node in self.source.nodes if twin_keys else ():
@@ -174,9 +180,8 @@ class _MappingBuilder:
             for node in group:
                 if have and node.id not in self.pairs and node.id not in self.reasons:
                     for layer in self.pairs[have.id]:
-                        note = (
-                            f'The compiler names only its sibling "{have.title}", which reads the same input.'
-                        )
+                        by = "A rewrite merged it with" if removed else "The compiler names only"
+                        note = f'{by} its sibling "{have.title}", which reads the same input.'
                         self._add_pair(node.id, layer, "merged", note)
 
     def _map_inner_layers(self) -> None:

@@ -120,7 +120,9 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
             # What will be there, and how long it takes; or facts and a table, from the fields of the result.
             page.wait_for_selector(f"{where} .rt-told, {where} tbody td >> nth=0")
             told = page.locator(f"{where} .rt-told")
-            assert told.first.inner_text() if told.count() else page.locator(f"{where} [data-fact]").count(), panel
+            assert (
+                told.first.inner_text() if told.count() else page.locator(f"{where} [data-fact]").count()
+            ), panel
         assert len(page.inner_text(f"{where} .rt-lead p.rt-quiet")) > 40
         # What is in front is in the view that Python reads.
         lab.wait_python(f"explorer.state.tab == {tab!r}")

@@ -10,7 +10,8 @@ import nets
 from qdq import Net
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
-from rtlab.core.variant import Target
+from rtlab.core.variant import Rewrite, Target
+from rtlab.quantize.rewrites import apply_rewrites
 from rtlab.relation.coverage import Coverage, coverage
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
@@ -107,6 +108,12 @@ def test_a_merged_convolution_is_not_shown_as_removed() -> None:
     mapping = relate(m, m, engine(layer(0, ("one",)), layer(1, ("sum",))))
     (pair,) = (p for p in mapping.pairs if p.node == "two")
     assert ("L0", "merged", True) == (pair.layer, pair.evidence, "one" in pair.note)
+    # A rewrite merged them: the layer between the input and the sum runs both, whatever its name.
+    built = apply_rewrites(m, [Rewrite("merge", "one")])
+    unnamed = layer(0, name="__myl_FcAdd_myl0_0", reads=["x"], writes=["t"])
+    mapping = relate(m, built, engine(unnamed, layer(1, ("sum",), reads=["t"], writes=["y"])))
+    evidence = {p.node: (p.layer, p.evidence) for p in mapping.pairs}
+    assert {"one": ("L0", "inferred"), "two": ("L0", "merged"), "sum": ("L1", "declared")} == evidence
 
 
 def test_each_reason_is_found_in_the_graph() -> None:
