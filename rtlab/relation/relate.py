@@ -2,8 +2,8 @@
 
 Evidence is tried in a fixed order: origins that the compiler declared, then the nodes that a layer's name lists, then
 the subgraph between the values that it reads and writes, which never takes a node from the layer that names it, then
-siblings that were merged, then dataflow around the node. What the ONNX graph alone tells (folded, view, dead) is an
-inference and says so.
+siblings that were merged, then dataflow around the node, then what the layers of its readers start from. What the ONNX
+graph alone tells (folded, view, dead) is an inference and says so.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from collections.abc import Set as AbstractSet
 
-from rtlab.core.engine import Engine, Layer
+from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.relation.dataflow import moves, work
 from rtlab.relation.flow import VIEWS, Flow, Key, Reason
+from rtlab.relation.kernel import kernel
 from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
 from rtlab.relation.names import Names
+from rtlab.relation.recompute_evidence import RecomputeEvidence, format_tensors
 from rtlab.relation.rnn_steps import LayerFlow
 from rtlab.relation.roles import Roles
 
@@ -31,6 +33,9 @@ EPILOGUES = frozenset({
     "Selu", "Softplus", "Gelu", "Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Exp", "QuantizeLinear",
     "DequantizeLinear",
 })  # fmt: skip
+
+#: Letters by which the name of a kernel gives an operation.
+_WORD = 4
 
 _WORDS = {
     "folded": "All its inputs are constant, so it is computed once at build time (inferred from the graph).",
@@ -61,6 +66,8 @@ class _MappingBuilder:
         self.taken: set[str] = set()
         self.order = {layer.id: layer.index for layer in engine.layers}
         self._roles = Roles(source, built)
+        #: Nodes that each of their layers computes anew, whole.
+        self._recomputed_ids: set[str] = set()
 
     def result(self) -> Mapping:
         self._map_declared()
@@ -76,6 +83,7 @@ class _MappingBuilder:
                 if node.id not in self.pairs:
                     self._infer_from_neighbours(node)
         self._map_merged(removed=True)
+        self._map_recomputed(self._unknown(unmapped_nodes))
         # What rests on one side alone comes last.
         for node in self._unknown(unmapped_nodes):
             self._infer_from_neighbours(node, alone=True)
@@ -83,6 +91,7 @@ class _MappingBuilder:
         self._map_serving_layers(unknown)
         for node in unknown:
             self._map_comparison(node)
+        self._map_recomputed(self._unknown(unknown))
         rest = [n.id for n in unmapped_nodes if n.id not in self.pairs]
         missing = (Missing(i, r, _WORDS[r]) for i in rest for r in [self.reasons.get(i, "unknown")])
         pairs = sorted(self._iter_with_roles(), key=lambda p: self.order[p.layer])
@@ -228,6 +237,54 @@ class _MappingBuilder:
                 note = "The conditional jump of its only reader compares the values itself."
                 self._add_pair(node.id, layer.id, "inferred", note)
 
+    def _map_recomputed(self, nodes: Sequence[Node]) -> None:
+        """Nodes that the layers of their readers compute; a reader is settled before what it reads."""
+        alone = self._map_sole_nodes() if nodes else {}
+        for node in reversed(nodes):
+            self._map_recomputed_node(node, alone)
+
+    def _map_recomputed_node(self, node: Node, alone: MappingType[str, AbstractSet[str]]) -> None:
+        """A node that the layers of its readers compute, or need not, since they start from what comes before it."""
+        if len(node.outputs) != 1:
+            return
+        readers = self._recompute_evidence.readers(node, self.reasons, self.pairs)
+        layers: dict[str, tuple[Tensor, ...]] = {}
+        for reader in readers or ():
+            run = self._list_working_layers(reader)
+            # Of the layers that divide a reader's work, which one starts it is not known.
+            if len(run) != 1 and reader not in self._recomputed_ids:
+                return
+            for layer in run:
+                if not (read := self._recompute_evidence.before(node, self.engine.layer(layer), alone)):
+                    return
+                layers[layer] = read
+        self._recomputed_ids.add(node.id)
+        for layer, read in layers.items():
+            note = (
+                f"All that reads it runs in layers that start from what comes before it: this one reads "
+                f"{format_tensors(read)}, which cannot hold what the node writes, so it does the node's work or "
+                "needs none."
+            )
+            self._add_pair(node.id, layer, "inferred", note)
+
+    @functools.cached_property
+    def _recompute_evidence(self) -> RecomputeEvidence:
+        return RecomputeEvidence(self.source, self.graph, self.engine)
+
+    def _list_working_layers(self, node: str) -> list[str]:
+        """Ids of the layers that do a node's work."""
+        roles = self._roles.of(node, [self.engine.layer(i) for i in self.pairs[node]])
+        return [i for i, role in roles.items() if role == "work"]
+
+    def _map_sole_nodes(self) -> MappingType[str, set[str]]:
+        """By layer the nodes whose work no other layer does."""
+        table: defaultdict[str, set[str]] = defaultdict(set)
+        for node in self.pairs:
+            run = self._list_working_layers(node)
+            if len(run) == 1:
+                table[run[0]].add(node)
+        return table
+
     def _map_serving_layers(self, unknown: Iterable[Node]) -> None:
         """Unlabelled steps that serve one node: all that reads them runs it, or all that they read comes from it."""
         layers = self.engine.layers
@@ -313,6 +370,11 @@ class _MappingBuilder:
             layer = max(both or before, key=self.order.__getitem__)
             self._add_pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
             return
+        lone = next(iter(before)) if len(before) == 1 and is_before_complete else None
+        if lone is not None and self._is_in_kernel_name(node, self.engine.layer(lone)):
+            note = "The kernel that runs its producer names this operation, and no other node of it."
+            self._add_pair(node.id, lone, "inferred", note)
+            return
         if not alone and not ((before or is_before_complete) and (after or is_after_complete)):
             return
         low = max((self.order[i] for i in before), default=-1)
@@ -324,6 +386,14 @@ class _MappingBuilder:
             if step.id not in self.taken:
                 note = "The unlabelled layer runs between the layers of its neighbours."
                 self._add_pair(node.id, step.id, "inferred", note)
+
+    def _is_in_kernel_name(self, node: Node, layer: Layer) -> bool:
+        """Whether the name of a layer's kernel tells a node's operation more often than nodes account for it."""
+        kernel_info = kernel(layer)
+        if kernel_info is None or not (count := kernel_info.rest.count(node.op[:_WORD])):
+            return False
+        ops = (self.source.by_id[n].op for n, table in self.pairs.items() if layer.id in table)
+        return count > sum(op[:_WORD] == node.op[:_WORD] for op in ops)
 
     @functools.cached_property
     def _free(self) -> list[Layer]:
