@@ -11,8 +11,7 @@ from rtlab.core.facts import format_decibel
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.variant import Variant
 from rtlab.errors import BackendError, CalibrationError, Unsized
-from rtlab.experiments.running import predict
-from rtlab.experiments.sizing import batch_size, fixed_batch
+from rtlab.experiments.running import batch_size, fixed_batch, predict
 from rtlab.quantize import existing_qdq, findings, prepare
 
 if TYPE_CHECKING:

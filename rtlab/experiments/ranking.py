@@ -14,8 +14,7 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.slices import SliceSums
 from rtlab.core.task import Predictions
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.experiments.running import open_engine
-from rtlab.experiments.sizing import batch_size, fixed_batch
+from rtlab.experiments.running import batch_size, fixed_batch, open_engine
 from rtlab.quantize import prepare
 
 if TYPE_CHECKING:

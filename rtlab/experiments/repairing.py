@@ -33,8 +33,7 @@ from rtlab.core.ptq_transform import PtqTransformKind
 from rtlab.core.task import Task
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
-from rtlab.experiments.running import predict
-from rtlab.experiments.sizing import batch_size
+from rtlab.experiments.running import batch_size, predict
 
 if TYPE_CHECKING:
     from rtlab.core.bootstrap import PairedDifference

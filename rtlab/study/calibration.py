@@ -30,8 +30,7 @@ from rtlab.quantize import existing_qdq, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.job import compile_variant
-from rtlab.study.observations import with_ranking
-from rtlab.study.observer import observe_values
+from rtlab.study.observations import observe_values, with_ranking
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
 from rtlab.study.result import Result, make_result

@@ -39,8 +39,7 @@ from rtlab.quantize.ranges import STRIDE
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.study.calibration import StudyCalibration
 from rtlab.study.fusion import StudyFusion
-from rtlab.study.observations import Observations
-from rtlab.study.observer import observe_part_inputs
+from rtlab.study.observations import Observations, observe_part_inputs
 from rtlab.study.planning import Scales, add_variant, vary
 from rtlab.study.progress import report_progress
 from rtlab.study.recorded import (

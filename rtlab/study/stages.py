@@ -27,7 +27,7 @@ from rtlab.core.stage import Stage, StageStatus, Why
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
-from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.experiments.running import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.quantize.dequantized_weights import replace_stored_weights
 from rtlab.quantize.isolated_error import IsolatedErrorModel, build_isolated_error_model

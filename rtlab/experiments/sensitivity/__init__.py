@@ -26,9 +26,9 @@ from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Evaluator
 from rtlab.core.trace import Outputs
 from rtlab.errors import RunError
+from rtlab.experiments.running import batch_size
 from rtlab.experiments.sensitivity.estimate import EffectEstimator, build_estimator
 from rtlab.experiments.sensitivity.loss import SampleLoss, list_float_outputs
-from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.quantizer_toggles import INPUT, SwitchedModel, build_switched_model
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rtlab.core.model import Model
 from rtlab.core.protocols import Backend, Builder
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
-from rtlab.experiments.delta_debugging import minimize
+from rtlab.experiments.experiment import minimize
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
