@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 FIRST, LEAST, ROUNDS = 3, 10, 60
 #: The rounds of whole models whose time is over.
 FEWEST = 5
-#: The next formulation has at most so many times the weights of the one before, and takes as long to make ready.
-GROWTH = 4.0
 #: What takes this many times the fastest of a layer in its first runs is not timed further.
 HOPELESS = 4.0
 _OVER = "not tried: timed out"
@@ -129,11 +127,10 @@ class Benchmark:
         end = min(time.monotonic() + seconds, latest)
         candidates: list[BenchmarkCandidate] = []
         expected: NDArray[Any] | None = None
-        took = 0.0
         for formulation in formulations:
-            begun, mine = time.monotonic(), [BenchmarkCandidate(formulation, t) for t in self.threads]
+            mine = [BenchmarkCandidate(formulation, t) for t in self.threads]
             candidates += mine
-            if formulation.name != DIRECT and begun + GROWTH * took > latest:
+            if formulation.name != DIRECT and time.monotonic() > latest:
                 for candidate in mine:
                     candidate.note = _OVER
                 continue
@@ -144,7 +141,6 @@ class Benchmark:
                     continue
                 expected = actual if expected is None else expected
                 candidate.judge(actual, expected)
-            took = time.monotonic() - begun
         self._rounds([e for e in candidates if e.ready is not None], end, latest)
         return tuple(e.trial() for e in candidates)
 

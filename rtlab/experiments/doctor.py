@@ -54,8 +54,6 @@ _RAN = "outputs against ONNX Runtime"
 _SAMPLE = "digits_inception"
 #: Greatest error beside ONNX Runtime, relative to the largest value: FP32 sums in another order.
 _TOLERANCE = 1e-3
-#: Seconds over which inferences are counted.
-_COUNTING = 0.5
 
 
 class Skipped(Exception):  # noqa: N818 - not a fault
@@ -306,7 +304,6 @@ class _GpuTrial:
         yield _RAN, self.outputs
         yield "inner tensors against ONNX Runtime", self.inner
         yield "times of layers", self.profile
-        yield "throughput", self.throughput
         yield "save and open again", self.reopen
 
     def close(self) -> None:
@@ -355,16 +352,6 @@ class _GpuTrial:
             f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {layer_sum_ms:.4g} "
             f"ms, an inference takes {inference_ms:.4g} ms (ratio {layer_sum_ms / inference_ms:.2f})\n{profile.note}"
         )
-
-    def throughput(self) -> str:
-        """One stream against two."""
-        engine, counter = self._require_engine(), self._backend
-        if not counter.capabilities().counts:
-            raise Skipped("it does not count inferences that run at the same time")
-        one, two = (
-            counter.throughput(engine, _load_batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
-        )
-        return f"{one.rate:.0f} inferences/s on one stream, {two.rate:.0f} on two"
 
     def reopen(self) -> str:
         """Save the engine, open it, and compare what it computes."""

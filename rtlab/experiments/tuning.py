@@ -18,6 +18,7 @@ from rtlab.core.budget import WorkContext
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
 from rtlab.core.trace import Outputs
+from rtlab.core.validation import validate_integer
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
 from rtlab.experiments.benchmark import Benchmark, BenchmarkRunner
 from rtlab.formulations import (
@@ -71,40 +72,23 @@ class CpuTuning:
             RunError, BuildError: ONNX Runtime refuses the model.
             Cancelled: stopped before the first layer was tuned.
         """
-        names, thread_counts = self.candidates, self.threads
-        if names is not None and not _is_collection(names):
-            names = (str(names),)
-        if thread_counts is None:
-            thread_counts = (1, context.tool.threads)
-        _validate(thread_counts, context.budget.seconds, names or ())
-        benchmark = Benchmark(context, tuple(sorted({*thread_counts})))
-        only = frozenset(names) if names is not None else None
-        yield from _TuningState(self.model, dict(self.batch), benchmark, only).steps()
-
-
-def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[str]) -> None:
-    if (
-        not _is_collection(threads)
-        or not len(threads)
-        or any(isinstance(t, bool) or not isinstance(t, int) or not 1 <= t <= _MOST_THREADS for t in threads)
-    ):
-        names_text = ", ".join(map(str, threads)) if _is_collection(threads) else threads
-        raise VariantError(
-            f'Cannot tune with "{names_text}" threads: a number is at least 1, and at most {_MOST_THREADS}. '
-            "Choose threads=(1, 2)."
-        )
-    if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
-        raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
-    formulation_names = [f.name for f in FORMULATIONS["Conv"]]
-    if unknown := [c for c in candidates if c not in formulation_names]:
-        raise VariantError(
-            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of '
-            f"{quote_names(formulation_names)}."
-        )
-
-
-def _is_collection(argument: object) -> bool:
-    return isinstance(argument, Collection) and not isinstance(argument, (str, bytes))
+        budget_s = context.budget.seconds
+        if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
+            raise VariantError(
+                f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.'
+            )
+        formulation_names = [f.name for f in FORMULATIONS["Conv"]]
+        if unknown := [c for c in self.candidates or () if c not in formulation_names]:
+            raise VariantError(
+                f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of '
+                f"{quote_names(formulation_names)}."
+            )
+        threads = {
+            validate_integer(t, "Cannot tune with", "number of threads", most=_MOST_THREADS)
+            for t in self.threads or (1, context.tool.threads)
+        }
+        benchmark = Benchmark(context, tuple(sorted(threads)))
+        yield from _TuningState(self.model, dict(self.batch), benchmark, self.candidates).steps()
 
 
 @dataclasses.dataclass(eq=False)
@@ -114,7 +98,7 @@ class _TuningState:
     model: Model
     batch: Batch
     benchmark: Benchmark
-    candidates: frozenset[str] | None
+    candidates: Collection[str] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -28,25 +27,24 @@ from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.core import files
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import SCORED, Score, VariantResult
+from rtlab.core.facts import Score, VariantResult
 from rtlab.core.images import Pictures
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Builder, Progress
+from rtlab.core.protocols import Progress
 from rtlab.core.quantizer import parse_quantizer
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
-from rtlab.core.variant import Precision, Variant
-from rtlab.errors import CalibrationError, ReadError, Unavailable, VariantError, boundary, guard_methods
+from rtlab.core.variant import Precision, Rewrite, Variant
+from rtlab.errors import CalibrationError, ReadError, VariantError, boundary, guard_methods
 from rtlab.experiments.diagnosing import DiagnosisSearch
 from rtlab.experiments.observation import ChannelSearch, channel_axis
 from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools
-from rtlab.experiments.running import batch_size, fixed_batch, predict
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.experiments.why import get_builder
+from rtlab.experiments.why import find_builder
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.study.job import prepare_model
 from rtlab.study.planning import add_variant
@@ -325,7 +323,7 @@ class StudyAccuracy:
                 existing_qdq.find_quantized_nodes(source),
             )
             prepare = functools.partial(self._prepare_variant, facts)
-            tool = RepairTools(prepare, get_evaluator(), _find_compiler(facts))
+            tool = RepairTools(prepare, get_evaluator(), find_builder(facts))
             repair = self._runner.search(
                 experiment,
                 WorkContext(tool, reporter, Budget(budget_s)),
@@ -511,13 +509,6 @@ class StudyAccuracy:
         )
 
 
-def _find_compiler(facts: VariantResult) -> Builder | None:
-    """What compiles a variant for its GPU, so that times can be estimated; None where nothing here does."""
-    with contextlib.suppress(VariantError, Unavailable):
-        return get_builder(facts)
-    return None
-
-
 def _select_samples(
     task: Task | None, study_data: CalibrationData, numbers: Iterable[int]
 ) -> SampleSelection:
@@ -571,22 +562,6 @@ def is_plain(model: Model, variant: Variant) -> bool:
     )
 
 
-def _score_bare(runner: StudyRunner, progress: Progress) -> Score | None:
-    """The score of a model without its own pairs; None without a task, and where it gives no numbers."""
-    task = runner.observations.scoring_task(progress)
-    if task is None:
-        return None
-    model, evaluator = runner.holder.state.model, get_evaluator()
-    plain_model = existing_qdq.separate_existing_qdq(model, model)[0]
-    output_names = tuple(task.wanted(plain_model))
-    data = task.data.take(max(SCORED, fixed_batch(plain_model)))
-    size, rig = batch_size(plain_model, output_names, data, evaluator), WorkContext(evaluator, progress)
-    outputs = predict(plain_model, data, output_names, size, runner=evaluator, context=rig)
-    with contextlib.suppress(CalibrationError):
-        return Score.of(task, outputs, str(evaluator.source))
-    return None
-
-
 def score_reference(
     runner: StudyRunner, facts: VariantResult, seconds: float, progress: Progress
 ) -> VariantResult:
@@ -598,11 +573,14 @@ def score_reference(
     ]  # fmt: skip
     scored_names = [n for n in reference_names if n in state.results and state.results[n].score is not None]
     name = next(iter((*scored_names, *reference_names)), "")
-    if not name and existing_qdq.has_rounding_pairs(state.model):
-        return dataclasses.replace(facts, score=_score_bare(runner, progress), errors=None)
     if not name:
         name = next(n for n in ("fp32", "fp32 of the check") if n not in state.variants)
-        add_variant(runner.holder, name, precision="fp32", target=variant.target, backend=variant.backend)
+        rounds = existing_qdq.has_rounding_pairs(state.model)
+        released_nodes = existing_qdq.find_quantized_nodes(state.model) if rounds else ()
+        add_variant(
+            runner.holder, name, precision="fp32", target=variant.target, backend=variant.backend,
+            rewrites=[Rewrite("release", node) for node in released_nodes],
+        )  # fmt: skip
     if not scored_names:
         runner.run([name], budget_s=seconds, progress=progress)
     return runner.holder.result(name)

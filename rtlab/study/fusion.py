@@ -27,9 +27,9 @@ from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Builder, Progress
 from rtlab.core.variant import Rewrite, RewriteKind
-from rtlab.errors import BackendError, RtlabError, Unavailable, VariantError, boundary, guard_methods
+from rtlab.errors import BackendError, RtlabError, VariantError, boundary, guard_methods
 from rtlab.experiments.bisecting import BisectionSearch, BisectionSide
-from rtlab.experiments.why import explain_unavailable, find_layer, get_builder, neighbours
+from rtlab.experiments.why import explain_unavailable, find_builder, find_layer, get_builder, neighbours
 from rtlab.experiments.why.advising import AdviceSearch, AdviceTools
 from rtlab.experiments.why.reported import explain_by_rules, make_reported_verdict
 from rtlab.experiments.why.search import FusionBlockerSearch
@@ -88,17 +88,15 @@ class StudyFusion:
         if other is None:
             return self._explain_layer(facts, node, Budget(seconds, builds), again=again, progress=progress)
         first, second = neighbours(self._holder.state.model, node, other)
-        reason = explain_unavailable(facts)
-        if reason or facts.engine.maker.predicts:
-            verdict = (
-                make_reported_verdict(facts, first, second, reason)
-                if reason
-                else explain_by_rules(facts, first, second)
-            )
-            self._holder.publish(lambda state: _with_verdict(state, variant, verdict))
-            return verdict
-        builder = get_builder(facts)
-        if not again and (before := load_verdict(facts, first, second)) is not None:
+        before: Verdict | None = None
+        if reason := explain_unavailable(facts):
+            before = make_reported_verdict(facts, first, second, reason)
+        elif facts.engine.maker.predicts:
+            before = explain_by_rules(facts, first, second)
+        else:
+            builder = get_builder(facts)
+            before = None if again else load_verdict(facts, first, second)
+        if before is not None:
             self._holder.publish(lambda state: _with_verdict(state, variant, before))
             return before
         experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
@@ -308,10 +306,9 @@ class StudyFusion:
             release = f"{backend.capabilities().maker.title} {backend.availability().version}"
             error_text = str(self._holder.state.failures[name])
             return BisectionSide(f"{release} · {variant.target}", model, variant, compiler, None, error_text)
-        builder: Builder | None = None
-        with contextlib.suppress(VariantError, Unavailable):
-            builder = get_builder(facts)
-        return BisectionSide(facts.engine.title, facts.prepared.model, facts.variant, builder, facts)
+        return BisectionSide(
+            facts.engine.title, facts.prepared.model, facts.variant, find_builder(facts), facts
+        )
 
 
 def _with_verdict(state: StudyState, variant: str, verdict: Verdict) -> StudyState:

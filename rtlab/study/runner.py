@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from rtlab.analyses.study_state import StudyState
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import builder_for
-from rtlab.backends.workers.session_child import prestart_child
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
@@ -74,9 +73,6 @@ class StudyRunner:
         for name in requested_names if seconds else ():
             if name not in todo and any(s.why == "cancelled" for s in state.results[name].stages.values()):
                 todo[name] = state.results[name]
-        if seconds and todo and executor is None and not self.holder.views:
-            # Its process starts while the first variant is compiled; where a view waits for the engine, after that.
-            prestart_child()
         errors: list[RtlabError] = []
         with report_progress(progress) as reporter:
             if executor is None:

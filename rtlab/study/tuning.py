@@ -70,12 +70,7 @@ class StudyTuning:
         return table
 
     def force(
-        self,
-        name: str,
-        tactics: Mapping[str, str],
-        *,
-        as_: str = "forced",
-        progress: Progress | None = None,
+        self, name: str, tactics: Mapping[str, str], *, as_: str = "forced", progress: Progress | None = None
     ) -> Variant:
         """Plan a variant that is built with other tactics, for ``run`` and ``difference``.
 
