@@ -11,7 +11,7 @@ from rtlab.core.facts import format_decibel
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.variant import Variant
 from rtlab.errors import BackendError, CalibrationError, Unsized
-from rtlab.experiments.running import batch_size, fixed_batch, predict
+from rtlab.experiments.running import fixed_batch, predict
 from rtlab.quantize import existing_qdq, findings, prepare
 
 if TYPE_CHECKING:
@@ -156,9 +156,9 @@ class _RepairEvaluator:
         return f"{worst} worse, from {format_decibel(self.before[worst].sqnr)} to {format_decibel(after[worst].sqnr)}"
 
     def _run(self, model: Model, value_names: tuple[str, ...]) -> Predictions:
-        runner = self.context.tool
-        size = batch_size(model, value_names, self.data, runner)
-        return predict(model, self.data, value_names, size, runner=runner, context=self.context)
+        return predict(
+            model, self.data, value_names, source=self.model, context=self.context, runner=self.context.tool
+        )
 
     def _measure(self, emulation: Model) -> dict[str, Slice]:
         """Each kind of numbers of each value, by what it is called."""

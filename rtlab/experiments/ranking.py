@@ -77,7 +77,7 @@ class CalibratorRanking:
         """The first output of every batch, and all that the metric needs."""
         model, runner = self.model, context.tool
         output_names = model.outputs[:1] if self.task is None else self.task.wanted(model)
-        size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples, runner)
+        size = batch_size(model, None, samples, runner)
         # Built without progress, so that the phase on screen stays that of the ranking.
         context.count(builds=1)
         parts, predictions = [], Predictions()

@@ -33,7 +33,7 @@ from rtlab.core.ptq_transform import PtqTransformKind
 from rtlab.core.task import Task
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
-from rtlab.experiments.running import batch_size, predict
+from rtlab.experiments.running import predict
 
 if TYPE_CHECKING:
     from rtlab.core.bootstrap import PairedDifference
@@ -283,15 +283,9 @@ class _RepairState:
                 if variant is None
                 else tool.prepare(variant, self.context).emulate(self.context)
             )
-            values = tuple(o for n in source.top for o in n.outputs if o)
-            size = batch_size(source, values, task.data, tool.evaluator)
+            names = tuple(task.wanted(source))
             predictions = predict(
-                model,
-                task.data,
-                tuple(task.wanted(source)),
-                size,
-                runner=tool.evaluator,
-                context=self.context,
+                model, task.data, names, source=source, context=self.context, runner=tool.evaluator
             )
             runner = str(tool.evaluator.source)
             try:

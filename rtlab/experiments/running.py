@@ -41,19 +41,19 @@ def open_engine(runner: Evaluator, model: Model, progress: Progress | None = Non
 def predict(
     model: Model,
     data: CalibrationData,
-    output_names: tuple[str, ...],
-    size: int,
+    names: tuple[str, ...],
     *,
-    runner: Evaluator,
+    source: Model,
     context: WorkContext[Any],
+    runner: Evaluator,
 ) -> Predictions:
-    """The outputs of a model for samples, ``size`` of them at a time."""
-    predictions = Predictions()
+    """Outputs of a model for samples, in batches for which the values of its ``source`` fit in memory."""
+    predictions, size = Predictions(), batch_size(source, None, data, runner)
     with open_engine(runner, model) as engine:
         for batch in data.batches(model, size):
             context.check("looking for a repair")
             context.count(runs=1)
-            outputs = runner.outputs(engine, batch, output_names, progress=context)
+            outputs = runner.outputs(engine, batch, names, progress=context)
             predictions.add(outputs, data.samples_in(model, batch))
     return predictions
 
@@ -80,15 +80,20 @@ _MOST_BATCH = 64
 
 
 def batch_size(
-    model: Model, names: Sequence[str], data: CalibrationData | None = None, runner: Evaluator | None = None
+    model: Model,
+    names: Sequence[str] | None,
+    data: CalibrationData | None = None,
+    runner: Evaluator | None = None,
 ) -> int:
     """Samples per batch that keep the values of one batch within bounds; 1 where the graph fixes the batch.
 
-    ``names`` are the values of the main graph that are there at once. Where the model leaves sizes open, the shapes of
-    ``data`` count; where shapes follow from numbers, ``runner`` runs one sample.
+    ``names`` are the values of the main graph that are there at once, None stands for all. Where the model leaves sizes
+    open, the shapes of ``data`` count; where shapes follow from numbers, ``runner`` runs one sample.
     """
     if not model.free_batch:
         return 1
+    if names is None:
+        names = [o for n in model.top for o in n.outputs if o]
     total = sum(value_bytes(model, names, data, runner).values())
     return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, total)))
 

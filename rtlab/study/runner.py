@@ -230,7 +230,7 @@ class StudyRunner:
 
         def keep(state: StudyState) -> StudyState:
             if not state.has_variant(job.name, job.variant, job.scales):
-                raise _stale_variant_error(job.name, was_replanned=job.name in state.variants)
+                raise _stale_variant_error(job.name)
             return state.with_result(result)
 
         self.holder.publish(keep)
@@ -302,9 +302,8 @@ def _share(budget: Budget | None, progress: Progress) -> contextlib.AbstractCont
     return (budget if budget.seconds else Budget(BUDGET_S)).share(progress, _CALIBRATING)
 
 
-def _stale_variant_error(name: str, *, was_replanned: bool = False) -> VariantError:
-    change = "planned anew" if was_replanned else "removed"
+def _stale_variant_error(name: str) -> VariantError:
     return VariantError(
-        f'Cannot keep what was found of variant "{name}": it was {change} while it was built or measured. '
-        + ("Run study.run() for the new one." if was_replanned else "Add it again with study.add.")
+        f'Cannot keep what was found of variant "{name}": it was removed, or planned anew, while it was built or '
+        "measured. Run study.run() for the new one, or add it again with study.add."
     )

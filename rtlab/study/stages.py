@@ -56,7 +56,11 @@ def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult
     stages = dict(result.stages)
     for stage in _PARTS:
         status = stages.get(stage)
-        if status is not None and status.state in {"done", "none"} and not _has_more_samples(job, status):
+        # A stage that is done for a first answer goes on where all samples count.
+        if status is not None and (
+            status.state == "none"
+            or (status.state == "done" and not (job.all_samples and status.done < status.available_count))
+        ):
             continue
         if (skip_reason := _skip_reason(job, result, stage)) is not None:
             stages[stage] = StageStatus(stage, "none", "nothing to do", skip_reason)
@@ -68,11 +72,6 @@ def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult
                 stage, "waiting", done=before.done, available_count=before.available_count
             )
     return dataclasses.replace(result, stages=stages)
-
-
-def _has_more_samples(job: Job, status: StageStatus) -> bool:
-    """Whether a stage that is done for a first answer goes on."""
-    return job.all_samples and status.state == "done" and status.done < status.available_count
 
 
 def _skip_reason(job: Job, result: VariantResult, stage: Stage) -> str | None:
@@ -362,8 +361,7 @@ class _Measuring:
         previous_score, output_names = self.result.score, task.wanted(job.model)
         predictions = Predictions() if previous_score is None else previous_score.predictions.copy()
         done = predictions.samples
-        values = tuple(o for n in job.model.top for o in n.outputs if o)
-        size = 1 if self._on_builder else batch_size(job.model, values, data, self._stand_in)
+        size = 1 if self._on_builder else batch_size(job.model, None, data, self._stand_in)
         deadline.phase("Scoring the task", len(data) - done)
         limit = job.limits.seconds
         try:

@@ -152,9 +152,7 @@ class _SensitivityState:
 
     def _batch_size(self) -> int:
         """How many samples run at a time."""
-        model = self.search.source
-        values = tuple(o for n in model.top for o in n.outputs if o)
-        return batch_size(model, values, self.search.data, self.context.tool)
+        return batch_size(self.search.source, None, self.search.data, self.context.tool)
 
     def iter_records(self) -> Iterator[Sensitivity]:
         """Estimate, or measure, batch by batch; then measure what comes first."""

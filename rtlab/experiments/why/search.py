@@ -256,10 +256,10 @@ class _Search:
         if key not in self.memo and self.context.is_exhausted:
             return False
         if key not in self.memo:
-            self.memo[key] = self._build_changed(stage, chosen_changes) is True
+            self.memo[key] = self._build_changed(stage, chosen_changes)
         return self.memo[key]
 
-    def _build_changed(self, stage: _Stage, chosen_changes: Sequence[Change]) -> bool | None:
+    def _build_changed(self, stage: _Stage, chosen_changes: Sequence[Change]) -> bool:
         part = stage.model
         substitutes = {a: b for c in chosen_changes for a, b in c.substitutes}
         first, second = (substitutes.get(n, n) for n in self.pair)
@@ -267,15 +267,15 @@ class _Search:
             # The second is gone: its only reader stands behind the first now.
             readers = [r.id for o in part.by_id[self.pair[1]].outputs for r in part.consumers.get(o, ())]
             if len(readers) != 1 or readers[0] in substitutes:
-                return None
+                return False
             second = readers[0]
         try:
             changed_model = changes.apply_changes(part, chosen_changes)
         except VariantError:
             # Changes that exclude each other show nothing.
-            return None
+            return False
         words = changes.join_words(chosen_changes)
-        return self.oracle.build(changed_model, words, stage.title, (first, second)).fused
+        return self.oracle.build(changed_model, words, stage.title, (first, second)).fused is True
 
     def _make_blocked_verdict(self, chosen_changes: Sequence[Change], cure: Change | None = None) -> Verdict:
         causes: tuple[Cause, ...] = tuple(dict.fromkeys(c.cause for c in chosen_changes))

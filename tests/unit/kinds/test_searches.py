@@ -23,12 +23,12 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Precision, Variant
+from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
 from rtlab.experiments import peaks, ranking, running, sweep
 from rtlab.experiments.experiment import minimize, run_experiment
 from rtlab.samples.writer import Writer
-from rtlab.study import accuracy, fusion, job, recorded, tuning
+from rtlab.study import accuracy, fusion, recorded, tuning
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.testing import ReferenceBackend, tiny_model
 
@@ -277,16 +277,6 @@ def test_the_labels_of_a_loss_are_the_given_ones_or_the_tasks(labels, task, give
 
 
 @pytest.mark.parametrize(
-    ("ratio", "percent"), [(None, None), (0.9, None), (1.2, None), (0.5, "50 %"), (0.899, "90 %")]
-)
-def test_layers_that_sum_to_less_than_nine_tenths_are_a_doubt(ratio, percent) -> None:
-    told = recorded._other_times(BOX(ratio=ratio))
-    assert (percent or "") in told
-    assert bool(told) == bool(percent)
-    assert recorded._other_times(None) == ""
-
-
-@pytest.mark.parametrize(
     ("matched", "layers", "nodes", "begin"),
     [(0, 20, 1, "No layer"), (2, 20, 1, "Only 2 of 20"), (3, 20, 1, ""), (0, 0, 1, ""), (0, 20, 0, "")],
 )
@@ -359,37 +349,6 @@ def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatc
             ("a", "A", ("0x20", "name of 0x20")), ("b", "", None), ("c", "C", ("0x77", "")), ("plugin", "", None),
         ]  # fmt: skip
         assert [y.cost for y in found] == [1.0, None, None, None]
-
-
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize(
-    ("pinned", "types", "named"),
-    [
-        (1, [("fp16",)], 1), (1, [("fp16", "fp32")], 0), (1, [("int64",)], 0), (1, [("int8", "int64")], 1),
-        (4, [("bf16",)] * 4, 4), (3, [("fp8",)] * 3, 3), (0, [("fp16",)], 0), (2, [("fp32",), ("fp16",)], 1),
-    ],
-)  # fmt: skip
-def test_a_node_pinned_to_fp32_is_named_where_its_layers_know_narrow_types_alone(
-    monkeypatch, pinned, types, named, constant
-) -> None:
-    names = [f"n{i}" for i in range(len(types))]
-    pins = tuple((n, Precision.FP32) for n in names[:pinned])
-    assigned = {n: Precision.FP32 if i < pinned else Precision.FP16 for i, n in enumerate(names)}
-    monkeypatch.setattr(job, "assign", lambda *_: assigned)
-    tensor = lambda t: BOX(dtype=t)  # noqa: E731
-    layers = [
-        BOX(id=n, inputs=[tensor(t) for t in ts[:1]], outputs=[tensor(t) for t in ts[1:]], constants=[])
-        for n, ts in zip(names, types, strict=True)
-    ]
-    if constant:
-        for layer in layers:
-            layer.constants, layer.inputs = layer.inputs, []
-    model = BOX(by_id={n: BOX(title=n.upper()) for n in names})
-    told = job._describe_narrowed_pins(
-        BOX(variant=BOX(pins=pins), model=model), BOX(layers=layers), BOX(layers=lambda n: [n])
-    )
-    assert [n.upper() in told for n in names].count(True) == min(named, 3)
-    assert told.endswith(", ...") == (named > 3)
 
 
 def test_a_node_is_renamed_by_the_first_rule_that_fits_all_of_its_name() -> None:
