@@ -302,7 +302,6 @@ class _GpuTrial:
         """Names and actions, in order."""
         yield "build and inspect on the GPU", self.inspect
         yield _RAN, self.outputs
-        yield "inner tensors against ONNX Runtime", self.inner
         yield "times of layers", self.profile
         yield "save and open again", self.reopen
 
@@ -326,17 +325,6 @@ class _GpuTrial:
         """The network's outputs."""
         outputs = self._backend.outputs(self._require_engine(), _load_batch())
         return _compare(self._compute_expected(tuple(outputs)), outputs)
-
-    def inner(self) -> str:
-        """Tensors between layers, by the names that the inspector gives them."""
-        engine, model = self._require_engine(), _load_sample().model
-        tensor_names = dict.fromkeys(t.name for layer in engine.layers for t in layer.outputs)
-        names = [n for n in tensor_names if n in model.values and n not in model.outputs]
-        if not names:
-            raise Skipped("no layer writes a value of the model under its own name")
-        outputs = self._backend.outputs(engine, _load_batch(), names)
-        comparison = _compare(self._compute_expected(tuple(outputs)), outputs)
-        return f"{len(outputs)} of {len(names)} that layers write; {comparison}"
 
     def profile(self) -> str:
         """Times of layers beside those of whole inferences."""

@@ -62,11 +62,10 @@ def repair_placement(
     """Repair findings of a model, each run on samples, and undo those by which a part of an output loses too much.
 
     The loss of a repair is that of the SQNR to the model without its pairs, of each kind of numbers of each output, and
-    of what the nodes of the findings write, where less than 20 dB are left of it.
+    of what the nodes of the findings write, where less than 20 dB are left of it; it may be ``max_loss`` decibels.
 
     ``selection`` are findings or their ids, by default all fixable ones; ``scale_of`` is that of ``findings.apply``.
-    ``data`` gives samples of the inputs; a model whose sizes are open has none. A part of an output may lose
-    ``max_loss`` decibels.
+    ``data`` gives samples of the inputs; a model whose sizes are open has none.
 
     Raises:
         VariantError: a chosen finding is not one of the model's, or rtlab cannot repair it.

@@ -46,7 +46,10 @@ class CalibratorRanking:
     def steps(self, context: WorkContext[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
         """What is known after each calibrator."""
         context.phase("Ranking the calibrators", len(self.calibrators) + 1)
-        samples = self._samples
+        most = _COMPARED if self.task is None else SCORED
+        samples = (self.data if self.task is None else self.task.data).take(
+            max(most, fixed_batch(self.model))
+        )
         plain, predictions = self._run(context, samples, self.model)
         base = self._score(predictions, context.tool.source)
         context.advance()
@@ -65,11 +68,6 @@ class CalibratorRanking:
             yield tuple(
                 sorted(ranking, key=lambda r: (r.score.better if r.score else 0.0, r.sqnr), reverse=True)
             )
-
-    @property
-    def _samples(self) -> CalibrationData:
-        most = _COMPARED if self.task is None else SCORED
-        return (self.data if self.task is None else self.task.data).take(max(most, fixed_batch(self.model)))
 
     def _run(
         self, context: WorkContext[Evaluator], samples: CalibrationData, variant: Model

@@ -1,7 +1,4 @@
-"""Auto-tuning on the CPU: each layer in all formulations, timed; the fastest put together and timed as a whole.
-
-It is what a TensorRT builder does on a GPU with its tactics, with formulations that anyone can read: ONNX graphs.
-"""
+"""Auto-tuning on the CPU: each layer is timed in all formulations, and the fastest form a model that is timed."""
 
 from __future__ import annotations
 
@@ -43,18 +40,15 @@ _MOST_THREADS = 1024
 class CpuTuning:
     """Tune convolutions and products of a model for one batch on this CPU.
 
-    The costliest layers come first, and layers of the same operator, shapes and attributes are timed once. Each
-    formulation must give what the direct one gives on the layer's own input, up to rounding, or it is refused. The
-    formulations of a layer are timed in turn, so that a drift of the machine's speed meets all. Where the fastest is
-    faster than the direct one by more than noise, it takes its place in a model that is compared with the model as it
-    is. The seconds of the budget are shared among layers and whole models, and may be exceeded; stopped, it gives what
-    was tuned until then.
+    The costliest layers come first; those of the same operator, shapes and attributes are timed once. A formulation
+    that differs from the direct one by more than rounding is refused. Those that are faster by more than noise form a
+    model that is compared with the original. The seconds of the budget are shared among layers and whole models.
 
     Attributes:
-        model: The model; of its nodes those of the main graph with constant FP32 weights are tuned.
+        model: The model; nodes of the main graph with constant FP32 weights are tuned.
         batch: The inputs, whose shapes the formulations are built for.
         candidates: Names of formulations to try beside the direct one; all by default.
-        threads: Numbers of threads to try; one, and as many as ONNX Runtime takes by itself, by default.
+        threads: Numbers of threads; by default one, and the default of ONNX Runtime.
     """
 
     model: Model
@@ -88,7 +82,7 @@ class CpuTuning:
             for t in self.threads or (1, context.tool.threads)
         }
         benchmark = Benchmark(context, tuple(sorted(threads)))
-        yield from _TuningState(self.model, dict(self.batch), benchmark, self.candidates).steps()
+        yield from _TuningState(self.model, dict(self.batch), benchmark, context, self.candidates).steps()
 
 
 @dataclasses.dataclass(eq=False)
@@ -98,17 +92,10 @@ class _TuningState:
     model: Model
     batch: Batch
     benchmark: Benchmark
+    context: WorkContext[BenchmarkRunner]
     candidates: Collection[str] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
-
-    @property
-    def _context(self) -> WorkContext[BenchmarkRunner]:
-        return self.benchmark.context
-
-    @property
-    def _seconds(self) -> float:
-        return self._context.budget.seconds
 
     def steps(self) -> Iterator[TunedModel]:
         layers, inputs = self._collect_layers()
@@ -116,28 +103,28 @@ class _TuningState:
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        end = self.started + self._seconds * (1 - _MODEL_SHARE)
+        end = self.started + self.context.budget.seconds * (1 - _MODEL_SHARE)
         tuned_layers: dict[str, TunedLayer] = {}
         tuned_count = 0
-        self._context.phase("Tuning layers on the CPU", len(costly))
+        self.context.phase("Tuning layers on the CPU", len(costly))
         for position, group in enumerate(costly):
             remaining = end - time.monotonic()
-            if tuned_count and (remaining <= 0 or self._context.is_exhausted):
+            if tuned_count and (remaining <= 0 or self.context.is_exhausted):
                 break
             seconds = max(0.2, remaining / (len(costly) - position))
             try:
-                self._context.check("tuning")
+                self.context.check("tuning")
                 tuned_layers |= self._tune_group(group, inputs, seconds, end)
             except Cancelled:
                 if not tuned_layers:
                     raise
                 break
             tuned_count += 1
-            self._context.advance()
+            self.context.advance()
             yield self._make_record(layers, tuned_layers)
         if tuned_count < len(costly):
-            over = f"the time of {self._seconds:g} s was over"
-            why = "it was stopped" if self._context.is_cancelled() else over
+            over = f"the time of {self.context.budget.seconds:g} s was over"
+            why = "it was stopped" if self.context.is_cancelled() else over
             self.notes.append(
                 f"{tuned_count} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
             )
@@ -158,8 +145,8 @@ class _TuningState:
         return TunedModel(
             tuple(tuned_layers[layer.node] for layer in layers if layer.node in tuned_layers),
             wholes,
-            self._context.tool.device,
-            self._context.tool.source,
+            self.context.tool.device,
+            self.context.tool.source,
             datetime.datetime.now(datetime.timezone.utc),
             time.monotonic() - self.started,
             complete,
@@ -168,11 +155,11 @@ class _TuningState:
 
     def _collect_layers(self) -> tuple[list[WeightedNode], Outputs]:
         """The layers that can be tuned, and what each reads."""
-        self._context.check("tuning")
-        self._context.phase("Reading what the layers read")
+        self.context.check("tuning")
+        self.context.phase("Reading what the layers read")
         nodes = find_tunable_nodes(self.model)
         inputs = (
-            self._context.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
+            self.context.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
         )
         node_layers = [(n, create_weighted_node(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
         layers = [layer for _, layer in node_layers if layer is not None]
@@ -211,9 +198,9 @@ class _TuningState:
         self, tuned_layers: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]
     ) -> tuple[ModelTrial, ...]:
         """Whole models as they are and tuned, in turn, for each number of threads."""
-        if self._context.is_cancelled():
+        if self.context.is_cancelled():
             return ()
-        self._context.phase("Comparing whole models")
+        self.context.phase("Comparing whole models")
         try:
             tuned_models = {}
             for count in self.benchmark.threads:
@@ -224,7 +211,7 @@ class _TuningState:
                 tuned_models[count] = tuple(winners), content
             plain = compose_model(self.model, self.batch, {}).SerializeToString()
             comparisons = self.benchmark.compare_models(
-                self.batch, plain, tuned_models, self.started + self._seconds
+                self.batch, plain, tuned_models, self.started + self.context.budget.seconds
             )
         except RtlabError as error:
             why = str(error)
@@ -235,7 +222,7 @@ class _TuningState:
                 thread_text = ", ".join(str(w.threads) for w in comparisons)
                 self.notes.append(f"the whole model was compared with {thread_text} threads only: timed out")
             return comparisons
-        if self._context.is_cancelled():
+        if self.context.is_cancelled():
             return ()
         # What its layers told is worth keeping.
         self.notes.append(f"the whole model was not compared: {why}")

@@ -187,8 +187,7 @@ class StudyAccuracy:
         planned_variant = self._holder.variant(variant, "diagnose")
         facts = self._get_own_result(variant, "diagnose", "diagnose")
         errors = accuracy.compute_accuracy(facts) if facts is not None else None
-        undefined = find_undefined(errors, self._holder.state.model) if errors is not None else None
-        if errors is not None and undefined is not None:
+        if errors is not None and (undefined := find_undefined(errors, self._holder.state.model)) is not None:
             # Beside a reference that has no value no quantizer has an effect.
             diagnosis = AccuracyDiagnosis(
                 variant, (undefined,), undefined.nodes, (), errors.samples, errors.source
@@ -447,7 +446,10 @@ class StudyAccuracy:
                 fp32 = score_reference(self._runner, facts, seconds, reporter)
             rounds = time_rounds(facts, self._holder.data, seconds, reporter)
         facts = self._holder.result(variant)
-        current_record = build_record(facts, list_findings(facts), rounds, list_versions(facts))
+        engines = [e for e in (facts.engine, facts.measured) if e is not None]
+        versions = {"rtlab": importlib.metadata.version("rtlab")}
+        versions |= {e.compiler: e.version for e in engines if e.version}
+        current_record = build_record(facts, list_findings(facts), rounds, versions)
         check_result = check_variant(facts, fp32, current_record, earlier_record, limits)
         if save is not None and not check_result.broken:
             text, model = current_record.text().encode(), self._holder.state.model
@@ -621,12 +623,3 @@ def read_check_record(path: str | Path) -> CheckRecord:
             f'Cannot check against "{path}": {error.strerror or error}. Give a file that rtlab check --save wrote.'
         ) from error
     return record.read(text, str(path))
-
-
-def list_versions(facts: VariantResult) -> dict[str, str]:
-    """Releases of rtlab and of the compilers that a variant rests on, by name."""
-    engines = [e for e in (facts.engine, facts.measured) if e is not None]
-    return {
-        "rtlab": importlib.metadata.version("rtlab"),
-        **{e.compiler: e.version for e in engines if e.version},
-    }

@@ -43,29 +43,32 @@ if TYPE_CHECKING:
 _OBSERVED = 4
 
 
-def observe_part(
-    model: Model, data: CalibrationData, stride: int = STRIDE, progress: Progress | None = None
+def observe_values(
+    model: Model,
+    names: Sequence[str],
+    data: CalibrationData,
+    progress: Progress | None = None,
+    stride: int = STRIDE,
 ) -> Ranges:
-    """Ranges of every quantizable value on some samples; another process or machine may run it."""
-    collector = Collector(quantizable(model), stride=stride)
-    _observe(model, data, collector, progress or Silent(), quantizable(model))
-    return collector.ranges
-
-
-def observe_values(model: Model, names: Sequence[str], data: CalibrationData, progress: Progress) -> Ranges:
-    """Ranges of the named values alone."""
-    collector = Collector(names)
-    _observe(model, data, collector, progress, names)
+    """Ranges of the named values on some samples; another process or machine may run it."""
+    collector = Collector(names, stride=stride)
+    _observe(model, data, collector, progress or Silent(), names)
     return collector.ranges
 
 
 def _observe(
-    model: Model, data: CalibrationData, collector: Collector, progress: Progress, names: Sequence[str]
+    model: Model,
+    data: CalibrationData,
+    collector: Collector | InputCollector,
+    progress: Progress,
+    names: Sequence[str],
+    *,
+    phase: str = "Calibrating",
 ) -> None:
     """Run the model on the samples that the collector has not counted yet."""
     runner, skip = get_evaluator(), collector.samples
     size = batch_size(model, names, data, runner)
-    progress.phase("Calibrating", None if data.count is None else data.count - skip)
+    progress.phase(phase, None if data.count is None else data.count - skip)
     with runner.reading(model, names, progress=progress) as fetch:
         collector.run(
             data.batches(model, size, skip=skip), fetch, progress, functools.partial(data.samples_in, model)
@@ -109,11 +112,18 @@ def observe_part_inputs(
 
 
 def _iter_values(
-    model: Model, names: Sequence[str], data: CalibrationData, size: int, progress: Progress, *, phase: str
+    model: Model,
+    names: Sequence[str],
+    data: CalibrationData,
+    size: int,
+    progress: Progress,
+    *,
+    phase: str,
+    limit_s: float | None = None,
 ) -> Iterator[Mapping[str, Any]]:
     """Values and inputs of a model, batch by batch."""
     progress.phase(phase, data.count)
-    with get_evaluator().reading(model, names, progress=progress) as fetch:
+    with get_evaluator().reading(model, names, progress=progress, limit_s=limit_s) as fetch:
         for batch in data.batches(model, size):
             check(progress, f"{phase[0].lower()}{phase[1:]}")
             yield {**batch, **fetch(batch)}
@@ -174,7 +184,7 @@ class Observer:
         """Observe other samples too; they count as soon as all of them were seen."""
         with self._pass_lock:
             self._add(
-                observe_part(self.model, data, self._stride, progress)
+                observe_values(self.model, quantizable(self.model), data, progress, self._stride)
                 if executor is None
                 else self._observe_in_parallel(data, executor, parts, progress)
             )
@@ -189,7 +199,10 @@ class Observer:
             raise CalibrationError(f"Cannot observe in {parts} parts. Give at least one.")
         progress.phase("Calibrating", parts)
         shares = [data.part(i, parts, model=self.model) for i in range(parts)]
-        futures = [executor.submit(observe_part, self.model, share, self._stride) for share in shares]
+        names = quantizable(self.model)
+        futures = [
+            executor.submit(observe_values, self.model, names, share, None, self._stride) for share in shares
+        ]
         part_ranges: list[Ranges] = []
         try:
             for future in futures:
@@ -222,18 +235,12 @@ class Observer:
         layer_inputs, skipped = plan_input_stats(self.model, variant, ready)
         if not layer_inputs:
             return LayerInputs({}, 0, skipped)
-        collector, runner = InputCollector(layer_inputs), get_evaluator()
+        collector = InputCollector(layer_inputs)
         data = data.take(max(SAMPLES, fixed_batch(self.model)))
-        size = batch_size(self.model, collector.values, data, runner)
-        progress.phase("Observing what products read", data.count)
-        with self._pass_lock, runner.reading(self.model, collector.values, progress=progress) as fetch:
+        phase = "Observing what products read"
+        with self._pass_lock:
             try:
-                collector.run(
-                    data.batches(self.model, size),
-                    fetch,
-                    progress,
-                    functools.partial(data.samples_in, self.model),
-                )
+                _observe(self.model, data, collector, progress, collector.values, phase=phase)
             except Cancelled:
                 if not collector.samples:
                     raise
@@ -387,16 +394,12 @@ class Observations:
         if task is None or not task.unanswered:
             return task
         model = existing_qdq.separate_existing_qdq(source, source)[0]
-        reader, predictions = get_evaluator(), Predictions()
-        data = task.data.take(max(SCORED, fixed_batch(model)))
-        output_names = task.wanted(model)
-        progress.phase("Asking fp32 for the labels", len(data))
-        with reader.reading(model, output_names, progress=progress, limit_s=limits.seconds) as read:
-            for batch in data.batches(model, batch_size(model, output_names, data, reader)):
-                check(progress, "asking fp32 for the labels")
-                count = data.samples_in(model, batch)
-                predictions.add(read(batch), count)
-                progress.advance(count)
+        data, predictions = task.data.take(max(SCORED, fixed_batch(model))), Predictions()
+        names = tuple(task.wanted(model))
+        size = batch_size(model, names, data, get_evaluator())
+        phase, limit_s = "Asking fp32 for the labels", limits.seconds
+        for values in _iter_values(model, names, data, size, progress, phase=phase, limit_s=limit_s):
+            predictions.add({n: values[n] for n in names}, data.samples_in(model, values))
         labelled_task = dataclasses.replace(task.answered(predictions.concatenate()), data=data)
         self.holder.update(lambda state: dataclasses.replace(state, task=labelled_task))
         return labelled_task

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -287,43 +288,33 @@ def adopt(holder: StateHolder, result: VariantResult) -> None:
     )
 
 
-def get_plan(result: VariantResult) -> bytes:
-    """The serialized engine of a variant.
+def serialize_build(result: VariantResult, model: Model, kind: Literal["build", "engine", "layers"]) -> bytes:
+    """The build of a variant without weights, its serialized engine, or its layers in the form of TensorRT 11.
 
     Raises:
-        RunError: its backend kept none.
-    """
-    engine = result.engine
-    if engine.plan is None:
-        raise RunError(
-            f'Cannot save the engine of "{result.name}": backend "{engine.backend}" kept no serialized engine. '
-            f"Build it where a GPU is, with {suggest_backends(lambda c: c.opens)}."
-        )
-    return engine.plan
-
-
-def format_layers(result: VariantResult) -> bytes:
-    """The layers of a variant as TensorRT 11's inspector would write them.
-
-    Raises:
+        RunError: its backend kept no serialized engine.
         VariantError: its files list no layers.
     """
-    if not result.engine.layers:
-        raise VariantError(
-            f'Cannot export the layers of "{result.name}": its files list none. Read it with a layer file, from '
-            "trtexec --exportLayerInfo."
-        )
-    text = json.dumps(layers_json(result.engine), indent=1, ensure_ascii=False)
-    return text.encode("utf-8", "replace")
-
-
-def encode_build(result: VariantResult, model: Model) -> bytes:
-    """The build of a variant, without weights."""
+    engine = result.engine
+    if kind == "engine":
+        if engine.plan is None:
+            raise RunError(
+                f'Cannot save the engine of "{result.name}": backend "{engine.backend}" kept no serialized engine. '
+                f"Build it where a GPU is, with {suggest_backends(lambda c: c.opens)}."
+            )
+        return engine.plan
+    if kind == "layers":
+        if not engine.layers:
+            raise VariantError(
+                f'Cannot export the layers of "{result.name}": its files list none. Read it with a layer file, from '
+                "trtexec --exportLayerInfo."
+            )
+        return json.dumps(layers_json(engine), indent=1, ensure_ascii=False).encode("utf-8", "replace")
     return build.encode(
-        result.engine,
+        engine,
         words=result.variant.id,
         source=model if model.nodes else None,
         graph=result.prepared.model,
         # Where the engine cannot run here, the times are another one's.
-        profile=result.profile if result.measured is result.engine else None,
+        profile=result.profile if result.measured is engine else None,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
@@ -56,9 +56,8 @@ class StudyRunner:
         """Build, time, compare and score variants: see ``Study.run``, which has the same arguments and errors."""
         check_memory_limit("run the study")
         seconds = parse_budget(budget_s) if compare else 0.0
-        several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
-        requested_names: list[Any] = [] if names is None else list(names) if several else [names]
         state = self.holder.state
+        requested_names = [names] if isinstance(names, str) else list(names or ())
         requested_names = requested_names or [n for n in state.variants if n not in state.unbuilt]
         for name in requested_names:
             self.holder.variant(name, "run")

@@ -35,7 +35,6 @@ from rtlab.study.job import Job
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
-    from rtlab.core.model import Model
     from rtlab.core.trace import Outputs, Profile
 
 #: Inferences that every layer is timed in, and samples that values are compared on, where the time suffices.
@@ -322,7 +321,8 @@ class _Measuring:
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(deadline, "comparing values")
                     count = data.samples_in(model, batch)
-                    requested_names = (*group, *_scalars(shadow, group))
+                    sums = {} if shadow is None else shadow.error_sums
+                    requested_names = (*group, *(n for v in group if v in sums for n in sums[v].scalars))
                     before = reader.outputs(plain, batch, requested_names, progress=deadline, limit_s=limit)
                     after = self.runner.outputs(engine, batch, group, progress=deadline, limit_s=limit)
                     pending_sum.result()
@@ -390,12 +390,6 @@ def _open_reference(
         with contextlib.suppress(BackendError):
             return build_reference(shadow.model, deadline), shadow
     return build_reference(model, deadline), None
-
-
-def _scalars(shadow: IsolatedErrorModel | None, group: Sequence[str]) -> tuple[str, ...]:
-    """The outputs with the isolated errors of values."""
-    sums = {} if shadow is None else shadow.error_sums
-    return tuple(n for v in group if v in sums for n in sums[v].scalars)
 
 
 def _add(

@@ -55,16 +55,26 @@ class StudyTuning:
         rtlab.errors.VariantError: Cannot list the tactics of variant "fp32": backend "onnxruntime" times no tactics ...
         """
         result = self._holder.result(name)
-        listing, tuner = _plan_listing(result, self._holder.state.results.values())
+        prefix = f'Cannot list the tactics of variant "{name}"'
+        _check_backend(prefix, result)
+        logs: list[str] = []
+        tuner, cache = None, None
+        if not result.recorded:
+            tuner, logs = _tuner(result.engine.backend), [result.engine.log]
+            if not _uneditable_reason(result):
+                cache = _cache(result)
+                # A build does not time what is in its timing cache; variants that differ in that alone may have.
+                others = (o for o in self._holder.state.results.values() if o is not result)
+                logs += [o.engine.log for o in others if _differs_only_in_cache(result, o)]
         with report_progress(progress) as reporter:
             table = self._runner.search(
-                listing,
+                TacticListing(result, tuple(logs), cache),
                 WorkContext(tuner, reporter),
                 lambda state, table: state.with_entries(tactics={name: table}),
             )
         if not table:
             raise VariantError(
-                f"{_listing_prefix(result)}: no log reports a tactic that was timed, since there is none, it is not "
+                f"{prefix}: no log reports a tactic that was timed, since there is none, it is not "
                 f"verbose, or the timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
             )
         return table
@@ -287,24 +297,6 @@ def _make_layer_tactics(operator: Operator, entry: Entry | None) -> LayerTactics
     return LayerTactics(operator.name, operator.nodes, operator.timed, holds, operator.key if holds else "")
 
 
-def _plan_listing(
-    result: VariantResult, others: Iterable[VariantResult]
-) -> tuple[TacticListing, Tuner | None]:
-    """The listing of a variant's tactics, and what reads its log and its cache; None where it is read from files.
-
-    Of ``others`` the logs count where they differ in the timing cache only.
-    """
-    _check_backend(_listing_prefix(result), result)
-    if result.recorded:
-        return TacticListing(result, (), None), None
-    tuner = _tuner(result.engine.backend)
-    if _uneditable_reason(result):
-        return TacticListing(result, (result.engine.log,), None), tuner
-    alike = [o for o in others if o is not result and _differs_only_in_cache(result, o)]
-    logs = tuple(f.engine.log for f in (result, *alike))
-    return TacticListing(result, logs, _cache(result)), tuner
-
-
 def _make_copy_path(result: VariantResult, name: str, variants: Mapping[str, Variant]) -> Path:
     """The file of the edited cache of a variant ``name``, beside the one that is read.
 
@@ -325,10 +317,6 @@ def _make_copy_path(result: VariantResult, name: str, variants: Mapping[str, Var
                 "name, as as_=..."
             )
     return path
-
-
-def _listing_prefix(result: VariantResult) -> str:
-    return f'Cannot list the tactics of variant "{result.name}"'
 
 
 def _check_backend(prefix: str, result: VariantResult) -> None:

@@ -54,12 +54,11 @@ _LINEAR: dict[Asks, str] = {
 class SensitivitySearch:
     """Rank nodes or quantizers of a variant by their effect on a loss.
 
-    The first samples are few; then there are twice as many each time, until the ranking is as reliable as ``reach``,
-    the samples are over, or the time is.
+    The number of samples doubles until the ranking is as reliable as ``reach``, or samples or time are used up.
 
     ``asks``, ``by``, ``loss``, ``labels`` and ``verify`` are those of ``study.accuracy.sensitivity``. ``probes`` is the
-    number of random directions of the outputs that each estimate is the mean of; None takes eight for a small model
-    and one for a large one, of which more samples serve better. ``begun`` are effects of an earlier search.
+    number of random directions of the outputs that each estimate is the mean of; by default eight for a small model and
+    one for a large one. ``begun`` are effects of an earlier search.
     """
 
     variant: str

@@ -35,9 +35,8 @@ _OPEN = "Not settled yet."
 class FusionBlockerSearch:
     """Why two neighbours of a built model, ``first`` and its reader ``second``, are not one layer of its engine.
 
-    The compiler is asked by building: first the two alone, then a neighbourhood that shows the miss, then that with one
-    change after the other, and at last with several, of which those are dropped that are not needed. Target and options
-    of the variant hold for every experiment.
+    The compiler builds the two alone, then a neighbourhood that shows the miss, then that with one change at a time,
+    and at last with several, which are minimized. Target and options of the variant hold for every build.
     """
 
     model: Model
@@ -128,11 +127,9 @@ class _Search:
         """The smallest part that shows the miss; None where none does."""
         model = self.model
         start = dict.fromkeys((*self.pair, *self.way, *(n for group in self.groups for n in group)))
-        for hops in _HOPS:
-            part = cutting.cut_neighbourhood(model, start, hops, still_open=self.sizes is not None)
-            if len(part.top) >= len(model.top):
-                break
-            title = f"the neighbourhood of {len(part.nodes)} nodes"
+        for title, part in cutting.iter_neighbourhoods(
+            model, start, _HOPS, still_open=self.sizes is not None
+        ):
             answer = self.oracle.build(part, "", title, self.pair)
             yield self._make_verdict("unknown", text=_OPEN)
             if answer.relation is not None and self._repeats(answer, part, frozenset(start)):
