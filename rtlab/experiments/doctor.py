@@ -163,7 +163,6 @@ class SelfTest:
                 # The engine for the GPU that is here is built below, and run.
                 if target != can.local:
                     yield f"{name}: build for {target}", functools.partial(_try_build, backend, target)
-            yield f"{name}: a build stops when asked", functools.partial(cancel, backend)
             if can.runs:
                 with contextlib.closing(_GpuTrial(backend, reference)) as trial:
                     for what, action in trial.steps():
@@ -265,30 +264,6 @@ def _try_build(backend: Any, target: Target) -> str:
     if not engine.layers:
         raise Failed("the build told of no layers")
     return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
-
-
-def cancel(backend: Any) -> str:
-    """Cancel a build as soon as the compiler works."""
-    progress = _CancelOnPhase()
-    target = backend.capabilities().targets[0]
-    try:
-        backend.build(_make_request(target), progress)
-    except Cancelled:
-        return f"stopped {time.perf_counter() - progress.requested_at:.2f} s after it was asked"
-    raise Skipped("the build was done before it could be stopped")
-
-
-class _CancelOnPhase(Silent):
-    """Cancels the work at its first phase."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requested_at = 0.0
-
-    def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - the protocol's signature
-        """Cancel the work."""
-        self.requested_at = self.requested_at or time.perf_counter()
-        self.cancel()
 
 
 class _GpuTrial:

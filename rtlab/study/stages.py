@@ -35,6 +35,7 @@ from rtlab.study.job import Job
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
+    from rtlab.core.model import Model
     from rtlab.core.trace import Outputs, Profile
 
 #: Inferences that every layer is timed in, and samples that values are compared on, where the time suffices.

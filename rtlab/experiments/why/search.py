@@ -174,8 +174,8 @@ class _Search:
 
     def _make_negative_verdict(self, lone: OracleAnswer, pair_changes: Sequence[Change] = ()) -> Verdict:
         """That nothing makes one layer of them, or only what gives them another arithmetic."""
-        search, experiments = self.search, f"{len(self.oracle.trials)} experiments"
-        ops = " and ".join(search.model.by_id[n].op for n in self.pair)
+        model, experiments = self.search.model, f"{len(self.oracle.trials)} experiments"
+        ops = " and ".join(model.by_id[n].op for n in self.pair)
         if self.context.is_exhausted:
             text = f"The budget was used up after {experiments}, before a cause was found."
         elif lone.fused is None:
@@ -191,7 +191,8 @@ class _Search:
             text = f"This compiler never makes one layer of {ops} like these; tried: {experiments}."
             return self._make_verdict("never", text=text)
         else:
-            types = " and ".join(dict.fromkeys(self._get_dtype(c) for c in pair_changes if c.retypes))
+            sources = [model.by_id[c.nodes[0]].inputs[0] for c in pair_changes if c.retypes]
+            types = " and ".join(dict.fromkeys(model.values[v].dtype.upper() for v in sources))
             edit = changes.join_words(pair_changes)
             text = (
                 f"In {types} this compiler never makes one layer of {ops} like these: they are one only once you "
@@ -200,11 +201,6 @@ class _Search:
             nodes = tuple(dict.fromkeys(n for c in pair_changes for n in c.nodes))
             return self._make_verdict("never", causes=("quantization",), nodes=nodes, edit=edit, text=text)
         return self._make_verdict("unknown", text=text)
-
-    def _get_dtype(self, change: Change) -> str:
-        """The type that a change takes away."""
-        node = self.search.model.by_id[change.nodes[0]]
-        return self.search.model.values[node.inputs[0]].dtype.upper()
 
     def _collect_tiers(self, stage: _Stage) -> list[list[Change]]:
         """Changes by how near they lie: on the edge, behind it, what the two read, what rivals there are, forms."""
