@@ -50,20 +50,16 @@ class CalibratorRanking:
         samples = (self.data if self.task is None else self.task.data).take(
             max(most, fixed_batch(self.model))
         )
-        plain, predictions = self._run(context, samples, self.model)
-        base = self._score(predictions, context.tool.source)
+        plain, _, base = self._run(context, samples, self.model)
         context.advance()
         ranking: list[Ranked] = []
         for calibrator in context.iterate(self.calibrators, _ACTIVITY):
             variant = Variant.of(self.precision, calibrator=calibrator)
             emulation = prepare(self.model, variant, self.ranges).emulation
-            outputs, predictions = self._run(context, samples, emulation)
-            score = self._score(predictions, context.tool.source)
+            outputs, count, score = self._run(context, samples, emulation)
             delta = score.value - base.value if score is not None and base is not None else None
             sqnr, source = _sqnr(plain, outputs), context.tool.source
-            ranking.append(
-                Ranked(calibrator, self.precision, score, delta, sqnr, predictions.samples, source)
-            )
+            ranking.append(Ranked(calibrator, self.precision, score, delta, sqnr, count, source))
             context.advance()
             yield tuple(
                 sorted(ranking, key=lambda r: (r.score.better if r.score else 0.0, r.sqnr), reverse=True)
@@ -71,8 +67,8 @@ class CalibratorRanking:
 
     def _run(
         self, context: WorkContext[Evaluator], samples: CalibrationData, variant: Model
-    ) -> tuple[list[NDArray[Any]], Predictions]:
-        """The first output of every batch, and all that the metric needs."""
+    ) -> tuple[list[NDArray[Any]], int, Score | None]:
+        """The first output of every batch, the number of samples, and the score where there is a task."""
         model, runner = self.model, context.tool
         output_names = model.outputs[:1] if self.task is None else self.task.wanted(model)
         size = batch_size(model, None, samples, runner)
@@ -86,10 +82,8 @@ class CalibratorRanking:
                 context.count(runs=1)
                 parts.append(outputs[output_names[0]])
                 predictions.add(outputs, samples.samples_in(variant, batch))
-        return parts, predictions
-
-    def _score(self, predictions: Predictions, source: str) -> Score | None:
-        return None if self.task is None else Score.of(self.task, predictions, source)
+        score = None if self.task is None else Score.of(self.task, predictions, runner.source)
+        return parts, predictions.samples, score
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:
