@@ -399,7 +399,8 @@ class Observations:
         size = batch_size(model, names, data, get_evaluator())
         phase, limit_s = "Asking fp32 for the labels", limits.seconds
         for values in _iter_values(model, names, data, size, progress, phase=phase, limit_s=limit_s):
-            predictions.add({n: values[n] for n in names}, data.samples_in(model, values))
+            count = data.samples_in(model, {n: values[n] for n in model.inputs})
+            predictions.add({n: values[n] for n in names}, count)
         labelled_task = dataclasses.replace(task.answered(predictions.concatenate()), data=data)
         self.holder.update(lambda state: dataclasses.replace(state, task=labelled_task))
         return labelled_task
