@@ -46,17 +46,13 @@ class CalibratorRanking:
     def steps(self, context: WorkContext[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
         """What is known after each calibrator."""
         context.phase("Ranking the calibrators", len(self.calibrators) + 1)
-        most = _COMPARED if self.task is None else SCORED
-        samples = (self.data if self.task is None else self.task.data).take(
-            max(most, fixed_batch(self.model))
-        )
-        plain, _, base = self._run(context, samples, self.model)
+        plain, _, base = self._run(context, self.model)
         context.advance()
         ranking: list[Ranked] = []
         for calibrator in context.iterate(self.calibrators, _ACTIVITY):
             variant = Variant.of(self.precision, calibrator=calibrator)
             emulation = prepare(self.model, variant, self.ranges).emulation
-            outputs, count, score = self._run(context, samples, emulation)
+            outputs, count, score = self._run(context, emulation)
             delta = score.value - base.value if score is not None and base is not None else None
             sqnr, source = _sqnr(plain, outputs), context.tool.source
             ranking.append(Ranked(calibrator, self.precision, score, delta, sqnr, count, source))
@@ -66,11 +62,13 @@ class CalibratorRanking:
             )
 
     def _run(
-        self, context: WorkContext[Evaluator], samples: CalibrationData, variant: Model
+        self, context: WorkContext[Evaluator], variant: Model
     ) -> tuple[list[NDArray[Any]], int, Score | None]:
         """The first output of every batch, the number of samples, and the score where there is a task."""
         model, runner = self.model, context.tool
         output_names = model.outputs[:1] if self.task is None else self.task.wanted(model)
+        most = max(_COMPARED if self.task is None else SCORED, fixed_batch(model))
+        samples = (self.data if self.task is None else self.task.data).take(most)
         size = batch_size(model, None, samples, runner)
         # Built without progress, so that the phase on screen stays that of the ranking.
         context.count(builds=1)

@@ -96,13 +96,10 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monke
     made = lambda _, v, __: types.SimpleNamespace(emulation=v.calibrator.method)  # noqa: E731
     monkeypatch.setattr("rtlab.experiments.ranking.prepare", made)
 
-    def run(self: object, rig: object, samples: object, model: Any) -> tuple[list[np.ndarray], Any]:
-        return [np.ones(2) + told[model][1]], types.SimpleNamespace(samples=7, name=model)
+    def run(self: object, rig: object, model: Any) -> tuple[list[np.ndarray], int, Score]:
+        return [np.ones(2) + told[model][1]], 7, score(sign * told[model][0], higher=higher)
 
     monkeypatch.setattr(CalibratorRanking, "_run", run)
-    monkeypatch.setattr(CalibratorRanking, "_samples", None)
-    scored = lambda _, held, __: score(sign * told[held.name][0], higher=higher)  # noqa: E731
-    monkeypatch.setattr(CalibratorRanking, "_score", scored)
     chosen = [Calibrator.of(c) for c in told if c]
     asked = CalibratorRanking(None, None, None, calibrators=chosen)  # type: ignore[arg-type]
     *_, found = asked.steps(WorkContext(types.SimpleNamespace(source="here")))
