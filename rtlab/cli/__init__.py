@@ -238,11 +238,16 @@ def _bisect(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    from rtlab import backends
+    from rtlab.backends.reference import get_evaluator
+    from rtlab.core.budget import WorkContext
     from rtlab.core.progress import Terminal
-    from rtlab.study.selftest import doctor
+    from rtlab.experiments.doctor import SelfTest
+    from rtlab.experiments.experiment import run_experiment
 
+    table = backends.registry() if args.backend is None else {args.backend: backends.get(args.backend)}
     with contextlib.closing(Terminal()) as progress:
-        report = doctor(progress, backend=args.backend)
+        report = run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))
     if args.json:
         printing.print_json(report.as_dict())
     else:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 FIRST, LEAST, ROUNDS = 3, 10, 60
 #: The rounds of whole models whose time is over.
 FEWEST = 5
-#: The next formulation has at most so many times the weights of the one before, and takes as long to make ready.
-GROWTH = 4.0
 #: What takes this many times the fastest of a layer in its first runs is not timed further.
 HOPELESS = 4.0
 _OVER = "not tried: timed out"
@@ -129,11 +127,10 @@ class Benchmark:
         end = min(time.monotonic() + seconds, latest)
         candidates: list[BenchmarkCandidate] = []
         expected: NDArray[Any] | None = None
-        took = 0.0
         for formulation in formulations:
-            begun, mine = time.monotonic(), [BenchmarkCandidate(formulation, t) for t in self.threads]
+            mine = [BenchmarkCandidate(formulation, t) for t in self.threads]
             candidates += mine
-            if formulation.name != DIRECT and begun + GROWTH * took > latest:
+            if formulation.name != DIRECT and time.monotonic() > latest:
                 for candidate in mine:
                     candidate.note = _OVER
                 continue
@@ -144,7 +141,6 @@ class Benchmark:
                     continue
                 expected = actual if expected is None else expected
                 candidate.judge(actual, expected)
-            took = time.monotonic() - begun
         self._rounds([e for e in candidates if e.ready is not None], end, latest)
         return tuple(e.trial() for e in candidates)
 
@@ -183,28 +179,28 @@ class Benchmark:
         end: float,
     ) -> tuple[ModelTrial, ...]:
         """A model as it is and, for each number of threads, with the nodes that have another formulation there."""
-        opened: list[tuple[int, tuple[str, ...], float, list[_TimedModel]]] = []
+        opened: list[tuple[int, tuple[str, ...], float, list[tuple[LoadedModel, list[float]]]]] = []
         for count in reversed(self.threads):
             # The most threads are what ONNX Runtime takes by itself; fewer are compared while there is time.
             if opened and time.monotonic() > end:
                 continue
             changed, content = tuned_models[count]
-            models = [_TimedModel(self._open(plain, batch, count))]
+            models = [(self._open(plain, batch, count), list[float]())]
             error = 0.0
             if changed:
-                models.append(_TimedModel(self._open(content, batch, count)))
-                expected, actual = (one.ready.outputs() for one in models)
+                models.append((self._open(content, batch, count), []))
+                expected, actual = (model.outputs() for model, _ in models)
                 error = max(difference(actual[name], array) for name, array in expected.items())
             opened.insert(0, (count, changed, error, models))
         running = [one for *_, models in opened for one in models]
-        for timed_model in running:
-            timed_model.ready.time()
+        for model, _ in running:
+            model.time()
         for turn in range(ROUNDS):
             if turn >= FEWEST and (time.monotonic() > end or self.context.is_cancelled()):
                 break
             self.order.shuffle(running)
-            for timed_model in running:
-                timed_model.times.append(timed_model.ready.time())
+            for model, measured_times in running:
+                measured_times.append(model.time())
                 self.context.count(runs=1)
         return tuple(_summarize(*comparison) for comparison in opened)
 
@@ -242,19 +238,13 @@ class Benchmark:
                 self._sample(candidate)
 
 
-@dataclasses.dataclass(eq=False)
-class _TimedModel:
-    ready: LoadedModel
-    times: list[float] = dataclasses.field(default_factory=list)
-
-
 def _summarize(
-    threads: int, changed: tuple[str, ...], error: float, models: Sequence[_TimedModel]
+    threads: int, changed: tuple[str, ...], error: float, models: Sequence[tuple[LoadedModel, list[float]]]
 ) -> ModelTrial:
     """A model as it is, the first, beside the tuned one, the last: the same where nothing is changed."""
-    before, after = (_compute_quartiles(models[i].times) for i in (0, -1))
+    before, after = (_compute_quartiles(models[i][1]) for i in (0, -1))
     return ModelTrial(
-        threads, before[1], (before[0], before[2]), after[1], (after[0], after[2]), len(models[0].times), error,
+        threads, before[1], (before[0], before[2]), after[1], (after[0], after[2]), len(models[0][1]), error,
         error <= MODEL_TOLERANCE, changed,
     )  # fmt: skip
 

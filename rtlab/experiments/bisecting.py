@@ -25,7 +25,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Builder, BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, ModelError, Unavailable
-from rtlab.experiments.delta_debugging import minimize
+from rtlab.experiments.experiment import minimize
 from rtlab.experiments.why import cutting
 from rtlab.experiments.why.oracle import SearchProgress
 from rtlab.relation.mapping import Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -31,14 +31,6 @@ _ACTIVITY = "looking for the causes"
 #: Samples that values are watched on: enough to tell one of fifty that does not belong.
 _MAX_SAMPLES = 256
 _FLOATS = frozenset({"fp32", "fp16", "bf16", "fp64"})
-
-
-class _Observed(NamedTuple):
-    """Statistics on the samples of the calibration and on others, and the regions that do not fit FP16."""
-
-    calibrated: Mapping[str, ActivationStats]
-    fresh: Mapping[str, ActivationStats]
-    regions: Sequence[tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,30 +69,31 @@ class DiagnosisSearch:
         values = _select_values(model, guilty)
         stats = collect_activation_stats(model, values, data, runner, context) if values else {}
         regions = find_regions(model, large)
-        yield self._diagnose(guilty, _Observed(stats, stats, regions), data, runner.source)
+        sites = [self._make_site(q, stats, stats, regions) for q in guilty]
+        yield self._diagnose(sites, data, runner.source)
         if fresh is not None and values:
             context.check(_ACTIVITY)
             fresh_stats = collect_activation_stats(model, values, fresh, runner, context)
-            yield self._diagnose(guilty, _Observed(stats, fresh_stats, regions), fresh, runner.source)
+            sites = [self._make_site(q, stats, fresh_stats, regions) for q in guilty]
+            yield self._diagnose(sites, fresh, runner.source)
 
     def _diagnose(
-        self, guilty: Sequence[Quantizer], stats: _Observed, data: CalibrationData, source: str
+        self, sites: Sequence[QuantizerSite], data: CalibrationData, source: str
     ) -> AccuracyDiagnosis:
         findings: dict[str, Finding] = {}
         silent: dict[str, None] = {}
-        for quantizer in guilty:
-            site = self._make_site(quantizer, stats)
-            quantizer_findings = (*self._iter_qdq_findings(quantizer), *find_causes(site))
+        for site in sites:
+            quantizer_findings = (*self._iter_qdq_findings(site.quantizer), *find_causes(site))
             findings.update({f.id: f for f in quantizer_findings if not _is_duplicate(f, findings.values())})
             if not quantizer_findings:
-                silent[quantizer.node] = None
+                silent[site.node.id] = None
         # Pairs that round for nothing are findings where they cost less than others, too.
         findings.update({f.id: f for f in self.existing_qdq.findings if not f.exact and f.id not in findings})
         explained_nodes = {n for f in findings.values() for n in f.nodes}
         return AccuracyDiagnosis(
             self.name,
             tuple(findings.values()),
-            tuple(dict.fromkeys(q.node for q in guilty)),
+            tuple(dict.fromkeys(s.node.id for s in sites)),
             tuple(n for n in silent if n not in explained_nodes),
             len(data),
             f"{source}, {data.source}",
@@ -112,7 +105,13 @@ class DiagnosisSearch:
             nodes = tuple(dict.fromkeys((quantizer.node, *finding.nodes)))
             yield dataclasses.replace(finding, nodes=nodes, value=quantizer.value)
 
-    def _make_site(self, quantizer: Quantizer, stats: _Observed) -> QuantizerSite:
+    def _make_site(
+        self,
+        quantizer: Quantizer,
+        calibrated: Mapping[str, ActivationStats],
+        fresh: Mapping[str, ActivationStats],
+        regions: Sequence[tuple[str, ...]],
+    ) -> QuantizerSite:
         value, node, is_weight = quantizer.value, self.model.by_id[quantizer.node], quantizer.part == "weight"
         scale = None if is_weight else self.prepared.scales.get(value)
         precision = self.prepared.precisions.get(node.id, self.variant.precision)
@@ -126,12 +125,12 @@ class DiagnosisSearch:
             quantizer,
             precision,
             amax,
-            stats.calibrated.get(value),
-            stats.fresh.get(value),
+            calibrated.get(value),
+            fresh.get(value),
             self.calibrated_on,
             _get_weight(self.model, node, quantizer) if is_weight else None,
             "tensor" if is_per_tensor else "channel",
-            next((g for g in stats.regions if node.id in g), ()),
+            next((g for g in regions if node.id in g), ()),
         )
 
 

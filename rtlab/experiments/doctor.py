@@ -54,8 +54,6 @@ _RAN = "outputs against ONNX Runtime"
 _SAMPLE = "digits_inception"
 #: Greatest error beside ONNX Runtime, relative to the largest value: FP32 sums in another order.
 _TOLERANCE = 1e-3
-#: Seconds over which inferences are counted.
-_COUNTING = 0.5
 
 
 class Skipped(Exception):  # noqa: N818 - not a fault
@@ -165,7 +163,6 @@ class SelfTest:
                 # The engine for the GPU that is here is built below, and run.
                 if target != can.local:
                     yield f"{name}: build for {target}", functools.partial(_try_build, backend, target)
-            yield f"{name}: a build stops when asked", functools.partial(cancel, backend)
             if can.runs:
                 with contextlib.closing(_GpuTrial(backend, reference)) as trial:
                     for what, action in trial.steps():
@@ -269,30 +266,6 @@ def _try_build(backend: Any, target: Target) -> str:
     return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
 
 
-def cancel(backend: Any) -> str:
-    """Cancel a build as soon as the compiler works."""
-    progress = _CancelOnPhase()
-    target = backend.capabilities().targets[0]
-    try:
-        backend.build(_make_request(target), progress)
-    except Cancelled:
-        return f"stopped {time.perf_counter() - progress.requested_at:.2f} s after it was asked"
-    raise Skipped("the build was done before it could be stopped")
-
-
-class _CancelOnPhase(Silent):
-    """Cancels the work at its first phase."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.requested_at = 0.0
-
-    def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - the protocol's signature
-        """Cancel the work."""
-        self.requested_at = self.requested_at or time.perf_counter()
-        self.cancel()
-
-
 class _GpuTrial:
     """One engine on the GPU, built and then run in every way. A step that needs what failed before is skipped."""
 
@@ -304,9 +277,7 @@ class _GpuTrial:
         """Names and actions, in order."""
         yield "build and inspect on the GPU", self.inspect
         yield _RAN, self.outputs
-        yield "inner tensors against ONNX Runtime", self.inner
         yield "times of layers", self.profile
-        yield "throughput", self.throughput
         yield "save and open again", self.reopen
 
     def close(self) -> None:
@@ -330,17 +301,6 @@ class _GpuTrial:
         outputs = self._backend.outputs(self._require_engine(), _load_batch())
         return _compare(self._compute_expected(tuple(outputs)), outputs)
 
-    def inner(self) -> str:
-        """Tensors between layers, by the names that the inspector gives them."""
-        engine, model = self._require_engine(), _load_sample().model
-        tensor_names = dict.fromkeys(t.name for layer in engine.layers for t in layer.outputs)
-        names = [n for n in tensor_names if n in model.values and n not in model.outputs]
-        if not names:
-            raise Skipped("no layer writes a value of the model under its own name")
-        outputs = self._backend.outputs(engine, _load_batch(), names)
-        comparison = _compare(self._compute_expected(tuple(outputs)), outputs)
-        return f"{len(outputs)} of {len(names)} that layers write; {comparison}"
-
     def profile(self) -> str:
         """Times of layers beside those of whole inferences."""
         engine = self._require_engine()
@@ -355,16 +315,6 @@ class _GpuTrial:
             f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {layer_sum_ms:.4g} "
             f"ms, an inference takes {inference_ms:.4g} ms (ratio {layer_sum_ms / inference_ms:.2f})\n{profile.note}"
         )
-
-    def throughput(self) -> str:
-        """One stream against two."""
-        engine, counter = self._require_engine(), self._backend
-        if not counter.capabilities().counts:
-            raise Skipped("it does not count inferences that run at the same time")
-        one, two = (
-            counter.throughput(engine, _load_batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
-        )
-        return f"{one.rate:.0f} inferences/s on one stream, {two.rate:.0f} on two"
 
     def reopen(self) -> str:
         """Save the engine, open it, and compare what it computes."""

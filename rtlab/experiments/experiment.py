@@ -6,8 +6,8 @@ An experiment is a frozen dataclass of choices with a method ``steps``, which gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from rtlab.core.budget import WorkContext
 from rtlab.errors import Cancelled
@@ -56,3 +56,32 @@ def run_experiment(
             raise
     assert records, "an experiment has a first step"  # noqa: S101 - each of ours gives a record or raises
     return records[-1]
+
+
+T = TypeVar("T")
+
+
+def minimize(
+    items: Sequence[T], is_sufficient: Callable[[list[T]], bool], context: WorkContext[Any], activity: str
+) -> list[T]:
+    """The items that are left once none of the parts that are tried can be left out, half of them at first.
+
+    All ``items`` together are sufficient, which is not tried. Once the budget of ``context`` is used up, the answer is
+    what is left by then.
+
+    Raises:
+        Cancelled: ``activity`` was stopped.
+    """
+    remaining, count = list(items), 2
+    while len(remaining) >= 2:
+        width = max(1, len(remaining) // count)
+        starts = context.iterate(range(0, len(remaining), width), activity)
+        rests = (remaining[:i] + remaining[i + width :] for i in starts)
+        smaller = next((rest for rest in rests if rest and is_sufficient(rest)), None)
+        if smaller is not None:
+            remaining, count = smaller, max(count - 1, 2)
+        elif count >= len(remaining):
+            break
+        else:
+            count = min(len(remaining), 2 * count)
+    return remaining

@@ -17,8 +17,7 @@ from rtlab.core.precision import compute_amax
 from rtlab.core.progress import check
 from rtlab.core.protocols import Evaluator, Progress
 from rtlab.errors import BackendError, RunError
-from rtlab.experiments.running import open_engine
-from rtlab.experiments.sizing import batch_size
+from rtlab.experiments.running import batch_size, open_engine
 from rtlab.quantize.isolated_error import build_isolated_error_model
 from rtlab.quantize.ranges import Collector
 

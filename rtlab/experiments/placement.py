@@ -11,8 +11,7 @@ from rtlab.core.facts import format_decibel
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.variant import Variant
 from rtlab.errors import BackendError, CalibrationError, Unsized
-from rtlab.experiments.running import predict
-from rtlab.experiments.sizing import batch_size, fixed_batch
+from rtlab.experiments.running import fixed_batch, predict
 from rtlab.quantize import existing_qdq, findings, prepare
 
 if TYPE_CHECKING:
@@ -38,19 +37,6 @@ _INSTEAD: Mapping[str, str] = {
 _ELSE = "Leave it as it is, or keep the nodes around it in FP32."
 
 
-@dataclasses.dataclass(frozen=True)
-class PlacementRepair:
-    """A model with findings repaired, and those that stay as they are.
-
-    ``declined`` says by the id of a finding what its repair would do, and what else there is; ``notes`` are the same
-    in sentences of their own, with what they rest on.
-    """
-
-    model: Model
-    declined: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-
-
 def repair_placement(
     model: Model,
     selection: Iterable[Finding | str] | None,
@@ -59,15 +45,15 @@ def repair_placement(
     context: WorkContext[Evaluator],
     *,
     max_loss: float = LOSS,
-) -> PlacementRepair:
-    """Repair findings of a model, each run on samples, and undo those by which a part of an output loses too much.
+) -> Model:
+    """A model with findings repaired, each run on samples, without those by which a part of an output loses too much.
 
+    Its ``declined`` says by the id of such a finding what the repair would do, and what else there is; so do its notes.
     The loss of a repair is that of the SQNR to the model without its pairs, of each kind of numbers of each output, and
-    of what the nodes of the findings write, where less than 20 dB are left of it.
+    of what the nodes of the findings write, where less than 20 dB are left of it; it may be ``max_loss`` decibels.
 
     ``selection`` are findings or their ids, by default all fixable ones; ``scale_of`` is that of ``findings.apply``.
-    ``data`` gives samples of the inputs; a model whose sizes are open has none. A part of an output may lose
-    ``max_loss`` decibels.
+    ``data`` gives samples of the inputs; a model whose sizes are open has none.
 
     Raises:
         VariantError: a chosen finding is not one of the model's, or rtlab cannot repair it.
@@ -77,12 +63,12 @@ def repair_placement(
     repaired_model, applied_findings = findings.apply(model, selected_findings, scale_of)
     doubtful = [f for f in applied_findings if not f.exact]
     if not doubtful:
-        return PlacementRepair(repaired_model, {})
+        return dataclasses.replace(repaired_model, declined={})
     try:
         judge = _RepairEvaluator(model, doubtful, data(), context, max_loss)
     except (BackendError, CalibrationError, Unsized) as error:
         note = f"Repairs of the quantization were not run on samples, so that it is unknown what they cost: {error}"
-        return PlacementRepair(repaired_model, {}, (note,))
+        return dataclasses.replace(repaired_model, notes=(*repaired_model.notes, note), declined={})
     ids = list(dict.fromkeys(f.id for f in doubtful))
     exact = frozenset({f.id for f in applied_findings} - {*ids})
     losses: dict[str, str] = {}
@@ -99,8 +85,6 @@ def repair_placement(
         return accept_repairs(part[middle:], accept_repairs(part[:middle], prior_ids))
 
     accepted_ids = accept_repairs(ids, frozenset())
-    if not losses:
-        return PlacementRepair(repaired_model, {})
     findings_by_id = {f.id: f for f in doubtful}
     on = f"on {len(judge.data)} samples of {judge.data.source}"
     declined = {
@@ -110,7 +94,9 @@ def repair_placement(
         for i, loss in losses.items()
     }
     notes = tuple(f"{findings_by_id[i].title} {text}" for i, text in declined.items())
-    return PlacementRepair(findings.apply(model, exact | accepted_ids, scale_of)[0], declined, notes)
+    if losses:
+        repaired_model = findings.apply(model, exact | accepted_ids, scale_of)[0]
+    return dataclasses.replace(repaired_model, notes=(*repaired_model.notes, *notes), declined=declined)
 
 
 class _RepairEvaluator:
@@ -157,9 +143,9 @@ class _RepairEvaluator:
         return f"{worst} worse, from {format_decibel(self.before[worst].sqnr)} to {format_decibel(after[worst].sqnr)}"
 
     def _run(self, model: Model, value_names: tuple[str, ...]) -> Predictions:
-        runner = self.context.tool
-        size = batch_size(model, value_names, self.data, runner)
-        return predict(model, self.data, value_names, size, runner=runner, context=self.context)
+        return predict(
+            model, self.data, value_names, source=self.model, context=self.context, runner=self.context.tool
+        )
 
     def _measure(self, emulation: Model) -> dict[str, Slice]:
         """Each kind of numbers of each value, by what it is called."""

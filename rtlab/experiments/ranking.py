@@ -14,8 +14,7 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.slices import SliceSums
 from rtlab.core.task import Predictions
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.experiments.running import open_engine
-from rtlab.experiments.sizing import batch_size, fixed_batch
+from rtlab.experiments.running import batch_size, fixed_batch, open_engine
 from rtlab.quantize import prepare
 
 if TYPE_CHECKING:
@@ -47,38 +46,30 @@ class CalibratorRanking:
     def steps(self, context: WorkContext[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
         """What is known after each calibrator."""
         context.phase("Ranking the calibrators", len(self.calibrators) + 1)
-        samples = self._samples
-        plain, predictions = self._run(context, samples, self.model)
-        base = self._score(predictions, context.tool.source)
+        plain, _, base = self._run(context, self.model)
         context.advance()
         ranking: list[Ranked] = []
         for calibrator in context.iterate(self.calibrators, _ACTIVITY):
             variant = Variant.of(self.precision, calibrator=calibrator)
             emulation = prepare(self.model, variant, self.ranges).emulation
-            outputs, predictions = self._run(context, samples, emulation)
-            score = self._score(predictions, context.tool.source)
+            outputs, count, score = self._run(context, emulation)
             delta = score.value - base.value if score is not None and base is not None else None
             sqnr, source = _sqnr(plain, outputs), context.tool.source
-            ranking.append(
-                Ranked(calibrator, self.precision, score, delta, sqnr, predictions.samples, source)
-            )
+            ranking.append(Ranked(calibrator, self.precision, score, delta, sqnr, count, source))
             context.advance()
             yield tuple(
                 sorted(ranking, key=lambda r: (r.score.better if r.score else 0.0, r.sqnr), reverse=True)
             )
 
-    @property
-    def _samples(self) -> CalibrationData:
-        most = _COMPARED if self.task is None else SCORED
-        return (self.data if self.task is None else self.task.data).take(max(most, fixed_batch(self.model)))
-
     def _run(
-        self, context: WorkContext[Evaluator], samples: CalibrationData, variant: Model
-    ) -> tuple[list[NDArray[Any]], Predictions]:
-        """The first output of every batch, and all that the metric needs."""
+        self, context: WorkContext[Evaluator], variant: Model
+    ) -> tuple[list[NDArray[Any]], int, Score | None]:
+        """The first output of every batch, the number of samples, and the score where there is a task."""
         model, runner = self.model, context.tool
         output_names = model.outputs[:1] if self.task is None else self.task.wanted(model)
-        size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples, runner)
+        most = max(_COMPARED if self.task is None else SCORED, fixed_batch(model))
+        samples = (self.data if self.task is None else self.task.data).take(most)
+        size = batch_size(model, None, samples, runner)
         # Built without progress, so that the phase on screen stays that of the ranking.
         context.count(builds=1)
         parts, predictions = [], Predictions()
@@ -89,10 +80,8 @@ class CalibratorRanking:
                 context.count(runs=1)
                 parts.append(outputs[output_names[0]])
                 predictions.add(outputs, samples.samples_in(variant, batch))
-        return parts, predictions
-
-    def _score(self, predictions: Predictions, source: str) -> Score | None:
-        return None if self.task is None else Score.of(self.task, predictions, source)
+        score = None if self.task is None else Score.of(self.task, predictions, runner.source)
+        return parts, predictions.samples, score
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:

@@ -34,7 +34,6 @@ from rtlab.core.task import Task
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 from rtlab.experiments.running import predict
-from rtlab.experiments.sizing import batch_size
 
 if TYPE_CHECKING:
     from rtlab.core.bootstrap import PairedDifference
@@ -74,13 +73,12 @@ class RepairTools:
 class RepairSearch:
     """Look for the cheapest change of a variant after which its score is within reach of fp32.
 
-    Changes that cost no time come first: pairs of the model's own repaired or quantized anew, another calibrator, the
-    one that the causes ask for before all others, scales by channel, and transforms. Then nodes are kept in FP32:
-    regions that leave FP16, then those with the largest effects, twice as many each time, and of the last step as few
-    as suffice. The choice is made on every second sample of the task, and the scores are those of the others.
+    Changes that cost no time come first: the model's own pairs repaired or quantized anew, other calibrators, scales by
+    channel, and transforms. Then nodes are kept in FP32: regions that leave FP16, then those with the largest effects.
+    Every second sample of the task decides; the scores are those of the others.
 
     ``findings`` are causes of the loss, the gravest first, ``guilty`` nodes, those with the largest effects first. The
-    score may stay ``max_drop`` behind that of ``reference``, in its unit, and ``runs`` variants be run on samples.
+    score may be ``max_drop`` below that of ``reference``, in its unit; at most ``runs`` variants are run on samples.
     ``qdq_nodes`` are nodes that the model itself quantizes.
     """
 
@@ -284,15 +282,9 @@ class _RepairState:
                 if variant is None
                 else tool.prepare(variant, self.context).emulate(self.context)
             )
-            values = tuple(o for n in source.top for o in n.outputs if o)
-            size = batch_size(source, values, task.data, tool.evaluator)
+            names = tuple(task.wanted(source))
             predictions = predict(
-                model,
-                task.data,
-                tuple(task.wanted(source)),
-                size,
-                runner=tool.evaluator,
-                context=self.context,
+                model, task.data, names, source=source, context=self.context, runner=tool.evaluator
             )
             runner = str(tool.evaluator.source)
             try:

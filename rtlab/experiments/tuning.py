@@ -1,7 +1,4 @@
-"""Auto-tuning on the CPU: each layer in all formulations, timed; the fastest put together and timed as a whole.
-
-It is what a TensorRT builder does on a GPU with its tactics, with formulations that anyone can read: ONNX graphs.
-"""
+"""Auto-tuning on the CPU: each layer is timed in all formulations, and the fastest form a model that is timed."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from rtlab.core.budget import WorkContext
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
 from rtlab.core.trace import Outputs
+from rtlab.core.validation import validate_integer
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
 from rtlab.experiments.benchmark import Benchmark, BenchmarkRunner
 from rtlab.formulations import (
@@ -42,18 +40,15 @@ _MOST_THREADS = 1024
 class CpuTuning:
     """Tune convolutions and products of a model for one batch on this CPU.
 
-    The costliest layers come first, and layers of the same operator, shapes and attributes are timed once. Each
-    formulation must give what the direct one gives on the layer's own input, up to rounding, or it is refused. The
-    formulations of a layer are timed in turn, so that a drift of the machine's speed meets all. Where the fastest is
-    faster than the direct one by more than noise, it takes its place in a model that is compared with the model as it
-    is. The seconds of the budget are shared among layers and whole models, and may be exceeded; stopped, it gives what
-    was tuned until then.
+    The costliest layers come first; those of the same operator, shapes and attributes are timed once. A formulation
+    that differs from the direct one by more than rounding is refused. Those that are faster by more than noise form a
+    model that is compared with the original. The seconds of the budget are shared among layers and whole models.
 
     Attributes:
-        model: The model; of its nodes those of the main graph with constant FP32 weights are tuned.
+        model: The model; nodes of the main graph with constant FP32 weights are tuned.
         batch: The inputs, whose shapes the formulations are built for.
         candidates: Names of formulations to try beside the direct one; all by default.
-        threads: Numbers of threads to try; one, and as many as ONNX Runtime takes by itself, by default.
+        threads: Numbers of threads; by default one, and the default of ONNX Runtime.
     """
 
     model: Model
@@ -71,40 +66,23 @@ class CpuTuning:
             RunError, BuildError: ONNX Runtime refuses the model.
             Cancelled: stopped before the first layer was tuned.
         """
-        names, thread_counts = self.candidates, self.threads
-        if names is not None and not _is_collection(names):
-            names = (str(names),)
-        if thread_counts is None:
-            thread_counts = (1, context.tool.threads)
-        _validate(thread_counts, context.budget.seconds, names or ())
-        benchmark = Benchmark(context, tuple(sorted({*thread_counts})))
-        only = frozenset(names) if names is not None else None
-        yield from _TuningState(self.model, dict(self.batch), benchmark, only).steps()
-
-
-def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[str]) -> None:
-    if (
-        not _is_collection(threads)
-        or not len(threads)
-        or any(isinstance(t, bool) or not isinstance(t, int) or not 1 <= t <= _MOST_THREADS for t in threads)
-    ):
-        names_text = ", ".join(map(str, threads)) if _is_collection(threads) else threads
-        raise VariantError(
-            f'Cannot tune with "{names_text}" threads: a number is at least 1, and at most {_MOST_THREADS}. '
-            "Choose threads=(1, 2)."
-        )
-    if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
-        raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
-    formulation_names = [f.name for f in FORMULATIONS["Conv"]]
-    if unknown := [c for c in candidates if c not in formulation_names]:
-        raise VariantError(
-            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of '
-            f"{quote_names(formulation_names)}."
-        )
-
-
-def _is_collection(argument: object) -> bool:
-    return isinstance(argument, Collection) and not isinstance(argument, (str, bytes))
+        budget_s = context.budget.seconds
+        if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
+            raise VariantError(
+                f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.'
+            )
+        formulation_names = [f.name for f in FORMULATIONS["Conv"]]
+        if unknown := [c for c in self.candidates or () if c not in formulation_names]:
+            raise VariantError(
+                f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of '
+                f"{quote_names(formulation_names)}."
+            )
+        threads = {
+            validate_integer(t, "Cannot tune with", "number of threads", most=_MOST_THREADS)
+            for t in self.threads or (1, context.tool.threads)
+        }
+        benchmark = Benchmark(context, tuple(sorted(threads)))
+        yield from _TuningState(self.model, dict(self.batch), benchmark, context, self.candidates).steps()
 
 
 @dataclasses.dataclass(eq=False)
@@ -114,17 +92,10 @@ class _TuningState:
     model: Model
     batch: Batch
     benchmark: Benchmark
-    candidates: frozenset[str] | None
+    context: WorkContext[BenchmarkRunner]
+    candidates: Collection[str] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
-
-    @property
-    def _context(self) -> WorkContext[BenchmarkRunner]:
-        return self.benchmark.context
-
-    @property
-    def _seconds(self) -> float:
-        return self._context.budget.seconds
 
     def steps(self) -> Iterator[TunedModel]:
         layers, inputs = self._collect_layers()
@@ -132,28 +103,28 @@ class _TuningState:
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        end = self.started + self._seconds * (1 - _MODEL_SHARE)
+        end = self.started + self.context.budget.seconds * (1 - _MODEL_SHARE)
         tuned_layers: dict[str, TunedLayer] = {}
         tuned_count = 0
-        self._context.phase("Tuning layers on the CPU", len(costly))
+        self.context.phase("Tuning layers on the CPU", len(costly))
         for position, group in enumerate(costly):
             remaining = end - time.monotonic()
-            if tuned_count and (remaining <= 0 or self._context.is_exhausted):
+            if tuned_count and (remaining <= 0 or self.context.is_exhausted):
                 break
             seconds = max(0.2, remaining / (len(costly) - position))
             try:
-                self._context.check("tuning")
+                self.context.check("tuning")
                 tuned_layers |= self._tune_group(group, inputs, seconds, end)
             except Cancelled:
                 if not tuned_layers:
                     raise
                 break
             tuned_count += 1
-            self._context.advance()
+            self.context.advance()
             yield self._make_record(layers, tuned_layers)
         if tuned_count < len(costly):
-            over = f"the time of {self._seconds:g} s was over"
-            why = "it was stopped" if self._context.is_cancelled() else over
+            over = f"the time of {self.context.budget.seconds:g} s was over"
+            why = "it was stopped" if self.context.is_cancelled() else over
             self.notes.append(
                 f"{tuned_count} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
             )
@@ -174,8 +145,8 @@ class _TuningState:
         return TunedModel(
             tuple(tuned_layers[layer.node] for layer in layers if layer.node in tuned_layers),
             wholes,
-            self._context.tool.device,
-            self._context.tool.source,
+            self.context.tool.device,
+            self.context.tool.source,
             datetime.datetime.now(datetime.timezone.utc),
             time.monotonic() - self.started,
             complete,
@@ -184,11 +155,11 @@ class _TuningState:
 
     def _collect_layers(self) -> tuple[list[WeightedNode], Outputs]:
         """The layers that can be tuned, and what each reads."""
-        self._context.check("tuning")
-        self._context.phase("Reading what the layers read")
+        self.context.check("tuning")
+        self.context.phase("Reading what the layers read")
         nodes = find_tunable_nodes(self.model)
         inputs = (
-            self._context.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
+            self.context.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
         )
         node_layers = [(n, create_weighted_node(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
         layers = [layer for _, layer in node_layers if layer is not None]
@@ -227,9 +198,9 @@ class _TuningState:
         self, tuned_layers: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]
     ) -> tuple[ModelTrial, ...]:
         """Whole models as they are and tuned, in turn, for each number of threads."""
-        if self._context.is_cancelled():
+        if self.context.is_cancelled():
             return ()
-        self._context.phase("Comparing whole models")
+        self.context.phase("Comparing whole models")
         try:
             tuned_models = {}
             for count in self.benchmark.threads:
@@ -240,7 +211,7 @@ class _TuningState:
                 tuned_models[count] = tuple(winners), content
             plain = compose_model(self.model, self.batch, {}).SerializeToString()
             comparisons = self.benchmark.compare_models(
-                self.batch, plain, tuned_models, self.started + self._seconds
+                self.batch, plain, tuned_models, self.started + self.context.budget.seconds
             )
         except RtlabError as error:
             why = str(error)
@@ -251,7 +222,7 @@ class _TuningState:
                 thread_text = ", ".join(str(w.threads) for w in comparisons)
                 self.notes.append(f"the whole model was compared with {thread_text} threads only: timed out")
             return comparisons
-        if self._context.is_cancelled():
+        if self.context.is_cancelled():
             return ()
         # What its layers told is worth keeping.
         self.notes.append(f"the whole model was not compared: {why}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
+import importlib.metadata
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -13,39 +13,39 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.analyses import accuracy
+from rtlab.analyses import accuracy, roofline
 from rtlab.analyses.accuracy import list_comparable_values
 from rtlab.analyses.channels import ChannelErrors
-from rtlab.analyses.check import CheckResult, build_record, check_variant
+from rtlab.analyses.check import CheckResult, build_record, check_variant, record, times
 from rtlab.analyses.check.record import CheckLimits, CheckName, CheckRecord
 from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.repair import AccuracyRepair
 from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sensitivity
 from rtlab.analyses.study_state import COMPARED_STAGES, SampleSelection
-from rtlab.backends.reference import get_evaluator
+from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.core import files
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.images import Pictures
+from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import Builder, Progress
+from rtlab.core.protocols import Progress
 from rtlab.core.quantizer import parse_quantizer
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
-from rtlab.core.variant import Variant
-from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary, guard_methods
+from rtlab.core.variant import Precision, Rewrite, Variant
+from rtlab.errors import CalibrationError, ReadError, VariantError, boundary, guard_methods
 from rtlab.experiments.diagnosing import DiagnosisSearch
 from rtlab.experiments.observation import ChannelSearch, channel_axis
 from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.experiments.why import get_builder
+from rtlab.experiments.why import find_builder
 from rtlab.quantize import existing_qdq, rewrites
-from rtlab.study.checking import is_plain, list_versions, read_check_record, score_reference, time_rounds
 from rtlab.study.job import prepare_model
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
@@ -187,8 +187,7 @@ class StudyAccuracy:
         planned_variant = self._holder.variant(variant, "diagnose")
         facts = self._get_own_result(variant, "diagnose", "diagnose")
         errors = accuracy.compute_accuracy(facts) if facts is not None else None
-        undefined = find_undefined(errors, self._holder.state.model) if errors is not None else None
-        if errors is not None and undefined is not None:
+        if errors is not None and (undefined := find_undefined(errors, self._holder.state.model)) is not None:
             # Beside a reference that has no value no quantizer has an effect.
             diagnosis = AccuracyDiagnosis(
                 variant, (undefined,), undefined.nodes, (), errors.samples, errors.source
@@ -323,7 +322,7 @@ class StudyAccuracy:
                 existing_qdq.find_quantized_nodes(source),
             )
             prepare = functools.partial(self._prepare_variant, facts)
-            tool = RepairTools(prepare, get_evaluator(), _find_compiler(facts))
+            tool = RepairTools(prepare, get_evaluator(), find_builder(facts))
             repair = self._runner.search(
                 experiment,
                 WorkContext(tool, reporter, Budget(budget_s)),
@@ -447,7 +446,10 @@ class StudyAccuracy:
                 fp32 = score_reference(self._runner, facts, seconds, reporter)
             rounds = time_rounds(facts, self._holder.data, seconds, reporter)
         facts = self._holder.result(variant)
-        current_record = build_record(facts, list_findings(facts), rounds, list_versions(facts))
+        engines = [e for e in (facts.engine, facts.measured) if e is not None]
+        versions = {"rtlab": importlib.metadata.version("rtlab")}
+        versions |= {e.compiler: e.version for e in engines if e.version}
+        current_record = build_record(facts, list_findings(facts), rounds, versions)
         check_result = check_variant(facts, fp32, current_record, earlier_record, limits)
         if save is not None and not check_result.broken:
             text, model = current_record.text().encode(), self._holder.state.model
@@ -509,13 +511,6 @@ class StudyAccuracy:
         )
 
 
-def _find_compiler(facts: VariantResult) -> Builder | None:
-    """What compiles a variant for its GPU, so that times can be estimated; None where nothing here does."""
-    with contextlib.suppress(VariantError, Unavailable):
-        return get_builder(facts)
-    return None
-
-
 def _select_samples(
     task: Task | None, study_data: CalibrationData, numbers: Iterable[int]
 ) -> SampleSelection:
@@ -555,3 +550,76 @@ def _select_samples(
     if task is not None:
         task = dataclasses.replace(task, data=part, labels=task.labels[rows], picked=True)
     return SampleSelection(samples, part, task)
+
+
+#: Inferences of a round at the least.
+_RUNS = 10
+
+
+def is_plain(model: Model, variant: Variant) -> bool:
+    """Whether a variant rounds nothing; in fp32 a model's own pairs still do."""
+    has_release = any(r.kind == "release" for r in variant.rewrites)
+    return {*variant.precisions} == {Precision.FP32} and (
+        has_release or not existing_qdq.has_rounding_pairs(model)
+    )
+
+
+def score_reference(
+    runner: StudyRunner, facts: VariantResult, seconds: float, progress: Progress
+) -> VariantResult:
+    """The variant that a score is compared with, built and scored."""
+    variant, state = facts.variant, runner.holder.state
+    reference_names = [
+        n for n, v in state.variants.items()
+        if is_plain(state.model, v) and not (n in state.results and state.results[n].recorded)
+    ]  # fmt: skip
+    scored_names = [n for n in reference_names if n in state.results and state.results[n].score is not None]
+    name = next(iter((*scored_names, *reference_names)), "")
+    if not name:
+        name = next(n for n in ("fp32", "fp32 of the check") if n not in state.variants)
+        rounds = existing_qdq.has_rounding_pairs(state.model)
+        released_nodes = existing_qdq.find_quantized_nodes(state.model) if rounds else ()
+        add_variant(
+            runner.holder, name, precision="fp32", target=variant.target, backend=variant.backend,
+            rewrites=[Rewrite("release", node) for node in released_nodes],
+        )  # fmt: skip
+    if not scored_names:
+        runner.run([name], budget_s=seconds, progress=progress)
+    return runner.holder.result(name)
+
+
+def time_rounds(
+    facts: VariantResult, data: CalibrationData, seconds: float, progress: Progress
+) -> tuple[float, ...]:
+    """Medians of inferences in milliseconds, each of a session of its own; empty where no measured time counts.
+
+    One session may be faster than the next by where its memory lies, which its own inferences do not show.
+    """
+    if facts.measured is None or facts.recorded or not seconds:
+        return ()
+    estimate = roofline.estimate_timing(facts)
+    if estimate is not None and estimate.estimated is not None:
+        return ()
+    runner = get_runner(facts.measured.backend)
+    batch = next(data.batches(facts.prepared.model, 1))
+    each = seconds / times.ROUNDS if math.isfinite(seconds) else None
+    medians = []
+    for _ in range(times.ROUNDS):
+        profile = runner.profile(facts.measured, batch, progress, runs=_RUNS, seconds=each)
+        medians.append(float(np.median(profile.total)))
+    return tuple(medians)
+
+
+def read_check_record(path: str | Path) -> CheckRecord:
+    """What an earlier check saved.
+
+    Raises:
+        ReadError: there is no such file, or it is no record of a check.
+    """
+    try:
+        text = read_input(path)
+    except OSError as error:
+        raise ReadError(
+            f'Cannot check against "{path}": {error.strerror or error}. Give a file that rtlab check --save wrote.'
+        ) from error
+    return record.read(text, str(path))

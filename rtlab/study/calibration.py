@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,7 @@ from rtlab.quantize import existing_qdq, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.study.job import compile_variant
-from rtlab.study.observations import with_ranking
-from rtlab.study.observer import observe_values
+from rtlab.study.observations import observe_values, with_ranking
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
 from rtlab.study.result import Result, make_result
@@ -236,12 +234,11 @@ class StudyCalibration:
 
         with report_progress(progress) as reporter:
             rig = WorkContext(get_evaluator(), reporter)
-            repair = repair_placement(
+            repaired_model = repair_placement(
                 self._holder.state.model, chosen, scale_of, lambda: self._holder.data, rig, max_loss=max_loss
             )
-        self._holder.state.model.declined.update(repair.declined)
-        notes = (*repair.model.notes, *repair.notes)
-        return dataclasses.replace(repair.model, notes=notes, declined=dict(repair.declined))
+        self._holder.state.model.declined.update(repaired_model.declined)
+        return repaired_model
 
     def transform(self, variant: str, cause: str | None = None, *, as_: str | None = None) -> str:
         """Plan a variant with another choice against a cause, for ``Study.run``; returns its name.

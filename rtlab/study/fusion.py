@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -16,6 +18,7 @@ from rtlab.analyses.study_state import StudyState
 from rtlab.analyses.variants.variations import get_add_arguments
 from rtlab.analyses.why import FusedLayer, Verdict
 from rtlab.analyses.why.advice import Advice
+from rtlab.analyses.why.record import StepRecord, VerdictRecord, read
 from rtlab.backends import compilers
 from rtlab.backends.capabilities import require_capability
 from rtlab.backends.reference import get_evaluator, get_stand_in
@@ -24,15 +27,14 @@ from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Builder, Progress
 from rtlab.core.variant import Rewrite, RewriteKind
-from rtlab.errors import BackendError, Unavailable, VariantError, boundary, guard_methods
+from rtlab.errors import BackendError, RtlabError, VariantError, boundary, guard_methods
 from rtlab.experiments.bisecting import BisectionSearch, BisectionSide
-from rtlab.experiments.why import explain_unavailable, find_layer, get_builder, neighbours
+from rtlab.experiments.why import explain_unavailable, find_builder, find_layer, get_builder, neighbours
 from rtlab.experiments.why.advising import AdviceSearch, AdviceTools
 from rtlab.experiments.why.reported import explain_by_rules, make_reported_verdict
 from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.experiments.why.together import FusionSplitSearch
 from rtlab.quantize.rewrites import iter_possible_rewrites
-from rtlab.study import records
 from rtlab.study.planning import add_variant, vary
 from rtlab.study.progress import report_progress
 from rtlab.study.runner import StudyRunner
@@ -86,17 +88,15 @@ class StudyFusion:
         if other is None:
             return self._explain_layer(facts, node, Budget(seconds, builds), again=again, progress=progress)
         first, second = neighbours(self._holder.state.model, node, other)
-        reason = explain_unavailable(facts)
-        if reason or facts.engine.maker.predicts:
-            verdict = (
-                make_reported_verdict(facts, first, second, reason)
-                if reason
-                else explain_by_rules(facts, first, second)
-            )
-            self._holder.publish(lambda state: _with_verdict(state, variant, verdict))
-            return verdict
-        builder = get_builder(facts)
-        if not again and (before := records.load_verdict(facts, first, second)) is not None:
+        before: Verdict | None = None
+        if reason := explain_unavailable(facts):
+            before = make_reported_verdict(facts, first, second, reason)
+        elif facts.engine.maker.predicts:
+            before = explain_by_rules(facts, first, second)
+        else:
+            builder = get_builder(facts)
+            before = None if again else load_verdict(facts, first, second)
+        if before is not None:
             self._holder.publish(lambda state: _with_verdict(state, variant, before))
             return before
         experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
@@ -105,7 +105,7 @@ class StudyFusion:
             verdict = self._runner.search(
                 experiment, context, lambda state, answer: _with_verdict(state, variant, answer)
             )
-        records.save_answer(facts, verdict)
+        save_answer(facts, verdict)
         return verdict
 
     @boundary("advise on the fusions")
@@ -128,8 +128,8 @@ class StudyFusion:
             get_builder(facts),
             get_evaluator() if get_stand_in() is not None else None,
             next(self._holder.data.batches(self._holder.state.model, 1)),
-            functools.partial(records.load_verdict, facts),
-            functools.partial(records.save_answer, facts),
+            functools.partial(load_verdict, facts),
+            functools.partial(save_answer, facts),
         )
         with report_progress(progress) as reporter:
             return self._runner.search(
@@ -271,7 +271,7 @@ class StudyFusion:
         >>> study.fusion.record(verdict, "why.json", variant="fp16").name
         'why.json'
         """
-        text = records.create_record(self._holder.result(variant), answer).text()
+        text = create_record(self._holder.result(variant), answer).text()
         return files.write(path, text.encode(), what="the record", model=self._holder.state.model)
 
     def _explain_layer(
@@ -280,7 +280,7 @@ class StudyFusion:
         """Why the nodes of a layer are one, from the cache or by experiment."""
         search = FusionSplitSearch(facts.prepared.model, facts.engine, facts.variant, find_layer(facts, node))
         builder = get_builder(facts)
-        before = None if again else records.load_fusion_explanation(facts, search.layer, search.nodes)
+        before = None if again else load_fusion_explanation(facts, search.layer, search.nodes)
         if before is not None:
             self._holder.publish(lambda state: _with_explanation(state, facts.name, before))
             return before
@@ -290,7 +290,7 @@ class StudyFusion:
                 WorkContext(builder, reporter, budget),
                 lambda state, answer: _with_explanation(state, facts.name, answer),
             )
-        records.save_answer(facts, explanation)
+        save_answer(facts, explanation)
         return explanation
 
     def _side(self, name: str, progress: Progress) -> BisectionSide:
@@ -306,10 +306,9 @@ class StudyFusion:
             release = f"{backend.capabilities().maker.title} {backend.availability().version}"
             error_text = str(self._holder.state.failures[name])
             return BisectionSide(f"{release} · {variant.target}", model, variant, compiler, None, error_text)
-        builder: Builder | None = None
-        with contextlib.suppress(VariantError, Unavailable):
-            builder = get_builder(facts)
-        return BisectionSide(facts.engine.title, facts.prepared.model, facts.variant, builder, facts)
+        return BisectionSide(
+            facts.engine.title, facts.prepared.model, facts.variant, find_builder(facts), facts
+        )
 
 
 def _with_verdict(state: StudyState, variant: str, verdict: Verdict) -> StudyState:
@@ -318,3 +317,78 @@ def _with_verdict(state: StudyState, variant: str, verdict: Verdict) -> StudySta
 
 def _with_explanation(state: StudyState, variant: str, explanation: FusedLayer) -> StudyState:
     return state.with_entries(fusion_explanations={variant: {explanation.layer: explanation}})
+
+
+def folder() -> Path:
+    """The folder of ``RTLAB_RECORDS``, else ``verdicts`` of the user's cache."""
+    import platformdirs
+
+    default = platformdirs.user_cache_path("rtlab", appauthor=False) / "verdicts"
+    return Path(os.environ.get("RTLAB_RECORDS") or default)
+
+
+def create_record(facts: VariantResult, answer: Verdict | FusedLayer) -> VerdictRecord | StepRecord:
+    """An answer with all that it depends on.
+
+    Raises:
+        ModelError: the model is too large to be identified by its bytes, or its weights cannot be read any more.
+    """
+    engine, variant = facts.engine, facts.variant
+    identity = (
+        facts.source.name,
+        facts.prepared.model.digest,
+        variant.name,
+        "" if variant.options is None else str(variant.options),
+        engine.backend,
+        engine.version,
+        str(engine.target),
+    )
+    if isinstance(answer, FusedLayer):
+        return StepRecord(*identity, dataclasses.replace(answer, recalled=False))
+    return VerdictRecord(*identity, dataclasses.replace(answer, recalled=False))
+
+
+def load_verdict(facts: VariantResult, first: str, second: str) -> Verdict | None:
+    """An earlier verdict on two nodes of this model, with this compiler, release, target and options."""
+    record = _load(facts, Verdict(first, second, "unknown"))
+    return dataclasses.replace(record.verdict, recalled=True) if isinstance(record, VerdictRecord) else None
+
+
+def load_fusion_explanation(facts: VariantResult, layer: str, nodes: tuple[str, ...]) -> FusedLayer | None:
+    """An earlier explanation of the layer that does the work of these nodes, which is this layer now."""
+    record = _load(facts, FusedLayer(layer, nodes, None, ""))
+    if isinstance(record, StepRecord):
+        return dataclasses.replace(record.step, layer=layer, recalled=True)
+    return None
+
+
+def _load(facts: VariantResult, query: Verdict | FusedLayer) -> VerdictRecord | StepRecord | None:
+    with contextlib.suppress(OSError, RtlabError, ValueError):
+        query_record = create_record(facts, query)
+        cached_record = read(_path(query_record).read_text("utf-8"))
+        if _key(cached_record) == _key(query_record):
+            return cached_record
+    return None
+
+
+def save_answer(facts: VariantResult, answer: Verdict | FusedLayer) -> None:
+    """Write an answer into the cache, where it is conclusive and the folder can be written to."""
+    is_conclusive = answer.whole if isinstance(answer, FusedLayer) else answer.verdict != "unknown"
+    if not is_conclusive or answer.recalled or not answer.builds:
+        return
+    with contextlib.suppress(OSError, RtlabError):
+        record = create_record(facts, answer)
+        path = _path(record)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, record.text().encode(), what="a verdict")
+
+
+def _key(record: VerdictRecord | StepRecord) -> tuple[str, ...]:
+    # TF32 and 2:4 are flags of the builder: the same graph is built with them and without.
+    identity = (record.digest, record.variant, record.options, record.backend, record.version, record.target)
+    return (*identity, *record.about)
+
+
+def _path(record: VerdictRecord | StepRecord) -> Path:
+    name = hashlib.sha256("\0".join(_key(record)).encode()).hexdigest()
+    return folder() / f"{name[:32]}.json"

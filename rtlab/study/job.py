@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtlab import backends
-from rtlab.analyses.fusion import relate_engine
 from rtlab.backends.capabilities import require_capability
 from rtlab.core.data import CalibrationData
-from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.model import Model
-from rtlab.core.phrases import list_first
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Opener, Progress
@@ -22,16 +19,13 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
-from rtlab.core.variant import Precision, Variant
+from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
-from rtlab.quantize import apply_transforms, assign, prepare
-from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.quantize import apply_transforms, prepare
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-_NARROW = {"fp16", "bf16", "int8", "fp8"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +69,20 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
             "Explorer: More in the Calibration tab, then Build again; on the command line: a larger --budget)"
         )
         ready = dataclasses.replace(ready, notes=(note, *ready.notes))
-    engine = _open_engine(job) if job.plan else _build_engine(job, ready, progress)
+    if job.plan:
+        opener: Opener = require_capability(job.builder, "opens", f'open "{job.plan}"')
+        engine = opener.open_plan(job.plan)
+    else:
+        builder: Builder = require_capability(job.builder, "builds", "build")
+        keep_plan = backends.get(job.builder).capabilities().runs
+        engine = builder.build(
+            BuildRequest(ready.model, job.variant, job.limits, keep_plan=keep_plan), progress
+        )
     if engine.backend != job.builder:
         raise BuildError(
             f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '
             f'Build it as Engine(backend="{job.builder}", ...).'
         )
-    # Related here, beside the build, and not in the thread that draws.
-    if narrowed_note := _describe_narrowed_pins(job, engine, relate_engine(engine, job.model, ready.model)):
-        engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed_note))
     return VariantResult(
         job.name, job.variant, job.model, ready, engine,
         ranges=job.ranges, random_scales=job.random_ranges and job.ranges is not None,
@@ -91,47 +90,13 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
     )  # fmt: skip
 
 
-def _build_engine(job: Job, ready: Prepared, progress: Progress) -> Engine:
-    builder: Builder = require_capability(job.builder, "builds", "build")
-    keep_plan = backends.get(job.builder).capabilities().runs
-    return builder.build(BuildRequest(ready.model, job.variant, job.limits, keep_plan=keep_plan), progress)
-
-
-def _open_engine(job: Job) -> Engine:
-    """A serialized engine from a file."""
-    opener: Opener = require_capability(job.builder, "opens", f'open "{job.plan}"')
-    return opener.open_plan(job.plan)
-
-
-def _describe_narrowed_pins(job: Job, engine: Engine, mapping: NodeMapping) -> str:
-    """Which nodes pinned to fp32 are compiled in less: TensorRT-RTX 1.7 folds the casts around a kernel away."""
-    if not any(p is Precision.FP32 for _, p in job.variant.pins):
-        return ""
-    layers = {layer.id: layer for layer in engine.layers}
-    titles = []
-    for node, precision in assign(job.model, job.variant).items():
-        mine = [layers[i] for i in mapping.layers(node)] if precision is Precision.FP32 else []
-        types = {t.dtype for layer in mine for t in (*layer.inputs, *layer.outputs, *layer.constants)}
-        if types & _NARROW and "fp32" not in types:
-            titles.append(job.model.by_id[node].title)
-    if not titles:
-        return ""
-    return (
-        "pinned to fp32 but compiled in less, since all that a kernel reads and writes is narrower: "
-        f"{list_first(titles)}"
-    )
-
-
 def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:
     """The model with its weights pruned, if asked for, and then in its precision; its notes before the others."""
-    ready = _prepare_model(job, progress)
-    return dataclasses.replace(ready, notes=(*job.model.notes, *ready.notes))
-
-
-def _prepare_model(job: Job, progress: Progress | None) -> Prepared:
     if job.plan:
-        return Prepared(job.model, job.model)
+        return Prepared(job.model, job.model, notes=job.model.notes)
     model, notes = apply_transforms.apply_transforms(job.model, job.variant, job.peaks)
     ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
     moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)
-    return dataclasses.replace(ready, notes=(*notes, *ready.notes), reference=model if moves_scale else None)
+    return dataclasses.replace(
+        ready, notes=(*job.model.notes, *notes, *ready.notes), reference=model if moves_scale else None
+    )

@@ -6,17 +6,25 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from rtlab.core.progress import Reporting, Silent, Terminal
+from rtlab.core.progress import Reporting, Terminal
 from rtlab.core.protocols import Progress
 from rtlab.errors import Cancelled
 
 
 @contextlib.contextmanager
 def report_progress(progress: Progress | None) -> Iterator[Progress]:
-    """A reporter, by default the host's for as long as the work takes; an interrupt cancels the work."""
-    host_reporter = _create_host_reporter() if progress is None else None
+    """A reporter; an interrupt cancels the work.
+
+    By default it is the host's, for as long as the work takes: a bar in a notebook, a line on a terminal.
+    """
+    host_reporter: ProgressBar | Terminal | None = None
+    if progress is None:
+        ipython = sys.modules.get("IPython")
+        shell = ipython.get_ipython() if ipython is not None else None
+        host_reporter = ProgressBar() if getattr(shell, "kernel", None) is not None else Terminal()
+        progress = host_reporter
     try:
-        yield host_reporter or progress or Silent()
+        yield progress
     except KeyboardInterrupt:
         raise Cancelled(
             "Stopped the study: interrupted. What was finished or seen is kept; call it again to go on."
@@ -24,15 +32,6 @@ def report_progress(progress: Progress | None) -> Iterator[Progress]:
     finally:
         if host_reporter is not None:
             host_reporter.close()
-
-
-def _create_host_reporter() -> Silent:
-    """A bar in a notebook, a line on a terminal, nothing in a pipe."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is not None and getattr(shell, "kernel", None) is not None:
-        return ProgressBar()
-    return Terminal()
 
 
 class ProgressBar(Reporting):

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from rtlab.analyses.accuracy import Comparison
 from rtlab.analyses.build.layers_from_log import rebuild_layers
 from rtlab.analyses.build.replay import replay_decisions
 from rtlab.analyses.fusion import map_nodes
-from rtlab.analyses.timing.times import Timing, summarize_profile
 from rtlab.backends.capabilities import suggest_backends
 from rtlab.backends.readers import build, recognise
 from rtlab.backends.readers.inspector import layers_json
@@ -42,8 +42,6 @@ from rtlab.study.state_holder import StateHolder, check_variant_name
 
 #: Share of layers with a node up to which the model may be another one.
 _FEW = 0.1
-#: Sum of layers by latency below which times are in doubt; over the recorded engines it is 1.02 to 1.78.
-_LEAST_RATIO = 0.9
 _STRUCTURE = (
     "The file with the model's weights is not here: the graph is shown, and what needs a weight, as a build does, "
     "says so."
@@ -127,9 +125,7 @@ def read_recording(
     built_model = load(files["model"], weights=False) if "model" in files else recording.graph or model
     engine, cache = _complete_engine(recording, built_model), files.get("cache")
     errors, errors_note = _errors(model, recording, inputs)
-    timing = summarize_profile(recording.profile, engine) if recording.profile else None
-    structure = _STRUCTURE if model.weightless else ""
-    doubts = (errors_note, _other_times(timing), _other_graph(model, recording), structure)
+    doubts = (errors_note, _other_graph(model, recording), _STRUCTURE if model.weightless else "")
     engine = dataclasses.replace(engine, notes=(*engine.notes, *filter(None, doubts)))
     variant = Variant(
         narrowest(engine), target=engine.target, backend=engine.backend, scales=cache.name if cache else ""
@@ -190,16 +186,6 @@ def _other_model(facts: VariantResult) -> str:
     return f'{many} a node of model "{model.name}": is it the same model?'
 
 
-def _other_times(timing: Timing | None) -> str:
-    """A doubt, where the whole takes longer than its layers, which are timed one after the other, can explain."""
-    if timing is None or timing.ratio is None or timing.ratio >= _LEAST_RATIO:
-        return ""
-    return (
-        f"The layers sum to {100 * timing.ratio:.0f} % of the latency, and a profile usually gives more than 100 %: "
-        "are the times of the same engine and batch?"
-    )
-
-
 def _complete_engine(recording: Recording, built_model: Model) -> Engine:
     """The engine; of a log without layers, with those that its decisions leave of the model's nodes."""
     engine, log = recording.engine, recording.log
@@ -208,11 +194,9 @@ def _complete_engine(recording: Recording, built_model: Model) -> Engine:
     layers = rebuild_layers(replay_decisions(log, built_model), built_model)
     if not layers:
         return engine
-    layer_counts = log.attempts[log.chosen].counts[-1:] if log.attempts else ()
-    count_note = f"; the log counts {layer_counts[0]}" if layer_counts else ""
     note = (
         f"The log lists no layers: these {len(layers)} are the model's nodes as its decisions joined them, which is an "
-        f"inference{count_note}. Types and tactics are not reported."
+        "inference. Types and tactics are not reported."
     )
     return dataclasses.replace(engine, layers=layers, notes=(note,))
 
@@ -304,43 +288,33 @@ def adopt(holder: StateHolder, result: VariantResult) -> None:
     )
 
 
-def get_plan(result: VariantResult) -> bytes:
-    """The serialized engine of a variant.
+def serialize_build(result: VariantResult, model: Model, kind: Literal["build", "engine", "layers"]) -> bytes:
+    """The build of a variant without weights, its serialized engine, or its layers in the form of TensorRT 11.
 
     Raises:
-        RunError: its backend kept none.
-    """
-    engine = result.engine
-    if engine.plan is None:
-        raise RunError(
-            f'Cannot save the engine of "{result.name}": backend "{engine.backend}" kept no serialized engine. '
-            f"Build it where a GPU is, with {suggest_backends(lambda c: c.opens)}."
-        )
-    return engine.plan
-
-
-def format_layers(result: VariantResult) -> bytes:
-    """The layers of a variant as TensorRT 11's inspector would write them.
-
-    Raises:
+        RunError: its backend kept no serialized engine.
         VariantError: its files list no layers.
     """
-    if not result.engine.layers:
-        raise VariantError(
-            f'Cannot export the layers of "{result.name}": its files list none. Read it with a layer file, from '
-            "trtexec --exportLayerInfo."
-        )
-    text = json.dumps(layers_json(result.engine), indent=1, ensure_ascii=False)
-    return text.encode("utf-8", "replace")
-
-
-def encode_build(result: VariantResult, model: Model) -> bytes:
-    """The build of a variant, without weights."""
+    engine = result.engine
+    if kind == "engine":
+        if engine.plan is None:
+            raise RunError(
+                f'Cannot save the engine of "{result.name}": backend "{engine.backend}" kept no serialized engine. '
+                f"Build it where a GPU is, with {suggest_backends(lambda c: c.opens)}."
+            )
+        return engine.plan
+    if kind == "layers":
+        if not engine.layers:
+            raise VariantError(
+                f'Cannot export the layers of "{result.name}": its files list none. Read it with a layer file, from '
+                "trtexec --exportLayerInfo."
+            )
+        return json.dumps(layers_json(engine), indent=1, ensure_ascii=False).encode("utf-8", "replace")
     return build.encode(
-        result.engine,
+        engine,
         words=result.variant.id,
         source=model if model.nodes else None,
         graph=result.prepared.model,
         # Where the engine cannot run here, the times are another one's.
-        profile=result.profile if result.measured is result.engine else None,
+        profile=result.profile if result.measured is engine else None,
     )

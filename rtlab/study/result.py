@@ -6,13 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.analyses import (
-    accuracy,
-    build,
-    engine,
-    findings,
-    fusion,
-)
+from rtlab.analyses import accuracy, build, engine, findings, fusion
 from rtlab.analyses import roofline as roofline_analysis
 from rtlab.analyses import timing as timing_analysis
 from rtlab.analyses.memory.plan import plan_engine_memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from rtlab.analyses.study_state import StudyState
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import builder_for
-from rtlab.backends.workers.session_child import prestart_child
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
@@ -57,9 +56,8 @@ class StudyRunner:
         """Build, time, compare and score variants: see ``Study.run``, which has the same arguments and errors."""
         check_memory_limit("run the study")
         seconds = parse_budget(budget_s) if compare else 0.0
-        several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
-        requested_names: list[Any] = [] if names is None else list(names) if several else [names]
         state = self.holder.state
+        requested_names = [names] if isinstance(names, str) else list(names or ())
         requested_names = requested_names or [n for n in state.variants if n not in state.unbuilt]
         for name in requested_names:
             self.holder.variant(name, "run")
@@ -74,9 +72,6 @@ class StudyRunner:
         for name in requested_names if seconds else ():
             if name not in todo and any(s.why == "cancelled" for s in state.results[name].stages.values()):
                 todo[name] = state.results[name]
-        if seconds and todo and executor is None and not self.holder.views:
-            # Its process starts while the first variant is compiled; where a view waits for the engine, after that.
-            prestart_child()
         errors: list[RtlabError] = []
         with report_progress(progress) as reporter:
             if executor is None:
@@ -234,7 +229,7 @@ class StudyRunner:
 
         def keep(state: StudyState) -> StudyState:
             if not state.has_variant(job.name, job.variant, job.scales):
-                raise _stale_variant_error(job.name, was_replanned=job.name in state.variants)
+                raise _stale_variant_error(job.name)
             return state.with_result(result)
 
         self.holder.publish(keep)
@@ -306,9 +301,8 @@ def _share(budget: Budget | None, progress: Progress) -> contextlib.AbstractCont
     return (budget if budget.seconds else Budget(BUDGET_S)).share(progress, _CALIBRATING)
 
 
-def _stale_variant_error(name: str, *, was_replanned: bool = False) -> VariantError:
-    change = "planned anew" if was_replanned else "removed"
+def _stale_variant_error(name: str) -> VariantError:
     return VariantError(
-        f'Cannot keep what was found of variant "{name}": it was {change} while it was built or measured. '
-        + ("Run study.run() for the new one." if was_replanned else "Add it again with study.add.")
+        f'Cannot keep what was found of variant "{name}": it was removed, or planned anew, while it was built or '
+        "measured. Run study.run() for the new one, or add it again with study.add."
     )

@@ -1,8 +1,4 @@
-"""A study without its views: model, data, variants and their results. ``rtlab.Study`` adds the views.
-
-A variant's layers come from the best builder, its times and tensors from what can run here. They are joined by
-ONNX node, never by layer, and every number keeps the name of the engine and device that it came from.
-"""
+"""A study without its views: model, data, variants and their results. ``rtlab.Study`` adds the views."""
 
 from __future__ import annotations
 
@@ -39,19 +35,16 @@ from rtlab.quantize.ranges import STRIDE
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.study.calibration import StudyCalibration
 from rtlab.study.fusion import StudyFusion
-from rtlab.study.observations import Observations
-from rtlab.study.observer import observe_part_inputs
+from rtlab.study.observations import Observations, observe_part_inputs
 from rtlab.study.planning import Scales, add_variant, vary
 from rtlab.study.progress import report_progress
 from rtlab.study.recorded import (
     adopt,
     collect_files,
-    encode_build,
-    format_layers,
-    get_plan,
     open_plan,
     read_recording,
     save_pasted_text,
+    serialize_build,
 )
 from rtlab.study.result import Result, make_result
 from rtlab.study.runner import StudyRunner
@@ -504,12 +497,8 @@ class Session:
         >>> study.save_build("fp16", "build.json").name
         'build.json'
         """
-        result, model = self._holder.result(name), self.model
-        if kind == "engine":
-            return write(path, get_plan(result), what="the engine", model=model)
-        if kind == "layers":
-            return write(path, format_layers(result), what="the layers", model=model)
-        return write(path, encode_build(result, model), what="the build", model=model)
+        content = serialize_build(self._holder.result(name), self.model, kind)
+        return write(path, content, what=f"the {kind}", model=self.model)
 
     @boundary("cut the model")
     def cut(self, nodes: Iterable[str], *, samples: int = 16, progress: Progress | None = None) -> Self:

@@ -27,7 +27,7 @@ from rtlab.core.stage import Stage, StageStatus, Why
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
-from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.experiments.running import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import existing_qdq, rewrites
 from rtlab.quantize.dequantized_weights import replace_stored_weights
 from rtlab.quantize.isolated_error import IsolatedErrorModel, build_isolated_error_model
@@ -56,7 +56,11 @@ def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult
     stages = dict(result.stages)
     for stage in _PARTS:
         status = stages.get(stage)
-        if status is not None and status.state in {"done", "none"} and not _has_more_samples(job, status):
+        # A stage that is done for a first answer goes on where all samples count.
+        if status is not None and (
+            status.state == "none"
+            or (status.state == "done" and not (job.all_samples and status.done < status.available_count))
+        ):
             continue
         if (skip_reason := _skip_reason(job, result, stage)) is not None:
             stages[stage] = StageStatus(stage, "none", "nothing to do", skip_reason)
@@ -68,11 +72,6 @@ def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult
                 stage, "waiting", done=before.done, available_count=before.available_count
             )
     return dataclasses.replace(result, stages=stages)
-
-
-def _has_more_samples(job: Job, status: StageStatus) -> bool:
-    """Whether a stage that is done for a first answer goes on."""
-    return job.all_samples and status.state == "done" and status.done < status.available_count
 
 
 def _skip_reason(job: Job, result: VariantResult, stage: Stage) -> str | None:
@@ -323,7 +322,8 @@ class _Measuring:
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(deadline, "comparing values")
                     count = data.samples_in(model, batch)
-                    requested_names = (*group, *_scalars(shadow, group))
+                    sums = {} if shadow is None else shadow.error_sums
+                    requested_names = (*group, *(n for v in group if v in sums for n in sums[v].scalars))
                     before = reader.outputs(plain, batch, requested_names, progress=deadline, limit_s=limit)
                     after = self.runner.outputs(engine, batch, group, progress=deadline, limit_s=limit)
                     pending_sum.result()
@@ -362,8 +362,7 @@ class _Measuring:
         previous_score, output_names = self.result.score, task.wanted(job.model)
         predictions = Predictions() if previous_score is None else previous_score.predictions.copy()
         done = predictions.samples
-        values = tuple(o for n in job.model.top for o in n.outputs if o)
-        size = 1 if self._on_builder else batch_size(job.model, values, data, self._stand_in)
+        size = 1 if self._on_builder else batch_size(job.model, None, data, self._stand_in)
         deadline.phase("Scoring the task", len(data) - done)
         limit = job.limits.seconds
         try:
@@ -392,12 +391,6 @@ def _open_reference(
         with contextlib.suppress(BackendError):
             return build_reference(shadow.model, deadline), shadow
     return build_reference(model, deadline), None
-
-
-def _scalars(shadow: IsolatedErrorModel | None, group: Sequence[str]) -> tuple[str, ...]:
-    """The outputs with the isolated errors of values."""
-    sums = {} if shadow is None else shadow.error_sums
-    return tuple(n for v in group if v in sums for n in sums[v].scalars)
 
 
 def _add(

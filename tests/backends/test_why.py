@@ -13,7 +13,7 @@ from planted_misses import Edge, edges, planted
 from rtlab import backends
 from rtlab.analyses.why.missed_fusions import find_missed_fusions, same_layer
 from rtlab.relation.relate import relate
-from rtlab.study import records
+from rtlab.study import fusion
 from rtlab.testing import tiny_model
 
 RTX = backends.get("tensorrt-rtx")
@@ -158,6 +158,6 @@ def test_a_record_that_was_damaged_is_no_answer() -> None:
     pair = next((m.first, m.second) for m in find_missed_fusions(made["fp32"].facts))
     asked = made.fusion.why(*pair, variant="fp32")
     assert "unknown" != asked.verdict
-    (file,) = records.folder().iterdir()
+    (file,) = fusion.folder().iterdir()
     file.write_text(file.read_text("utf-8")[:-9], "utf-8")
     assert not made.fusion.why(*pair, variant="fp32").recalled

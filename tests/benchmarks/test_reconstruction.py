@@ -21,7 +21,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.variant import Variant
 from rtlab.quantize import input_statistics, prepare, weight_correction
 from rtlab.quantize.im2col import ProductForm, make_product_form
-from rtlab.study.observer import Observer
+from rtlab.study.observations import Observer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,7 +76,7 @@ def measured(model: Model, mine: CalibrationData, others: CalibrationData, preci
         seen = observer.inputs(variant, nearest, mine, Silent())
     with (
         mock.patch.object(input_statistics, "SAMPLES", OTHERS),
-        mock.patch("rtlab.study.observer.SAMPLES", OTHERS),
+        mock.patch("rtlab.study.observations.SAMPLES", OTHERS),
     ):
         unseen = observer.inputs(variant, nearest, others, Silent())
     with timed(weight_correction, "_quantize_four_bit_weight", lambda read, *_: read[0].node) as rounded:

@@ -117,7 +117,7 @@ def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkey
     monkeypatch.setattr(compilers, "add", lambda *_, **__: one)
     monkeypatch.setattr(compilers, "remove", lambda _: one)
     report = Report({"rtlab": "1"}, (Probe("a", "ok", "seen", 1.0), Probe("b", "failed", "not seen", 0.5)))
-    monkeypatch.setattr("rtlab.study.selftest.doctor", lambda *_, **__: report)
+    monkeypatch.setattr("rtlab.experiments.experiment.run_experiment", lambda *_: report)
     sections = printed(STORIES["# here"], tmp_path, capsys)
     releases.clear()
     golden("commands/story-here.json", sections)

@@ -20,8 +20,8 @@ from rtlab.core.model import make_empty_model
 from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled, ReadError, VariantError
 from rtlab.experiments.experiment import run_experiment
-from rtlab.study import forced_tactics
-from rtlab.study.forced_tactics import LayerTactics, TacticListing
+from rtlab.study import tuning
+from rtlab.study.tuning import LayerTactics, TacticListing
 from rtlab.testing import conformance, tiny_model
 
 FLAGS = ["EDITABLE_TIMING_CACHE"]
@@ -201,11 +201,10 @@ def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
         LayerTactics("op", ("n",), (half, both), half, "key 2"),
         LayerTactics("pool", (), (both,)),
     ]
-    assert {"key 1": both, "key 2": both} == forced_tactics._find_tactic("x", table, "op", "0x0a")
-    assert {"key 2": half} == forced_tactics._find_tactic("x", table, "n", "half")
-    assert {"key 2": half} == forced_tactics._find_tactic("x", table, "n", 11)
+    assert {"key 1": both, "key 2": both} == tuning._find_tactic("x", table, "op", "0xA")
+    assert {"key 2": half} == tuning._find_tactic("x", table, "n", "half")
     with pytest.raises(VariantError, match='"pool" has no entry'):
-        forced_tactics._find_tactic("x", table, "pool", "0xA")
+        tuning._find_tactic("x", table, "pool", "0xA")
 
 
 @needs_api

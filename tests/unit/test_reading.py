@@ -228,18 +228,6 @@ def test_the_device_that_the_log_names_is_the_device_of_the_times() -> None:
     assert "Invented GPU" in read["engine"].engine.place
 
 
-def test_times_that_the_layers_cannot_explain_are_doubted(files, tmp_path) -> None:
-    """Layers are timed one after the other: their sum is never half of the latency."""
-    layers, profile, times = files / "layers.json", tmp_path / "profile.json", tmp_path / "times.json"
-    names = [y["Name"] for y in json.loads(layers.read_text(encoding="utf-8"))["Layers"]]
-    rows = [{"name": n, "averageMs": 1.0, "medianMs": 1.0} for n in names]
-    profile.write_text(json.dumps([{"count": 3}, *rows]), encoding="utf-8")
-    for latency, doubted in ((len(names) * 0.9, False), (len(names) * 2.0, True)):
-        times.write_text(json.dumps([{"computeMs": latency, "latencyMs": latency}] * 3), encoding="utf-8")
-        notes = rtlab.read(layers, profile, times)["engine"].engine.notes
-        assert doubted == any("same engine and batch" in n for n in notes)
-
-
 @pytest.mark.parametrize(
     ("backend", "options"), [("onnxruntime", {"builder_optimization_level": 5}), ("tensorrt-rtx", 5)]
 )

@@ -11,8 +11,8 @@ from nets import graph_proto
 from rtlab import CalibrationData, load
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.model import Model
-from rtlab.experiments import sizing
-from rtlab.experiments.sizing import batch_size, fixed_batch, sizes_of
+from rtlab.experiments import running
+from rtlab.experiments.running import batch_size, fixed_batch, sizes_of
 
 FLOAT = TensorProto.FLOAT
 
@@ -39,8 +39,8 @@ def test_named_sizes_bound_the_batch(kind, bits) -> None:
     """Height and width counted as one: 64 pictures of any size were run at a time."""
     net = load(convolutions(["N", "H", "W"], kind), shapes={"H": 40, "W": 50})
     each = 6 * 16 * 40 * 50 * bits // 8
-    assert sizing._BATCH_BYTES // each == batch_size(net, written(net)) > 1
-    assert min(64, sizing._BATCH_BYTES // (each // 6)) == batch_size(net, written(net)[:1])
+    assert running._BATCH_BYTES // each == batch_size(net, written(net)) > 1
+    assert min(64, running._BATCH_BYTES // (each // 6)) == batch_size(net, written(net)[:1])
     large = load(convolutions(["N", "H", "W"], kind), shapes={"x": (1, 3, 900, 900)})
     assert 1 == batch_size(large, written(net))
     assert 64 == batch_size(load(convolutions(["N", 4, 4], kind)), written(net))
@@ -78,4 +78,4 @@ def test_what_shape_inference_cannot_tell_one_run_does() -> None:
     assert () == found.unknown
     assert (1, 16, 40, 50) == found.get("g") == found.get("y5")
     assert found is net.sizes(), "work and memory read the same"
-    assert sizing._BATCH_BYTES // (7 * 16 * 40 * 50 * 4) == batch_size(net, written(net), data)
+    assert running._BATCH_BYTES // (7 * 16 * 40 * 50 * 4) == batch_size(net, written(net), data)

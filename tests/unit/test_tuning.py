@@ -224,9 +224,9 @@ def test_a_whole_model_that_cannot_be_composed_leaves_its_layers_tuned() -> None
 @pytest.mark.parametrize(
     ("option", "given"),
     [
-        *(("threads", n) for n in ((0,), (1.5,), (2000,), (), 3, "12", [None])),
+        *(("threads", n) for n in ((0,), (1.5,), (2000,), "12", [None])),
         *(("budget_s", s) for s in ("soon", None, 0, float("nan"))),
-        *(("candidates", c) for c in (["winograd"], 3, [None])),
+        *(("candidates", c) for c in (["winograd"], "im2col", [None])),
     ],
 )
 def test_what_cannot_be_is_refused(option: str, given: object) -> None:
@@ -234,9 +234,8 @@ def test_what_cannot_be_is_refused(option: str, given: object) -> None:
         tune(network(), BATCH, bench=Scripted(even), **{option: given})
 
 
-@pytest.mark.parametrize("candidates", ["im2col", ["im2col"]])
-def test_only_the_candidates_asked_for_are_tried_beside_the_direct_one(candidates) -> None:
-    found = tune(network(), BATCH, bench=Scripted(even), candidates=candidates, threads=(1,))
+def test_only_the_candidates_asked_for_are_tried_beside_the_direct_one() -> None:
+    found = tune(network(), BATCH, bench=Scripted(even), candidates=["im2col"], threads=(1,))
     assert [{"direct", "im2col"}] * 2 + [{"direct"}] * 2 == [
         {t.formulation for t in y.trials} for y in found.layers
     ]

@@ -26,9 +26,9 @@ from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Evaluator
 from rtlab.core.trace import Outputs
 from rtlab.errors import RunError
+from rtlab.experiments.running import batch_size
 from rtlab.experiments.sensitivity.estimate import EffectEstimator, build_estimator
 from rtlab.experiments.sensitivity.loss import SampleLoss, list_float_outputs
-from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.quantizer_toggles import INPUT, SwitchedModel, build_switched_model
 
 if TYPE_CHECKING:
@@ -54,12 +54,11 @@ _LINEAR: dict[Asks, str] = {
 class SensitivitySearch:
     """Rank nodes or quantizers of a variant by their effect on a loss.
 
-    The first samples are few; then there are twice as many each time, until the ranking is as reliable as ``reach``,
-    the samples are over, or the time is.
+    The number of samples doubles until the ranking is as reliable as ``reach``, or samples or time are used up.
 
     ``asks``, ``by``, ``loss``, ``labels`` and ``verify`` are those of ``study.accuracy.sensitivity``. ``probes`` is the
-    number of random directions of the outputs that each estimate is the mean of; None takes eight for a small model
-    and one for a large one, of which more samples serve better. ``begun`` are effects of an earlier search.
+    number of random directions of the outputs that each estimate is the mean of; by default eight for a small model and
+    one for a large one. ``begun`` are effects of an earlier search.
     """
 
     variant: str
@@ -152,9 +151,7 @@ class _SensitivityState:
 
     def _batch_size(self) -> int:
         """How many samples run at a time."""
-        model = self.search.source
-        values = tuple(o for n in model.top for o in n.outputs if o)
-        return batch_size(model, values, self.search.data, self.context.tool)
+        return batch_size(self.search.source, None, self.search.data, self.context.tool)
 
     def iter_records(self) -> Iterator[Sensitivity]:
         """Estimate, or measure, batch by batch; then measure what comes first."""

@@ -21,6 +21,7 @@ from rtlab.core.quantizer import Quantizer
 from rtlab.core.trace import Outputs
 from rtlab.errors import VariantError
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
+from rtlab.experiments.why.cutting import remove_unused_nodes
 from rtlab.gradients import Gradients, Tape, differentiate
 from rtlab.quantize import passes
 from rtlab.quantize.dequantized_weights import dequantize_in_place
@@ -213,7 +214,7 @@ class _GraphBuilder:
                 parts.append(self._emit_product(gradient, error, alone=alone))
             products.append(tape.op("Concat", *parts, axis=1))
         graph.outputs[:] = [*output_values.values(), *products]
-        _prune(graph)
+        remove_unused_nodes(graph)
         self.edit.sort_and_reindex()
         return EstimatorGraph(
             self.edit.model,
@@ -297,11 +298,3 @@ class _GraphBuilder:
 def _with_shape(error: ir.Value, like: ir.Value) -> ir.Value:
     error.shape = like.shape
     return error
-
-
-def _prune(graph: ir.Graph) -> None:
-    """Remove nodes that no output depends on."""
-    ends = {id(v) for v in graph.outputs}
-    for node in reversed(list(graph)):
-        if not any(v.uses() or id(v) in ends for v in node.outputs):
-            graph.remove(node, safe=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from rtlab.analyses.fusion import relate_engine
 from rtlab.analyses.why.missed_fusions import steps_of
 from rtlab.backends.capabilities import require_capability
@@ -9,7 +11,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Builder
-from rtlab.errors import ModelError, VariantError
+from rtlab.errors import ModelError, Unavailable, VariantError
 from rtlab.experiments.why.cutting import find_route, paths
 
 
@@ -84,11 +86,18 @@ def get_builder(facts: VariantResult) -> Builder:
     return builder
 
 
+def find_builder(facts: VariantResult) -> Builder | None:
+    """The compiler that a variant's engine is of; None where no experiment can be made with it here."""
+    with contextlib.suppress(VariantError, Unavailable):
+        return get_builder(facts)
+    return None
+
+
 def explain_unavailable(facts: VariantResult) -> str:
     """Why no experiment can be made on a variant, and what to do then; empty where some can."""
-    if facts.recorded:
-        return (
-            "its engine was read from files of another machine. Build a variant here in the same precision, and ask "
-            "about that."
-        )
-    return ""
+    if not facts.recorded:
+        return ""
+    return (
+        "its engine was read from files of another machine. Build a variant here in the same precision, and ask about "
+        "that."
+    )

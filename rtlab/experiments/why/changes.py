@@ -75,10 +75,8 @@ def apply_changes(model: Model, changes: Sequence[Change]) -> Model:
         with contextlib.suppress(KeyError):
             change.do(edit, *change.args)
     graph = edit.graph
+    cutting.remove_unused_nodes(graph)
     ends = {id(v) for v in graph.outputs}
-    for node in reversed(list(graph)):
-        if not any(out.uses() or id(out) in ends for out in node.outputs):
-            graph.remove(node, safe=True)
     if read := [v for v in graph.inputs if v.uses() or id(v) in ends]:
         graph.inputs[:] = read
     edit.sort_and_reindex()

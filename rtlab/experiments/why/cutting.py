@@ -78,14 +78,20 @@ def paths(model: Model, first: str, second: str) -> tuple[str, ...] | None:
     return tuple(nodes_between) if is_reached else None
 
 
-def cut_neighbourhood(model: Model, nodes: Iterable[str], hops: int, *, still_open: bool = False) -> Model:
-    """Some nodes and those within some hops of them, with their weights, as a model of its own.
+def iter_neighbourhoods(
+    model: Model, nodes: Iterable[str], hops: Sequence[int], *, still_open: bool = False
+) -> Iterator[tuple[str, Model]]:
+    """Titles and parts of a model around some nodes, by each number of hops, up to one that is the whole model.
 
     A hop goes over nodes that compute; those between come along. A value that the rest of the model reads is read by
     its readers, whose results are the part's outputs, so that no layout changes because a value in the middle became an
     output.
     """
-    return cut(model, find_neighbourhood(model, nodes, hops), still_open=still_open)
+    for count in hops:
+        part = cut(model, find_neighbourhood(model, nodes, count), still_open=still_open)
+        if len(part.top) >= len(model.top):
+            return
+        yield f"the neighbourhood of {len(part.nodes)} nodes", part
 
 
 def find_neighbourhood(model: Model, nodes: Iterable[str], hops: int) -> dict[str, None]:
@@ -154,6 +160,14 @@ def cut(
     return add_neutral_readers(
         part_model, frozenset(model.outputs if keep_readers else ()), alone=not keep_readers
     )
+
+
+def remove_unused_nodes(graph: ir.Graph) -> None:
+    """Remove nodes that no output depends on."""
+    ends = {id(v) for v in graph.outputs}
+    for node in reversed(list(graph)):
+        if not any(v.uses() or id(v) in ends for v in node.outputs):
+            graph.remove(node, safe=True)
 
 
 def is_constant(model: Model, node: str) -> bool:

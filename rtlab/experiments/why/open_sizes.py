@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -17,7 +17,7 @@ from rtlab.experiments.why.changes import Change
 from rtlab.quantize.edit import Edit
 
 #: For each profile, the least, the usual and the greatest size.
-_Extent = tuple[tuple[int, int, int], ...]
+_Extent = tuple[tuple[int, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ def open_sizes(model: Model, options: BuildOptions | None) -> OpenSizes | None:
     profile_shapes = [[_shapes(model, dict(profile), k) for k in range(3)] for profile in options.profiles]
     tables = [[model.sizes(shapes=shapes) for shapes in three] for three in profile_shapes]
     extents: dict[str, _Extent] = {
-        symbol: tuple(_as_triple([shapes[name][axis] for shapes in three]) for three in profile_shapes)
+        symbol: tuple(tuple(shapes[name][axis] for shapes in three) for three in profile_shapes)
         for symbol, (name, axis) in input_axes.items()
     }
     driven = {symbol: frozenset([symbol]) for symbol in input_axes}
@@ -124,9 +124,7 @@ def open_sizes(model: Model, options: BuildOptions | None) -> OpenSizes | None:
             value.shape = ir.Shape(
                 [
                     find_dim(
-                        name,
-                        axis,
-                        tuple(_as_triple([s[axis] for s in three if s is not None]) for three in shapes),
+                        name, axis, tuple(tuple(s[axis] for s in three if s is not None) for three in shapes)
                     )
                     for axis in range(ranks.pop() or 0)
                 ]
@@ -158,7 +156,7 @@ def _shapes(model: Model, profile: Mapping[str, Shapes], which: int) -> dict[str
 
 
 def _vary_size(
-    model: Model, usual: Mapping[str, tuple[int, ...]], symbol: str, extent: tuple[int, int, int]
+    model: Model, usual: Mapping[str, tuple[int, ...]], symbol: str, extent: tuple[int, ...]
 ) -> dict[str, tuple[int, ...]]:
     """The usual shapes with one open size another one."""
     least, at, greatest = extent
@@ -169,8 +167,3 @@ def _vary_size(
         )
         for name, shape in usual.items()
     }
-
-
-def _as_triple(sizes: Sequence[int]) -> tuple[int, int, int]:
-    least, usual, greatest = sizes
-    return least, usual, greatest

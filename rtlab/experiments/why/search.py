@@ -13,16 +13,15 @@ from rtlab.analyses.why.missed_fusions import same_layer, steps_of
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.protocols import Backend, Builder
-from rtlab.core.variant import Precision, Variant
+from rtlab.core.protocols import Builder
+from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
-from rtlab.experiments.delta_debugging import minimize
+from rtlab.experiments.experiment import minimize
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import ACTIVITY, Oracle, OracleAnswer, format_input_shapes
 from rtlab.experiments.why.reported import read_engine
-from rtlab.quantize import prepare
 from rtlab.relation.mapping import Mapping as Relation
 
 #: A model of no more nodes is asked about as a whole: that takes no longer, and nothing is cut.
@@ -30,17 +29,14 @@ _SMALL = 60
 #: Hops of a neighbourhood, the smallest first.
 _HOPS = (1, 2, 4)
 _OPEN = "Not settled yet."
-#: Types that are no FP32 any more.
-_NARROW = frozenset({"fp16", "bf16", "int8", "uint8", "fp8", "int4", "uint4", "fp4"})
 
 
 @dataclasses.dataclass(frozen=True)
 class FusionBlockerSearch:
     """Why two neighbours of a built model, ``first`` and its reader ``second``, are not one layer of its engine.
 
-    The compiler is asked by building: first the two alone, then a neighbourhood that shows the miss, then that with one
-    change after the other, and at last with several, of which those are dropped that are not needed. Target and options
-    of the variant hold for every experiment.
+    The compiler builds the two alone, then a neighbourhood that shows the miss, then that with one change at a time,
+    and at last with several, which are minimized. Target and options of the variant hold for every build.
     """
 
     model: Model
@@ -99,9 +95,7 @@ class _Search:
             edge, _, operand_changes, _, _, forms = self._collect_tiers(stage)
             pair_changes = yield from self._find_fewest(stage, [[*edge, *operand_changes, *forms]])
             if not pair_changes or any(c.retypes for c in pair_changes):
-                yield (None if pair_changes else self._try_fp16()) or self._make_negative_verdict(
-                    lone, pair_changes
-                )
+                yield self._make_negative_verdict(lone, pair_changes)
                 return
         stages = [_Stage("the whole model", model, self.relation)]
         if len(model.top) > _SMALL:
@@ -114,7 +108,7 @@ class _Search:
                 if few := (yield from self._find_fewest(stage, tiers)):
                     yield from self._search_remedy(stage, few)
                     return
-        yield self._try_fp16() or self._make_negative_verdict(lone)
+        yield self._make_negative_verdict(lone)
 
     def _is_fused_elsewhere(self) -> bool:
         """Whether two nodes of the same operators are one step elsewhere in the engine."""
@@ -133,11 +127,9 @@ class _Search:
         """The smallest part that shows the miss; None where none does."""
         model = self.model
         start = dict.fromkeys((*self.pair, *self.way, *(n for group in self.groups for n in group)))
-        for hops in _HOPS:
-            part = cutting.cut_neighbourhood(model, start, hops, still_open=self.sizes is not None)
-            if len(part.top) >= len(model.top):
-                break
-            title = f"the neighbourhood of {len(part.nodes)} nodes"
+        for title, part in cutting.iter_neighbourhoods(
+            model, start, _HOPS, still_open=self.sizes is not None
+        ):
             answer = self.oracle.build(part, "", title, self.pair)
             yield self._make_verdict("unknown", text=_OPEN)
             if answer.relation is not None and self._repeats(answer, part, frozenset(start)):
@@ -182,8 +174,8 @@ class _Search:
 
     def _make_negative_verdict(self, lone: OracleAnswer, pair_changes: Sequence[Change] = ()) -> Verdict:
         """That nothing makes one layer of them, or only what gives them another arithmetic."""
-        search, experiments = self.search, f"{len(self.oracle.trials)} experiments"
-        ops = " and ".join(search.model.by_id[n].op for n in self.pair)
+        model, experiments = self.search.model, f"{len(self.oracle.trials)} experiments"
+        ops = " and ".join(model.by_id[n].op for n in self.pair)
         if self.context.is_exhausted:
             text = f"The budget was used up after {experiments}, before a cause was found."
         elif lone.fused is None:
@@ -199,7 +191,8 @@ class _Search:
             text = f"This compiler never makes one layer of {ops} like these; tried: {experiments}."
             return self._make_verdict("never", text=text)
         else:
-            types = " and ".join(dict.fromkeys(self._get_dtype(c) for c in pair_changes if c.retypes))
+            sources = [model.by_id[c.nodes[0]].inputs[0] for c in pair_changes if c.retypes]
+            types = " and ".join(dict.fromkeys(model.values[v].dtype.upper() for v in sources))
             edit = changes.join_words(pair_changes)
             text = (
                 f"In {types} this compiler never makes one layer of {ops} like these: they are one only once you "
@@ -208,46 +201,6 @@ class _Search:
             nodes = tuple(dict.fromkeys(n for c in pair_changes for n in c.nodes))
             return self._make_verdict("never", causes=("quantization",), nodes=nodes, edit=edit, text=text)
         return self._make_verdict("unknown", text=text)
-
-    def _try_fp16(self) -> Verdict | None:
-        """That the two are one step once all around them is in FP16; None where that is not so, or cannot be tried.
-
-        A part that is one in FP16 has to show the miss as it is, so that the type alone is what differs.
-        """
-        model = self.model
-        tool = self.context.tool
-        precisions = tool.capabilities().precisions if isinstance(tool, Backend) else ()
-        floats = {v.dtype for v in model.values.values() if v.kind != "constant"}
-        if (
-            Precision.FP16 not in precisions
-            or self.context.is_exhausted
-            or "fp32" not in floats
-            or floats & _NARROW
-        ):
-            return None
-        part = cutting.cut_neighbourhood(
-            model, (*self.pair, *self.way), _HOPS[-1], still_open=self.sizes is not None
-        )
-        half = prepare(part, Variant(Precision.FP16)).model
-        if not all(n in half.by_id for n in self.pair):
-            return None
-        title, words = f"the neighbourhood of {len(part.nodes)} nodes", "compute everything in FP16"
-        if (
-            not self.oracle.build(half, words, title, self.pair).fused
-            or self.oracle.build(part, "", title, self.pair).fused is not False
-        ):
-            return None
-        ops = " and ".join(model.by_id[n].op for n in self.pair)
-        text = (
-            f"What keeps them apart is {CAUSES['type']}: in FP32 this compiler makes no layer of {ops} here, and in "
-            "FP16 it does. That rounds otherwise, and is no remedy; a variant in FP16 has it."
-        )
-        return self._make_verdict("blocked", causes=("type",), nodes=self.pair, edit=words, text=text)
-
-    def _get_dtype(self, change: Change) -> str:
-        """The type that a change takes away."""
-        node = self.search.model.by_id[change.nodes[0]]
-        return self.search.model.values[node.inputs[0]].dtype.upper()
 
     def _collect_tiers(self, stage: _Stage) -> list[list[Change]]:
         """Changes by how near they lie: on the edge, behind it, what the two read, what rivals there are, forms."""
@@ -296,10 +249,10 @@ class _Search:
         if key not in self.memo and self.context.is_exhausted:
             return False
         if key not in self.memo:
-            self.memo[key] = self._build_changed(stage, chosen_changes) is True
+            self.memo[key] = self._build_changed(stage, chosen_changes)
         return self.memo[key]
 
-    def _build_changed(self, stage: _Stage, chosen_changes: Sequence[Change]) -> bool | None:
+    def _build_changed(self, stage: _Stage, chosen_changes: Sequence[Change]) -> bool:
         part = stage.model
         substitutes = {a: b for c in chosen_changes for a, b in c.substitutes}
         first, second = (substitutes.get(n, n) for n in self.pair)
@@ -307,15 +260,15 @@ class _Search:
             # The second is gone: its only reader stands behind the first now.
             readers = [r.id for o in part.by_id[self.pair[1]].outputs for r in part.consumers.get(o, ())]
             if len(readers) != 1 or readers[0] in substitutes:
-                return None
+                return False
             second = readers[0]
         try:
             changed_model = changes.apply_changes(part, chosen_changes)
         except VariantError:
             # Changes that exclude each other show nothing.
-            return None
+            return False
         words = changes.join_words(chosen_changes)
-        return self.oracle.build(changed_model, words, stage.title, (first, second)).fused
+        return self.oracle.build(changed_model, words, stage.title, (first, second)).fused is True
 
     def _make_blocked_verdict(self, chosen_changes: Sequence[Change], cure: Change | None = None) -> Verdict:
         causes: tuple[Cause, ...] = tuple(dict.fromkeys(c.cause for c in chosen_changes))

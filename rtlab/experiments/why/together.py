@@ -100,11 +100,8 @@ class FusionSplitSearch:
     ) -> tuple[str, Model] | None:
         """A part in which the layer is as in the model, else the model itself; None once the budget is used up."""
         model = self.model if oracle.sizes is None else oracle.sizes.model
-        for hops in _HOPS:
-            part = cutting.cut_neighbourhood(model, nodes, hops, still_open=oracle.sizes is not None)
-            if len(part.top) >= len(model.top):
-                break
-            title = f"the neighbourhood of {len(part.nodes)} nodes"
+        still_open = oracle.sizes is not None
+        for title, part in cutting.iter_neighbourhoods(model, nodes, _HOPS, still_open=still_open):
             relation = oracle.build(part, "", title, pair).relation
             if relation is not None and any(
                 {*relation.run(i)} == {*nodes} for i in steps_of(relation, nodes[0])

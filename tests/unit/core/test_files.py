@@ -17,7 +17,7 @@ from rtlab.cli import opening
 from rtlab.core import files, inputs
 from rtlab.errors import CalibrationError, RtlabError
 from rtlab.quantize.cache import CalibrationCache
-from rtlab.study import checking
+from rtlab.study import accuracy as checking
 from rtlab.testing import tiny_model
 
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import nets
 import rtlab
 from nets import graph_proto
-from rtlab.experiments.sizing import batch_size
+from rtlab.experiments.running import batch_size
 
 FLOAT = TensorProto.FLOAT
 

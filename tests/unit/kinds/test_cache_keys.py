@@ -24,7 +24,7 @@ from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Precision, PtqTransform, Rewrite, Target, Variant
 from rtlab.quantize import apply_transforms
-from rtlab.study import records
+from rtlab.study import fusion
 
 FLOAT = TensorProto.FLOAT
 
@@ -143,11 +143,11 @@ def test_records_are_told_by_all_that_an_answer_holds_for() -> None:
         Verdict("a", "b", "blocked"), Verdict("b", "a", "blocked"), Verdict("a", "c", "blocked"),
         FusedLayer("a", ("a", "b"), None, ""), FusedLayer("a", ("b",), None, ""),
     ]  # fmt: skip
-    paths = [records._path(records.create_record(f, a)) for f in others for a in abouts]
+    paths = [fusion._path(fusion.create_record(f, a)) for f in others for a in abouts]
     assert apart(paths)
     # Layers are numbered anew by each build, and what was found is no part of the question.
-    assert records._path(records.create_record(others[0], FusedLayer("z", ("a", "b"), None, ""))) == paths[3]
-    assert records._path(records.create_record(others[0], Verdict("a", "b", "alone"))) == paths[0]
+    assert fusion._path(fusion.create_record(others[0], FusedLayer("z", ("a", "b"), None, ""))) == paths[3]
+    assert fusion._path(fusion.create_record(others[0], Verdict("a", "b", "alone"))) == paths[0]
 
 
 def test_a_models_digest_is_of_its_numbers_and_sizes_and_its_structure_of_its_sizes_alone() -> None:

@@ -35,7 +35,7 @@ from rtlab.core.metrics import Tally
 from rtlab.core.model import Model, make_empty_model
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Calibrator, Target, Variant
-from rtlab.experiments.benchmark import FEWEST, Benchmark, _summarize, _TimedModel
+from rtlab.experiments.benchmark import FEWEST, Benchmark, _summarize
 from rtlab.experiments.ranking import CalibratorRanking, _sqnr
 from rtlab.experiments.repairing import _Candidate, _RepairState
 from rtlab.experiments.running import difference
@@ -96,13 +96,10 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monke
     made = lambda _, v, __: types.SimpleNamespace(emulation=v.calibrator.method)  # noqa: E731
     monkeypatch.setattr("rtlab.experiments.ranking.prepare", made)
 
-    def run(self: object, rig: object, samples: object, model: Any) -> tuple[list[np.ndarray], Any]:
-        return [np.ones(2) + told[model][1]], types.SimpleNamespace(samples=7, name=model)
+    def run(self: object, rig: object, model: Any) -> tuple[list[np.ndarray], int, Score]:
+        return [np.ones(2) + told[model][1]], 7, score(sign * told[model][0], higher=higher)
 
     monkeypatch.setattr(CalibratorRanking, "_run", run)
-    monkeypatch.setattr(CalibratorRanking, "_samples", None)
-    scored = lambda _, held, __: score(sign * told[held.name][0], higher=higher)  # noqa: E731
-    monkeypatch.setattr(CalibratorRanking, "_score", scored)
     chosen = [Calibrator.of(c) for c in told if c]
     asked = CalibratorRanking(None, None, None, calibrators=chosen)  # type: ignore[arg-type]
     *_, found = asked.steps(WorkContext(types.SimpleNamespace(source="here")))
@@ -184,7 +181,7 @@ def test_a_tuned_model_is_judged_by_the_output_that_differs_most(far: str) -> No
     (made,) = benchmark.compare_models({}, b"p", {1: (("n",), b"t")}, 0.0)
     assert made.error == pytest.approx(0.1 / {"y": 4, "z": 2}[far])
     assert (made.runs, made.ok) == (FEWEST, False)
-    timed = [_TimedModel(None, times) for times in ([4.0, 1.0, 10.0, 2.0], [1.0, 1.0])]
+    timed = [(None, times) for times in ([4.0, 1.0, 10.0, 2.0], [1.0, 1.0])]
     found = _summarize(1, ("n",), 1.0, timed)
     assert (found.default, found.default_quartiles, found.tuned) == (3.0, (1.75, 5.5), 1.0)
     assert (found.runs, found.ok) == (4, False)

@@ -17,9 +17,9 @@ from rtlab.backends.reference import get_evaluator
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.scale import Scale
 from rtlab.experiments.experiment import run_experiment
+from rtlab.experiments.running import batch_size, fixed_batch, value_bytes
 from rtlab.experiments.sensitivity import SensitivitySearch, _summarize
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
-from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import existing_qdq
 
 RNG = np.random.default_rng(3)

@@ -23,13 +23,12 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Precision, Variant
+from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
-from rtlab.experiments import peaks, ranking, sizing, sweep
-from rtlab.experiments.delta_debugging import minimize
-from rtlab.experiments.experiment import run_experiment
+from rtlab.experiments import peaks, ranking, running, sweep
+from rtlab.experiments.experiment import minimize, run_experiment
 from rtlab.samples.writer import Writer
-from rtlab.study import checking, forced_tactics, job, recorded, records
+from rtlab.study import accuracy, fusion, recorded, tuning
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.testing import ReferenceBackend, tiny_model
 
@@ -225,23 +224,23 @@ def test_calibrators_are_compared_by_decibel_over_all_batches(reference, variant
     ("total", "size"), [(1, 64), (131072, 64), (131073, 63), (4 << 20, 2), (9 << 20, 1), (0, 64)]
 )
 def test_a_batch_holds_eight_mebibytes_of_values_and_at_most_64_samples(monkeypatch, total, size) -> None:
-    monkeypatch.setattr(sizing, "value_bytes", lambda *_: {"a": total // 2, "b": total - total // 2})
-    assert sizing.batch_size(tiny_model(), ["a", "b"]) == size
-    assert sizing.batch_size(tiny_model(batch=2), ["a", "b"]) == 1
-    assert [sizing.fixed_batch(tiny_model(batch=b)) for b in (1, 2, "N")] == [1, 2, 1]
+    monkeypatch.setattr(running, "value_bytes", lambda *_: {"a": total // 2, "b": total - total // 2})
+    assert running.batch_size(tiny_model(), ["a", "b"]) == size
+    assert running.batch_size(tiny_model(batch=2), ["a", "b"]) == 1
+    assert [running.fixed_batch(tiny_model(batch=b)) for b in (1, 2, "N")] == [1, 2, 1]
 
 
 def test_a_value_of_unknown_size_counts_as_the_largest(monkeypatch) -> None:
     """In FP32 the input has 3 * 64 numbers, and what the stem writes 8 * 64."""
     model = tiny_model()
     known = {"x": (1, 3, 8, 8), "stem": (1, 8, 8, 8)}
-    monkeypatch.setattr(sizing, "sizes_of", lambda *_: BOX(get=known.get))
-    assert sizing.value_bytes(model, ["x", "left", "stem", "x", "none"]) == {
+    monkeypatch.setattr(running, "sizes_of", lambda *_: BOX(get=known.get))
+    assert running.value_bytes(model, ["x", "left", "stem", "x", "none"]) == {
         "x": 768,
         "left": 2048,
         "stem": 2048,
     }
-    assert sizing.value_bytes(model, ["left"]) == {"left": 8 << 20}
+    assert running.value_bytes(model, ["left"]) == {"left": 8 << 20}
 
 
 @pytest.mark.parametrize(
@@ -275,16 +274,6 @@ def test_the_labels_of_a_loss_are_the_given_ones_or_the_tasks(labels, task, give
     for none in ([1, 2], *([] if task else [None])):
         with pytest.raises(CalibrationError):
             StudyAccuracy._get_labels(accuracy, none, numbered(3))
-
-
-@pytest.mark.parametrize(
-    ("ratio", "percent"), [(None, None), (0.9, None), (1.2, None), (0.5, "50 %"), (0.899, "90 %")]
-)
-def test_layers_that_sum_to_less_than_nine_tenths_are_a_doubt(ratio, percent) -> None:
-    told = recorded._other_times(BOX(ratio=ratio))
-    assert (percent or "") in told
-    assert bool(told) == bool(percent)
-    assert recorded._other_times(None) == ""
 
 
 @pytest.mark.parametrize(
@@ -326,7 +315,7 @@ def test_a_tactic_costs_what_it_takes_longer_than_the_fastest() -> None:
     timed = listed(("0x1f", 1.0), ("32", 1.25), ("0x21", 3.0))
     for remembered, cost in (("0x1f", 0.0), ("0x20", 0.25), ("33", 2.0), ("0x99", None), (None, None)):
         holds = None if remembered is None else TacticTime(remembered, "", 0.0)
-        assert forced_tactics.LayerTactics("y", (), timed, holds).cost == cost
+        assert tuning.LayerTactics("y", (), timed, holds).cost == cost
 
 
 @pytest.mark.parametrize("cache", [None, Path("cache")])
@@ -346,12 +335,10 @@ def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatc
     contest = lambda layer, operator: BOX(  # noqa: E731
         layer=layer, operator=operator, candidates=[BOX(tactic=t) for t in timed]
     )
-    monkeypatch.setattr(forced_tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
-    monkeypatch.setattr(forced_tactics, "get_build_log", lambda facts: facts)
+    monkeypatch.setattr(tuning, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
+    monkeypatch.setattr(tuning, "get_build_log", lambda facts: facts)
     context = WorkContext(BOX(operators=logs.get, remembered=remembered))
-    found = run_experiment(
-        forced_tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append
-    )
+    found = run_experiment(tuning.TacticListing(BOX(), ("one", "two"), cache), context, records.append)
     assert [y.layer for y in records[0]] == ["a", "b", "plugin"]
     assert {(y.remembered, y.key) for y in records[0]} == {(None, "")}
     assert (len(records), context.builds, asked) == (
@@ -362,37 +349,6 @@ def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatc
             ("a", "A", ("0x20", "name of 0x20")), ("b", "", None), ("c", "C", ("0x77", "")), ("plugin", "", None),
         ]  # fmt: skip
         assert [y.cost for y in found] == [1.0, None, None, None]
-
-
-@pytest.mark.parametrize("constant", [True, False])
-@pytest.mark.parametrize(
-    ("pinned", "types", "named"),
-    [
-        (1, [("fp16",)], 1), (1, [("fp16", "fp32")], 0), (1, [("int64",)], 0), (1, [("int8", "int64")], 1),
-        (4, [("bf16",)] * 4, 4), (3, [("fp8",)] * 3, 3), (0, [("fp16",)], 0), (2, [("fp32",), ("fp16",)], 1),
-    ],
-)  # fmt: skip
-def test_a_node_pinned_to_fp32_is_named_where_its_layers_know_narrow_types_alone(
-    monkeypatch, pinned, types, named, constant
-) -> None:
-    names = [f"n{i}" for i in range(len(types))]
-    pins = tuple((n, Precision.FP32) for n in names[:pinned])
-    assigned = {n: Precision.FP32 if i < pinned else Precision.FP16 for i, n in enumerate(names)}
-    monkeypatch.setattr(job, "assign", lambda *_: assigned)
-    tensor = lambda t: BOX(dtype=t)  # noqa: E731
-    layers = [
-        BOX(id=n, inputs=[tensor(t) for t in ts[:1]], outputs=[tensor(t) for t in ts[1:]], constants=[])
-        for n, ts in zip(names, types, strict=True)
-    ]
-    if constant:
-        for layer in layers:
-            layer.constants, layer.inputs = layer.inputs, []
-    model = BOX(by_id={n: BOX(title=n.upper()) for n in names})
-    told = job._describe_narrowed_pins(
-        BOX(variant=BOX(pins=pins), model=model), BOX(layers=layers), BOX(layers=lambda n: [n])
-    )
-    assert [n.upper() in told for n in names].count(True) == min(named, 3)
-    assert told.endswith(", ...") == (named > 3)
 
 
 def test_a_node_is_renamed_by_the_first_rule_that_fits_all_of_its_name() -> None:
@@ -422,8 +378,8 @@ def test_an_answer_is_kept_that_was_found_out_here(
     written = BOX(text=lambda: "text", about=("a",))
     for field in ("digest", "variant", "options", "backend", "version", "target"):
         setattr(written, field, field)
-    monkeypatch.setattr(records, "create_record", lambda *_: written)
-    records.save_answer(BOX(), answer)
+    monkeypatch.setattr(fusion, "create_record", lambda *_: written)
+    fusion.save_answer(BOX(), answer)
     files = [*tmp_path.rglob("*.json")]
     assert [f.read_text() for f in files] == ["text"] * kept
     key = "digest\0variant\0options\0backend\0version\0target\0a"
@@ -448,9 +404,9 @@ def test_sessions_are_timed_each_for_its_part_where_no_time_is_estimated(
 
     facts = BOX(measured=BOX(backend="b"), recorded=False, prepared=BOX(model=tiny_model()), estimate=None)
     facts = BOX(**{**vars(facts), **change})
-    monkeypatch.setattr(checking, "get_runner", lambda _: BOX(profile=profile))
-    monkeypatch.setattr(checking.times, "ROUNDS", 3)
-    monkeypatch.setattr(checking.roofline, "estimate_timing", lambda facts: BOX(estimated=facts.estimate))
-    found = checking.time_rounds(facts, numbered(2), seconds, Silent())
+    monkeypatch.setattr(accuracy, "get_runner", lambda _: BOX(profile=profile))
+    monkeypatch.setattr(accuracy.times, "ROUNDS", 3)
+    monkeypatch.setattr(accuracy.roofline, "estimate_timing", lambda facts: BOX(estimated=facts.estimate))
+    found = accuracy.time_rounds(facts, numbered(2), seconds, Silent())
     assert found == (() if each == () else (2.0, 4.0, 6.0))
     assert asked == ([] if each == () else [each] * 3)

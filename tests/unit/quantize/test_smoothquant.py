@@ -11,7 +11,7 @@ import rtlab
 from rtlab.core.progress import Silent
 from rtlab.core.variant import Variant
 from rtlab.quantize import apply_transforms, prepare, smoothquant
-from rtlab.study.observer import Observer, observe_peaks
+from rtlab.study.observations import Observer, observe_peaks
 
 
 def attention(make: Any, how: str, rng: np.random.Generator, wild: float = 30.0) -> Any:
