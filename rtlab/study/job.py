@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtlab import backends
+from rtlab.analyses.fusion import relate_engine
 from rtlab.backends.capabilities import require_capability
 from rtlab.core.data import CalibrationData
+from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.model import Model
+from rtlab.core.phrases import list_first
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Limits, Opener, Progress
@@ -19,13 +22,18 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
-from rtlab.core.variant import Variant
+from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError
-from rtlab.quantize import apply_transforms, prepare
+from rtlab.quantize import apply_transforms, assign, prepare
+from rtlab.relation.mapping import Mapping as NodeMapping
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+#: Types narrower than FP32.
+_NARROW = {"fp16", "bf16", "int8", "fp8"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,11 +91,33 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
             f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '
             f'Build it as Engine(backend="{job.builder}", ...).'
         )
+    # Related here, beside the build, and not in the thread that draws.
+    if narrowed_note := _describe_narrowed_pins(job, engine, relate_engine(engine, job.model, ready.model)):
+        engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed_note))
     return VariantResult(
         job.name, job.variant, job.model, ready, engine,
         ranges=job.ranges, random_scales=job.random_ranges and job.ranges is not None,
         stages={Stage.COMPILED: StageStatus(Stage.COMPILED, "done")},
     )  # fmt: skip
+
+
+def _describe_narrowed_pins(job: Job, engine: Engine, mapping: NodeMapping) -> str:
+    """Which nodes pinned to fp32 are compiled in less: TensorRT-RTX 1.7 folds the casts around a kernel away."""
+    if not any(p is Precision.FP32 for _, p in job.variant.pins):
+        return ""
+    layers = {layer.id: layer for layer in engine.layers}
+    titles = []
+    for node, precision in assign(job.model, job.variant).items():
+        mine = [layers[i] for i in mapping.layers(node)] if precision is Precision.FP32 else []
+        types = {t.dtype for layer in mine for t in (*layer.inputs, *layer.outputs, *layer.constants)}
+        if types & _NARROW and "fp32" not in types:
+            titles.append(job.model.by_id[node].title)
+    if not titles:
+        return ""
+    return (
+        "pinned to fp32 but compiled in less, since all that a kernel reads and writes is narrower: "
+        f"{list_first(titles)}"
+    )
 
 
 def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:

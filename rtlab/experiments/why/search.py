@@ -13,8 +13,8 @@ from rtlab.analyses.why.missed_fusions import same_layer, steps_of
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.protocols import Builder
-from rtlab.core.variant import Variant
+from rtlab.core.protocols import Backend, Builder
+from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 from rtlab.experiments.experiment import minimize
 from rtlab.experiments.why import changes, cutting
@@ -22,6 +22,7 @@ from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import ACTIVITY, Oracle, OracleAnswer, format_input_shapes
 from rtlab.experiments.why.reported import read_engine
+from rtlab.quantize import prepare
 from rtlab.relation.mapping import Mapping as Relation
 
 #: A model of no more nodes is asked about as a whole: that takes no longer, and nothing is cut.
@@ -29,6 +30,8 @@ _SMALL = 60
 #: Hops of a neighbourhood, the smallest first.
 _HOPS = (1, 2, 4)
 _OPEN = "Not settled yet."
+#: Types that are no FP32 any more.
+_NARROW = frozenset({"fp16", "bf16", "int8", "uint8", "fp8", "int4", "uint4", "fp4"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +98,9 @@ class _Search:
             edge, _, operand_changes, _, _, forms = self._collect_tiers(stage)
             pair_changes = yield from self._find_fewest(stage, [[*edge, *operand_changes, *forms]])
             if not pair_changes or any(c.retypes for c in pair_changes):
-                yield self._make_negative_verdict(lone, pair_changes)
+                yield (None if pair_changes else self._try_fp16()) or self._make_negative_verdict(
+                    lone, pair_changes
+                )
                 return
         stages = [_Stage("the whole model", model, self.relation)]
         if len(model.top) > _SMALL:
@@ -108,7 +113,7 @@ class _Search:
                 if few := (yield from self._find_fewest(stage, tiers)):
                     yield from self._search_remedy(stage, few)
                     return
-        yield self._make_negative_verdict(lone)
+        yield self._try_fp16() or self._make_negative_verdict(lone)
 
     def _is_fused_elsewhere(self) -> bool:
         """Whether two nodes of the same operators are one step elsewhere in the engine."""
@@ -201,6 +206,45 @@ class _Search:
             nodes = tuple(dict.fromkeys(n for c in pair_changes for n in c.nodes))
             return self._make_verdict("never", causes=("quantization",), nodes=nodes, edit=edit, text=text)
         return self._make_verdict("unknown", text=text)
+
+    def _try_fp16(self) -> Verdict | None:
+        """That the two are one step once all around them is in FP16; None where that is not so, or cannot be tried.
+
+        A part that is one in FP16 has to show the miss as it is, so that the type alone is what differs.
+        """
+        model = self.model
+        tool = self.context.tool
+        precisions = tool.capabilities().precisions if isinstance(tool, Backend) else ()
+        floats = {v.dtype for v in model.values.values() if v.kind != "constant"}
+        if (
+            Precision.FP16 not in precisions
+            or self.context.is_exhausted
+            or "fp32" not in floats
+            or floats & _NARROW
+        ):
+            return None
+        nodes = cutting.find_neighbourhood(model, (*self.pair, *self.way), _HOPS[-1])
+        part = cutting.cut(model, nodes, still_open=self.sizes is not None)
+        half = prepare(part, Variant(Precision.FP16)).model
+        if not all(n in half.by_id for n in self.pair):
+            return None
+        title, words = f"the neighbourhood of {len(part.nodes)} nodes", "compute everything in FP16"
+        if (
+            not self.oracle.build(half, words, title, self.pair).fused
+            or self.oracle.build(part, "", title, self.pair).fused is not False
+        ):
+            return None
+        ops = " and ".join(model.by_id[n].op for n in self.pair)
+        text = (
+            f"What keeps them apart is {CAUSES['type']}: in FP32 this compiler makes no layer of {ops} here, and in "
+            "FP16 it does. That rounds otherwise, and is no remedy; a variant in FP16 has it."
+        )
+        return self._make_verdict("blocked", causes=("type",), nodes=self.pair, edit=words, text=text)
+
+    def _get_dtype(self, change: Change) -> str:
+        """The type that a change takes away."""
+        node = self.search.model.by_id[change.nodes[0]]
+        return self.search.model.values[node.inputs[0]].dtype.upper()
 
     def _collect_tiers(self, stage: _Stage) -> list[list[Change]]:
         """Changes by how near they lie: on the edge, behind it, what the two read, what rivals there are, forms."""
