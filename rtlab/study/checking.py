@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rtlab.analyses import roofline
-from rtlab.analyses.check import record, times
+from rtlab.analyses import check, roofline
+from rtlab.analyses.check import record
 from rtlab.analyses.check.record import CheckRecord
 from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.core.budget import WorkContext
@@ -91,9 +91,9 @@ def time_rounds(
         return ()
     runner = get_runner(facts.measured.backend)
     batch = next(data.batches(facts.prepared.model, 1))
-    each = seconds / times.ROUNDS if math.isfinite(seconds) else None
+    each = seconds / check.ROUNDS if math.isfinite(seconds) else None
     medians = []
-    for _ in range(times.ROUNDS):
+    for _ in range(check.ROUNDS):
         profile = runner.profile(facts.measured, batch, progress, runs=_RUNS, seconds=each)
         medians.append(float(np.median(profile.total)))
     return tuple(medians)

@@ -8,8 +8,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from rtlab.analyses.why import FusedLayer, Verdict
-from rtlab.analyses.why.record import StepRecord, VerdictRecord, read
+from rtlab.analyses.why import FusedLayer, StepRecord, Verdict, VerdictRecord, read
 from rtlab.core.facts import VariantResult
 from rtlab.core.files import write
 from rtlab.errors import RtlabError
