@@ -50,7 +50,7 @@ class Efficiency:
     of the matrix units and of the ordinary ones that a large tile reaches; ``step`` is the latency of one step along
     the summed dimension, below which no block gets however little it computes.
 
-    The numbers were fitted to the engines of ``estimate_error.RECORDED``; ``CROSS_VALIDATED`` tells how near the
+    The numbers were fitted to the engines of ``RECORDED``; ``CROSS_VALIDATED`` tells how near the
     estimates come on a GPU that was left out of the fit.
     """
 
