@@ -97,8 +97,9 @@ class Inputs:
             arrays = dict(zip(names, item if isinstance(item, tuple) else (item,), strict=False))
         if any(not isinstance(arrays.get(n), np.ndarray) for n in names):
             have = quote_names(item) if isinstance(item, Mapping) else _count_arrays(arrays)
+            inputs = (f'"{n}" {self.dtypes[n] or ""} {shape_text(s)}' for n, s in self.shapes.items())
             raise CalibrationError(
-                f"{error_prefix}: it gives {have}, the inputs are {self._describe_inputs()}. Yield a mapping from "
+                f"{error_prefix}: it gives {have}, the inputs are {', '.join(inputs)}. Yield a mapping from "
                 "these names to arrays, or a tuple of arrays in this order."
             )
         return {n: arrays[n] for n in names}
@@ -121,9 +122,6 @@ class Inputs:
                 f'{error_prefix}: "{name}" has shape {shape_text(array.shape)}, the input takes {shape_text(shape)}. '
                 "Yield batches of that shape, or single samples without the first dimension."
             )
-
-    def _describe_inputs(self) -> str:
-        return ", ".join(f'"{n}" {self.dtypes[n] or ""} {shape_text(s)}' for n, s in self.shapes.items())
 
 
 class Feed:

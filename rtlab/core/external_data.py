@@ -29,30 +29,21 @@ def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.Ten
     """
     graph = model.graph
     listed = {v.name for v in (*graph.inputs, *graph.outputs)}
-    weights = {
-        name: value.const_value
-        for name, value in graph.initializers.items()
-        if value.const_value is not None and name not in listed and _is_large(value.const_value)
-    }
-    light = {
-        name: _AttributeProxy(value, const_value=_make_stub(weights[name], name))
-        if name in weights
-        else value
-        for name, value in graph.initializers.items()
-    }
+    weights: dict[str, ir.TensorProtocol] = {}
+    light: dict[str, Any] = dict(graph.initializers)
+    for name, value in graph.initializers.items():
+        tensor = value.const_value
+        if (
+            tensor is not None
+            and name not in listed
+            and tensor.size > LARGE
+            and tensor.dtype != ir.DataType.STRING
+        ):
+            stub = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
+            weights[name] = tensor
+            light[name] = _AttributeProxy(value, const_value=ir.TensorProtoTensor(stub))
     outline: Any = _AttributeProxy(model, graph=_AttributeProxy(graph, initializers=light))
     return ir.serde.serialize_model(outline), weights
-
-
-def _is_large(tensor: ir.TensorProtocol) -> bool:
-    return tensor.size > LARGE and tensor.dtype != ir.DataType.STRING
-
-
-def _make_stub(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtoTensor:
-    """A tensor of the same type and shape, and without numbers."""
-    return ir.TensorProtoTensor(
-        onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
-    )
 
 
 class _AttributeProxy:

@@ -50,9 +50,9 @@ def clear_impossible_sizes(proto: onnx.ModelProto) -> str:
     for info in proto.graph.input:
         before = _read_shape(info.type)
         if info.name not in stored and _clear_dims(info.type, zero=True):
-            descriptions.append(
-                f'"{info.name}" {_format_shape(before)} is {shape_text(_read_shape(info.type))}'
-            )
+            # As the file has it, with the sizes that are none.
+            written = "×".join("?" if d is None else str(d) for d in before)
+            descriptions.append(f'"{info.name}" {written} is {shape_text(_read_shape(info.type))}')
     inner = 0
     for graph in iter_graphs(proto):
         infos = list(graph.value_info)
@@ -90,11 +90,6 @@ def _iter_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
 def _read_shape(kind: onnx.TypeProto) -> list[int | str | None]:
     shape = next(_iter_shapes(kind), onnx.TensorShapeProto())
     return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in shape.dim]
-
-
-def _format_shape(shape: Sequence[int | str | None]) -> str:
-    """A shape as the file has it, the sizes that are none included."""
-    return "×".join("?" if d is None else str(d) for d in shape)
 
 
 def sort_nodes(proto: onnx.ModelProto, error_prefix: str) -> str:

@@ -48,9 +48,7 @@ CONTEST_LEAD = (
     "Each dot is a tactic that the builder timed for a layer, by the time of the fastest. Triangles are the "
     "runners-up: near the line the choice hardly matters, far above it forcing another tactic is dear."
 )
-ONE_CONTEST_LEAD = (
-    "The tactics that the builder timed for this layer, the fastest first, and what each would cost if forced."
-)
+LAYER_LEAD = "The tactics that the builder timed for this layer, the fastest first, and what each would cost if forced."
 _FASTEST = "one after the other, without copies"
 _LONG = 44
 _HATCHED = {"fillmode": "overlay", "solidity": 0.2}
@@ -368,7 +366,7 @@ def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> Pane
     select = make_select("contest", "Layer", _ONE_TACTIC, {"": "all layers", **names}, layer)
     return PanelParts(
         result=analyze_tuning(context),
-        lead=ONE_CONTEST_LEAD if layer else CONTEST_LEAD,
+        lead=LAYER_LEAD if layer else CONTEST_LEAD,
         settings=[*settings, select],
         **draw_contest_figures(layer_contests, layer, context.nodes),
     )
