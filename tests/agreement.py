@@ -24,13 +24,13 @@ from onnx import numpy_helper
 import engines
 import remade
 import rtlab
+from rtlab.analyses import why
 from rtlab.analyses.fusion import relate_engine
-from rtlab.analyses.why import agreement
 from rtlab.analyses.why.missed_fusions import find_readers, same_layer
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
 
-WHERE = Path(agreement.__file__).with_name("agreement.json")
+WHERE = Path(why.__file__).with_name("agreement.json")
 #: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.
 RELEASES = {
     "fuzzy-jetson": "TensorRT 10.1", "fuzzy-": "TensorRT 10.4", "trex-resnet18": "TensorRT about 8.4",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.analyses.findings.rank import rank_findings
+from rtlab.analyses.findings.rules import rank_findings
 from rtlab.analyses.timing.times import LayerTime, Timing
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor

@@ -18,8 +18,12 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
 import engines
-from rtlab.analyses.roofline.estimate import GPU_EFFICIENCY, Efficiency, estimate_microseconds
-from rtlab.analyses.roofline.estimate_error import EstimateAccuracy
+from rtlab.analyses.roofline.estimate import (
+    GPU_EFFICIENCY,
+    Efficiency,
+    EstimateAccuracy,
+    estimate_microseconds,
+)
 from rtlab.core.peaks import Peaks, resolve_peaks
 from rtlab.relation.layerwork import LayerWork, layer_works
 from rtlab.relation.relate import relate

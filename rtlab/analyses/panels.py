@@ -18,10 +18,9 @@ from rtlab.analyses.calibration.calibrated import Calibrated, analyze_calibratio
 from rtlab.analyses.channels.panel import build_channel_panel, get_channel_errors
 from rtlab.analyses.diagnosis.panel import build_diagnosis_panel, get_diagnosis
 from rtlab.analyses.difference.panel import analyze_difference, build_difference_panel
-from rtlab.analyses.engine import Summary, summarize_engine
+from rtlab.analyses.engine import Summary, list_kernels, summarize_engine
 from rtlab.analyses.findings import Findings, summarize_findings
 from rtlab.analyses.formulations.panel import analyze_tuning, build_tuning_panel
-from rtlab.analyses.kernels import list_kernels
 from rtlab.analyses.memory.panel import analyze_memory, build_memory_panel
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.recipe import analyze_recipe, build_recipe_panel
@@ -36,8 +35,8 @@ from rtlab.analyses.table.dataframe import LayerTable, layer_rows
 from rtlab.analyses.variants.panel import analyze_variants, build_variants_panel
 from rtlab.analyses.why.panel import build_why_panel, explain_fusion
 from rtlab.documents.contract import Panel, PanelName
-from rtlab.documents.payload import encode
 from rtlab.documents.results import ResultView
+from rtlab.documents.serialization import encode
 from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError, VariantError
 

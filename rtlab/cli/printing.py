@@ -94,7 +94,7 @@ def print_variant(result: Result, study: Study) -> None:
 
 def _find_faults(result: Result, study: Study) -> tuple[str, ...]:
     """What is wrong with the outputs, in words."""
-    from rtlab.analyses.check.scores import find_faults
+    from rtlab.analyses.check import find_faults
     from rtlab.analyses.score import find_reference
     from rtlab.core.variant import Precision
 

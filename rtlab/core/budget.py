@@ -6,7 +6,6 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 from rtlab.core.progress import Deadline, Silent, check
@@ -15,8 +14,6 @@ from rtlab.errors import VariantError
 
 #: Default seconds of measuring on this machine.
 BUDGET_S = 15.0
-#: Seconds between two checks for a cancel while an executor works.
-_POLL_S = 0.2
 T = TypeVar("T")
 Tool = TypeVar("Tool")
 
@@ -132,13 +129,6 @@ class WorkContext(Generic[Tool]):
     def check(self, activity: str) -> None:
         """Raise ``Cancelled`` where somebody asked to stop."""
         check(self._progress, activity)
-
-    def wait_for(self, future: Future[T], activity: str) -> T:
-        """The result of an executor's worker; raises ``Cancelled``."""
-        self.check(activity)
-        while not wait([future], timeout=_POLL_S).done:
-            self.check(activity)
-        return future.result()
 
     def iterate(self, items: Iterable[T], activity: str) -> Iterator[T]:
         """Items until the budget is used up; raises ``Cancelled``."""

@@ -12,11 +12,55 @@ import onnx_ir as ir
 
 from rtlab.core.inputs import FileFingerprint, fingerprint_file
 from rtlab.core.node import walk
-from rtlab.core.strip_weights import LARGE
 from rtlab.errors import ModelError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+#: Elements beyond which a constant is a weight, whose numbers no rule about nodes needs.
+LARGE = 1024
+
+
+def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.TensorProtocol]]:
+    """A proto in which large initializers of the main graph have a type and a shape alone, and their tensors by name.
+
+    Those that are inputs or outputs as well keep their numbers.
+    """
+    graph = model.graph
+    listed = {v.name for v in (*graph.inputs, *graph.outputs)}
+    weights: dict[str, ir.TensorProtocol] = {}
+    light: dict[str, Any] = dict(graph.initializers)
+    for name, value in graph.initializers.items():
+        tensor = value.const_value
+        if (
+            tensor is not None
+            and name not in listed
+            and tensor.size > LARGE
+            and tensor.dtype != ir.DataType.STRING
+        ):
+            stub = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
+            weights[name] = tensor
+            light[name] = _AttributeProxy(value, const_value=ir.TensorProtoTensor(stub))
+    outline: Any = _AttributeProxy(model, graph=_AttributeProxy(graph, initializers=light))
+    return ir.serde.serialize_model(outline), weights
+
+
+class _AttributeProxy:
+    """An object of onnx-ir with some attributes replaced, as long as it is serialized; the object stays as it is."""
+
+    def __init__(self, target: Any, **replaced: object) -> None:
+        self._target = target
+        vars(self).update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._target)
+
+    def __len__(self) -> int:
+        return len(self._target)
 
 
 #: Stands for the folder of a model that came as bytes: no file lies there.

@@ -11,24 +11,26 @@ import functools
 import hashlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check, partial_shapes
-from rtlab.core.default_shapes import propose_shapes
+from rtlab.core.check import infer_types
 from rtlab.core.external_data import (
     iter_external_weights,
+    iter_initializers,
     materialize_weights,
     set_external_folder,
+    strip_weights,
     weights_changed_error,
 )
-from rtlab.core.extract import edit_graph, extract_nodes
 from rtlab.core.inputs import FileFingerprint, fingerprint_file
 from rtlab.core.node import (
     NAME,
@@ -41,11 +43,9 @@ from rtlab.core.node import (
     walk,
 )
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
+from rtlab.core.partial_shapes import propose_shapes
 from rtlab.core.phrases import quote_names
-from rtlab.core.shape_inference import infer_types
 from rtlab.core.sizes import Sizes, find_written_batch
-from rtlab.core.strip_weights import strip_weights
-from rtlab.core.structure import hash_structure
 from rtlab.core.value import Value, shape_text
 from rtlab.errors import ModelError, boundary
 
@@ -532,3 +532,220 @@ def of(graph: ir.Model, *, name: str, shapes: Mapping[str, tuple[int, ...] | int
         outputs=tuple(v.name or "" for v in graph.graph.outputs),
         shapes=dict(shapes or {}),
     )
+
+
+_PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+#: Digits of a single number that are the same on all processors.
+_DIGITS = 5
+
+
+def hash_structure(
+    graph: ir.Model, shapes: Mapping[str, object], inputs: Iterable[Value], outputs: Iterable[Value]
+) -> str:
+    """SHA-256 of operators, attributes, names, topology, types, shapes, and constants that decide about shapes.
+
+    ``shapes`` are the sizes that a user named.
+
+    Of a weight's numbers only a common value counts, of scales and quantized weights nothing; integers and single
+    numbers count, to five digits.
+    """
+    work = hashlib.sha256()
+    edges = [f"{v.name} {v.dtype} {v.shape}" for v in inputs] + [f"{v.name} {v.dtype} " for v in outputs]
+    header = (repr(sorted(graph.graph.opset_imports.items())), repr(sorted(shapes.items())), *edges)
+    for piece in (*header, *_iter_pieces(graph)):
+        work.update(piece.encode("utf-8", "surrogatepass"))
+        work.update(b"\0")
+    return work.hexdigest()
+
+
+def _iter_pieces(graph: ir.Model) -> Iterator[str]:
+    """Each node and each constant, in order."""
+    nodes = [node for node, _ in walk(graph)]
+    roles = _collect_roles(nodes)
+    for node in nodes:
+        read = [v.name or "" if v is not None else "" for v in node.inputs]
+        outputs = [v.name or "" for v in node.outputs]
+        yield f"{node.domain} {node.op_type} {node.overload} {node.name} {read} {outputs}"
+        for name, attribute in sorted(node.attributes.items()):
+            yield f"{name} {_describe_attribute(attribute, roles.get(outputs[0] if outputs else '', set()))}"
+    for initializer in iter_initializers(graph):
+        name = initializer.name or ""
+        yield f"{name} {_describe_constant(initializer.const_value, roles.get(name, set()))}"
+
+
+def _collect_roles(nodes: Iterable[ir.Node]) -> dict[str, set[int]]:
+    """By value, as which of their inputs pairs read it: 0 is what is quantized, 1 the scale, 2 the zero point."""
+    roles: dict[str, set[int]] = {}
+    for node in nodes:
+        for place, value in enumerate(node.inputs if node.op_type in _PAIRS else ()):
+            if value is not None and value.name:
+                roles.setdefault(value.name, set()).add(place)
+    return roles
+
+
+def _describe_attribute(attribute: ir.Attr, roles: set[int]) -> str:
+    """An attribute; the nodes of a graph come by themselves."""
+    if attribute.is_ref():
+        return f"of the function: {attribute.ref_attr_name}"
+    if attribute.type == ir.AttributeType.TENSOR:
+        return _describe_constant(attribute.as_tensor(), roles)
+    if attribute.type == ir.AttributeType.TENSORS:
+        return " ".join(_describe_constant(t, roles) for t in attribute.as_tensors())
+    if attribute.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS}:
+        graphs = [attribute.value] if attribute.type == ir.AttributeType.GRAPH else attribute.as_graphs()
+        ends = [([v.name for v in g.inputs], [v.name for v in g.outputs]) for g in graphs]
+        return repr(ends)
+    return f"{attribute.type} {attribute.value!r}"
+
+
+def _describe_constant(tensor: ir.TensorProtocol | None, roles: set[int]) -> str:
+    """A constant: its type and shape, and as much of its numbers as counts. ``roles`` are its places in pairs."""
+    if tensor is None:
+        return ""
+    description = f"{tensor.dtype} {tensor.shape}"
+    if roles & {0, 1}:
+        return description
+    if tensor.dtype == ir.DataType.STRING:
+        return f"{description} {tensor.string_data() if hasattr(tensor, 'string_data') else ''}"
+    if not getattr(tensor, "is_there", True):
+        return f"{description} not here"
+    array = np.asarray(tensor.numpy())
+    if array.dtype.kind in "iub":
+        return f"{description} {hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
+    if not array.size:
+        return description
+    plain = array.astype(np.float32) if array.dtype.kind not in "fc" else array
+    one = plain.reshape(-1)[0]
+    if array.size == 1 or bool((plain == one).all()):
+        return f"{description} {one:.{_DIGITS}g}"
+    return description
+
+
+#: First IR version in which an initializer need not be a graph input as well.
+_MIN_IR = 8
+
+
+def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelProto:
+    """The chosen nodes of the main graph, by name, as a model of their own.
+
+    Values from outside become inputs, or are included where they are constant; values that the rest of the model or no
+    node reads become outputs. Types and shapes are kept as far as they are known. ``title`` is the name of the source
+    in errors.
+
+    Raises:
+        ModelError: none is chosen, or the weights cannot be read or exceed one file.
+    """
+    graph = source.graph
+    nodes = [n for n in graph if n.name in chosen]
+    if not nodes:
+        raise ModelError(
+            f'Cannot extract a part of model "{title}": no node is chosen. Select at least one node.'
+        )
+    reads = {id(n): list(_iter_reads(n)) for n in graph}
+    produced_ids = {id(v) for n in nodes for v in n.outputs}
+    outside = {id(v): v for n in nodes for v in reads[id(n)] if id(v) not in produced_ids}
+    # A Constant node is an initializer in another form, so it comes along like one.
+    makers = [p for v in outside.values() if (p := v.producer()) is not None]
+    constants = {id(p) for p in makers if p.op_type == "Constant"}
+    nodes = [n for n in graph if n.name in chosen or id(n) in constants]
+    produced_ids = {id(v) for n in nodes for v in n.outputs}
+    weights = [v for v in outside.values() if v.const_value is not None and id(v) not in produced_ids]
+    inputs = [v for v in outside.values() if v.const_value is None and id(v) not in produced_ids]
+    read = {id(v) for n in graph for v in reads[id(n)]}
+    elsewhere = {id(v) for n in graph if n.name not in chosen for v in reads[id(n)]}
+    elsewhere |= {id(v) for v in graph.outputs}
+    outputs = [
+        v for n in nodes if id(n) not in constants or n.name in chosen for v in n.outputs
+        if v.name and (id(v) in elsewhere or id(v) not in read)
+    ]  # fmt: skip
+    inner = [v for n in nodes for v in n.outputs if v.name and v.type is not None]
+    proto = onnx.ModelProto(ir_version=source.ir_version, producer_name="rtlab")
+    proto.graph.name = f"{graph.name or title} (part)"
+    graph_output_ids = {id(v) for v in outputs}
+    try:
+        proto.graph.node.extend(ir.serde.serialize_node(n) for n in nodes)
+        proto.graph.input.extend(_info(v) for v in inputs)
+        proto.graph.output.extend(_info(v) for v in outputs)
+        proto.graph.value_info.extend(_info(v) for v in inner if id(v) not in graph_output_ids)
+        proto.graph.initializer.extend(
+            _tensor(v, v.const_value) for v in weights if v.const_value is not None
+        )
+        proto.functions.extend(map(ir.serde.serialize_function, source.functions.values()))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ModelError(
+            f'Cannot extract {len(nodes)} nodes of model "{title}": their weights cannot be read, or exceed the '
+            "2 GiB of one ONNX file. Select fewer nodes, or put the data file back beside the model.",
+            details=str(error),
+        ) from error
+    for domain, version in graph.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    return proto
+
+
+def _iter_reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Values that a node reads from the graph that it stands in, those that its bodies read included."""
+    local_ids: set[int] = set()
+    read_values: dict[int, ir.Value] = {}
+    todo = [node]
+    while todo:
+        at = todo.pop()
+        read_values |= {id(v): v for v in at.inputs if v is not None and v.name}
+        for attribute in at.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                body = attribute.as_graph()
+                local_ids |= {id(v) for v in (*body.inputs, *body.initializers.values())}
+                local_ids |= {id(v) for inner in body for v in inner.outputs}
+                read_values |= {id(v): v for v in body.outputs}
+                todo += body
+    yield from (v for k, v in read_values.items() if k not in local_ids)
+
+
+def _info(value: ir.Value) -> onnx.ValueInfoProto:
+    if value.type is not None:
+        return ir.serde.serialize_value(value)
+    # A value needs a type, and "undefined" is one; a shape that nobody knows is not invented.
+    return onnx.helper.make_tensor_value_info(value.name or "", onnx.TensorProto.UNDEFINED, None)
+
+
+def _tensor(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:
+    if isinstance(tensor, ir.ExternalTensor):
+        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
+    proto = ir.serde.serialize_tensor(tensor)
+    proto.name = value.name or ""
+    return proto
+
+
+def edit_graph(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> onnx.ModelProto:
+    """A model with its graph changed by a function: see ``Model.edit``. ``title`` is its name in errors."""
+    import onnx_graphsurgeon as gs
+
+    with gs.logger.G_LOGGER.suppress():
+        graph = gs.import_onnx(source)
+    changed = change(graph)
+    changed = graph if changed is None else changed
+    if not isinstance(changed, gs.Graph):
+        raise ModelError(
+            f'Cannot edit model "{title}": the function returned {type(changed).__name__}. Return the graph, or '
+            "nothing where it was changed in place."
+        )
+    try:
+        with gs.logger.G_LOGGER.suppress():
+            proto: onnx.ModelProto = gs.export_onnx(changed.cleanup().toposort(), do_type_check=False)
+    except Exception as error:
+        raise ModelError(
+            f'Cannot edit model "{title}": ONNX GraphSurgeon cannot export the result of the function. Try it on '
+            "onnx_graphsurgeon.import_onnx(model.proto()).",
+            details=str(error),
+        ) from error
+    # ONNX Runtime may not know the newest one.
+    proto.ir_version = max(source.ir_version, _MIN_IR)
+    # GraphSurgeon drops metadata, such as original names, and documentation.
+    source_nodes = {(node.name, node.op_type): node for node in source.graph.node}
+    for node in proto.graph.node:
+        if (was := source_nodes.get((node.name, node.op_type))) is not None:
+            del node.metadata_props[:]
+            node.metadata_props.extend(was.metadata_props)
+            node.doc_string = was.doc_string
+    del proto.metadata_props[:]
+    proto.metadata_props.extend(source.metadata_props)
+    return proto

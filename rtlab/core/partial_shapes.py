@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from rtlab.core.sizes import Sizes
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError, Unsized
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from rtlab.core.node_instances import Subgraph
+
 
 #: A declared shape: a symbol or None for an open dimension, None for an unknown rank.
 Declared: TypeAlias = "Sequence[int | str | None] | None"
@@ -197,3 +206,38 @@ def check(model: str, inputs: Mapping[str, Declared], named: Named) -> None:
                 f'Cannot give dimension "{key}" a size in model "{model}": its symbols are '
                 f"{', '.join(sorted(symbols)) or 'none'}. Name one of them, or an input with a full shape."
             )
+
+
+#: Heights and widths of pictures.
+_SQUARES = (640, 256, 512, 64, 32, 28)
+_PICTURES = ((224, 224), (320, 320), (48, 320), (32, 320), *((size, size) for size in _SQUARES))
+#: Lengths of anything else, such as words, frames and samples of sound.
+_LENGTHS = (128, 512, 16000, 1024, 64, 256, 32, 4096)
+#: Seconds after which no further sizes are tried, of which a large model may take one.
+_SECONDS = 1.5
+
+
+def propose_shapes(
+    model: ir.Model, scopes: Sequence[Subgraph], declared: Mapping[str, Declared], named: Named
+) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of the inputs, with something to try where a dimension is open and has no named size.
+
+    They follow from shape inference; nothing is run. Where no usual size fits, and where there is no time to try more,
+    they are those that fit best. An input of no known rank is left out. ``declared`` are the shapes of the inputs in
+    the graph, ``named`` the sizes that the user gave.
+    """
+    candidates: list[dict[str, tuple[int, ...]]] = []
+    for picture, length in itertools.product(_PICTURES, _LENGTHS):
+        shapes = suggest_shapes(declared, named, picture=picture, length=length)
+        if shapes not in candidates:
+            candidates.append(shapes)
+    best_shapes, *others = candidates
+    end = time.monotonic() + _SECONDS
+    fewest = Sizes(model, scopes, best_shapes).misfits if others else 0
+    for shapes in others:
+        if not fewest or time.monotonic() > end:
+            break
+        misfits = Sizes(model, scopes, shapes).misfits
+        if misfits < fewest:
+            best_shapes, fewest = shapes, misfits
+    return best_shapes

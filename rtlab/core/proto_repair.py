@@ -50,9 +50,9 @@ def clear_impossible_sizes(proto: onnx.ModelProto) -> str:
     for info in proto.graph.input:
         before = _read_shape(info.type)
         if info.name not in stored and _clear_dims(info.type, zero=True):
-            descriptions.append(
-                f'"{info.name}" {_format_shape(before)} is {shape_text(_read_shape(info.type))}'
-            )
+            # As the file has it, with the sizes that are none.
+            written = "×".join("?" if d is None else str(d) for d in before)
+            descriptions.append(f'"{info.name}" {written} is {shape_text(_read_shape(info.type))}')
     inner = 0
     for graph in iter_graphs(proto):
         infos = list(graph.value_info)
@@ -90,11 +90,6 @@ def _iter_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
 def _read_shape(kind: onnx.TypeProto) -> list[int | str | None]:
     shape = next(_iter_shapes(kind), onnx.TensorShapeProto())
     return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in shape.dim]
-
-
-def _format_shape(shape: Sequence[int | str | None]) -> str:
-    """A shape as the file has it, the sizes that are none included."""
-    return "×".join("?" if d is None else str(d) for d in shape)
 
 
 def sort_nodes(proto: onnx.ModelProto, error_prefix: str) -> str:
@@ -175,3 +170,51 @@ def _describe_cycle(graph: Graph, cycle: Sequence[int], error_prefix: str) -> st
         f"{error_prefix} nodes{where} read from each other in a circle: {' → '.join(names)}. A graph has no "
         "circles; a recurrence is a Loop, a Scan or an LSTM. Export the model again."
     )
+
+
+#: Nodes of all graphs of a model; layers of an engine.
+MOST_NODES, MOST_LAYERS = 100_000, 100_000
+#: Values and constants of a model, with inputs and outputs of graphs; inputs, outputs and attributes of all nodes.
+MOST_VALUES, MOST_PARTS = 300_000, 1_000_000
+#: Inputs, outputs or attributes of one node; outputs of a graph, local functions, and entries of metadata.
+MOST_LISTED = 10_000
+#: Dimensions of a tensor, as NumPy has them.
+MOST_DIMENSIONS = 64
+
+
+def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
+    """Raise ``ModelError`` for a model of more parts than the limits."""
+
+    def check_count(count: int, most: int, what: str) -> None:
+        if count > most:
+            raise ModelError(
+                f"{error_prefix} it has {count:,} {what}, and at most {most:,} are read. Export a smaller model, "
+                "or the part of it that matters."
+            )
+
+    check_count(len(proto.functions), MOST_LISTED, "local functions")
+    for listed in (proto.metadata_props, proto.opset_import, proto.training_info):
+        check_count(len(listed), MOST_LISTED, "entries of metadata, operator sets or training")
+    nodes = values = parts = 0
+    for graph in iter_graphs(proto):
+        nodes += len(graph.node)
+        check_count(nodes, MOST_NODES, "nodes")
+        check_count(len(graph.output), MOST_LISTED, "outputs of a graph")
+        values += len(graph.input) + len(graph.output) + len(graph.value_info)
+        if isinstance(graph, onnx.GraphProto):
+            values += (
+                len(graph.initializer) + len(graph.sparse_initializer) + len(graph.quantization_annotation)
+            )
+        check_count(values, MOST_VALUES, "values and constants")
+        for node in graph.node:
+            for what in ("input", "output", "attribute"):
+                count = len(getattr(node, what))
+                check_count(count, MOST_LISTED, f'{what}s of node "{node.name or node.op_type}"')
+                parts += count
+        check_count(parts, MOST_PARTS, "inputs, outputs and attributes of nodes")
+        if isinstance(graph, onnx.GraphProto):
+            ranks = [(t.name, len(t.dims)) for t in graph.initializer]
+            infos = (*graph.input, *graph.output, *graph.value_info)
+            ranks += [(v.name, len(v.type.tensor_type.shape.dim)) for v in infos]
+            for name, rank in ranks:
+                check_count(rank, MOST_DIMENSIONS, f'dimensions of value "{name}"')

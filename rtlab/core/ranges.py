@@ -24,8 +24,6 @@ OCTAVES = 16
 BINS = OCTAVES << MANTISSA_BITS
 #: Below this exponent field the first bin would start beneath zero.
 LOWEST_TOP = OCTAVES
-#: The exponent field of the largest finite float.
-HIGHEST_TOP = 254
 _LARGEST = float(np.finfo(np.float32).max)
 
 

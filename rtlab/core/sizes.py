@@ -177,7 +177,8 @@ class _Evaluation:
                 self._set_constant((space, id(value)), value.const_value)
         imports = dict(graph.opset_imports) or dict(self._model.graph.opset_imports)
         for node, place in zip(scope.nodes, scope.places, strict=True):
-            call = _Call(node, place.id, space, attributes, _find_version(node, imports))
+            version = imports.get(node.domain, 0) or imports.get("" if node.domain else "ai.onnx", 0)
+            call = _Call(node, place.id, space, attributes, version)
             for value, kind in zip(node.outputs, self._infer_node(call), strict=False):
                 self.kinds[space, id(value)] = kind
 
@@ -368,10 +369,6 @@ class _Call:
                 proto.name = name
                 node_proto.attribute.append(proto)
         return node_proto
-
-
-def _find_version(node: ir.Node, imports: Mapping[str, int]) -> int:
-    return imports.get(node.domain, 0) or imports.get("" if node.domain else "ai.onnx", 0)
 
 
 def _is_large(kind: Kind) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 #: One batch of named tensors.
 Outputs = Mapping[str, "NDArray[np.generic]"]
-
-#: Batches in order, produced one at a time.
-OutputStream = Iterator[Outputs]
-
 
 #: The kind of processor of a time.
 Processor = Literal["CPU", "GPU", "NPU"]

@@ -94,20 +94,15 @@ class ResultTable:
         import pandas as pd
 
         frame_fields = [f for f in fields(self.kind) if not _get_row_type(f) and not is_noun(f.type)]
-        frame: pd.DataFrame = pd.DataFrame(
-            {
-                f.name: pd.Series([_value(getattr(row, f.name)) for row in self.items], dtype=_dtype(f))
-                for f in frame_fields
-            }
-        )
-        frame.attrs = {
-            "units": {
-                f.name: unit for f in frame_fields if (unit := format_text(f.meaning.unit, of=self.of))
-            },
-            "origins": {
-                f.name: ", ".join(o) for f in frame_fields if (o := sorted(filter(None, self._origins(f))))
-            },
-        }
+        columns, units, origins = {}, {}, {}
+        for f in frame_fields:
+            columns[f.name] = pd.Series([_value(getattr(row, f.name)) for row in self.items], dtype=_dtype(f))
+            if unit := format_text(f.meaning.unit, of=self.of):
+                units[f.name] = unit
+            if origin := ", ".join(sorted(filter(None, self._origins(f)))):
+                origins[f.name] = origin
+        frame: pd.DataFrame = pd.DataFrame(columns)
+        frame.attrs = {"units": units, "origins": origins}
         return frame
 
     def cells(self) -> tuple[list[str], list[list[str]]]:

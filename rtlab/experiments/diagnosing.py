@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rtlab.analyses.diagnosis import AccuracyDiagnosis
-from rtlab.analyses.diagnosis.causes import find_causes, find_regions, find_too_large_values
-from rtlab.analyses.diagnosis.quantizer_site import ActivationStats, QuantizerSite
+from rtlab.analyses.diagnosis.causes import (
+    ActivationStats,
+    QuantizerSite,
+    find_causes,
+    find_regions,
+    find_too_large_values,
+)
 from rtlab.core.budget import WorkContext
 from rtlab.core.protocols import Evaluator
 from rtlab.core.quantizer import Quantizer

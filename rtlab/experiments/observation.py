@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rtlab.analyses.channels import ChannelErrors, ChannelSums
-from rtlab.analyses.diagnosis.quantizer_site import ActivationStats
+from rtlab.analyses.diagnosis.causes import ActivationStats
 from rtlab.core.budget import WorkContext
 from rtlab.core.precision import compute_amax
 from rtlab.core.progress import check

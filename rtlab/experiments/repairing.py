@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from rtlab.analyses.diagnosis.remedies import (
+from rtlab.analyses.diagnosis.causes import (
     SCALED,
     Cure,
     choose_calibrators,

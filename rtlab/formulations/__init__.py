@@ -1,12 +1,14 @@
 """Convolutions in other words: ONNX in, ONNX out, with the same result up to rounding."""
 
-from rtlab.formulations.layer import WeightedNode, create_weighted_node, find_tunable_nodes
 from rtlab.formulations.table import (
     DIRECT,
     FORMULATIONS,
     Formulation,
+    WeightedNode,
     build_layer_model,
     compose_model,
+    create_weighted_node,
+    find_tunable_nodes,
     list_formulations,
 )
 

@@ -3,18 +3,251 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
+from typing import Any, Literal, cast
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from numpy.typing import ArrayLike, NDArray
+from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
+from rtlab.core.node import Node
+from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
-from rtlab.formulations.layer import Fragment, WeightedNode
-from rtlab.formulations.winograd import convolve_tiles
+
+#: Operators that can be formulated in more than one way.
+Op = Literal["Conv", "Gemm", "MatMul"]
+OPS: tuple[Op, ...] = ("Conv", "Gemm", "MatMul")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WeightedNode:
+    """A node that reads one activation and constant weights, all in FP32.
+
+    ``data`` and ``output`` are the values that it reads and writes, ``shape`` the size of the first. ``weight`` and
+    ``bias`` are as the node has them. ``attributes`` are the node's own, with nothing left to defaults where shapes
+    decide: ``strides``, ``pads`` (beginnings, then ends), ``dilations`` and ``group`` of a convolution.
+    """
+
+    node: str
+    op: Op
+    data: str
+    output: str
+    shape: tuple[int, ...]
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32] | None
+    attributes: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<WeightedNode {self.node}: {self.title}>"
+
+    @property
+    def title(self) -> str:
+        """What it is, in one line."""
+        kind = f"{self.op} {shape_text(self.weight.shape)} on {shape_text(self.shape)}"
+        group = self.attributes.get("group", 1)
+        return kind + (f", {group} groups" if group != 1 else "")
+
+    @property
+    def key(self) -> str:
+        """What its time depends on: operator, shapes and attributes, whatever the numbers in it are."""
+        attributes = dict(sorted(self.attributes.items()))
+        return json.dumps([self.op, self.shape, self.weight.shape, self.bias is not None, attributes])
+
+    @functools.cached_property
+    def spatial(self) -> tuple[int, ...]:
+        """Height and width of what a convolution writes."""
+        a, sizes = self.attributes, zip(self.shape[2:], self.weight.shape[2:], strict=True)
+        padded = [size + a["pads"][i] + a["pads"][i + 2] for i, (size, _) in enumerate(sizes)]
+        reach = [d * (kernel - 1) for d, kernel in zip(a["dilations"], self.weight.shape[2:], strict=True)]
+        return tuple((p - r - 1) // s + 1 for p, r, s in zip(padded, reach, a["strides"], strict=True))
+
+    @property
+    def flops(self) -> int:
+        """Operations of the direct formulation, a multiplication and an addition counted as two."""
+        if self.op == "Conv":
+            outputs = self.shape[0] * self.weight.shape[0] * math.prod(self.spatial)
+            return int(2 * outputs * math.prod(self.weight.shape[1:]))
+        return int(2 * math.prod(self.shape[:-1]) * self.weight.size)
+
+
+def find_tunable_nodes(model: Model) -> tuple[Node, ...]:
+    """Nodes of the main graph whose weights are constants in FP32, and that read one activation."""
+    return tuple(n for n in model.top if n.op in OPS and not n.domain and _read_weights(model, n) is not None)
+
+
+def create_weighted_node(model: Model, node: Node, shape: Sequence[int]) -> WeightedNode | None:
+    """A node with the shape that it reads; None where its numbers of dimensions or attributes are not supported.
+
+    Supported are two-dimensional convolutions, products with a matrix, and a Gemm with the plain meaning of both.
+    """
+    weights = _read_weights(model, node)
+    if weights is None:
+        return None
+    weight, bias = weights
+    size, a = tuple(int(d) for d in shape), cast("Mapping[str, Any]", node.attributes)
+    attributes: dict[str, Any] = {}
+    if node.op == "Conv":
+        if len(size) != 4 or weight.ndim != 4 or 0 in size:
+            return None
+        attributes = _read_window(a, size, weight.shape)
+    elif node.op == "Gemm":
+        plain = a.get("alpha", 1.0) == 1.0 and a.get("beta", 1.0) == 1.0 and not a.get("transA", 0)
+        if not plain or len(size) != 2 or weight.ndim != 2:
+            return None
+        attributes = {"transB": int(a.get("transB", 0))}
+        if bias is not None and bias.size != weight.shape[0 if attributes["transB"] else 1]:
+            return None
+        bias = None if bias is None else bias.reshape(-1)
+    elif len(size) < 2 or weight.ndim != 2 or 0 in size:
+        return None
+    return WeightedNode(
+        node.id, cast("Op", node.op), node.inputs[0], node.outputs[0], size, weight, bias, attributes
+    )
+
+
+def _read_weights(model: Model, node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32] | None] | None:
+    constants = model.constants(node.id)
+    data, weight, bias = (*node.inputs, "", "", "")[:3]
+    names = [weight, bias] if bias else [weight]
+    if data in constants or any(n not in constants or constants[n].dtype.name != "FLOAT" for n in names):
+        return None
+    arrays = [np.asarray(constants[name].numpy(), np.float32) for name in names]
+    return arrays[0], arrays[1] if bias else None
+
+
+def _read_window(a: Mapping[str, Any], size: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, Any]:
+    """Strides, pads, dilations and groups, with the pads that ``auto_pad`` stands for."""
+    strides, dilations = (list(a.get(k, (1, 1))) for k in ("strides", "dilations"))
+    mode = a.get("auto_pad", "NOTSET")
+    pads = list(a.get("pads", (0, 0, 0, 0))) if mode == "NOTSET" else [0, 0, 0, 0]
+    if mode.startswith("SAME"):
+        for i in range(2):
+            reach = dilations[i] * (weight[2 + i] - 1) + 1
+            total = max(0, (math.ceil(size[2 + i] / strides[i]) - 1) * strides[i] + reach - size[2 + i])
+            small, large = total // 2, total - total // 2
+            pads[i], pads[2 + i] = (small, large) if mode == "SAME_UPPER" else (large, small)
+    return {"strides": strides, "pads": pads, "dilations": dilations, "group": int(a.get("group", 1))}
+
+
+class Fragment:
+    """Collects nodes and constants; names begin with ``prefix``, so that they meet no other of the model.
+
+    All nodes are of operator sets that any model from version 11 on has.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._prefix = prefix
+
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node; returns the name of what it writes."""
+        name = f"{self._prefix}/{op}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
+        return name
+
+    def constant(self, value: ArrayLike, dtype: type[np.generic] = np.float32) -> str:
+        """Add a constant; returns its name."""
+        name = f"{self._prefix}/constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value, dtype), name))
+        return name
+
+    def shape(self, sizes: Sequence[int]) -> str:
+        """Add a constant of whole numbers; returns its name."""
+        return self.constant(sizes, np.int64)
+
+    def reshape(self, value: str, shape: Sequence[int]) -> str:
+        """The same elements in another shape."""
+        return self.node("Reshape", value, self.shape(shape))
+
+    def cut(
+        self, value: str, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int] = (1, 1)
+    ) -> str:
+        """A part of rows and columns, the axes 2 and 3."""
+        return self.node("Slice", value, *map(self.shape, (starts, ends, (2, 3), steps)))
+
+
+#: Where the polynomials are evaluated, besides infinity; small ones round least.
+_POINTS = tuple(Fraction(p) for p in ("0", "1", "-1", "2", "-2", "1/2", "-1/2"))
+#: Rows and columns of a kernel.
+_KERNEL = 3
+
+
+@functools.cache
+def compute_transforms(step: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The matrices ``B``, ``G`` and ``A`` of ``F(step×step, 3×3)``, by the method of Toom and Cook.
+
+    With ``r = (step + 2)²`` products their shapes are ``(r, r)``, ``(r, 9)`` and ``(step², r)``.
+    """
+    size = step + _KERNEL - 1
+    points = _POINTS[: size - 1]
+    before, weights, after = [], [], []
+    for at in points:
+        others = [p for p in points if p != at]
+        scale = math.prod(at - p for p in others)
+        before.append([*_expand_roots(others), Fraction(0)])
+        weights.append([at**k / scale for k in range(_KERNEL)])
+        after.append([at**i for i in range(step)])
+    before.append(_expand_roots(list(points)))
+    weights.append([Fraction(int(k == _KERNEL - 1)) for k in range(_KERNEL)])
+    after.append([Fraction(int(i == step - 1)) for i in range(step)])
+    b, g, a = np.array(before, float), np.array(weights, float), np.array(after, float).T
+    return np.kron(b, b), np.kron(g, g), np.kron(a, a)
+
+
+def _expand_roots(roots: list[Fraction]) -> list[Fraction]:
+    """Coefficients of the polynomial with these roots, the constant first; exact."""
+    coefficients, zero = [Fraction(1)], Fraction(0)
+    for root in roots:
+        pairs = zip([zero, *coefficients], [*coefficients, zero], strict=True)
+        coefficients = [shifted - root * own for shifted, own in pairs]
+    return coefficients
+
+
+def convolve_tiles(layer: WeightedNode, graph: Fragment, step: int) -> str:
+    """Add a convolution 3×3 of stride 1, without groups and dilations, by tiles; returns the value that it writes."""
+    batch, channels, *size = layer.shape
+    outputs, tile = layer.weight.shape[0], step + _KERNEL - 1
+    begins = layer.attributes["pads"][:2]
+    counts = [-(-out // step) for out in layer.spatial]
+    # The last tiles reach beyond the map.
+    ends = [(n - 1) * step + tile - pad - length for n, pad, length in zip(counts, begins, size, strict=True)]
+    before, kernel, after = compute_transforms(step)
+    products = len(before)
+    # A convolution whose step is that of the tiles cuts and transforms them at once.
+    tiles = graph.node(
+        "Conv",
+        graph.reshape(layer.data, (batch * channels, 1, *size)),
+        graph.constant(before.reshape(products, 1, tile, tile)),
+        strides=[step, step],
+        pads=[*begins, *ends],
+    )
+    parts = graph.node("Transpose", graph.reshape(tiles, (batch, channels, products, -1)), perm=[0, 2, 1, 3])
+    kernels = np.tensordot(kernel, layer.weight.reshape(outputs, channels, -1), (1, 2))
+    # The products of matrices, one for each row of B: ONNX Runtime is faster at groups of a convolution than at
+    # a batch of products whose constant side it does not pack.
+    channel_sums = graph.node(
+        "Conv",
+        graph.reshape(parts, (batch, products * channels, *counts)),
+        graph.constant(kernels.reshape(products * outputs, channels, 1, 1)),
+        group=products,
+    )
+    output = graph.node("MatMul", graph.constant(after), graph.reshape(channel_sums, (batch, products, -1)))
+    output = graph.reshape(output, (batch, step * step * outputs, *counts))
+    output = graph.node("DepthToSpace", output, blocksize=step)
+    if any(n * step != out for n, out in zip(counts, layer.spatial, strict=True)):
+        output = graph.cut(output, (0, 0), layer.spatial)
+    return output
+
 
 #: What each node is as the model has it.
 DIRECT = "direct"

@@ -8,14 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS, bodies
-from rtlab.gradients import conv, moves, norms, pointwise, reductions
-from rtlab.gradients.tape import NotDifferentiable, Tape
-from rtlab.gradients.vjp_context import Rules, VjpContext
-
-#: The rule of each operator.
-RULES: Rules = {
-    k: r for module in (pointwise, reductions, conv, norms, moves) for k, r in module.RULES.items()
-}
+from rtlab.gradients.rules import RULES
+from rtlab.gradients.tape import NotDifferentiable, Tape, VjpContext
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,8 +8,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.gradients.tape import NotDifferentiable
-from rtlab.gradients.vjp_context import InputGradients, Rules, VjpContext
+from rtlab.gradients.tape import InputGradients, NotDifferentiable, Rules, VjpContext
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,7 +251,7 @@ def _global_max(s: VjpContext) -> ir.Value:
     return s.mul(mine, s.op("Div", s.g, several))
 
 
-RULES: Rules = {
+CONVOLUTION_RULES: Rules = {
     "Conv": _conv, "ConvTranspose": _conv_transpose,
     "AveragePool": _average_pool, "MaxPool": _max_pool, "GlobalAveragePool": _global_average,
     "GlobalMaxPool": _global_max,

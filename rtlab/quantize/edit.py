@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.core.external_data import iter_external_weights
+from rtlab.core.check import infer_types
+from rtlab.core.external_data import iter_external_weights, strip_weights
 from rtlab.core.model import Model, of
 from rtlab.core.node import ORIGIN, bodies, walk
-from rtlab.core.shape_inference import infer_types
-from rtlab.core.strip_weights import strip_weights
 from rtlab.quantize.opset import convert_opset, make_unique_name
 
 if TYPE_CHECKING:

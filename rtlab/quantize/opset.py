@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from rtlab.core.external_data import LARGE
 from rtlab.core.model import wrap
 from rtlab.core.node import ORIGIN
-from rtlab.core.strip_weights import LARGE
 from rtlab.errors import VariantError
 
 if TYPE_CHECKING:

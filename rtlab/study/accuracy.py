@@ -16,7 +16,7 @@ import numpy as np
 from rtlab.analyses import accuracy, roofline
 from rtlab.analyses.accuracy import list_comparable_values
 from rtlab.analyses.channels import ChannelErrors
-from rtlab.analyses.check import CheckResult, build_record, check_variant, record, times
+from rtlab.analyses.check import ROUNDS, CheckResult, build_record, check_variant, record
 from rtlab.analyses.check.record import CheckLimits, CheckName, CheckRecord
 from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
@@ -602,9 +602,9 @@ def time_rounds(
         return ()
     runner = get_runner(facts.measured.backend)
     batch = next(data.batches(facts.prepared.model, 1))
-    each = seconds / times.ROUNDS if math.isfinite(seconds) else None
+    each = seconds / ROUNDS if math.isfinite(seconds) else None
     medians = []
-    for _ in range(times.ROUNDS):
+    for _ in range(ROUNDS):
         profile = runner.profile(facts.measured, batch, progress, runs=_RUNS, seconds=each)
         medians.append(float(np.median(profile.total)))
     return tuple(medians)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab import quantize
 from rtlab.analyses.calibration.observed_ranges import Calibration
 from rtlab.analyses.calibration.pairs import PairUse, trace_pairs
-from rtlab.analyses.diagnosis.remedies import propose_cure
+from rtlab.analyses.diagnosis.causes import propose_cure
 from rtlab.analyses.fusion import map_nodes
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget

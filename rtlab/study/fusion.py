@@ -16,9 +16,8 @@ from rtlab.analyses.bisection import Bisection
 from rtlab.analyses.releases import Releases, compare_releases
 from rtlab.analyses.study_state import StudyState
 from rtlab.analyses.variants.variations import get_add_arguments
-from rtlab.analyses.why import FusedLayer, Verdict
+from rtlab.analyses.why import FusedLayer, StepRecord, Verdict, VerdictRecord, read
 from rtlab.analyses.why.advice import Advice
-from rtlab.analyses.why.record import StepRecord, VerdictRecord, read
 from rtlab.backends import compilers
 from rtlab.backends.capabilities import require_capability
 from rtlab.backends.reference import get_evaluator, get_stand_in

@@ -15,8 +15,7 @@ import numpy as np
 
 from rtlab import backends
 from rtlab.analyses.accuracy import Comparison
-from rtlab.analyses.build.layers_from_log import rebuild_layers
-from rtlab.analyses.build.replay import replay_decisions
+from rtlab.analyses.build.replay import rebuild_layers, replay_decisions
 from rtlab.analyses.fusion import map_nodes
 from rtlab.backends.capabilities import suggest_backends
 from rtlab.backends.readers import build, recognise

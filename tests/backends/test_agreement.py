@@ -11,7 +11,7 @@ import agreement
 import engines
 import remade
 import rtlab
-from rtlab.analyses.why import agreement as shipped
+from rtlab.analyses import why as shipped
 from rtlab.relation.relate import relate
 
 

@@ -25,7 +25,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.documents.payload import encode
+from rtlab.documents.serialization import encode
 from rtlab.web.page.graph import engine_view, source_graph
 
 LAYERS, SMALL = 5_000, 1_000

@@ -48,7 +48,7 @@ def test_a_thousand_nodes_are_on_screen_soon_after_the_cells_output(
 
     took = benchmark.pedantic(view, rounds=1) / 1e3
     boxes = lab_page.python(
-        "len(__import__('rtlab.documents.payload').documents.payload.decode(explorer.source)['boxes'])"
+        "len(__import__('rtlab.documents.serialization').documents.serialization.decode(explorer.source)['boxes'])"
     )
     benchmark.extra_info |= {"first_view_s": took, "boxes": boxes}
     assert boxes > care.size(900, 180)

@@ -24,7 +24,7 @@ from playwright.sync_api import TimeoutError as Expired
 
 import rtlab
 from rtlab.core.model import Model
-from rtlab.documents.payload import encode
+from rtlab.documents.serialization import encode
 from rtlab.web.page.graph import engine_view, source_graph
 
 WIDGETS = Path(__file__).parents[2] / "widgets"

@@ -20,8 +20,7 @@ from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.documents.payload import encode
-from rtlab.documents.serialization import to_builtins
+from rtlab.documents.serialization import encode, to_builtins
 from rtlab.web.page.contract import EngineView
 from rtlab.web.page.graph import engine_view, source_graph
 

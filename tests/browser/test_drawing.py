@@ -20,7 +20,7 @@ from playwright.sync_api import Page
 import rtlab
 from nets import graph
 from rtlab.analyses.cards.picture import Graph
-from rtlab.documents.payload import encode
+from rtlab.documents.serialization import encode
 from rtlab.web.page.graph import source_graph
 
 pytestmark = pytest.mark.slow

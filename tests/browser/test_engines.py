@@ -81,7 +81,7 @@ explorer.arrange(tab="build")""")
     lab.wait_python("set(explorer.state.selection) == {'conv1/7x7_s2', 'conv1/relu_7x7'}")
     page.keyboard.press("End")
     last = lab.python(
-        "len(__import__('rtlab.documents.payload').documents.payload.decode(explorer.build_answer)['steps'])"
+        "len(__import__('rtlab.documents.serialization').documents.serialization.decode(explorer.build_answer)['steps'])"
     )
     lab.wait_python(f"explorer.state.step == {last}")
     shown.ready()

@@ -68,7 +68,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     explorer.shown("int8·entropy2")
     assert lab_page.python("len(explorer.study[explorer.state.variant].engine.layers)") > 1
     # The engine is shown when it is compiled; times and errors follow it.
-    decode = "__import__('rtlab.documents.payload').documents.payload.decode"
+    decode = "__import__('rtlab.documents.serialization').documents.serialization.decode"
     overlays = (
         f"{{o['id'] for p in (explorer.engine, explorer.engine_later) if p for o in {decode}(p)['overlays']}}"
     )

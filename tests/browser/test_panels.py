@@ -24,7 +24,7 @@ DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
 
 def offered(shown: Explorer) -> list[str]:
     return shown.lab.python(
-        "__import__('rtlab.documents.payload').documents.payload.decode(explorer.engine)['panels']"
+        "__import__('rtlab.documents.serialization').documents.serialization.decode(explorer.engine)['panels']"
     )
 
 

@@ -32,7 +32,7 @@ def test_the_engine_is_on_screen_before_anything_is_measured_and_each_stage_foll
     assert waiting.python("explorer.build['running']")
     assert waiting.python("len(explorer.study[explorer.state.variant].engine.layers)") == waiting.python(
         "sum(b['kind'] == 'layer' for b in "
-        "__import__('rtlab.documents.payload').documents.payload.decode(explorer.engine)['graph']['boxes'])"
+        "__import__('rtlab.documents.serialization').documents.serialization.decode(explorer.engine)['graph']['boxes'])"
     )
     # The engine can be looked at meanwhile: it has its memory, its findings, its table.
     for tab in ("memory", "engine", "table", "timing"):

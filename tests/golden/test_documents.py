@@ -13,8 +13,8 @@ from answers import refusable, without
 from rtlab.analyses.panels import PANELS
 from rtlab.core.schema import FieldMeta
 from rtlab.documents import figure, numbers
-from rtlab.documents.payload import decode, encode
 from rtlab.documents.results import ResultTable, align_columns, list_facts
+from rtlab.documents.serialization import decode, encode
 from rtlab.web.page.graph import engine_view
 from snapshots import plain
 

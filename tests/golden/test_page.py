@@ -18,7 +18,7 @@ from answers import without
 from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.cli import main
-from rtlab.documents.payload import decode
+from rtlab.documents.serialization import decode
 from snapshots import plain
 
 #: The studies whose page is compared, with the variant that is shown beside fp32 and a node that is selected.

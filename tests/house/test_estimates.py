@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.analyses.roofline.estimate_error import CROSS_VALIDATED, RECORDED
+from rtlab.analyses.roofline.estimate import CROSS_VALIDATED, RECORDED
 
 PAGE = (Path(__file__).parents[2] / "docs/engines.md").read_text(encoding="utf-8")
 

@@ -14,9 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtlab.analyses.memory.arena import compute_alive_bytes, place_tensors
-from rtlab.analyses.memory.lifetimes import Life, compute_lifetimes
-from rtlab.analyses.memory.plan import plan_engine_memory
+from rtlab.analyses.memory.plan import (
+    Life,
+    compute_alive_bytes,
+    compute_lifetimes,
+    place_tensors,
+    plan_engine_memory,
+)
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import make_empty_model

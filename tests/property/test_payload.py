@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtlab.core.schema import fields, is_noun
-from rtlab.documents.payload import decode, encode
+from rtlab.documents.serialization import decode, encode
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.from_regex(
     r"\A/layer[0-9]{1,12}(/[a-z][0-9]{0,3}){0,3}\Z"

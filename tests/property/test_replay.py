@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nets import graph_proto
-from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
-from rtlab.analyses.build.replay import replay_decisions
+from rtlab.analyses.build.replay import COPY, rebuild_layers, replay_decisions
 from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.model import Model, wrap
 

@@ -22,7 +22,7 @@ from rtlab.backends.readers.log.verbose import ParsedLog, parse
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.documents.payload import encode
+from rtlab.documents.serialization import encode
 from rtlab.errors import ReadError
 from rtlab.testing import tiny_model
 

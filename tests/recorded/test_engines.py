@@ -27,19 +27,20 @@ from roofs import LEAVE_ONE_OUT, compare_estimates, judged_layers, profiled
 from rtlab import Study, backends
 from rtlab.analyses.difference import Side, compute_difference
 from rtlab.analyses.engine import by_kind, find_transitions
-from rtlab.analyses.findings.rank import rank_findings
+from rtlab.analyses.findings.rules import rank_findings
 from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.reformats.reasons import find_reformats
-from rtlab.analyses.roofline.estimate import GPU_EFFICIENCY, estimate_microseconds
-from rtlab.analyses.roofline.estimate_error import (
+from rtlab.analyses.roofline.estimate import (
     CROSS_VALIDATED,
+    GPU_EFFICIENCY,
     RECORDED,
+    estimate_microseconds,
 )
 from rtlab.backends.readers import reading
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import make_empty_model
-from rtlab.documents.payload import decode, encode
+from rtlab.documents.serialization import decode, encode
 from rtlab.errors import ReadError
 from rtlab.relation.coverage import coverage
 from rtlab.relation.dataflow import work

@@ -11,8 +11,7 @@ import pytest
 
 import pasted
 from rtlab import Study
-from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
-from rtlab.analyses.build.replay import replay_decisions
+from rtlab.analyses.build.replay import COPY, rebuild_layers, replay_decisions
 from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 from rtlab.backends.readers import recognise
 from rtlab.backends.readers.log.tactics import parse_operators

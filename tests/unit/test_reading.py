@@ -15,7 +15,7 @@ from rtlab import Study
 from rtlab.backends.readers.inspector import layers_json
 from rtlab.backends.reference import get_runner
 from rtlab.documents.commands import ReadDropped
-from rtlab.documents.payload import decode, encode
+from rtlab.documents.serialization import decode, encode
 from rtlab.errors import ModelError, ReadError, VariantError
 from rtlab.testing import tiny_model
 from rtlab.web.page import chrome

@@ -21,8 +21,8 @@ from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.running import difference
 from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations import Formulation, create_weighted_node, find_tunable_nodes, list_formulations
+from rtlab.formulations.table import compute_transforms
 from rtlab.formulations.trial import TunedModel
-from rtlab.formulations.winograd import compute_transforms
 from stopping import Stopping
 
 Times = Callable[[str, int], float]
@@ -151,7 +151,7 @@ def test_a_wrong_winograd_matrix_is_refused(scale: float, monkeypatch) -> None:
 
     def build(of, graph) -> str:
         with monkeypatch.context() as patch:
-            patch.setattr("rtlab.formulations.winograd.compute_transforms", lambda _: (before, *rest))
+            patch.setattr("rtlab.formulations.table.compute_transforms", lambda _: (before, *rest))
             return right.build(of, graph)
 
     model = network()

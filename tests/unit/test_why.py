@@ -13,9 +13,8 @@ from onnx import helper
 
 import rtlab
 from nets import graph
-from rtlab.analyses.why import FusedLayer, Verdict
+from rtlab.analyses.why import FusedLayer, Verdict, read
 from rtlab.analyses.why.missed_fusions import same_layer
-from rtlab.analyses.why.record import read
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap

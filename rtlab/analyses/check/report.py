@@ -50,11 +50,15 @@ def format_markdown(check_result: CheckResult) -> str:
         "| check | limit | found | verdict | origin |",
         "|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {r.check} | {r.limit or '—'} | {_escape_markdown(r.found) or '—'} | {_format_verdict(r)} | "
-        f"{r.origin or '—'} |"
-        for r in check_result.rows
-    ]
+    for row in check_result.rows:
+        bold = "**" if row.verdict == "broken" else ""
+        cells = (
+            row.check,
+            row.limit or "—",
+            _escape_markdown(row.found) or "—",
+            f"{bold}{row.verdict}{bold}",
+        )
+        lines.append(f"| {' | '.join(cells)} | {row.origin or '—'} |")
     for row in check_result.rows:
         if details := [*_list_details(row), *_list_changes(row)]:
             lines += ["", f"**{row.check}**", "", *(f"- {_escape_markdown(one)}" for one in details)]
@@ -119,10 +123,6 @@ def _list_changes(row: CheckRow) -> list[str]:
     if len(row.changes) > _MOST:
         changes.append(f"and {len(row.changes) - _MOST} more")
     return changes
-
-
-def _format_verdict(row: CheckRow) -> str:
-    return f"**{row.verdict}**" if row.verdict == "broken" else row.verdict
 
 
 def _escape_markdown(words: str) -> str:

@@ -7,22 +7,146 @@ say. The effect of a cause is an estimate from the histogram and the magnitudes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rtlab.analyses.variants.variations import get_add_arguments
 from rtlab.core.finding import Finding
+from rtlab.core.memo import Memoizable
+from rtlab.core.moments import Moments
 from rtlab.core.phrases import pluralize
 from rtlab.core.precision import compute_amax, compute_sqnr
-from rtlab.core.variant import Precision
+from rtlab.core.variant import Calibrator, Precision
 from rtlab.documents.numbers import format_number
+from rtlab.quantize.existing_qdq import SURPLUS
 from rtlab.quantize.thresholds import HEALTHY_CLIPPED
 
 if TYPE_CHECKING:
-    from rtlab.analyses.diagnosis.quantizer_site import ActivationStats, QuantizerSite
+    from numpy.typing import NDArray
+
     from rtlab.core.model import Model
+    from rtlab.core.node import Node
+    from rtlab.core.quantizer import Quantizer
+    from rtlab.core.ranges import Range
+    from rtlab.core.variant import Variant
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ActivationStats(Memoizable):
+    """One value in the reference, over some samples.
+
+    ``histogram`` holds every element. ``peaks`` is the largest magnitude of each channel in each sample, a float64
+    array of shape ``(samples, channels)``; one channel stands for all where the value has none. ``squares`` is the mean
+    square of each channel, shape ``(channels,)``. Where a batch holds several samples that lie in one tensor in another
+    way, ``peaks`` has a row for each batch.
+    """
+
+    value: str
+    histogram: Range
+    peaks: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+    @property
+    def amax(self) -> float:
+        """The largest magnitude."""
+        return self.histogram.amax
+
+    @property
+    def rms(self) -> float:
+        """The root of the mean square of all elements."""
+        return float(np.sqrt(self.squares.mean())) if self.squares.size else 0.0
+
+    @functools.cached_property
+    def samples(self) -> NDArray[np.float64]:
+        """The largest magnitude in each sample, shape ``(samples,)``."""
+        sample_peaks: NDArray[np.float64] = self.peaks.max(axis=1, initial=0.0)
+        return sample_peaks
+
+    @functools.cached_property
+    def channels(self) -> NDArray[np.float64]:
+        """The largest magnitude in each channel, shape ``(channels,)``."""
+        channel_peaks: NDArray[np.float64] = self.peaks.max(axis=0, initial=0.0)
+        return channel_peaks
+
+    @functools.cached_property
+    def moments(self) -> Moments:
+        """Sums over the histogram, from which the noise at any threshold follows."""
+        return Moments.of(self.histogram)
+
+    def compute_clipped_share(self, amax: float) -> float:
+        """The share of all elements beyond a threshold."""
+        return float(self.moments.compute_clipped_share(np.array([amax]))[0]) if self.histogram.count else 0.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class QuantizerSite:
+    """One quantizer of a variant.
+
+    ``node`` is the source node that the quantizer belongs to. ``amax`` is the threshold of an activation in INT8 or
+    FP8, None where it has none. ``calibration_stats`` are over the samples of the calibration, ``evaluation_stats``
+    over those that the accuracy was measured on, which may be the same; None where not observed.
+    ``calibration_samples`` is the number of samples that the threshold rests on, 0 where it is not known. ``weight`` is
+    the constant where one is rounded, its channels along the first axis, and ``granularity`` says whether all of them
+    share one scale. ``region`` are the nodes around it whose values do not fit FP16.
+    """
+
+    node: Node
+    quantizer: Quantizer
+    precision: Precision
+    amax: float | None = None
+    calibration_stats: ActivationStats | None = None
+    evaluation_stats: ActivationStats | None = None
+    calibration_samples: int = 0
+    weight: NDArray[np.float32] | None = None
+    granularity: Literal["channel", "tensor", "block"] = "channel"
+    region: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> str:
+        """The source's value that is rounded."""
+        return self.quantizer.value
+
+    @property
+    def stats(self) -> ActivationStats | None:
+        """What the value looks like where accuracy was lost."""
+        return self.evaluation_stats or self.calibration_stats
+
+    @property
+    def steps(self) -> int:
+        """Steps between zero and the threshold of INT8."""
+        return 127
+
+    def make_finding(
+        self,
+        rule: str,
+        title: str,
+        evidence: str,
+        fix: str,
+        *,
+        nodes: tuple[str, ...] = (),
+        samples: tuple[int, ...] = (),
+        channels: tuple[int, ...] = (),
+    ) -> Finding:
+        """What a rule found here; ``nodes`` are those concerned beside its own."""
+        return Finding(
+            f"{rule} {self.quantizer}",
+            rule,
+            title,
+            tuple(dict.fromkeys((self.node.id, *nodes))),
+            "",
+            fix,
+            evidence,
+            fixable=False,
+            samples=samples,
+            channels=channels,
+            value=self.value,
+        )
+
 
 #: How many times larger than what was seen a threshold is that is far off: two of its bits are never used.
 _FAR = 4.0
@@ -335,3 +459,104 @@ _SPREAD_RULES: tuple[_ThresholdRule, ...] = (find_outlier_channels, find_unequal
 def _format_numbers(which: tuple[int, ...]) -> str:
     more = len(which) - _NAMED
     return ", ".join(map(str, which[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+#: Causes that a threshold has which clips rare values, or one that clips less.
+_CLIPS = frozenset({"one-sample-range", "outlier-channels", "long-tail"})
+_KEEPS = frozenset({"threshold-far-off", "clipping"})
+#: Causes that another scale helps against.
+SCALED = _CLIPS | _KEEPS
+#: Causes that a higher precision alone takes away.
+_PINS = frozenset({"fp16-overflow", "fp16-underflow", "delicate-operator"})
+
+
+def list_pair_rewrites(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """What ``Study.add`` takes as ``rewrites`` so that pairs of the model itself no longer stand in a wrong place."""
+    pairs = (f.id.partition(":")[2] for f in findings if f.rule in SURPLUS and f.fixable)
+    return tuple(f"mend {pair}" for pair in dict.fromkeys(pairs))
+
+
+def choose_calibrators(findings: Iterable[Finding], variant: Variant) -> Mapping[str, Calibrator]:
+    """Calibrators of single values that causes ask for, of which the variant's others keep theirs; by value."""
+    calibrators: dict[str, Calibrator] = {}
+    for finding in findings:
+        if finding.rule in SCALED and finding.value:
+            calibrators.setdefault(finding.value, _choose_calibrator(finding, variant))
+    return {value: c for value, c in calibrators.items() if c != variant.calibrator}
+
+
+def _choose_calibrator(finding: Finding, variant: Variant) -> Calibrator:
+    """What calibrates in another way than the variant's, as a cause wants it."""
+    preference = Calibrator.PERCENTILE if finding.rule in _CLIPS else Calibrator.MSE
+    if variant.calibrator == preference:
+        return Calibrator.MSE if preference is Calibrator.PERCENTILE else Calibrator.MINMAX
+    return preference
+
+
+@dataclasses.dataclass(frozen=True)
+class Cure:
+    """One change of a variant: what a button says, what the new variant is called, and the arguments of ``add``."""
+
+    label: str
+    title: str
+    choice: Mapping[str, Any]
+
+
+def pin_to_fp32(
+    arguments: Mapping[str, Any], nodes: Iterable[str], quantized_nodes: Collection[str] = ()
+) -> dict[str, Any]:
+    """The arguments of ``add`` with some nodes in FP32; those that the model itself quantizes leave their pairs."""
+    node_ids = tuple(nodes)
+    pins = {**arguments["precision"], **dict.fromkeys(node_ids, Precision.FP32)}
+    return {**_release_nodes(arguments, node_ids, quantized_nodes), "precision": pins}
+
+
+def requantize(arguments: Mapping[str, Any], nodes: Iterable[str], calibrator: Calibrator) -> dict[str, Any]:
+    """The arguments of ``add`` with nodes that the model itself quantizes in INT8 once more, by scales found here."""
+    node_ids, precisions = tuple(nodes), arguments["precision"]
+    # Said only where it is not so already.
+    pins = {n: Precision.INT8 for n in node_ids if precisions.get(n, precisions["*"]) != Precision.INT8}
+    return {
+        **_release_nodes(arguments, node_ids, node_ids),
+        "precision": {**precisions, **pins},
+        "calibrator": calibrator,
+    }
+
+
+def _release_nodes(
+    arguments: Mapping[str, Any], nodes: Iterable[str], quantized_nodes: Collection[str]
+) -> dict[str, Any]:
+    released = (f"release {n}" for n in nodes if n in quantized_nodes)
+    return {**arguments, "rewrites": [*arguments["rewrites"], *released]}
+
+
+def propose_cure(
+    finding: Finding, name: str, variant: Variant, quantized_nodes: Collection[str] = ()
+) -> Cure | None:
+    """What may be done about a cause, the cheapest first; None where no choice of the variant helps.
+
+    ``quantized_nodes`` are the nodes that the model itself quantizes: they know no calibrator until they leave their
+    pairs.
+    """
+    arguments = get_add_arguments(variant)
+    is_quantized = bool(finding.nodes) and finding.nodes[0] in quantized_nodes
+    if rewrites := list_pair_rewrites([finding]):
+        choice = {**arguments, "rewrites": [*arguments["rewrites"], *rewrites]}
+        return Cure("Put this pair right", f"{name} mended", choice)
+    if finding.rule in SCALED:
+        scale = _choose_calibrator(finding, variant)
+        choice = {**arguments, "calibrator": scale}
+        if is_quantized:
+            choice = requantize(arguments, finding.nodes[:1], scale)
+        return Cure(f"Another scale: {scale}", f"{name} {scale}", choice)
+    if finding.rule == "unequal-channels" and variant.weights == "tensor":
+        return Cure("Scale weights per channel", f"{name} per channel", {**arguments, "weights": "channel"})
+    if finding.rule == "unequal-channels" and not variant.treatments and not is_quantized:
+        choice = {**arguments, "treatments": [*variant.treatments, "equalize"]}
+        return Cure("Equalize the channels", f"{name} equalized", choice)
+    if finding.rule in _PINS:
+        count = pluralize(len(finding.nodes), "node")
+        region = "region" if len(finding.nodes) > 1 else "node"
+        choice = pin_to_fp32(arguments, finding.nodes, quantized_nodes)
+        return Cure(f"Pin this {region}: {count} in FP32", f"{name} {count} pinned", choice)
+    return None

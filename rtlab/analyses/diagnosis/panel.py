@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab.analyses.diagnosis import AccuracyDiagnosis
-from rtlab.analyses.diagnosis.causes import CALIBRATED
-from rtlab.analyses.diagnosis.remedies import propose_cure
+from rtlab.analyses.diagnosis.causes import CALIBRATED, propose_cure
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.score import TASKLESS
 from rtlab.core.phrases import pluralize, quote_names

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from rtlab.analyses import fusion, roofline, timing
-from rtlab.analyses.roofline.estimate_error import pick_default_gpu
+from rtlab.analyses.roofline.estimate import pick_default_gpu
 from rtlab.core.engine import NOWHERE, Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated
 
 from rtlab.analyses import build, fusion, roofline, timing
-from rtlab.analyses.findings import rank
+from rtlab.analyses.findings.rules import rank_findings
 from rtlab.analyses.reformats.reasons import build_flow
 from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
@@ -34,7 +34,7 @@ class Findings:
 @memoized
 def list_findings(facts: VariantResult) -> tuple[Finding, ...]:
     """What is worth changing about the engine, the most costly first."""
-    return rank.rank_findings(
+    return rank_findings(
         facts.engine,
         fusion.map_nodes(facts),
         facts.source,

@@ -22,7 +22,7 @@ from rtlab.documents.panel import link, make_batch_slider
 from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
-    from rtlab.analyses.memory.lifetimes import Life
+    from rtlab.analyses.memory.plan import Life
 
 #: More tensors than this are drawn without outlines, which would cover them.
 _OUTLINED = 600

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rtlab.analyses import fusion, timing
 from rtlab.analyses.roofline import estimate
-from rtlab.analyses.roofline.estimate import Roofline
-from rtlab.analyses.roofline.estimate_error import describe_estimate_error, pick_default_gpu
+from rtlab.analyses.roofline.estimate import Roofline, describe_estimate_error, pick_default_gpu
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.peaks import Peaks

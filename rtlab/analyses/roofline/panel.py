@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rtlab.analyses.cards.card import format_exact_names
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.roofline.estimate import (
+    RECORDED,
     Bound,
     Point,
     Roofline,
     compute_engine_roofline,
+    describe_estimate_error,
     get_efficiency,
+    pick_default_gpu,
 )
-from rtlab.analyses.roofline.estimate_error import RECORDED, describe_estimate_error, pick_default_gpu
 from rtlab.analyses.timing import compute_timing, get_engine_timing, get_layer_times
 from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
 from rtlab.core.schema import FieldMeta

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from rtlab.analyses.cards.card import format_exact_names, number_layers
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.roofline.estimate import compute_engine_roofline
-from rtlab.analyses.roofline.estimate_error import pick_default_gpu
+from rtlab.analyses.roofline.estimate import compute_engine_roofline, pick_default_gpu
 from rtlab.analyses.schedule.streams import Schedule, ScheduledStep, compute_schedule, unit_durations
 from rtlab.analyses.timing import get_engine_timing, get_milliseconds
 from rtlab.core.peaks import TABLE

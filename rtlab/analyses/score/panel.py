@@ -10,13 +10,15 @@ import numpy as np
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.score import (
+    FlippedSample,
     compare_scores,
+    find_flipped_samples,
     find_reference,
     format_difference,
     format_p_value,
     format_score,
+    parse_sample_numbers,
 )
-from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples, parse_sample_numbers
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference
 from rtlab.core.facts import Score, VariantResult

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import msgspec
+
+from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
+from rtlab.errors import ReadError
 
 #: ``fused``: one step does both. ``blocked``: something in this graph keeps them apart. ``never``: the compiler keeps
 #: them apart whatever stands around them. ``unknown``: no experiment showed it.
@@ -166,3 +174,112 @@ class FusedLayer:
     def date_text(self) -> str:
         """When it was asked, in words, and whether nothing was built now."""
         return format_date(self.asked, recalled=self.recalled)
+
+
+@functools.cache
+def _load_table() -> Any:
+    return json.loads(Path(__file__).with_name("agreement.json").read_text(encoding="utf-8"))
+
+
+def describe_agreement(first: str, second: str) -> str:
+    """Of how many pairs of these operators TensorRT makes one layer, and in how many TensorRT-RTX does the same.
+
+    By precision, with the engines and releases that it rests on and how many graphs are remade; what is not known is
+    said.
+    """
+    table, kind = _load_table(), f"{first} | {second}"
+    versions = (v for e in table["engines"] for v in re.findall(r"\d+\.\d+", e["compiler"]))
+    numbers = sorted(tuple(map(int, v.split("."))) for v in versions)
+    oldest, newest = (".".join(map(str, v)) for v in (numbers[0], numbers[-1]))
+    remade = sum(e["remade"] for e in table["engines"])
+    engines = f"{pluralize(len(table['engines']), 'recorded engine')} of TensorRT {oldest} to {newest}"
+    counts = [p for p in table["pairs"] if p["kind"] == kind]
+    if not counts:
+        return f"{kind} does not occur in the {engines} whose graph is known or remade."
+    parts = []
+    for p in counts:
+        total = sum(n for where, n in p.items() if where not in {"kind", "precision", "remade"})
+        fused, alike = total - p["rtx"] - p["neither"], p["both"] + p["neither"]
+        parts.append(
+            f"{p['precision']} one layer in {fused} of {total}, TensorRT-RTX agreed in {alike} of {total}"
+        )
+    summary = "; ".join(parts)
+    return f"{kind} in {engines} (reported; {remade} graphs remade from their layers' names): {summary}."
+
+
+_SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerRecord:
+    """What an answer holds for.
+
+    Attributes:
+        model: The name of the source model.
+        digest: SHA-256 of the model that was built, with its weights and shapes.
+        variant: What was chosen.
+        options: The builder's options; empty for none.
+        backend: The backend that was asked.
+        version: The release of its compiler.
+        target: What was built for.
+    """
+
+    model: str
+    digest: str
+    variant: str
+    options: str
+    backend: str
+    version: str
+    target: str
+
+    def text(self) -> str:
+        """The record as JSON."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class VerdictRecord(AnswerRecord):
+    """A verdict with all that it holds for; its ``asked`` is when."""
+
+    verdict: Verdict
+    schema: int = _SCHEMA
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """The nodes that were asked about."""
+        return ("two", self.verdict.first, self.verdict.second)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRecord(AnswerRecord):
+    """Why nodes are one step, with all that it holds for; its ``asked`` is when."""
+
+    step: FusedLayer
+    schema: int = _SCHEMA
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """The nodes that are one step: layers are numbered anew by each build."""
+        return ("step", *self.step.nodes)
+
+
+def read(text: str) -> VerdictRecord | StepRecord:
+    """A record from its JSON: one that holds a step is one of a step.
+
+    Raises:
+        ReadError: it is none, or one of another version of rtlab.
+    """
+    prefix = "Cannot read a record of a verdict:"
+    try:
+        content = msgspec.json.decode(text)
+        of_step = isinstance(content, dict) and "step" in content
+        record: VerdictRecord | StepRecord = (
+            msgspec.json.decode(text, type=StepRecord)
+            if of_step
+            else msgspec.json.decode(text, type=VerdictRecord)
+        )
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ReadError(f"{prefix} {error}. Ask again.") from error
+    if record.schema != _SCHEMA:
+        raise ReadError(f"{prefix} its schema is {record.schema}, and this rtlab reads {_SCHEMA}. Ask again.")
+    return record

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from rtlab.analyses.fusion import relate_engine
-from rtlab.analyses.roofline.estimate_error import pick_default_gpu
+from rtlab.analyses.roofline.estimate import pick_default_gpu
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized

@@ -26,9 +26,9 @@ import onnx_ir as ir
 from rtlab.backends.readers import contents
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
+from rtlab.core.external_data import strip_weights
 from rtlab.core.model import Model, load
 from rtlab.core.options import Shapes
-from rtlab.core.strip_weights import strip_weights
 from rtlab.core.trace import Processor, Profile, Recording
 from rtlab.core.variant import Target
 from rtlab.errors import ModelError, VariantError

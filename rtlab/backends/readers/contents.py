@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rtlab.backends.readers.wrapping import GZIP, detect_encoding, strip_wrapping
-from rtlab.core.extent import MOST_LAYERS
 from rtlab.core.inputs import open_input
 from rtlab.core.phrases import pluralize
+from rtlab.core.proto_repair import MOST_LAYERS
 from rtlab.errors import ReadError
 
 _LAYERS = "Export it again with trtexec --exportLayerInfo=layers.json --profilingVerbosity=detailed."

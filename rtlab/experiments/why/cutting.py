@@ -9,9 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.analyses.why.missed_fusions import BETWEEN
-from rtlab.core.extract import extract_nodes
 from rtlab.core.memo import memoized
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model, extract_nodes, wrap
 from rtlab.quantize.edit import Edit
 from rtlab.relation.roles import PRODUCT_OPS, QUANTIZING_OPS
 

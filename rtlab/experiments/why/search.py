@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, ClassVar
 
 from rtlab.analyses.fusion import relate_engine
-from rtlab.analyses.why import CAUSES, Cause, Outcome, Verdict, agreement
+from rtlab.analyses.why import CAUSES, Cause, Outcome, Verdict, describe_agreement
 from rtlab.analyses.why.missed_fusions import same_layer, steps_of
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
@@ -347,7 +347,7 @@ class _Search:
             compiler=search.engine.title,
             shapes=format_input_shapes(search.model),
             elsewhere=(
-                agreement.describe_agreement(*(search.model.by_id[n].op for n in self.pair))
+                describe_agreement(*(search.model.by_id[n].op for n in self.pair))
                 if search.engine.maker.tensorrt
                 else ""
             ),

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from rtlab.analyses.score.flips import parse_sample_numbers
+from rtlab.analyses.score import parse_sample_numbers
 from rtlab.backends.selection import get_additional_backend
 from rtlab.core.budget import BUDGET_S, parse_budget
 from rtlab.core.progress import Reporting

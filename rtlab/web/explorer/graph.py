@@ -8,7 +8,7 @@ import traitlets
 
 from rtlab.analyses.fusion import map_nodes
 from rtlab.analyses.titles import get_variant_titles
-from rtlab.documents.payload import encode
+from rtlab.documents.serialization import encode
 from rtlab.relation.mapping import map_to_places
 from rtlab.web.explorer.transport import DeliveredWidget
 from rtlab.web.page.graph import engine_view, source_graph

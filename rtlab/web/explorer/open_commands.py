@@ -23,7 +23,7 @@ from rtlab.core.progress import Reporting
 from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.contract import Side
-from rtlab.documents.payload import encode
+from rtlab.documents.serialization import encode
 from rtlab.documents.tabs import FIRST, Tab
 from rtlab.errors import CalibrationError, ReadError
 from rtlab.study.session import Session

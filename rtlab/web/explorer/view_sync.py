@@ -14,8 +14,7 @@ from rtlab.analyses.inspection.tensors import Inspection
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.study_state import StudyState
 from rtlab.core.progress import Silent
-from rtlab.documents.payload import encode
-from rtlab.documents.serialization import to_builtins
+from rtlab.documents.serialization import encode, to_builtins
 from rtlab.errors import Cancelled
 from rtlab.relation.mapping import map_to_places
 from rtlab.study.session import Session

@@ -10,7 +10,7 @@ from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
 from rtlab.analyses.diagnosis import find_undefined
 from rtlab.analyses.fusion import compute_coverage
 from rtlab.analyses.roofline import estimate_timing
-from rtlab.analyses.roofline.estimate_error import describe_estimate_error
+from rtlab.analyses.roofline.estimate import describe_estimate_error
 from rtlab.analyses.timing import compute_timing
 from rtlab.core.data import RANDOM
 from rtlab.core.phrases import pluralize

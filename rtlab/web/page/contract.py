@@ -24,8 +24,8 @@ from rtlab.documents import contract
 from rtlab.documents.commands import Choice, Command, WorkName
 from rtlab.documents.contract import Failure, Panel, PanelName, Status
 from rtlab.documents.glossary import glossary_terms
+from rtlab.documents.serialization import render_typescript
 from rtlab.documents.tabs import TABS
-from rtlab.documents.typescript import render_typescript
 from rtlab.relation.flow import Reason
 from rtlab.relation.mapping import Evidence, Missing, Pair
 from rtlab.relation.roles import Role

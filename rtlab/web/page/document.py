@@ -19,7 +19,7 @@ from rtlab.analyses.fusion import map_measured_engine, map_nodes
 from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.recipe import build_recipe
 from rtlab.analyses.roofline import compute_roofline
-from rtlab.analyses.roofline.estimate_error import describe_estimate_error, pick_default_gpu
+from rtlab.analyses.roofline.estimate import describe_estimate_error, pick_default_gpu
 from rtlab.analyses.score import compare_scores
 from rtlab.analyses.timing import compute_timing
 from rtlab.analyses.titles import get_variant_titles

@@ -11,7 +11,7 @@ from rtlab.analyses.accuracy import compute_accuracy
 from rtlab.analyses.cards.picture import Overlay, OverlayValue
 from rtlab.analyses.fusion import map_measured_engine, map_nodes
 from rtlab.analyses.roofline import estimate_timing
-from rtlab.analyses.roofline.estimate_error import describe_estimate_error
+from rtlab.analyses.roofline.estimate import describe_estimate_error
 from rtlab.analyses.timing import compute_timing, get_layer_times
 from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing, map_times_to_nodes
 from rtlab.core.data import RANDOM

@@ -22,8 +22,7 @@ from rtlab.core import files
 from rtlab.core.phrases import quote_names
 from rtlab.documents import glossary
 from rtlab.documents.contract import Figure, Panel
-from rtlab.documents.payload import encode
-from rtlab.documents.serialization import to_builtins
+from rtlab.documents.serialization import encode, to_builtins
 from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.web.page import charts, chrome

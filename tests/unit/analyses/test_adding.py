@@ -12,8 +12,7 @@ from rtlab import CalibrationData, Study, samples
 from rtlab.analyses import panels
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.core.schema import FieldMeta
-from rtlab.documents.payload import decode, encode
-from rtlab.documents.typescript import render_typescript
+from rtlab.documents.serialization import decode, encode, render_typescript
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
 from rtlab.testing import tiny_model
 

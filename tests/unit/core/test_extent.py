@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rtlab
 from rtlab.cli import opening
-from rtlab.core import extent
+from rtlab.core import proto_repair as extent
 from rtlab.errors import ModelError, ReadError, RtlabError
 
 INFO = helper.make_tensor_value_info

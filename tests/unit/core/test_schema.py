@@ -12,8 +12,7 @@ import pytest
 
 from rtlab.core.schema import UNSENT, FieldMeta, fields
 from rtlab.core.variant import Calibrator, Precision
-from rtlab.documents.payload import decode, encode
-from rtlab.documents.serialization import to_builtins
+from rtlab.documents.serialization import decode, encode, to_builtins
 
 
 class Mood(str, enum.Enum):

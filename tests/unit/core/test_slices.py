@@ -10,7 +10,7 @@ from onnx import helper
 import rtlab
 from nets import graph
 from rtlab.analyses import accuracy
-from rtlab.analyses.check.scores import check_numbers, find_faults
+from rtlab.analyses.check import check_numbers, find_faults
 from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import make_worst_slice_metric
 from rtlab.core.slices import SliceSums, split_kinds

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from nets import passing
-from rtlab.core.data import CalibrationData, SampleStream
+from rtlab.core.data import CACHED_SAMPLES, CalibrationData, SampleStream
 from rtlab.core.model import Model
-from rtlab.core.stream import CACHED_SAMPLES
 from rtlab.errors import CalibrationError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -16,8 +16,7 @@ from rtlab.analyses.cards.picture import Box, Edge, Graph, OpChip, Overlay, Over
 from rtlab.analyses.engine import Slice, Summary, Transition
 from rtlab.analyses.reformats.reasons import Reformat
 from rtlab.core.finding import Finding
-from rtlab.documents.payload import decode, encode
-from rtlab.documents.serialization import to_builtins
+from rtlab.documents.serialization import decode, encode, to_builtins
 from rtlab.relation.coverage import Coverage
 from rtlab.relation.mapping import Pair
 from rtlab.web.page.contract import EngineView

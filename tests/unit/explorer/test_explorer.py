@@ -16,7 +16,7 @@ from nets import graph_proto
 from rtlab import CalibrationData, Study, backends, explore, load, read
 from rtlab.core.variant import CALIBRATORS
 from rtlab.documents import commands
-from rtlab.documents.payload import decode, encode
+from rtlab.documents.serialization import decode, encode
 from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError, VariantError
 from rtlab.study.recorded import adopt
 from rtlab.testing import tiny_model

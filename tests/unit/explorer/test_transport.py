@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from rtlab import CalibrationData, Study
-from rtlab.documents.payload import decode
+from rtlab.documents.serialization import decode
 from rtlab.testing import tiny_model
 from rtlab.web.explorer import transport
 from rtlab.web.explorer.transport import DeliveredWidget

@@ -26,7 +26,7 @@ from rtlab.formulations import (
     find_tunable_nodes,
     list_formulations,
 )
-from rtlab.formulations.winograd import compute_transforms
+from rtlab.formulations.table import compute_transforms
 from sessions import opened
 
 ONE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

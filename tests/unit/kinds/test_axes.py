@@ -11,8 +11,7 @@ from onnx import TensorProto, helper
 from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.analyses.channels import ChannelSums
-from rtlab.analyses.diagnosis.causes import find_unequal_weights
-from rtlab.analyses.diagnosis.quantizer_site import QuantizerSite
+from rtlab.analyses.diagnosis.causes import QuantizerSite, find_unequal_weights
 from rtlab.core.model import Model
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.task import Predictions
@@ -21,7 +20,7 @@ from rtlab.experiments import observation
 from rtlab.experiments.diagnosing import _get_weight
 from rtlab.experiments.repairing import _split_task
 from rtlab.experiments.sweep import _make_batch
-from rtlab.formulations.layer import create_weighted_node
+from rtlab.formulations.table import create_weighted_node
 from rtlab.quantize.im2col import make_product_form
 from rtlab.quantize.weight_correction import _collect_eight_bit_weights
 

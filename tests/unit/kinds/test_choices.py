@@ -15,16 +15,16 @@ from onnx import TensorProto, helper
 
 import rtlab
 from nets import graph
+from rtlab.analyses import check
 from rtlab.analyses.accuracy import Accuracy, ValueDelta
 from rtlab.analyses.batches import BatchTime, Sweep
 from rtlab.analyses.channels import ChannelDelta, ChannelErrors
-from rtlab.analyses.check import layers
+from rtlab.analyses.check import check_score
 from rtlab.analyses.check.record import CheckRecord, RecordedEngine, RecordedScore
-from rtlab.analyses.check.scores import check_score
-from rtlab.analyses.diagnosis.remedies import propose_cure
+from rtlab.analyses.diagnosis.causes import propose_cure
 from rtlab.analyses.difference import Difference, Overlap, Side, compute_difference
 from rtlab.analyses.samples.spread import Spread
-from rtlab.analyses.score.flips import find_flipped_samples
+from rtlab.analyses.score import find_flipped_samples
 from rtlab.analyses.variants.variations import get_add_arguments
 from rtlab.core.bootstrap import Interval
 from rtlab.core.budget import WorkContext
@@ -263,7 +263,7 @@ def record(findings: dict[str, str], made: Engine, pairs: tuple[Pair, ...]) -> C
 def test_two_new_findings_and_one_gone_are_not_one_new_and_two_gone() -> None:
     then = record({"a": "A.", "b": "B."}, engine(), ())
     now = record({"a": "A.", "c": "C.", "d": "D."}, engine(), ())
-    row, back = layers.check_findings(then, now, ("findings",)), layers.check_findings(now, then, ())
+    row, back = check.check_findings(then, now, ("findings",)), check.check_findings(now, then, ())
     assert (row.changes, row.value, row.verdict) == (("C.", "D."), 2.0, "broken")
     assert re.findall(r"\d+", row.found) == ["3", "2", "1"]
     assert (back.changes, back.verdict, re.findall(r"\d+", back.found)) == (("B.",), "told", ["2", "1", "2"])
@@ -280,8 +280,8 @@ def test_what_split_and_what_is_wider_is_told_of_then_to_now() -> None:
     now = record({}, *built((2, 3, 1), ("fp32", "bf16", "int8")))
     found = compute_difference(then.to_side("then"), now.to_side("now"), convs(3))
     split, wider = (
-        layers.check_fusion(then, now, found, ("fusion",)),
-        layers.check_precision(then, now, found, ()),
+        check.check_fusion(then, now, found, ("fusion",)),
+        check.check_precision(then, now, found, ()),
     )
     assert [re.findall(r"\d+", c) for c in split.changes] == [["0", "1", "2"], ["1", "1", "3"]]
     assert (split.value, split.bound, split.verdict) == (2.0, 0.0, "broken")
@@ -289,10 +289,10 @@ def test_what_split_and_what_is_wider_is_told_of_then_to_now() -> None:
     types_ = re.compile(r"[a-z]+[0-9]+")
     assert [types_.findall(c) for c in wider.changes] == [["n0", "int8", "fp32"], ["n1", "fp16", "bf16"]]
     turned = compute_difference(now.to_side("then"), then.to_side("now"), convs(3))
-    assert [re.findall(r"\d+", c) for c in layers.check_fusion(now, then, turned, ()).changes] == [
+    assert [re.findall(r"\d+", c) for c in check.check_fusion(now, then, turned, ()).changes] == [
         ["2", "1", "2"]
     ]
-    (narrower,) = layers.check_precision(now, then, turned, ()).changes
+    (narrower,) = check.check_precision(now, then, turned, ()).changes
     assert types_.findall(narrower) == ["n2", "int8", "fp32"]
 
 

@@ -13,12 +13,11 @@ from onnx import helper, numpy_helper
 from nets import graph
 from rtlab.core import (
     data,
-    default_shapes,
+    model,
     partial_shapes,
     progress,
     slices,
     stage,
-    structure,
     validation,
 )
 from rtlab.core.budget import Budget
@@ -275,14 +274,14 @@ def test_constants_are_found_through_identities_but_not_behind_inputs_or_foreign
     ],
 )  # fmt: skip
 def test_of_a_constant_counts_whether_all_of_it_is_one_number(array, roles, text) -> None:
-    assert structure._describe_constant(ir.Tensor(np.asarray(array)), roles) == text
+    assert model._describe_constant(ir.Tensor(np.asarray(array)), roles) == text
 
 
 @pytest.mark.parametrize("array", [np.int64([1, 2]), np.array([True, False]), np.uint8([3])])
 def test_every_integer_counts(array) -> None:
     change = array.copy()
     change[-1] ^= 1
-    texts = [structure._describe_constant(ir.Tensor(a), set()) for a in (array, array.copy(), change)]
+    texts = [model._describe_constant(ir.Tensor(a), set()) for a in (array, array.copy(), change)]
     assert texts[0] == texts[1] != texts[2]
 
 
@@ -358,10 +357,10 @@ def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_trie
             tried.append(shapes)
             return types.SimpleNamespace(misfits=misfits[len(tried) - 1])
 
-        monkeypatch.setattr(default_shapes, "Sizes", count)
+        monkeypatch.setattr(partial_shapes, "Sizes", count)
         tried.clear()
         now[0] = 0.0
-        assert default_shapes.propose_shapes(None, (), {"x": (None, 3, None, None)}, {}) == {
+        assert partial_shapes.propose_shapes(None, (), {"x": (None, 3, None, None)}, {}) == {
             "x": (1, 3, *best)
         }
         assert len(tried) == asked
@@ -382,6 +381,6 @@ def test_usual_lengths_and_pictures_are_tried_in_order(monkeypatch, dims, axis, 
         sizes[shapes["x"][axis]] = None
         return types.SimpleNamespace(misfits=1)
 
-    monkeypatch.setattr(default_shapes, "Sizes", count)
-    default_shapes.propose_shapes(None, (), {"x": dims}, {})
+    monkeypatch.setattr(partial_shapes, "Sizes", count)
+    partial_shapes.propose_shapes(None, (), {"x": dims}, {})
     assert [*sizes] == tried

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rtlab.analyses.check.scores import _compute_drop
-from rtlab.analyses.check.times import _compute_median_interval
+from rtlab.analyses.check import _compute_drop, _compute_median_interval
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.analyses.sensitivity import Effects, rank_effects
 from rtlab.analyses.timing.times import _reduce_samples

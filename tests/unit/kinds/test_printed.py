@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.analyses.findings.rules.reading import Reading
+from rtlab.analyses.findings.reading import Reading
 from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target

@@ -405,7 +405,7 @@ def test_sessions_are_timed_each_for_its_part_where_no_time_is_estimated(
     facts = BOX(measured=BOX(backend="b"), recorded=False, prepared=BOX(model=tiny_model()), estimate=None)
     facts = BOX(**{**vars(facts), **change})
     monkeypatch.setattr(accuracy, "get_runner", lambda _: BOX(profile=profile))
-    monkeypatch.setattr(accuracy.times, "ROUNDS", 3)
+    monkeypatch.setattr(accuracy, "ROUNDS", 3)
     monkeypatch.setattr(accuracy.roofline, "estimate_timing", lambda facts: BOX(estimated=facts.estimate))
     found = accuracy.time_rounds(facts, numbered(2), seconds, Silent())
     assert found == (() if each == () else (2.0, 4.0, 6.0))

@@ -18,8 +18,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Target, Variant
-from rtlab.documents.payload import decode, encode
-from rtlab.documents.serialization import to_builtins
+from rtlab.documents.serialization import decode, encode, to_builtins
 from rtlab.testing import tiny_model
 from rtlab.web.page import chrome
 from rtlab.web.page.graph import add_details, describe_engine_boxes, engine_view, source_graph

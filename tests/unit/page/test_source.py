@@ -11,7 +11,7 @@ import strategies
 from rtlab import Study, load
 from rtlab.analyses.cards.picture import Graph
 from rtlab.core.model import Model, wrap
-from rtlab.documents.payload import decode, encode
+from rtlab.documents.serialization import decode, encode
 from rtlab.relation.mapping import Mapping, Pair, map_to_places
 from rtlab.testing import tiny_model
 from rtlab.web.page.graph import engine_view, source_graph

@@ -16,7 +16,7 @@ import pytest
 
 from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, Task, load, samples
-from rtlab.documents.payload import decode
+from rtlab.documents.serialization import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
 from rtlab.testing import tiny_model
 from rtlab.web.report.html import _choose_view

@@ -1,6 +1,6 @@
 export type Bytes = DataView | ArrayBuffer | Uint8Array;
 
-/** Reads what `encode` in rtlab/documents/payload.py wrote; null where the trait is empty. */
+/** Reads what `encode` in rtlab/documents/serialization.py wrote; null where the trait is empty. */
 export async function decode<T>(bytes: Bytes | null | undefined): Promise<T | null> {
   if (!bytes || bytes.byteLength === 0) return null;
   const view = ArrayBuffer.isView(bytes)

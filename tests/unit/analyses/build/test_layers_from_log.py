@@ -8,8 +8,7 @@ from onnx import helper
 
 from build_logs import INCEPTION, inception
 from nets import chain, wired
-from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
-from rtlab.analyses.build.replay import replay_decisions
+from rtlab.analyses.build.replay import COPY, rebuild_layers, replay_decisions
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.readers.log import verbose
 from rtlab.core.engine import Engine

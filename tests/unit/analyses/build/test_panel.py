@@ -13,8 +13,7 @@ from rtlab.backends.readers.log.verbose import parse
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target
-from rtlab.documents.payload import decode, encode
-from rtlab.documents.serialization import to_builtins
+from rtlab.documents.serialization import decode, encode, to_builtins
 from rtlab.testing import tiny_model
 
 

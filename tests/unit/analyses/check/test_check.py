@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import engines
 import rtlab
 from rtlab.analyses import check
-from rtlab.analyses.check import layers, record, report, scores, times
+from rtlab.analyses.check import record, report
 from rtlab.analyses.check.record import CheckLimits, CheckRecord, RecordedScore
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
@@ -68,7 +68,7 @@ def test_a_drop_is_judged_by_its_value_and_surely_by_its_interval(study, hits, l
         scored(study.state.results["fp32"], 400, 400),
         scored(study.state.results["int8"], hits, 400),
     )
-    found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=limit, sure=sure))
+    found = check.check_accuracy(facts, fp32, CheckLimits(max_drop=limit, sure=sure))
     assert (verdict, doubted) == (found.verdict, "includes the limit" in found.reason), found
     assert found.value == pytest.approx((400 - hits) / 4)
     assert (verdict == "broken") == bool(found.remedy)
@@ -76,9 +76,9 @@ def test_a_drop_is_judged_by_its_value_and_surely_by_its_interval(study, hits, l
 
 def test_few_samples_conclude_nothing_and_say_so(study) -> None:
     fp32, facts = scored(study.state.results["fp32"], 7, 7), scored(study.state.results["int8"], 6, 7)
-    found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0))
+    found = check.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0))
     assert "holds" == found.verdict
-    assert "broken" == scores.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0, sure=True)).verdict
+    assert "broken" == check.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0, sure=True)).verdict
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_what_is_worse_depends_on_the_metric(study, before, after, higher, verdi
     fp32, facts = (
         valued(study.state.results[n], v, higher=higher) for n, v in (("fp32", before), ("int8", after))
     )
-    found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=0.5))
+    found = check.check_accuracy(facts, fp32, CheckLimits(max_drop=0.5))
     assert verdict == found.verdict, found
 
 
 def test_without_samples_a_limit_is_not_checked(study) -> None:
-    found = scores.check_accuracy(
+    found = check.check_accuracy(
         study.state.results["int8"], study.state.results["fp32"], CheckLimits(max_drop=0.5)
     )
     assert ("not checked", True) == (found.verdict, "--data D.npz" in found.remedy)
@@ -108,9 +108,9 @@ def test_without_samples_a_limit_is_not_checked(study) -> None:
 def test_a_score_is_told_beside_an_earlier_one_only_where_it_is_the_same(study) -> None:
     score = scored(study.state.results["int8"], 300, 400).score
     then = RecordedScore(score.name, 80.0, "%", True, 400, None, "there")
-    assert ("told", -5.0) == ((row := scores.check_score(then, score)).verdict, row.value)
+    assert ("told", -5.0) == ((row := check.check_score(then, score)).verdict, row.value)
     for other in (dataclasses.replace(then, samples=399), dataclasses.replace(then, name="top-5"), None):
-        assert "not checked" == scores.check_score(other, score).verdict
+        assert "not checked" == check.check_score(other, score).verdict
 
 
 def timed(held: CheckRecord, middle: float, half: float | None = None, **given: object) -> CheckRecord:
@@ -135,7 +135,7 @@ def test_a_regression_is_beyond_the_limit_and_what_times_vary_by(
     study, now, then, half, middle, now_half, verdict
 ):
     records = timed(now, middle, now_half), timed(now, then, half)
-    found = times.check_latency(
+    found = check.check_latency(
         study.state.results["int8"], *records, None, CheckLimits(max_latency_regression=5.0)
     )
     assert verdict == found.verdict, found
@@ -149,11 +149,11 @@ def test_a_regression_is_beyond_the_limit_and_what_times_vary_by(
 )  # fmt: skip
 def test_times_of_two_kinds_are_not_compared(study, now, other: dict[str, str]) -> None:
     facts, limits = study.state.results["int8"], CheckLimits(max_latency_regression=5.0)
-    found = times.check_latency(facts, timed(now, 9.0), timed(now, 1.0, None, **other), None, limits)
+    found = check.check_latency(facts, timed(now, 9.0), timed(now, 1.0, None, **other), None, limits)
     assert "not checked" == found.verdict, found.reason
     # An upgrade of what ran it is what a check is to notice.
     newer = timed(now, 1.0, None, source="ONNX Runtime 1.99.0 CPU, 2 threads")
-    assert "broken" == times.check_latency(facts, timed(now, 9.0), newer, None, limits).verdict
+    assert "broken" == check.check_latency(facts, timed(now, 9.0), newer, None, limits).verdict
 
 
 def test_one_slow_round_of_nine_does_not_count(study) -> None:
@@ -162,9 +162,9 @@ def test_one_slow_round_of_nine_does_not_count(study) -> None:
     timed_study.add("fp32", backend="onnxruntime", target="cpu")
     facts = timed_study.run(budget_s=5)["fp32"].facts
     rounds = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 99.0]
-    found = times.record_time(facts, rounds)
+    found = check.record_time(facts, rounds)
     assert (1.1, 1.4, 1.7) == (found.low, found.milliseconds, found.high)
-    fewer = times.record_time(facts, rounds[-3:])
+    fewer = check.record_time(facts, rounds[-3:])
     assert (1.6, 1.7, 99.0) == (fewer.low, fewer.milliseconds, fewer.high)
 
 
@@ -209,7 +209,7 @@ def test_a_new_finding_is_named_and_an_old_one_is_not() -> None:
     _, held = predicted()
     then = dataclasses.replace(held, findings={"old": "Old.", "gone": "Gone."})
     now = dataclasses.replace(held, findings={"old": "Old.", "new": "New."})
-    row = layers.check_findings(then, now, ("findings",))
+    row = check.check_findings(then, now, ("findings",))
     assert ("broken", ("New.",), 1.0) == (row.verdict, row.changes, row.value)
 
 

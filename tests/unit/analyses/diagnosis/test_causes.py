@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rtlab.analyses.diagnosis.causes import find_causes, find_regions
-from rtlab.analyses.diagnosis.quantizer_site import ActivationStats, QuantizerSite
+from rtlab.analyses.diagnosis.causes import ActivationStats, QuantizerSite, find_causes, find_regions
 from rtlab.core.node import Node
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.variant import Precision

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import engines
 from judged import CHW32, FFMA, HWC8, LINEAR, SIMT, TENSOR_CORES, conv, engine, single, step, tensor, timed
-from rtlab.analyses.findings.rank import rank_findings
+from rtlab.analyses.findings.rules import rank_findings
 from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends.compiler_info import ONNX_RUNTIME, TENSORRT, TENSORRT_RTX

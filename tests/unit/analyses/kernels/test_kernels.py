@@ -9,7 +9,7 @@ import pytest
 
 import engines
 from rtlab import Study
-from rtlab.analyses import kernels
+from rtlab.analyses import engine as kernels
 from rtlab.errors import ReadError
 from rtlab.testing import tiny_model
 

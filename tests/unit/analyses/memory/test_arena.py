@@ -9,8 +9,7 @@ import pytest
 
 import rtlab
 import shelf
-from rtlab.analyses.memory.arena import Arena, place_tensors
-from rtlab.analyses.memory.lifetimes import Life
+from rtlab.analyses.memory.plan import Arena, Life, place_tensors
 
 
 def life(name: int, first: int, last: int) -> Life:

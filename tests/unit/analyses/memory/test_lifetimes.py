@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import engines
-from rtlab.analyses.memory.lifetimes import Life, compute_clocks, compute_lifetimes
+from rtlab.analyses.memory.plan import Life, compute_clocks, compute_lifetimes
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target

@@ -17,16 +17,14 @@ import nets
 from roofs import LEAVE_ONE_OUT, compare_estimates, judged_layers
 from rtlab import Study, backends, samples
 from rtlab.analyses.roofline.estimate import (
-    GPU_EFFICIENCY,
-    compute_engine_roofline,
-    estimate_microseconds,
-    place_under_roofs,
-)
-from rtlab.analyses.roofline.estimate_error import (
     CROSS_VALIDATED,
+    GPU_EFFICIENCY,
     RECORDED,
+    compute_engine_roofline,
     describe_estimate_error,
+    estimate_microseconds,
     pick_default_gpu,
+    place_under_roofs,
 )
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from rtlab.analyses.why import FusedLayer, FusionTrial, SplitTrial, Verdict
-from rtlab.analyses.why.record import StepRecord, VerdictRecord, read
+from rtlab.analyses.why import FusedLayer, FusionTrial, SplitTrial, StepRecord, Verdict, VerdictRecord, read
 from rtlab.errors import ReadError
 
 TRIALS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from judged import chain, of, timed
-from rtlab.analyses.findings.rank import rank_findings
+from rtlab.analyses.findings.rules import rank_findings
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from judged import CHW32, FFMA, HWC8, SIMT, TENSOR_CORES, A, Y, conv, engine, of, single, step, tensor, timed
-from rtlab.analyses.findings.rules.kernels import cores
+from rtlab.analyses.findings.rules import cores
 from rtlab.core.buildlog import BuildLog, Sparsity
 from rtlab.core.engine import Engine, Tensor
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from judged import chain, timed
-from rtlab.analyses.findings.rules.reading import Reading, count_channels
+from rtlab.analyses.findings.reading import Reading, count_channels
 from rtlab.analyses.roofline.estimate import Point, Roofline
 from rtlab.core.engine import Tensor
 from rtlab.core.peaks import resolve_peaks
