@@ -13,7 +13,7 @@ from rtlab.analyses.timing import get_engine_timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.schema import FieldMeta
-from rtlab.relation.coverage import Coverage, coverage
+from rtlab.relation.mapping import Coverage, coverage
 from rtlab.relation.names import infer_work
 
 if TYPE_CHECKING:

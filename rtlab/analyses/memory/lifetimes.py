@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.relation.writers import Writers
+from rtlab.relation.dataflow import Writers
 
 #: Whose memory a tensor lives in: the engine's own, or what the caller binds; a constant is part of the weights.
 Place = Literal["arena", "input", "output", "constant"]

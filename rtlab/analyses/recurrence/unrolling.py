@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
-from rtlab.relation.kernel import operations
+from rtlab.relation.dataflow import operations
 from rtlab.relation.rnn_steps import (
     LOOPING,
     ORDER,

@@ -28,7 +28,7 @@ from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
 from rtlab.experiments import peaks, ranking, sizing, sweep
 from rtlab.experiments.delta_debugging import minimize
 from rtlab.experiments.experiment import run_experiment
-from rtlab.samples.writer import Writer
+from rtlab.samples.architectures import Writer
 from rtlab.study import checking, forced_tactics, job, recorded, records
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.testing import ReferenceBackend, tiny_model

@@ -11,8 +11,7 @@ from qdq import Net
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Target
-from rtlab.relation.coverage import Coverage, coverage
-from rtlab.relation.mapping import Mapping
+from rtlab.relation.mapping import Coverage, Mapping, coverage
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
