@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from rtlab.web.explorer.explorer import Explorer
-    from rtlab.web.explorer.graph import LinkedGraphs
+    from rtlab.web.explorer.widget import LinkedGraphs
 
 __all__ = [
     "Calibration",
@@ -103,7 +103,7 @@ class Study(Session):
         >>> study.figure("memory", variant="fp16").layout.title.text is not None
         True
         """
-        from rtlab.web.report.figure import plotly_figure
+        from rtlab.web.report.html import plotly_figure
 
         return plotly_figure(question, self._panel_context(variant, baseline, settings), index=index)
 
@@ -145,7 +145,7 @@ class Study(Session):
         >>> study.graph("fp16")
         <LinkedGraphs tiny: fp16>
         """
-        from rtlab.web.explorer.graph import LinkedGraphs
+        from rtlab.web.explorer.widget import LinkedGraphs
 
         return LinkedGraphs(self.state, self[name].facts, self[other].facts if other else None, height=height)
 

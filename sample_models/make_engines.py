@@ -20,7 +20,7 @@ from rtlab.backends.readers import build
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target
-from rtlab.samples.writer import Writer
+from rtlab.samples.architectures import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ import pytest
 import shelf
 from rtlab import backends
 from rtlab.analyses.timing.times import Timing, summarize_profile
-from rtlab.backends.trtexec_json import Trtexec
+from rtlab.backends.readers.reading import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load, make_empty_model, wrap
 from rtlab.core.progress import Silent

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 @functools.cache
 def registry() -> dict[str, Backend]:
     """Every backend by name, best builder first; those that cannot be used here come after those that can."""
-    from rtlab.backends.classic.backend import Classic
+    from rtlab.backends.classic.passes import Classic
     from rtlab.backends.onnxruntime import OnnxRuntime
+    from rtlab.backends.readers.reading import Trtexec
     from rtlab.backends.tensorrt import TensorRT, TensorRTRTX
-    from rtlab.backends.trtexec_json import Trtexec
 
     built_in: list[Backend] = [TensorRT(), TensorRTRTX(), OnnxRuntime(), Classic(), Trtexec()]
     table = {b.name: b for b in sorted(built_in, key=lambda b: not b.availability().ok)}

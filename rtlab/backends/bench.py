@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.backends import cancellable_call, vendor
+from rtlab.backends import vendor
 from rtlab.backends.onnxruntime import OnnxRuntime, get_cpu_name
 from rtlab.backends.workers import inference
 from rtlab.backends.workers.inference import STOP_SPINNING, SessionSpec
@@ -62,7 +62,9 @@ class BoundSession:
         # Threads that wait for more work would take the processor from the session that is timed next.
         spec = SessionSpec(model, "Cannot open a formulation", threads, entries=(STOP_SPINNING,))
         bounds = Bounds(spec.error_prefix, BUILDING, Limits(), progress)
-        self._session = cancellable_call.open_session(lambda: contextlib.nullcontext(model), spec, bounds)
+        self._session = inference.open_cancellable_session(
+            lambda: contextlib.nullcontext(model), spec, bounds
+        )
         self._names = [o.name for o in self._session.get_outputs()]
         self._binding = self._session.io_binding()
         # Bound memory is not copied, so it must live as long as the binding.
@@ -94,7 +96,7 @@ class BoundSession:
     def _run(self, repeats: int) -> float:
         stop = functools.partial(setattr, self._run_options, "terminate", True)  # noqa: FBT003 - it has no name
         bounds = Bounds("Cannot run a formulation", RUNNING, Limits(), self._progress)
-        return cancellable_call.call(lambda: self._measure(repeats), stop, bounds)
+        return inference.call_cancellable(lambda: self._measure(repeats), stop, bounds)
 
     def _measure(self, repeats: int) -> float:
         with inference.translate_errors():

@@ -10,22 +10,18 @@ import functools
 import json
 import os
 import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
-from rtlab.backends import (
-    cancellable_call,
-    compiler_info,
-    extra_outputs,
-    placement,
-    providers,
-    vendor,
-)
+from rtlab.backends import compiler_info, placement, providers, vendor
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
@@ -35,6 +31,7 @@ from rtlab.backends.workers.process import Bounds
 from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.external_data import load_body_constants
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Silent, check
@@ -45,6 +42,148 @@ from rtlab.errors import BuildError, RunError, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Bytes from which a weight lies outside the model that a session reads.
+_EXTERNAL = 1024
+#: Bytes of weights from which they are written to a file of their own.
+LARGE = 16 << 20
+
+
+def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
+    """Values that the nodes of a model write, those of bodies aside."""
+    if isinstance(runnable, Model):
+        return tuple(v for n in runnable.top for v in n.outputs if v)
+    return tuple(v for n in onnx.load_from_string(runnable).graph.node for v in n.output if v)
+
+
+@contextlib.contextmanager
+def open_session_model(
+    runnable: bytes | Model, names: Sequence[str] = (), progress: Progress | None = None
+) -> Iterator[bytes | str]:
+    """What a session is made of, while it is made: bytes, or the path of a large model.
+
+    Args:
+        runnable: A model, or one as bytes.
+        names: Values that are outputs besides the model's own.
+        progress: Asked between weights that are written whether to stop.
+
+    Raises:
+        Cancelled: ``progress`` asked to stop.
+        RunError: the model has no value of a name.
+        ModelError: its weights cannot be read any more.
+    """
+    if not isinstance(runnable, Model):
+        yield _add_outputs_to_bytes(runnable, names)
+    elif count_weight_bytes(runnable) < LARGE:
+        yield _add_outputs_to_bytes(_get_model_files(runnable).bytes(runnable), names)
+    else:
+        with write_external_model(runnable, names, progress) as path:
+            yield path
+
+
+@contextlib.contextmanager
+def write_external_model(
+    model: Model, names: Sequence[str] = (), progress: Progress | None = None
+) -> Iterator[str]:
+    """The path of a model with its weights in a file beside it, while a session is made of it.
+
+    A session reads such weights without the copies that it makes of those inside a model. Errors are those of
+    ``open_session_model``.
+    """
+    with _get_model_files(model).file(model, names, progress or Silent()) as path:
+        yield str(path)
+
+
+class _ModelFiles:
+    """What is written of one model; many threads may ask for it, and the first one writes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes: bytes | None = None
+        self._folder: Path | None = None
+        self._graph = onnx.ModelProto()
+        self._count = 0
+
+    def bytes(self, model: Model) -> bytes:
+        with self._lock:
+            if self._bytes is None:
+                self._bytes = model.bytes()
+            return self._bytes
+
+    @contextlib.contextmanager
+    def file(self, model: Model, names: Sequence[str], progress: Progress) -> Iterator[Path]:
+        with self._lock:
+            if self._folder is None:
+                # Not every system can remove a file that a session reads.
+                folder = tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True)
+                weakref.finalize(model, folder.cleanup)
+                self._graph = _write_external_weights(model, Path(folder.name), progress)
+                self._folder = Path(folder.name)
+            graph = _add_outputs(self._graph, names)
+            self._count += 1
+            path = self._folder / f"model-{self._count}.onnx"
+        try:
+            path.write_bytes(graph.SerializeToString())
+            yield path
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+_MODEL_FILES: weakref.WeakKeyDictionary[Model, _ModelFiles] = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def _get_model_files(model: Model) -> _ModelFiles:
+    with _LOCK:
+        return _MODEL_FILES.setdefault(model, _ModelFiles())
+
+
+def count_weight_bytes(runnable: bytes | Model) -> int:
+    """Bytes of a model's weights; of a model as bytes, all of it."""
+    if not isinstance(runnable, Model):
+        return len(runnable)
+    return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
+
+
+def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
+    """The graph of a model whose weights are written to a folder."""
+    # The clone shares the tensors of the model, which stays as it is.
+    copy = model.ir.clone()
+    load_body_constants(copy)
+    large = {
+        v: t
+        for v in copy.graph.initializers.values()
+        if (t := v.const_value) is not None
+        and t.dtype != ir.DataType.STRING
+        and (t.nbytes >= _EXTERNAL or isinstance(t, ir.ExternalTensor))
+    }
+    report = lambda *_: check(progress, "writing the model")  # noqa: E731
+    external = ir.external_data.convert_tensors_to_external([*large.values()], folder, "weights", report)
+    for value, tensor in zip(large, external, strict=True):
+        value.const_value = tensor
+    return ir.to_proto(copy)
+
+
+def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
+    return bytes(_add_outputs(onnx.load_from_string(data), names).SerializeToString()) if names else data
+
+
+def _add_outputs(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """A graph with the named values as additional outputs."""
+    extended_proto = onnx.ModelProto()
+    extended_proto.CopyFrom(proto)
+    value_names = {v.name for v in (*proto.graph.input, *proto.graph.initializer)}
+    value_names.update(o for n in proto.graph.node for o in n.output)
+    if unknown := [n for n in names if n not in value_names]:
+        raise RunError(
+            f'Cannot read value "{unknown[0]}": the model has no value of this name. See model.values.'
+        )
+    output_names = {o.name for o in proto.graph.output}
+    for name in dict.fromkeys(n for n in names if n not in output_names):
+        extended_proto.graph.output.add(name=name)
+    return extended_proto
+
 
 _CPU = Target("cpu")
 #: Types whose kernels the CPU lacks.
@@ -148,7 +287,7 @@ class OnnxRuntime:
         if self.provider == CPU:
             runnable: bytes | Model = model
             session_child.prestart_child()
-            with extra_outputs.open_session_model(model, progress=progress):
+            with open_session_model(model, progress=progress):
                 # What is written of a large model is there from now on.
                 start = time.perf_counter()
             layers = self._build_optimized_layers(request, model, level, bounds)
@@ -179,7 +318,7 @@ class OnnxRuntime:
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
         options, target = self._get_provider_options(request), request.variant.target
-        with _make_folder() as folder, extra_outputs.open_session_model(runnable) as data:
+        with _make_folder() as folder, open_session_model(runnable) as data:
             saved = str(Path(folder) / "optimized.onnx")
             spec = self._create_spec(data, bounds.error_prefix, level, options, target, saved=saved)
             session_child.call(inference.optimize, spec, bounds)
@@ -249,10 +388,7 @@ class OnnxRuntime:
         started_at = time.monotonic()
         bounds = self._create_bounds("profile", progress, limit_s)
         progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
-        with (
-            _make_folder() as folder,
-            extra_outputs.open_session_model(_require_runnable(engine)) as data,
-        ):
+        with _make_folder() as folder, open_session_model(_require_runnable(engine)) as data:
             spec = self._create_engine_spec(engine, data, bounds)
             profiled_spec = dataclasses.replace(spec, profile=str(Path(folder) / "profile"))
             remaining = None if seconds is None else seconds - (time.monotonic() - started_at)
@@ -279,7 +415,7 @@ class OnnxRuntime:
             # Other processors may take minutes to make a session.
             return runs + 1
         # A session of large weights takes long to make too, and much memory anyway.
-        byte_limit = max(_MAX_PROFILER_BYTES, extra_outputs.count_weight_bytes(_require_runnable(engine)))
+        byte_limit = max(_MAX_PROFILER_BYTES, count_weight_bytes(_require_runnable(engine)))
         most = byte_limit // (_BYTES_PER_KERNEL_RUN * max(1, len(engine.layers)))
         return min(runs + 1, max(_MIN_PROFILED_RUNS, most))
 
@@ -317,7 +453,7 @@ class OnnxRuntime:
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
-            with extra_outputs.open_session_model(_require_runnable(engine), names, progress) as data:
+            with open_session_model(_require_runnable(engine), names, progress) as data:
                 session = ChildSession(self._create_engine_spec(engine, data, bounds, level="basic"), bounds)
         output_names = list(names) or list(session.outputs)
         arrays = session.run(output_names, inputs, bounds)
@@ -342,7 +478,7 @@ class OnnxRuntime:
         """
         check(progress, "reading values")
         if self.provider == CPU:
-            return extra_outputs.list_value_names(_require_runnable(engine))
+            return list_value_names(_require_runnable(engine))
         return tuple(t.name for layer in engine.layers for t in layer.outputs)
 
     @contextlib.contextmanager
@@ -370,14 +506,14 @@ class OnnxRuntime:
         level = "basic" if any(n.op in _QUANTIZING for n in model.nodes) else "all"
         # A plan of memory for all values at once is of no use when most are handed out.
         spec = self._create_spec("", f'Backend "{self.name}" cannot run', level, planned=False)
-        open_source = functools.partial(extra_outputs.write_external_model, model, value_names)
+        open_source = functools.partial(write_external_model, model, value_names)
         inference.free_memory()
-        session = cancellable_call.open_session(open_source, spec, create_bounds())
+        session = inference.open_cancellable_session(open_source, spec, create_bounds())
         inference.free_memory()
 
         def read(batch: Batch) -> Outputs:
             run_options = vendor.onnxruntime().RunOptions()
-            return cancellable_call.call(
+            return inference.call_cancellable(
                 lambda: inference.read(session, value_names, batch, run_options),
                 functools.partial(setattr, run_options, "terminate", True),  # noqa: FBT003 - it has no name
                 create_bounds(),

@@ -25,7 +25,7 @@ from rtlab.backends import compiler_info, compilers, recorded
 from rtlab.backends.readers import inspector
 from rtlab.backends.readers.log import listing, verbose
 from rtlab.backends.readers.log import tactics as tables
-from rtlab.backends.workers import compiler, driver, process, refusals, timing_cache, worker_pool
+from rtlab.backends.workers import compiler, driver, process, refusals, worker_pool
 from rtlab.backends.workers.compiler import BuildSpec
 from rtlab.backends.workers.process import BUILDING, Bounds
 from rtlab.backends.workers.running import EngineRunner
@@ -40,14 +40,7 @@ from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.variant import SUPPORTED_TARGETS, Precision, Target
-from rtlab.errors import (
-    BuildError,
-    ReadError,
-    RtlabError,
-    RunError,
-    Unavailable,
-    VariantError,
-)
+from rtlab.errors import BuildError, ReadError, RtlabError, RunError, Unavailable, VariantError
 
 #: Bytes of which each weight starts at a multiple, as a page of memory does.
 _ALIGNED = 4096
@@ -59,7 +52,7 @@ class TensorRT(EngineRunner):
     name = "tensorrt"
     binding = "tensorrt"
     product = "TensorRT"
-    flag = timing_cache.FLAG
+    flag = compiler.FLAG
 
     def availability(self) -> Availability:
         """Look for the package without importing it, and for a GPU at the driver."""
@@ -112,11 +105,7 @@ class TensorRT(EngineRunner):
         return {e.key: e for e in self._edit_cache(Path(cache), progress, tuple(keys))[0]}
 
     def forced(
-        self,
-        cache: str | Path,
-        copy: str | Path,
-        entries: Sequence[Entry],
-        progress: Progress | None = None,
+        self, cache: str | Path, copy: str | Path, entries: Sequence[Entry], progress: Progress | None = None
     ) -> Mapping[str, Entry]:
         """Write a copy of a timing cache with other tactics in it, by the keys that the log tells; see ``Tuner``.
 
@@ -128,7 +117,7 @@ class TensorRT(EngineRunner):
                 f'Cannot write the edited timing cache to "{copy}": it is the cache that is read. Choose another name.'
             )
         for entry in entries:
-            if not 0 < entry.tactic < timing_cache.NOTHING:
+            if not 0 < entry.tactic < compiler.NOTHING:
                 raise VariantError(
                     f'Cannot force tactic "{entry.tactic:#x}" in timing cache "{path}": it is no hash of 64 bits. '
                     "Choose one that the log lists, such as 0x665ded9abbf88."
@@ -148,9 +137,9 @@ class TensorRT(EngineRunner):
             raise ReadError(
                 f"{error_prefix}: {error.strerror or error}. Name a file that a build has written."
             ) from error
-        edit = timing_cache.CacheEdit(self.binding, content, error_prefix, keys, entries)
+        edit = compiler.CacheEdit(self.binding, content, error_prefix, keys, entries)
         return process.call(
-            timing_cache.edit, edit, Bounds(error_prefix, BUILDING, Limits(), progress or Silent())
+            compiler.edit_cache, edit, Bounds(error_prefix, BUILDING, Limits(), progress or Silent())
         )
 
 

@@ -4,21 +4,199 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import json
 import os
+import re
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from rtlab.cli import budget, checking, compilers, opening, printing, terminal
-from rtlab.cli.notebooks import lab
+from rtlab.cli import budget, checking, opening, printing
 from rtlab.cli.parser import create_parser
-from rtlab.errors import ReadError, RtlabError, boundary, check_memory_limit
+from rtlab.core.phrases import pluralize
+from rtlab.errors import ModelError, ReadError, RtlabError, Unavailable, boundary, check_memory_limit
 
 if TYPE_CHECKING:
     from rtlab.api import Study
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, add or remove."""
+    from rtlab.backends import compilers
+    from rtlab.core.progress import Terminal
+    from rtlab.documents.numbers import format_bytes
+
+    match args.action:
+        case "add":
+            before = {c.version for c in compilers.known()}
+            with contextlib.closing(Terminal()) as progress:
+                compiler = compilers.add(args.version, source=args.source, progress=progress)
+            message = (
+                f"{compiler.version} is here already: {compiler.where}"
+                if compiler.version in before
+                else f"added {compiler.version}: {format_bytes(compiler.nbytes)} in {compiler.where}"
+            )
+        case "remove":
+            message = f"removed {compilers.remove(args.version).version}"
+        case _:
+            return _list_releases(args)
+    print(json.dumps({"done": message}) if args.json else message)
+    return 0
+
+
+def _list_releases(args: argparse.Namespace) -> int:
+    from rtlab.backends import compilers
+    from rtlab.documents.numbers import format_bytes
+
+    rows, lines = [], []
+    for compiler in compilers.known():
+        trial = compiler.tried()
+        routes = None if trial.routes is None else list(trial.routes)
+        rows.append(
+            {
+                "version": compiler.version,
+                "backend": compiler.backend,
+                "own": compiler.own,
+                "recorded": compiler.recorded,
+                "where": compiler.where,
+                "bytes": compiler.nbytes,
+                "refusal": trial.refusal,
+                "routes": routes,
+            }
+        )
+        works = trial.refusal or f"works, {_describe_routes(routes)}"
+        origin_note = f" ({compiler.words})" if compiler.path is None else ""
+        size = format_bytes(compiler.nbytes)
+        lines.append(f"{compiler.version:<12} {size:>7}  {works}{origin_note}  {compiler.where}")
+    if args.json:
+        print(json.dumps({"folder": str(compilers.folder()), "compilers": rows}))
+    else:
+        print("\n".join(lines) or "none: add one with rtlab compilers add 1.7")
+    return 0
+
+
+def _describe_routes(routes: Sequence[str] | None) -> str:
+    if routes is None:
+        return "knows no build routes"
+    return f"offers {pluralize(len(routes), 'build route')}" if routes else "offers no build routes"
+
+
+#: As ``python -m jupyterlab``, which would look for modules in the current folder first.
+_START = (
+    "import sys; del sys.path[0]; import runpy; "
+    "runpy.run_module('jupyterlab', run_name='__main__', alter_sys=True)"
+)
+
+
+def lab(args: argparse.Namespace) -> int:
+    """Open JupyterLab on a folder of notebooks, in place of this process where the system can.
+
+    Raises:
+        RtlabError: it is not installed, or the notebooks cannot be written.
+    """
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise Unavailable(
+            'Cannot open JupyterLab: package "jupyterlab" is not installed. Run pip install jupyterlab ipywidgets '
+            "anywidget plotly netron."
+        )
+    folder = Path(args.folder).absolute()
+    first = copy_notebooks(folder)
+    # Not "jupyter lab", which runs the first jupyter-lab of PATH: that of another environment where this one is not
+    # activated, whose kernels then lack rtlab or have another version of it.
+    command = [
+        sys.executable, "-c", _START, "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
+        f"--LabApp.default_url=/lab/tree/{first}",
+        # The other manager queries PyPI as soon as it is shown.
+        "--LabApp.extension_manager=readonly",
+    ]  # fmt: skip
+    if args.port is not None:
+        command += [f"--ServerApp.port={args.port}"]
+    if args.no_browser:
+        command += ["--no-browser"]
+    if getattr(os, "geteuid", lambda: 1)() == 0:
+        # Jupyter refuses to serve as root, which is the usual user in a container.
+        command += ["--allow-root"]
+    # JupyterLab asks on its first start whether to fetch news, over the corner of the notebook.
+    config_folder = str(Path(__file__).parents[1] / "static")
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
+        filter(None, (config_folder, os.environ.get("JUPYTER_CONFIG_PATH")))
+    )
+    # It asks npm, where there is one, for a folder; npm asks its registry for news of itself now and then.
+    os.environ.setdefault("NPM_CONFIG_UPDATE_NOTIFIER", "false")
+    print(f"rtlab: notebooks are in {folder}; stop with Ctrl-C", file=sys.stderr)
+    if os.name == "posix":
+        # In place of this process, so that ending this command ends the server.
+        os.execv(sys.executable, command)  # noqa: S606 - the interpreter that runs us, with a fixed list
+    return subprocess.call(command)
+
+
+def copy_notebooks(folder: Path) -> str:
+    """Copy the packaged notebooks that are not there yet; returns the name of the first one.
+
+    A notebook that exists is the user's own by now and stays as it is.
+
+    Raises:
+        ModelError: the installation carries no notebooks.
+        RtlabError: they cannot be written there.
+    """
+    here = Path(__file__).parents[1]
+    home = next((h for h in (here / "_share" / "notebooks", here.parent / "notebooks") if h.is_dir()), None)
+    names = sorted(p.name for p in home.glob("*.ipynb")) if home else []
+    if home is None or not names:
+        raise ModelError("Cannot open the notebooks: this installation carries none. Install rtlab again.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            with contextlib.suppress(FileExistsError), (folder / name).open("xb") as file:
+                file.write((home / name).read_bytes())
+    except OSError as error:
+        raise RtlabError(
+            f'Cannot copy the notebooks to "{folder}": {error.strerror}. Name a folder that is yours to write to: '
+            "rtlab lab FOLDER."
+        ) from error
+    return names[0]
+
+
+#: Control characters but for the tabulator and the end of a line, and what turns the direction of writing.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    """The text with control characters in their escaped form."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+class CleanStream:
+    """A stream of text to which ``clean`` text is written; all else is that of the stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write cleaned text; returns the length of ``text``."""
+        self._stream.write(clean(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def clean_output() -> Iterator[None]:
+    """Standard output and standard error are cleaned meanwhile."""
+    streams = sys.stdout, sys.stderr
+    # Python has none where it was closed before the start.
+    sys.stdout, sys.stderr = (cast("TextIO", s and CleanStream(s)) for s in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
 
 T = TypeVar("T")
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
@@ -42,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "report": _report,
             "check": checking.run,
             "backends": _backends,
-            "compilers": compilers.run,
+            "compilers": run,
             "doctor": _doctor,
         }
     )
@@ -55,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Names from files hold what a terminal's encoding may not; a table with question marks is still a table.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    with terminal.clean_output():
+    with clean_output():
         return _run_command(args)
 
 

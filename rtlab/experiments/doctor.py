@@ -26,7 +26,7 @@ from rtlab.core.protocols import Backend, BuildRequest, Evaluator
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Cancelled, RtlabError
 from rtlab.experiments.running import difference, open_engine
-from rtlab.relation.coverage import coverage
+from rtlab.relation.mapping import coverage
 from rtlab.relation.relate import relate
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, tf32, weights
+from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
@@ -395,7 +395,7 @@ class _Preparation:
     def _emulate_tf32(self) -> None:
         if self.variant.precision is not Precision.TF32:
             return
-        products = tf32.find_tf32_products(self.source)
+        products = fp16_passes.find_tf32_products(self.source)
         pinned_nodes = [n for n in products if self.requested_precisions[n] is Precision.FP32]
         if pinned_nodes:
             skipped = {"one switch sets it for the whole engine": pinned_nodes}
@@ -406,11 +406,11 @@ class _Preparation:
         others = {**self.source_precisions, **self.assigned_precisions}
         nodes = [
             n
-            for n in tf32.find_tf32_products(model)
+            for n in fp16_passes.find_tf32_products(model)
             if n in self.requested_precisions and others.get(n) in {None, *weights.WEIGHT_PRECISIONS}
         ]
         if nodes:
-            self.emulation = self._defer(model, functools.partial(tf32.truncate, nodes))
+            self.emulation = self._defer(model, functools.partial(fp16_passes.truncate, nodes))
             self.assigned_precisions = dict.fromkeys(nodes, Precision.TF32) | self.assigned_precisions
 
 

@@ -52,11 +52,7 @@ def make_file_stem(model: Model, variant: Variant) -> str:
 
 
 #: Types of what a Relu gives in a prepared model.
-_TYPES = {
-    "fp32": onnx.TensorProto.FLOAT,
-    "fp16": onnx.TensorProto.FLOAT16,
-    "bf16": onnx.TensorProto.BFLOAT16,
-}
+_TYPES = {"fp32": onnx.TensorProto.FLOAT, "fp16": onnx.TensorProto.FLOAT16, "bf16": onnx.TensorProto.BFLOAT16}
 
 
 def format_scales(model: Model, variant: Variant, prepared: Prepared) -> str:

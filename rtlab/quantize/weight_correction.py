@@ -18,10 +18,10 @@ from rtlab.core.precision import compute_amax
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes, weights
 from rtlab.quantize.apply_transforms import match_treated_nodes
-from rtlab.quantize.dequantized_weights import compute_dequantized
 from rtlab.quantize.fp16_plan import describe_skipped_nodes
 from rtlab.quantize.gptq import Array, fit_scales, reconstruct
-from rtlab.quantize.im2col import ProductForm, make_product_form
+from rtlab.quantize.input_statistics import ProductForm, make_product_form
+from rtlab.quantize.isolated_error import compute_dequantized
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

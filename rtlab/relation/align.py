@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from rtlab.core.engine import Engine
+from rtlab.relation.dataflow import Writers
 from rtlab.relation.similarity import PRODUCTS, Shape, Signature, sizes
-from rtlab.relation.writers import Writers
 
 #: Why layers are one group: nodes or names that both tell; one kernel and shape that each engine has once; the same
 #: work next to the same layers; parts of one layer; the same place among layers of one kind and shape, or of one kind

@@ -13,11 +13,10 @@ from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.validation import LARGEST, validate_integer
 from rtlab.core.value import Value
-from rtlab.relation.dataflow import MOVES
+from rtlab.relation.dataflow import MOVES, MOVING, operations
 from rtlab.relation.dataflow import Work as Kind
 from rtlab.relation.dataflow import work as kind_of
 from rtlab.relation.footprint import SIZE_LIMIT, nbytes, total
-from rtlab.relation.kernel import MOVING, operations
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import map_to_places
 from rtlab.relation.work import NodeWork, works

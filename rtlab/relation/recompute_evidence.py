@@ -12,8 +12,8 @@ from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.sizes import Sizes
 from rtlab.core.value import shape_text
+from rtlab.relation.dataflow import Writers
 from rtlab.relation.flow import VIEWS, Flow, Reason, reach
-from rtlab.relation.writers import Writers
 
 #: Views that give all the numbers they read, and numbers of the same type.
 _LOSSLESS_VIEWS = frozenset({

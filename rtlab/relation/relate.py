@@ -18,9 +18,8 @@ from collections.abc import Set as AbstractSet
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.relation.dataflow import moves, work
+from rtlab.relation.dataflow import kernel, moves, work
 from rtlab.relation.flow import VIEWS, Flow, Key, Reason
-from rtlab.relation.kernel import kernel
 from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
 from rtlab.relation.names import Names
 from rtlab.relation.recompute_evidence import RecomputeEvidence, format_tensors

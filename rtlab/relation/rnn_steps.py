@@ -12,9 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.relation.dataflow import work
-from rtlab.relation.kernel import MOVING, operations
-from rtlab.relation.writers import Writers
+from rtlab.relation.dataflow import MOVING, Writers, operations, work
 
 Role = Literal[
     "input product", "recurrent product", "pointwise", "bias", "data", "loop", "order", "whole", "unknown"

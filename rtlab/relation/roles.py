@@ -14,8 +14,7 @@ from typing import Literal
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.relation.dataflow import Work, work
-from rtlab.relation.kernel import PRODUCTS, QUANTIZED, Kernel, kernel
+from rtlab.relation.dataflow import PRODUCTS, SCALED_TYPES, Kernel, Work, kernel, work
 
 Role = Literal["work", "body", "scale", "bias", "Q", "DQ", "Q/DQ", "cast", "layout", "control"]
 
@@ -117,7 +116,7 @@ class Roles:
             return _quantizing_role(kernel_info.quantizes, kernel_info.dequantizes)
         if first is not None and layer.index > first and _computes(layer, kernel_info):
             return "work" if node.op in QUANTIZING_OPS else "bias" if _has_bias(node) else "scale"
-        if layer.reads not in QUANTIZED and layer.writes in QUANTIZED:
+        if layer.reads not in SCALED_TYPES and layer.writes in SCALED_TYPES:
             return "Q"
         if kernel_info is None and work(layer) == "quantization":
             return "DQ"
@@ -185,7 +184,7 @@ def _rate_by_kind(op: str, done: Work, layer: Layer) -> int:
     if op in QUANTIZING_OPS and done not in _MOVING_WORKS:
         # A kernel that reads or writes a narrow type has taken in what makes it so.
         narrow = layer.writes if QUANTIZING_OPS[op] == "Q" else layer.reads
-        return _SURE if done == "quantization" or narrow in QUANTIZED else _MAY
+        return _SURE if done == "quantization" or narrow in SCALED_TYPES else _MAY
     if op in _MOVING_OPS:
         return _MAY
     return _NO if done in _MOVING_WORKS | {"quantization"} else _MAY

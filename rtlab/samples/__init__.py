@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import html
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -30,14 +33,154 @@ from rtlab.samples.architectures import (
     pictures,
     resnet50,
 )
-from rtlab.samples.cards import SampleCard, SampleCards, read
-from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, load_halves
 from rtlab.samples.transformers import bert, sentence_input, sentences, transformer_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+#: How a notebook shows the cards: its own colours where it has some, and as many in a row as there is room for.
+_GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(17rem,1fr));gap:.75rem;line-height:1.4"
+_BOX = (
+    "border:1px solid var(--jp-border-color2,#8886);border-radius:6px;padding:.75rem;display:flex;"
+    "flex-direction:column;gap:.35rem"
+)
+_QUIET = "color:var(--jp-ui-font-color2,inherit);font-size:.85em"
+_LIST = f"display:grid;grid-template-columns:auto 1fr;gap:.1rem .6rem;margin:0;{_QUIET}"
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleCard:
+    """One sample, without its model.
+
+    Attributes:
+        name: The argument of ``load``.
+        title: A title in words.
+        trait: What the sample shows.
+        task: What it was trained to do, or that it was not.
+        data: What it is calibrated and scored on.
+        script: What makes it: a script of ``sample_models``, or a function of rtlab.
+        licence: Of the model, and of the data where that differs.
+        nodes: Number of nodes, those of bodies included.
+        accuracy: Percent right by preparation, measured on ONNX Runtime's CPU; empty without a task.
+        measured_on: Number of samples behind the percents.
+        thumbnail: The graph from input to output, and the first sample, as SVG.
+    """
+
+    name: str
+    title: str
+    trait: str
+    task: str
+    data: str
+    script: str
+    licence: str
+    nodes: int
+    accuracy: Mapping[str, float]
+    measured_on: int
+    thumbnail: str = dataclasses.field(repr=False)
+
+    @property
+    def scores(self) -> str:
+        """The percents and their source in words; empty without a task."""
+        if not self.accuracy:
+            return ""
+        percents = ", ".join(f"{percent:.2f} % {how}" for how, percent in self.accuracy.items())
+        return f"{percents}; measured on {self.measured_on} held-out samples, ONNX Runtime's CPU"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "Task": self.task,
+            "Data": self.data,
+            "Right": self.scores,
+            "Size": f"{self.nodes} nodes",
+            "Made by": self.script,
+            "Licence": self.licence,
+        }
+        rows = "".join(
+            f'<dt>{k}</dt><dd style="margin:0;text-align:left">{html.escape(v)}</dd>'
+            for k, v in facts.items()
+            if v
+        )
+        return (
+            f'<div style="{_BOX}">{self.thumbnail}<b>{html.escape(self.title)}</b>'
+            f'<code style="align-self:flex-start">{html.escape(self.name)}</code>'
+            f"<div>{html.escape(self.trait)}</div>"
+            f'<dl style="{_LIST}">{rows}</dl></div>'
+        )
+
+
+class SampleCards(tuple[SampleCard, ...]):
+    """The cards of all samples: a grid of pictures in a notebook, a table as text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        wide = max((len(c.name) for c in self), default=0)
+        return "\n".join(f"{c.name:{wide}}  {c.nodes:4} nodes  {c.trait}" for c in self)
+
+    def _repr_html_(self) -> str:
+        return f'<div style="{_GRID}">{"".join(c._repr_html_() for c in self)}</div>'
+
+
+def read(path: Path) -> SampleCards:
+    """The cards that ``sample_models/make_cards.py`` wrote."""
+    return SampleCards([SampleCard(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))])
+
+
+#: Names of the networks, which are those of their files.
+NETWORKS = (
+    "digits_inception", "digits_outlier", "digits_mobilenet", "digits_dark", "digits_light", "digits_vit",
+    "digits_lstm", "digits_gru", "digits_qat", "digits_qat_misplaced", "digits_sparse24", "fp16_overflow",
+)  # fmt: skip
+#: The networks that read bytes over 255; the others read standardised pixels.
+_GROUNDS: Mapping[str, Literal["dark", "light"]] = {"digits_dark": "dark", "digits_light": "light"}
+
+
+def digits_input(images: NDArray[np.uint8], fit: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Turn 8x8 digit images of 0 to 16 into the networks' input, shape ``(len(images), 1, 32, 32)``.
+
+    Each pixel is standardised by its mean and deviation over ``fit`` as scikit-learn's ``StandardScaler``
+    does it (a pixel that never varies is only centred), then the picture is enlarged bilinearly. Pixels that
+    are seldom inked become rare large values, up to 30 deviations: the outliers that calibrators differ on.
+    """
+    deviation = fit.std(axis=0)
+    return _enlarge((images - fit.mean(axis=0)) / np.where(deviation == 0, 1, deviation)).astype(np.float32)
+
+
+def digits_picture(images: NDArray[np.uint8], *, ground: Literal["dark", "light"]) -> NDArray[np.float32]:
+    """Turn 8x8 digit images of 0 to 16 into pictures of bytes over 255, shape ``(len(images), 1, 32, 32)``.
+
+    Each picture is stretched to 0 to 255, enlarged bilinearly and rounded to a byte: bright ink on a ``dark`` ground
+    of 0, or turned round, on a ``light`` one of 255. Nothing is standardised.
+    """
+    bytes_ = np.rint(_enlarge(images * (255 / 16)))
+    return ((bytes_ if ground == "dark" else 255 - bytes_) / 255).astype(np.float32)
+
+
+def _enlarge(images: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Bilinearly to 32x32, with an axis of one channel."""
+    at = np.clip((np.arange(32) + 0.5) / 4 - 0.5, 0, 7)
+    # Row i of this matrix holds the weights of the source pixels that enlarged pixel i lies between.
+    enlarge = np.maximum(0, 1 - np.abs(at[:, None] - np.arange(8)))
+    result: NDArray[np.float64] = (enlarge @ images @ enlarge.T)[:, None]
+    return result
+
+
+def load_halves(file: Path, name: str, samples: int | None) -> tuple[CalibrationData, Task]:
+    """The training half or its first ``samples`` to calibrate a network on, the held-out half to score it on."""
+    with np.load(file, allow_pickle=False) as archive:
+        data = {k: archive[k] for k in archive.files}
+    fit = data["train_images"]
+
+    def read(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        ground = _GROUNDS.get(name)
+        return digits_input(images, fit) if ground is None else digits_picture(images, ground=ground)
+
+    training_data = CalibrationData({"image": read(fit[:samples])}, source="digits, training half")
+    test_data = CalibrationData({"image": read(data["test_images"])}, source="digits, held-out half")
+    return training_data, Task(test_data, data["test_labels"])
+
 
 __all__ = [
     "Sample", "SampleCard", "SampleCards", "digits_input", "digits_picture", "engine", "engines", "inception_chain",

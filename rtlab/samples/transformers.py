@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from rtlab.samples.writer import SEED, SampledValue, Writer
+from rtlab.samples.architectures import SEED, SampledValue, Writer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.model import Model
-    from rtlab.samples.writer import Array
+    from rtlab.samples.architectures import Array
 
 
 def transformer_stack(*, nodes: int = 1000) -> Model:

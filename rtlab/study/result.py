@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rtlab.core.stage import Stage, StageStatus
     from rtlab.core.trace import Outputs, Profile
     from rtlab.core.variant import Variant
-    from rtlab.relation.coverage import Coverage
+    from rtlab.relation.mapping import Coverage
     from rtlab.relation.mapping import Mapping as NodeMapping
 
 

@@ -29,8 +29,11 @@ from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
 from rtlab.experiments.running import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import existing_qdq, rewrites
-from rtlab.quantize.dequantized_weights import replace_stored_weights
-from rtlab.quantize.isolated_error import IsolatedErrorModel, build_isolated_error_model
+from rtlab.quantize.isolated_error import (
+    IsolatedErrorModel,
+    build_isolated_error_model,
+    replace_stored_weights,
+)
 from rtlab.study.job import Job
 
 if TYPE_CHECKING:

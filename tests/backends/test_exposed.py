@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from nets import graph_proto
 from ordered import orders
 from rtlab import backends
-from rtlab.backends import extra_outputs
+from rtlab.backends import onnxruntime
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -42,7 +42,7 @@ def layers(width: int = 64, *, constant: bool = False) -> onnx.ModelProto:
 
 @pytest.fixture
 def everything_large(monkeypatch):
-    monkeypatch.setattr(extra_outputs, "LARGE", 1)
+    monkeypatch.setattr(onnxruntime, "LARGE", 1)
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
         proto, path, save_as_external_data=beside, location="w", size_threshold=0, convert_attribute=True
     )
     model, runner = load(path), backends.get("onnxruntime")
-    written, real = [], extra_outputs._write_external_weights
+    written, real = [], onnxruntime._write_external_weights
     monkeypatch.setattr(
-        extra_outputs, "_write_external_weights", lambda m, f, p: written.append(f) or real(m, f, p)
+        onnxruntime, "_write_external_weights", lambda m, f, p: written.append(f) or real(m, f, p)
     )
     monkeypatch.setattr(Model, "bytes", lambda _: pytest.fail("made bytes of a large model"))
     batch = feed(model)

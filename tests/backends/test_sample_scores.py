@@ -15,8 +15,8 @@ from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
 from rtlab.quantize.thresholds import scales
+from rtlab.samples import NETWORKS
 from rtlab.samples.architectures import pictures
-from rtlab.samples.digits import NETWORKS
 
 pytestmark = pytest.mark.slow
 SHIPPED = Path(rtlab.__file__).parents[1] / "sample_models"

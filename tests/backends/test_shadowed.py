@@ -69,7 +69,7 @@ def test_children_of_a_notebook_run_nothing_that_lies_beside_it(folder, backend,
 
 @pytest.mark.slow
 def test_the_server_of_notebooks_runs_nothing_that_lies_in_its_folder(folder) -> None:
-    from rtlab.cli.notebooks import _START
+    from rtlab.cli import _START
 
     done = subprocess.run(
         [sys.executable, "-c", _START, "--version"], capture_output=True, text=True, check=False, timeout=120

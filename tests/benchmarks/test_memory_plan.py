@@ -9,7 +9,7 @@ from pathlib import Path
 
 import engines
 from rtlab.analyses.memory.plan import plan_engine_memory
-from rtlab.backends.trtexec_json import Trtexec
+from rtlab.backends.readers.reading import Trtexec
 from rtlab.core.model import make_empty_model
 from rtlab.relation.footprint import nbytes
 

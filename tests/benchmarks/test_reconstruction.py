@@ -20,7 +20,7 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.variant import Variant
 from rtlab.quantize import input_statistics, prepare, weight_correction
-from rtlab.quantize.im2col import ProductForm, make_product_form
+from rtlab.quantize.input_statistics import ProductForm, make_product_form
 from rtlab.study.observations import Observer
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ import rtlab
 import scenes
 from golden.test_page import _FILES, _MODEL, WRITTEN, anonymous
 from rtlab.backends import compilers
-from rtlab.cli import main, notebooks, opening, parser
-from rtlab.cli.notebooks import lab
+from rtlab.cli import _START, lab, main, opening, parser
 from rtlab.core.peaks import TABLE
 from rtlab.core.protocols import Availability
 from rtlab.experiments.doctor import Probe, Report
@@ -263,7 +262,7 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
     child, replaced = mock.Mock(return_value=5), mock.Mock(side_effect=SystemExit)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
     monkeypatch.setattr("os.execv", replaced)
-    monkeypatch.setattr("rtlab.cli.notebooks.subprocess.call", child)
+    monkeypatch.setattr("rtlab.cli.subprocess.call", child)
     monkeypatch.setenv("NPM_CONFIG_UPDATE_NOTIFIER", "mine")
     for system, user, more in (
         ("posix", 0, ["--port", "9", "--no-browser"]),
@@ -273,12 +272,12 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
         monkeypatch.setattr("os.geteuid", lambda user=user: user)
         monkeypatch.setenv("JUPYTER_CONFIG_PATH", "mine")
         parsed = parser.create_parser({"lab": lab}).parse_args(["lab", str(tmp_path), *more])
-        with mock.patch("rtlab.cli.notebooks.os.name", system), contextlib.suppress(SystemExit):
+        with mock.patch("rtlab.cli.os.name", system), contextlib.suppress(SystemExit):
             assert lab(parsed) == 5
         assert os.environ["JUPYTER_CONFIG_PATH"].endswith(f"static{os.pathsep}mine")
         assert os.environ["NPM_CONFIG_UPDATE_NOTIFIER"] == "mine"
     command = [
-        sys.executable, "-c", notebooks._START, "--ip=127.0.0.1", f"--ServerApp.root_dir={tmp_path}",
+        sys.executable, "-c", _START, "--ip=127.0.0.1", f"--ServerApp.root_dir={tmp_path}",
         "--LabApp.default_url=/lab/tree/01_first_look.ipynb", "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
     for_root = [*command, "--ServerApp.port=9", "--no-browser", "--allow-root"]

@@ -17,8 +17,7 @@ from rtlab.core.protocols import BuildRequest, Ruled
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RunError
 from rtlab.testing import ReferenceBackend, conformance, tiny_model
-from rtlab.testing.conforming import check_rules
-from rtlab.testing.networks import make_unknown_op_model, product
+from rtlab.testing.conforming import check_rules, make_unknown_op_model, product
 from unit.kinds.test_conforming import Sound
 
 CALLED = (

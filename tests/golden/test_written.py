@@ -18,8 +18,8 @@ from rtlab.analyses.difference import Side, compute_difference
 from rtlab.analyses.engine import by_kind, find_transitions
 from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.backends.readers import recognise
-from rtlab.relation.coverage import coverage
 from rtlab.relation.layerwork import layer_works
+from rtlab.relation.mapping import coverage
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CONV1, CONV2, FC = 4 * 16 * 16 * 16 * 27, 4 * 16 * 8 * 8 * 144, 4 * 16 * 10

@@ -15,7 +15,7 @@ from vendor_api import MODULE, Check
 
 LIVE = Path(__file__).parents[2] / "rtlab" / "backends" / "workers"
 #: Modules that touch a binding, and what a name of theirs always is.
-FILES = {"compiler", "execution_context", "loaded", "timing_cache"}
+FILES = {"compiler", "execution_context", "loaded"}
 ROOTS = {
     "trt": MODULE, "builder": "Builder", "config": "IBuilderConfig", "context": "IExecutionContext",
     "engine": "ICudaEngine", "network": "INetworkDefinition", "parser": "OnnxParser", "runtime": "Runtime",

@@ -19,8 +19,8 @@ from rtlab.core.prepared import Prepared
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import assign, prepare, quantizable
+from rtlab.quantize.fp16_passes import round_to_tf32, truncate
 from rtlab.quantize.passes import run
-from rtlab.quantize.tf32 import round_to_tf32, truncate
 from rtlab.quantize.weights import ScaleLayout, choose_int4_block, quantize_to_four_bits
 from sessions import computed as execute
 

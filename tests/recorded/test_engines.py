@@ -37,15 +37,14 @@ from rtlab.analyses.roofline.estimate import (
     estimate_microseconds,
 )
 from rtlab.backends.readers import reading
-from rtlab.backends.trtexec_json import Trtexec
+from rtlab.backends.readers.reading import Trtexec
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import make_empty_model
 from rtlab.documents.serialization import decode, encode
 from rtlab.errors import ReadError
-from rtlab.relation.coverage import coverage
 from rtlab.relation.dataflow import work
 from rtlab.relation.layerwork import batch_of, layer_works
-from rtlab.relation.mapping import Mapping
+from rtlab.relation.mapping import Mapping, coverage
 from rtlab.relation.names import operator, words
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model

@@ -21,8 +21,7 @@ from onnx import TensorProto, helper
 
 import engines
 import rtlab
-from rtlab.cli import main
-from rtlab.cli.notebooks import copy_notebooks
+from rtlab.cli import copy_notebooks, main
 from rtlab.testing import tiny_model
 
 

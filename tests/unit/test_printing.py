@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rtlab.cli import budget, checking, notebooks, printing
+from rtlab.cli import budget, checking, copy_notebooks, printing
 from rtlab.errors import Cancelled, RtlabError
 
 
@@ -187,5 +187,5 @@ def test_a_program_counts_its_seconds_from_its_start(monkeypatch) -> None:
 
 def test_notebooks_are_copied_into_a_folder_below_folders_that_are_not_there(tmp_path) -> None:
     folder = tmp_path / "a" / "b"
-    first = notebooks.copy_notebooks(folder)
+    first = copy_notebooks(folder)
     assert min(p.name for p in folder.iterdir()) == first

@@ -26,8 +26,8 @@ from qdq import repair
 from rtlab import samples
 from rtlab.errors import ModelError
 from rtlab.quantize import findings
+from rtlab.samples import NETWORKS
 from rtlab.samples.architectures import pictures
-from rtlab.samples.digits import NETWORKS
 
 ROOT = Path(rtlab.__file__).parents[1]
 SHIPPED = ROOT / "sample_models"

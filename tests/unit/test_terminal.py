@@ -12,8 +12,8 @@ import onnx
 import pytest
 
 from rtlab import cli
+from rtlab.cli import clean, clean_output
 from rtlab.cli.printing import print_json
-from rtlab.cli.terminal import clean, clean_output
 from rtlab.testing import tiny_model
 
 PROGRAM = str(Path(sys.executable).with_name("rtlab"))

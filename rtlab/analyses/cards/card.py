@@ -19,8 +19,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.relation.dataflow import MOVES
-from rtlab.relation.kernel import QUANTIZED, kernel
+from rtlab.relation.dataflow import MOVES, SCALED_TYPES, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair as NodePair
 from rtlab.relation.mapping import map_to_places
@@ -156,7 +155,7 @@ class BoxBuilder:
         """What a layer without nodes does where it computes nothing, from kind, name and types; empty for others."""
         work_kind, kernel_info = self.flow.works[layer.id], kernel(layer)
         if work_kind == "quantization":
-            narrows = layer.writes in QUANTIZED and layer.reads not in QUANTIZED
+            narrows = layer.writes in SCALED_TYPES and layer.reads not in SCALED_TYPES
             role: Role = QUANTIZING_OPS.get(layer.kind, "Q" if narrows else "DQ")
             readers = self.flow.after(layer, through=MOVES | {"quantization"})
             return words(role, next(filter(None, map(self._get_main_op, readers)), "")) or role
@@ -197,8 +196,8 @@ class BoxBuilder:
         # A kernel that reads a narrow type takes in what dequantizes it; a step of its own would be in its name. That a
         # model's own Q is done at all is told alike: of weights it is folded.
         takes = {
-            "DQ": not kernel_info.dequantizes if kernel_info else layer.reads in QUANTIZED,
-            "Q": not kernel_info.quantizes if kernel_info else layer.writes not in QUANTIZED,
+            "DQ": not kernel_info.dequantizes if kernel_info else layer.reads in SCALED_TYPES,
+            "Q": not kernel_info.quantizes if kernel_info else layer.writes not in SCALED_TYPES,
         }
         absorbed_chips = [
             c

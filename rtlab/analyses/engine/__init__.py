@@ -16,7 +16,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import ReadError
-from rtlab.relation.coverage import Coverage, coverage
+from rtlab.relation.mapping import Coverage, coverage
 from rtlab.relation.names import infer_work
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
 from rtlab.core.model import Model
-from rtlab.relation import coverage as _coverage
-from rtlab.relation.coverage import Coverage
+from rtlab.relation.mapping import Coverage
 from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.relation.mapping import coverage as _coverage
 from rtlab.relation.relate import relate
 
 _INFERRED_NOTE = "The decisions of the build log joined the node into this layer (inferred)."
@@ -59,7 +59,7 @@ def map_measured_engine(facts: VariantResult) -> NodeMapping | None:
 @memoized
 def compute_coverage(facts: VariantResult) -> Coverage:
     """How much of the engine the mapping explains."""
-    return _coverage.coverage(map_nodes(facts), facts.source, facts.engine)
+    return _coverage(map_nodes(facts), facts.source, facts.engine)
 
 
 def list_unmapped_nodes(facts: VariantResult) -> tuple[tuple[str, str], ...]:

@@ -18,8 +18,7 @@ from rtlab.core.validation import validate_integer
 from rtlab.core.value import describe, shape_text
 from rtlab.errors import VariantError
 from rtlab.relation import footprint
-from rtlab.relation.dataflow import work
-from rtlab.relation.writers import Writers
+from rtlab.relation.dataflow import Writers, work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.errors import ModelError
-from rtlab.relation.kernel import operations
+from rtlab.relation.dataflow import operations
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.rnn_steps import (
     LOOPING,

@@ -14,8 +14,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.peaks import Peaks
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import Origin
-from rtlab.relation.dataflow import work
-from rtlab.relation.writers import Writers
+from rtlab.relation.dataflow import Writers, work
 
 #: Steps that only order the streams.
 _SYNC = frozenset({"signal", "wait"})

@@ -65,11 +65,7 @@ def split_profile(name: str) -> tuple[str, int | None]:
 
 
 def parse(
-    document: object,
-    file: str,
-    *,
-    select: int | None = None,
-    prefer: int | None = None,
+    document: object, file: str, *, select: int | None = None, prefer: int | None = None
 ) -> InspectedEngine:
     """Read the inspector's document, of a file of this name; ``ReadError`` where it is none or has no such profile.
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rtlab.backends.readers import contents, inspector, printed
 from rtlab.backends.readers.contents import fault, format_value, parse_integer, parse_number
-from rtlab.backends.readers.log import machine
+from rtlab.backends.readers.log import listing
 from rtlab.core.arrays import NUMPY
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.phrases import pluralize, quote_names
@@ -25,8 +26,6 @@ from rtlab.errors import ReadError, VariantError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-import json
-from typing import Any
 
 #: Milliseconds beyond which a number is no time: less than light needs across a chip, or more than 30 years.
 _LEAST, _MOST = 1e-9, 1e12
@@ -175,7 +174,7 @@ def _read_table(text: str, path: Path) -> ProfileRows:
     notes = [f'The times in the table of "{path.name}" are rounded to 0.1 µs.']
     if not table.is_complete:
         notes.append(f'The table of "{path.name}" ends before its total, so layers may be missing.')
-    header = machine.read_header(text.splitlines())
+    header = listing.read_header(text.splitlines())
     device = DeviceRecord(header.device, header.target, header.version, header.latency)
     return ProfileRows((table.rows,), table.count, table.medians, tuple(notes), device)
 

@@ -1,23 +1,30 @@
-"""ONNX Runtime at work, on the child's side of ``session_child``: sessions that are made, kept, run and timed."""
+"""ONNX Runtime at work, in a child of ``session_child`` or in this process: sessions made, kept, run, timed."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import functools
 import itertools
+import math
 import re
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from rtlab.backends import interleaved_timing, providers, vendor
+from rtlab.backends import providers, vendor
 from rtlab.backends.placement import Partition, list_partitions
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
+from rtlab.backends.workers.process import Bounds
+from rtlab.core.progress import check
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
 from rtlab.core.variant import Target
@@ -25,6 +32,77 @@ from rtlab.errors import BuildError, RtlabError, RunError, Unavailable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+#: Inferences go on to so many, or until they took so many milliseconds: a histogram needs more than a median does.
+_MOST, _BRIEF = 300, 500.0
+#: Milliseconds after which timing ends, whatever was asked for, and the fewest inferences by then.
+_BOUND, _FEWEST = 10_000.0, 3
+#: Part of its time that the first may warm up for.
+_WARMING = 0.1
+#: Turns that each of several takes, so that all of them see the same load of the machine.
+_TURNS = 3
+
+
+class Times(NamedTuple):
+    """Of each work that was timed: milliseconds of its runs, shape ``(runs,)``; untimed runs of the first."""
+
+    milliseconds: tuple[NDArray[np.float64], ...]
+    warmup: int
+
+
+def alternate(
+    works: Sequence[Callable[[], float]],
+    progress: Progress,
+    runs: int,
+    warmup: int,
+    *,
+    seconds: float | None = None,
+) -> Times:
+    """Milliseconds of ``runs`` runs of each work, in turns, as it returns them itself.
+
+    The first has ``warmup`` untimed runs, but for no more than a tenth of its time, and goes on where runs are brief,
+    up to 300 within half a second. After ten seconds of its own each ends, but not before its third run; in a budget of
+    ``seconds``, after its part of that, but not before its first.
+
+    Raises:
+        Cancelled: ``progress`` asked to stop.
+    """
+    end = math.inf if seconds is None else time.perf_counter() + max(0.0, seconds)
+    fewest = _FEWEST if seconds is None else 1
+    times: list[list[float]] = [[] for _ in works]
+    spent = [0.0] * len(works)
+
+    def compute_bound() -> float:
+        return min(_BOUND, 1e3 * max(0.0, end - time.perf_counter()) / len(works))
+
+    def run(number: int) -> float:
+        check(progress, "timing")
+        start = time.perf_counter()
+        milliseconds = works[number]()
+        spent[number] += (time.perf_counter() - start) * 1e3
+        return milliseconds
+
+    def is_done(number: int) -> bool:
+        # In a budget, a run is not begun that would end after it.
+        ahead = times[number][-1] if times[number] and seconds is not None else 0.0
+        count = len(times[number])
+        return count >= runs or (count >= fewest and spent[number] + ahead > bound)
+
+    bound, warmed = compute_bound(), 0
+    while warmed < warmup and spent[0] <= _WARMING * bound:
+        run(0)
+        warmed += 1
+    bound, spent[0] = compute_bound(), 0.0
+    while not all(map(is_done, range(len(works)))):
+        for number in range(len(works)):
+            for _ in range(-(-runs // _TURNS)):
+                if not is_done(number):
+                    times[number].append(run(number))
+                    progress.advance()
+    while len(times[0]) < _MOST and spent[0] < min(_BRIEF, bound):
+        times[0].append(run(0))
+    return Times(tuple(map(np.asarray, times)), warmed)
+
 
 #: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; and it records
 #: which provider takes which node.
@@ -107,7 +185,7 @@ def run(payload: tuple[int, list[str], Mapping[str, NDArray[Any]]], report: Prog
 def time_sessions(
     payload: tuple[SessionSpec, SessionSpec, Mapping[str, NDArray[Any]], int, int, float | None, int],
     report: Progress,
-) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
+) -> tuple[Times, Mapping[str, NodeRuns]]:
     """Time a session without the profiler and one with it, in turns; the times, and what the profiler recorded.
 
     The payload has both sessions, the batch, how many runs of each, the untimed ones before them, a budget in seconds,
@@ -119,7 +197,7 @@ def time_sessions(
     plain_spec, profiled_spec, batch, runs, warmup, seconds, max_profiled_runs = payload
     start = time.monotonic()
     plain, profiled = create_session(plain_spec), _ProfiledSession(profiled_spec, batch, max_profiled_runs)
-    times = interleaved_timing.alternate(
+    times = alternate(
         (lambda: _measure_run(plain, batch), profiled.run),
         report,
         runs,
@@ -316,3 +394,73 @@ def free_memory() -> None:
 
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+#: Seconds between two looks at the clock and the user, those that a call has to end after its switch is set, and those
+#: that Python waits at its end for calls at work.
+_TICK, _GRACE, _LAST = 0.05, 0.5, 3.0
+
+T = TypeVar("T")
+
+#: Calls that have not ended, and the switch of each: Python must not end under one, or it crashes.
+_active: dict[futures.Future[Any], Callable[[], object]] = {}
+
+
+def call_cancellable(work: Callable[[], T], stop: Callable[[], object], bounds: Bounds) -> T:
+    """What ``work`` returns or raises, done on a thread of its own; ``stop`` ends it, from another thread.
+
+    ONNX Runtime looks at its switch (``RunOptions.terminate``, or that of loading) between two nodes, inside of loops
+    too, but never within one. So the caller watches clock, memory and user; where a node does not end soon, the caller
+    goes on without it, and the thread ends with that node.
+
+    Raises:
+        Cancelled: the user asked to stop.
+        BackendError: the time or the memory is over, of the kind of the work.
+    """
+    check(bounds.progress, bounds.activity)
+    answer: futures.Future[T] = futures.Future()
+    _active[answer] = stop
+    threading.Thread(target=_run_work, args=(work, answer), name="rtlab-run", daemon=True).start()
+    try:
+        while not futures.wait([answer], _TICK).done:
+            bounds.check()
+    except BaseException:
+        stop()
+        # Its words would be those of an end that we asked for.
+        futures.wait([answer], _GRACE)
+        raise
+    return answer.result()
+
+
+def _run_work(work: Callable[[], T], answer: futures.Future[T]) -> None:
+    try:
+        answer.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must hear of it
+        answer.set_exception(error)
+    finally:
+        _active.pop(answer, None)
+
+
+@atexit.register
+def _end() -> None:
+    """Let no call come back to an interpreter that is gone."""
+    for stop in tuple(_active.values()):
+        stop()
+    futures.wait(tuple(_active), _LAST)
+
+
+def open_cancellable_session(
+    open_source: Callable[[], contextlib.AbstractContextManager[bytes | str]],
+    spec: SessionSpec,
+    bounds: Bounds,
+) -> Any:
+    """A session in this process on what ``open_source`` yields; errors as ``call_cancellable``."""
+    options = create_session_options(spec)
+
+    def create() -> Any:
+        # Weights are written in this thread too, which takes a while where there are many.
+        with open_source() as data:
+            return create_session(dataclasses.replace(spec, data=data), options)
+
+    stop = functools.partial(options.set_load_cancellation_flag, True)  # noqa: FBT003 - it has no name
+    return call_cancellable(create, stop, bounds)

@@ -24,8 +24,8 @@ from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.experiments.why.cutting import remove_unused_nodes
 from rtlab.gradients import Gradients, Tape, differentiate
 from rtlab.quantize import passes
-from rtlab.quantize.dequantized_weights import dequantize_in_place
 from rtlab.quantize.edit import Edit
+from rtlab.quantize.isolated_error import dequantize_in_place
 from rtlab.quantize.quantizer_toggles import Switch, find_switches
 
 if TYPE_CHECKING:

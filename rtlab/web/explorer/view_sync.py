@@ -18,8 +18,7 @@ from rtlab.documents.serialization import encode, to_builtins
 from rtlab.errors import Cancelled
 from rtlab.relation.mapping import map_to_places
 from rtlab.study.session import Session
-from rtlab.web.explorer.task_runner import TaskRunner
-from rtlab.web.explorer.widget import ExplorerWidget
+from rtlab.web.explorer.widget import ExplorerWidget, TaskRunner
 from rtlab.web.page import charts, chrome
 from rtlab.web.page import controls as offer
 from rtlab.web.page.contract import EngineView

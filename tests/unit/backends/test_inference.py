@@ -11,9 +11,8 @@ import onnxruntime
 import pytest
 
 import nets
-from rtlab.backends import extra_outputs
 from rtlab.backends.compiler_info import ONNX_RUNTIME
-from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.onnxruntime import OnnxRuntime, open_session_model
 from rtlab.backends.workers import inference
 from rtlab.backends.workers.inference import SessionSpec
 from rtlab.core.engine import Engine, Layer
@@ -60,7 +59,7 @@ class Counted:
 
 
 def orders(folder: Path) -> tuple[SessionSpec, SessionSpec]:
-    with extra_outputs.open_session_model(nets.chain(*NAMES)) as data:
+    with open_session_model(nets.chain(*NAMES)) as data:
         plain = SessionSpec(data, "Cannot time", 1, level="basic")
         return plain, SessionSpec(data, "Cannot time", 1, level="basic", profile=str(folder / "profile"))
 

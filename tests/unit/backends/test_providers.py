@@ -16,7 +16,7 @@ import rtlab
 from nets import graph
 from ordered import orders
 from rtlab import backends
-from rtlab.backends import interleaved_timing, placement, providers
+from rtlab.backends import placement, providers
 from rtlab.backends.compiler_info import ONNX_RUNTIME
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.backends.readers import optimized
@@ -276,7 +276,7 @@ class Clock:
 def test_brief_inferences_are_timed_more_often_and_long_ones_less(monkeypatch, seconds, counts) -> None:
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
-    found, warmup = interleaved_timing.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
+    found, warmup = inference.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
     assert counts == tuple(len(f) for f in found)
     np.testing.assert_allclose(np.concatenate(found), seconds * 1e3)
     assert (1 if seconds > 1 else 2) == warmup
@@ -335,7 +335,7 @@ def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, 
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
     works = [clock.work(seconds), clock.work(seconds)]
-    found = interleaved_timing.alternate(works, Silent(), 30, 5, seconds=5.0)
+    found = inference.alternate(works, Silent(), 30, 5, seconds=5.0)
     assert counts == tuple(len(f) for f in found.milliseconds)
     assert warmup == found.warmup
     least = 3 * seconds
@@ -345,7 +345,7 @@ def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, 
 def test_both_are_timed_in_turns(monkeypatch) -> None:
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
-    interleaved_timing.alternate([clock.work(1.0), clock.work(2.0)], Silent(), 6, 0)
+    inference.alternate([clock.work(1.0), clock.work(2.0)], Silent(), 6, 0)
     assert [1.0, 1.0, 2.0, 2.0] * 3 == clock.ran
 
 
@@ -357,7 +357,7 @@ def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> 
         clock.now += 0.4
         return clock.work(0.1)()
 
-    found = interleaved_timing.alternate([clock.work(0.1), prepared], Silent(), 30, 0, seconds=5.0)
+    found = inference.alternate([clock.work(0.1), prepared], Silent(), 30, 0, seconds=5.0)
     # 2.5 s of each: 25 runs of 0.1 s, and five of 0.5 s.
     assert (25, 5) == tuple(len(f) for f in found.milliseconds)
     np.testing.assert_allclose(np.concatenate(found.milliseconds), 100.0)

@@ -21,9 +21,8 @@ import tensorrt_api
 from fake_gpu import DEVICE, needs_api
 from fake_trt import Spec, layers_of, plan
 from nets import graph_proto
-from rtlab.backends import cancellable_call
 from rtlab.backends.tensorrt import TensorRTRTX
-from rtlab.backends.workers import driver, process
+from rtlab.backends.workers import driver, inference, process
 from rtlab.backends.workers.driver import Device
 from rtlab.backends.workers.process import Bounds, ChildWork
 from rtlab.backends.workers.running import EngineRunner, assign_times
@@ -272,9 +271,9 @@ def within(progress: Silent | None = None, seconds: float = 60, work: ChildWork 
 
 
 def test_a_call_gives_what_it_returns_or_raises() -> None:
-    assert 7 == cancellable_call.call(lambda: 7, nothing, within())
+    assert 7 == inference.call_cancellable(lambda: 7, nothing, within())
     with pytest.raises(ZeroDivisionError):
-        cancellable_call.call(lambda: 1 // 0, nothing, within())
+        inference.call_cancellable(lambda: 1 // 0, nothing, within())
 
 
 def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None:
@@ -287,7 +286,7 @@ def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None
             return until.wait(30)
 
         with pytest.raises(Cancelled, match="Stopped the run"):
-            cancellable_call.call(work, stop.set, within(progress))
+            inference.call_cancellable(work, stop.set, within(progress))
         assert stop.is_set()
         end.set()
 
@@ -295,10 +294,10 @@ def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None
 @pytest.mark.parametrize(("work", "failure"), [(RUNNING, RunError), (BUILDING, BuildError)])
 def test_a_limit_is_one_for_all_calls_within_bounds(work, failure) -> None:
     bounds = within(seconds=0.3, work=work)
-    cancellable_call.call(lambda: time.sleep(0.2), nothing, bounds)
+    inference.call_cancellable(lambda: time.sleep(0.2), nothing, bounds)
     stop = threading.Event()
     with pytest.raises(failure, match=r"not finished after 0\.3 s"):
-        cancellable_call.call(lambda: stop.wait(30), stop.set, bounds)
+        inference.call_cancellable(lambda: stop.wait(30), stop.set, bounds)
 
 
 class Cuda:

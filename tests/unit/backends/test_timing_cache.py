@@ -10,7 +10,7 @@ import pytest
 
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab.backends.readers.log.tactics import Operator, parse_operators
-from rtlab.backends.workers.timing_cache import FLAG, Entry
+from rtlab.backends.workers.compiler import FLAG, Entry
 from rtlab.core.buildlog import TacticTime
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions

@@ -11,7 +11,7 @@ import pytest
 
 import engines
 from rtlab.analyses.timing.times import summarize_profile
-from rtlab.backends.trtexec_json import Trtexec
+from rtlab.backends.readers.reading import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.trace import Profile
 from rtlab.errors import ReadError

@@ -13,7 +13,7 @@ from rtlab.documents import commands
 from rtlab.documents.contract import Reply
 from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError
-from rtlab.web.page.bundle import parts
+from rtlab.web.page.charts import parts
 from rtlab.web.page.contract import typescript
 
 KINDS = typing.get_args(commands.Command)

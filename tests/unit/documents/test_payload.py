@@ -17,8 +17,7 @@ from rtlab.analyses.engine import Slice, Summary, Transition
 from rtlab.analyses.reformats.reasons import Reformat
 from rtlab.core.finding import Finding
 from rtlab.documents.serialization import decode, encode, to_builtins
-from rtlab.relation.coverage import Coverage
-from rtlab.relation.mapping import Pair
+from rtlab.relation.mapping import Coverage, Pair
 from rtlab.web.page.contract import EngineView
 
 FILE = Path(__file__).parents[2] / "data" / "payload.json"

@@ -13,9 +13,10 @@ import pytest
 import rtlab
 from rtlab.core.progress import Silent
 from rtlab.documents import commands
-from rtlab.web.explorer import open_commands, transport
-from rtlab.web.explorer.graph import LinkedGraphs
+from rtlab.web.explorer import open_commands
+from rtlab.web.explorer import widget as transport
 from rtlab.web.explorer.open_commands import OpenCommands
+from rtlab.web.explorer.widget import LinkedGraphs
 
 
 @pytest.mark.parametrize(

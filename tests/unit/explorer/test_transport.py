@@ -11,8 +11,8 @@ import pytest
 from rtlab import CalibrationData, Study
 from rtlab.documents.serialization import decode
 from rtlab.testing import tiny_model
-from rtlab.web.explorer import transport
-from rtlab.web.explorer.transport import DeliveredWidget
+from rtlab.web.explorer import widget as transport
+from rtlab.web.explorer.widget import DeliveredWidget
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

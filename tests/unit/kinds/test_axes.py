@@ -21,7 +21,7 @@ from rtlab.experiments.diagnosing import _get_weight
 from rtlab.experiments.repairing import _split_task
 from rtlab.experiments.sweep import _make_batch
 from rtlab.formulations.table import create_weighted_node
-from rtlab.quantize.im2col import make_product_form
+from rtlab.quantize.input_statistics import make_product_form
 from rtlab.quantize.weight_correction import _collect_eight_bit_weights
 
 FLOAT = TensorProto.FLOAT

@@ -14,7 +14,7 @@ from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
-from rtlab.web.page.overlays import _times
+from rtlab.web.page.graph import _times
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,9 @@ from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
-from rtlab.quantize import equalize, gptq, weight_correction
+from rtlab.quantize import apply_transforms, gptq, weight_correction
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.im2col import make_product_form
-from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
+from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest, make_product_form
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.scale_migration import Constants, compute_write_peaks, find_links, move_scale
 from rtlab.quantize.weight_correction import (
@@ -181,7 +180,7 @@ def test_equalizing_takes_magnitudes_of_weights_and_of_negative_biases(second: s
     start = np.abs(weights["b"])
     scale = np.maximum(np.sqrt(before / after), np.minimum(1, start / max(start.max(), before.max())))
     constants = Constants(model)
-    assert equalize.compute_scale_factors(constants, link) == pytest.approx(scale)
+    assert apply_transforms.compute_scale_factors(constants, link) == pytest.approx(scale)
     peak, offset = compute_write_peaks(constants, link)
     assert peak == pytest.approx(before)
     assert offset == pytest.approx(weights["b"])
@@ -201,7 +200,7 @@ def test_a_channel_that_nobody_writes_or_reads_keeps_its_scale() -> None:
     nodes = [node("Conv", ["x", "v"], ["h"], "one"), node("Conv", ["h", "w"], ["y"], "two")]
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
     (link,) = find_links(model)
-    found = equalize.compute_scale_factors(Constants(model), link)
+    found = apply_transforms.compute_scale_factors(Constants(model), link)
     v, w = np.abs(weights["v"]).max(axis=(1, 2, 3)), np.abs(weights["w"]).max(axis=(0, 2, 3))
     ratio = v[[0, 3]] / w[[0, 3]]
     assert found == pytest.approx([ratio[0] ** 0.5, 1, 1, ratio[1] ** 0.5])

@@ -27,7 +27,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
 from rtlab.experiments import peaks, ranking, running, sweep
 from rtlab.experiments.experiment import minimize, run_experiment
-from rtlab.samples.writer import Writer
+from rtlab.samples.architectures import Writer
 from rtlab.study import accuracy, fusion, recorded, tuning
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.testing import ReferenceBackend, tiny_model

@@ -26,13 +26,13 @@ from rtlab.errors import CalibrationError, RtlabError, VariantError
 from rtlab.study import stages
 from rtlab.study.progress import ProgressBar
 from rtlab.testing import tiny_model
-from rtlab.web.explorer.build_commands import BuildCommands
 from rtlab.web.explorer.explorer import Explorer
-from rtlab.web.explorer.task_runner import TaskRunner
+from rtlab.web.explorer.open_commands import BuildCommands
+from rtlab.web.explorer.widget import TaskRunner
 from rtlab.web.page import document
 
 GIB = 1 << 30
-markdown = importlib.import_module("rtlab.web.report.markdown")
+markdown = importlib.import_module("rtlab.web.report.html")
 
 
 def confine(monkeypatch: Any, soft: int) -> None:
@@ -104,7 +104,7 @@ def test_markdown_lists_eight_findings_five_layers_and_how_many_there_are_more(t
     for count, more in ((8, ""), (11, "- and 3 more")):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(markdown, "list_findings", lambda _, count=count: tuple(many[:count]))
-            lines = [*markdown._variant(study.state, facts, "int8")]
+            lines = [*markdown._render_variant(study.state, facts, "int8")]
         assert sum("**Finding" in line for line in lines) == 8
         assert (lines[-1] if more else "") == more
         assert f"### {count} findings" in lines

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rtlab.web.page import chrome, overlays
+from rtlab.web.page import chrome, graph
 
 
 def space(**fields: Any) -> Any:
@@ -18,7 +18,7 @@ def space(**fields: Any) -> Any:
     ("tensors", "note"), [(0, "1 output"), (1, "1 output"), (2, "2 outputs"), (3, "3 outputs")]
 )
 def test_memory_of_a_box_counts_its_outputs(tensors: int, note: str) -> None:
-    told = overlays._bytes(space(tensors=tensors, nbytes=2048, origin="reported"))
+    told = graph._bytes(space(tensors=tensors, nbytes=2048, origin="reported"))
     assert {"value": 2048.0, "spread": None, "shared": 1, "note": f"{note}, reported"} == told
 
 
@@ -31,13 +31,12 @@ def test_memory_of_a_box_counts_its_outputs(tensors: int, note: str) -> None:
 )  # fmt: skip
 def test_a_time_names_the_layers_that_were_timed_and_how_many_share_it(layers, shared, note) -> None:
     time = space(layers=[f"{i}:{n}" for i, n in enumerate(layers)], shared=shared, median=2.0, spread=0.5)
-    readings = overlays._readings({"n": time}, "node", 1.5)
+    readings = graph._readings({"n": time}, "node", 1.5)
     assert {"value": 3.0, "spread": 0.75, "shared": shared, "note": note} == readings["n"]
-    assert overlays._readings({"n": space(**{**vars(time), "spread": None})}, "node")["n"]["spread"] is None
-    assert 2.0 == overlays._readings({"n": time}, "node")["n"]["value"]
+    assert graph._readings({"n": space(**{**vars(time), "spread": None})}, "node")["n"]["spread"] is None
+    assert 2.0 == graph._readings({"n": time}, "node")["n"]["value"]
     assert (
-        "0:a:b"
-        not in overlays._readings({"n": space(**{**vars(time), "layers": ["0:a:b"]})}, "x")["n"]["note"]
+        "0:a:b" not in graph._readings({"n": space(**{**vars(time), "layers": ["0:a:b"]})}, "x")["n"]["note"]
     )
 
 
@@ -45,7 +44,7 @@ def test_a_time_names_the_layers_that_were_timed_and_how_many_share_it(layers, s
 def test_a_scaled_time_is_an_estimate(scaled: str, origin: str) -> None:
     times = space(processor="CPU", scaled=scaled, origin="here", scale=2.0)
     layer = {"L": space(layers=["0:a"], shared=1, median=0.5, spread=None)}
-    time = overlays._times(times, {}, layer)
+    time = graph._times(times, {}, layer)
     assert (origin, "time", "ms") == (time["origin"], time["id"], time["unit"])
     assert 1.0 == time["layers"]["L"]["value"]
     assert (bool(scaled), bool(scaled)) == ("scaled" in time["title"], time["source"].startswith("estimated"))
@@ -63,7 +62,7 @@ def test_an_error_is_told_in_few_digits(fields: dict[str, Any], note: str) -> No
     value = space(
         **{"max_abs": 1.2345, "rmse": 0.0012345, "overflowed": 0, "cosine": 0.98765, "sqnr": 20.0, **fields}
     )
-    assert {"value": 20.0, "spread": None, "shared": 1, "note": note} == overlays._error(value)
+    assert {"value": 20.0, "spread": None, "shared": 1, "note": note} == graph._error(value)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +74,7 @@ def test_an_error_is_told_in_few_digits(fields: dict[str, Any], note: str) -> No
     ],
 )
 def test_an_error_of_its_own_tells_what_saturates(saturated: float, sqnr: float | None, end: str) -> None:
-    told = overlays._local_error(
-        space(own_max=1.2345, own_rmse=0.0012345, saturated=saturated, own_sqnr=sqnr)
-    )
+    told = graph._local_error(space(own_max=1.2345, own_rmse=0.0012345, saturated=saturated, own_sqnr=sqnr))
     assert told["note"].endswith(end)
     assert (sqnr or 0.0, 1) == (told["value"], told["shared"])
 

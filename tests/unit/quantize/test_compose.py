@@ -15,7 +15,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize.tf32 import round_to_tf32
+from rtlab.quantize.fp16_passes import round_to_tf32
 from rtlab.quantize.weights import ScaleLayout, quantize_to_four_bits
 
 node = helper.make_node

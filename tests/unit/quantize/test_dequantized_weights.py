@@ -13,8 +13,8 @@ from rtlab.core.model import wrap
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize.dequantized_weights import compute_dequantized, replace_stored_weights
 from rtlab.quantize.edit import Edit
+from rtlab.quantize.isolated_error import compute_dequantized, replace_stored_weights
 from sessions import run
 
 RNG = np.random.default_rng(3)

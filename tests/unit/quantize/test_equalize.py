@@ -10,7 +10,7 @@ import pytest
 import rtlab
 from rtlab.core.calibrators import percentile
 from rtlab.core.variant import Variant
-from rtlab.quantize import apply_transforms, equalize, prepare
+from rtlab.quantize import apply_transforms, prepare
 from rtlab.quantize.scale_migration import Constants, find_links
 
 rng = np.random.default_rng(5)
@@ -144,7 +144,9 @@ def test_the_scale_of_a_link_is_the_published_one(make) -> None:
     first = next(iter(find_links(made)))
     r1 = np.abs(weight(made, "conv")).max((1, 2, 3)).astype(np.float64)
     r2 = np.abs(weight(made, "depth")).max((1, 2, 3)).astype(np.float64)
-    np.testing.assert_allclose(equalize.compute_scale_factors(Constants(made), first), np.sqrt(r1 * r2) / r2)
+    np.testing.assert_allclose(
+        apply_transforms.compute_scale_factors(Constants(made), first), np.sqrt(r1 * r2) / r2
+    )
 
 
 def test_single_values_have_their_own_calibrator() -> None:

@@ -20,16 +20,15 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
 from rtlab.errors import VariantError
 from rtlab.quantize import (
-    equalize,
+    apply_transforms,
     findings,
     fp16_passes,
     fp16_plan,
-    im2col,
+    input_statistics,
     passes,
     placement,
     smoothquant,
     sparsity,
-    tf32,
     weight_correction,
     weights,
 )
@@ -77,8 +76,8 @@ def halves(precision: Precision, kind: Any, model: Model) -> Made:
 
 
 def truncate(model: Model) -> Made:
-    nodes = tf32.find_tf32_products(model)
-    return (model, tf32.truncate(nodes)) if nodes else None
+    nodes = fp16_passes.find_tf32_products(model)
+    return (model, fp16_passes.truncate(nodes)) if nodes else None
 
 
 def prune(model: Model) -> Made:
@@ -87,8 +86,8 @@ def prune(model: Model) -> Made:
 
 
 def equalization(model: Model) -> Made:
-    found = equalize.plan(model)
-    return (model, equalize.equalize(found)) if found else None
+    found = apply_transforms.plan_equalization(model, [n.id for n in model.top])
+    return (model, apply_transforms.equalize(found)) if found else None
 
 
 def smoothing(model: Model) -> Made:
@@ -104,9 +103,11 @@ def correction(model: Model) -> Made:
         for n in model.top
         if n.op in {"Conv", "Gemm", "MatMul"} and weight_correction.find_bias_input(model, n.id)
     ]
-    sizes = {n: im2col.make_product_form(model, model.by_id[n]) for n in places}
+    sizes = {n: input_statistics.make_product_form(model, model.by_id[n]) for n in places}
     shifts = {
-        n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, im2col.ProductForm)
+        n: np.full(p.groups * p.outputs, 1e-3)
+        for n, p in sizes.items()
+        if isinstance(p, input_statistics.ProductForm)
     }
     return (model, weight_correction.correct_biases(shifts)) if shifts else None
 

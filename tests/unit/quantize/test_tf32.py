@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from rtlab.quantize.fp16_passes import find_tf32_products, round_to_tf32, truncate
 from rtlab.quantize.passes import run as apply
-from rtlab.quantize.tf32 import find_tf32_products, round_to_tf32, truncate
 
 node = helper.make_node
 

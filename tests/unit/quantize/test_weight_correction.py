@@ -14,8 +14,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import gptq, prepare
-from rtlab.quantize.im2col import ProductForm, make_product_form
-from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
+from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest, ProductForm, make_product_form
 from rtlab.quantize.weight_correction import WeightCorrector
 
 

@@ -12,8 +12,7 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Rewrite, Target
 from rtlab.quantize.rewrites import apply_rewrites
-from rtlab.relation.coverage import Coverage, coverage
-from rtlab.relation.mapping import Mapping
+from rtlab.relation.mapping import Coverage, Mapping, coverage
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 

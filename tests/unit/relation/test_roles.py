@@ -10,7 +10,7 @@ import nets
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.variant import Target
-from rtlab.relation.kernel import kernel, operations
+from rtlab.relation.dataflow import kernel, operations
 from rtlab.relation.relate import relate
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.relation.writers import Writers
+from rtlab.relation.dataflow import Writers
 
 
 def sources(*steps: tuple[str, str], inputs: str = "") -> list[list[tuple[int, ...]]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rtlab.core.finding import Finding
-from rtlab.web.report import markdown
+from rtlab.web.report import html
 
 
 def finding(name: str = "a", **fields: Any) -> Finding:
@@ -28,19 +28,19 @@ def finding(name: str = "a", **fields: Any) -> Finding:
     ],
 )
 def test_a_finding_is_a_line(fields: dict[str, Any], start: str) -> None:
-    assert markdown._format_finding(finding(**fields)).startswith(start)
+    assert html._format_finding(finding(**fields)).startswith(start)
 
 
 @pytest.mark.parametrize(("letters", "shown"), [(240, "a" * 240), (241, f"{'a' * 120}…{'a' * 120}")])
 def test_a_cell_of_a_table_is_cut_in_its_middle(letters: int, shown: str) -> None:
-    table = list(markdown._table(("One", "Two"), [("a" * letters, "b|")]))
+    table = list(html._table(("One", "Two"), [("a" * letters, "b|")]))
     assert ["| One | Two |", "| --- | --- |"] == table[:2]
     assert rf"| {shown} | b\| |" == table[2]
 
 
 @pytest.mark.parametrize(("text", "fence"), [("a", 3), ("``", 3), ("```", 4), ("` `````\n", 6)])
 def test_a_block_is_fenced_by_more_backticks_than_are_in_it(text: str, fence: int) -> None:
-    assert [f"{'`' * fence}x", text.rstrip("\n"), "`" * fence] == list(markdown._fence(text, "x"))
+    assert [f"{'`' * fence}x", text.rstrip("\n"), "`" * fence] == list(html._fence(text, "x"))
 
 
 def chip(name: str, **fields: Any) -> dict[str, Any]:
@@ -61,24 +61,24 @@ def test_what_fell_most_is_first_with_as_many_causes_as_a_reader_reads() -> None
     ]  # fmt: skip
     causes = SimpleNamespace(findings=[finding(f"cause{i}") for i in range(9)])
     study: Any = SimpleNamespace(diagnoses={"a": causes, "c": causes})
-    lines = list(markdown._list_drops(study, chips))
+    lines = list(html._list_drops(study, chips))
     assert ["**b**", "**a**", "**e**", "**d**"] == [
         y.split(":")[0].removeprefix("- ") for y in lines if y.startswith("- ")
     ]
     assert [f"**cause{i}**" for i in range(8)] == [y[4:].split(".")[0] for y in lines if y.startswith("  - ")]
-    assert [] == list(markdown._list_drops(study, [chips[2]]))
+    assert [] == list(html._list_drops(study, [chips[2]]))
 
 
 @pytest.mark.parametrize(("count", "more"), [(0, None), (1, None), (8, None), (9, 1), (12, 4)])
 def test_of_many_findings_the_first_are_told_and_how_many_follow(
     monkeypatch, count: int, more: int | None
 ) -> None:
-    monkeypatch.setattr(markdown, "list_findings", lambda _: [finding(f"f{i}") for i in range(count)])
+    monkeypatch.setattr(html, "list_findings", lambda _: [finding(f"f{i}") for i in range(count)])
     status = [{"warning": w, "origin": "measured", "text": "text"} for w in (True, False)]
-    monkeypatch.setattr(markdown.chrome, "list_status", lambda *_: status)
-    monkeypatch.setattr(markdown, "_list_slow_layers", lambda _: ("", []))
+    monkeypatch.setattr(html.chrome, "list_status", lambda *_: status)
+    monkeypatch.setattr(html, "_list_slow_layers", lambda _: ("", []))
     facts: Any = SimpleNamespace(name="x")
-    lines = list(markdown._variant(SimpleNamespace(), facts, "title"))  # type: ignore[arg-type]
+    lines = list(html._render_variant(SimpleNamespace(), facts, "title"))  # type: ignore[arg-type]
     assert ["", "## title", "", "- ● ⚠ text", "- ● text"] == lines[:5]
     assert min(count, 8) == sum(y.startswith("- **f") for y in lines)
     assert [y for y in lines if y.startswith("- and")] == ([f"- and {more} more"] if more else [])
@@ -86,12 +86,12 @@ def test_of_many_findings_the_first_are_told_and_how_many_follow(
 
 
 def slow(monkeypatch: Any, timing: Any, roof: Any) -> Any:
-    monkeypatch.setattr(markdown, "get_engine_timing", lambda _: timing)
-    monkeypatch.setattr(markdown, "estimate_timing", lambda _: roof)
+    monkeypatch.setattr(html, "get_engine_timing", lambda _: timing)
+    monkeypatch.setattr(html, "estimate_timing", lambda _: roof)
     mapping = SimpleNamespace(nodes=lambda layer: (f"n{layer}", f"m{layer}"))
-    monkeypatch.setattr(markdown, "map_nodes", lambda _: mapping)
-    monkeypatch.setattr(markdown, "name_layers", lambda *_: {"b": "Title"})
-    return markdown._list_slow_layers(SimpleNamespace(source=None))  # type: ignore[arg-type]
+    monkeypatch.setattr(html, "map_nodes", lambda _: mapping)
+    monkeypatch.setattr(html, "name_layers", lambda *_: {"b": "Title"})
+    return html._list_slow_layers(SimpleNamespace(source=None))  # type: ignore[arg-type]
 
 
 def test_the_five_slowest_layers_are_listed_measured_before_estimated(monkeypatch) -> None:
@@ -147,5 +147,5 @@ ROW = ("int8 (baseline)", "sm86", "3 → ◐ 2 layers", "○ 250 µs A GPU, ● 
 def test_a_variant_is_a_row_with_the_origin_of_each_number(
     fields: dict[str, Any], cells: dict[int, str]
 ) -> None:
-    row = markdown._summary({**FULL, **fields})  # type: ignore[typeddict-item]
+    row = html._summary({**FULL, **fields})  # type: ignore[typeddict-item]
     assert tuple(cells.get(i, cell) for i, cell in enumerate(ROW)) == row

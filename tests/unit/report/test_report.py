@@ -19,8 +19,7 @@ from rtlab import CalibrationData, Study, Task, load, samples
 from rtlab.documents.serialization import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
 from rtlab.testing import tiny_model
-from rtlab.web.report.html import _choose_view
-from rtlab.web.report.markdown import escape
+from rtlab.web.report.html import _choose_view, escape
 
 
 class Page(html.parser.HTMLParser):

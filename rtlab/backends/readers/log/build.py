@@ -7,7 +7,7 @@ import re
 
 from rtlab.backends.readers import inspector, printed
 from rtlab.backends.readers.log import listing
-from rtlab.backends.readers.log.machine import Header
+from rtlab.backends.readers.log.listing import Header
 from rtlab.backends.readers.log.tactics import TacticRows
 from rtlab.core import buildlog, trtexec
 from rtlab.core.buildlog import Action, BuildLog, Decision, LayerMemory, NetworkPass, Sparsity

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rtlab.backends.readers.log import listing
 from rtlab.backends.readers.log.build import Build
-from rtlab.backends.readers.log.machine import Header, match_header_line
+from rtlab.backends.readers.log.listing import Header, match_header_line
 from rtlab.backends.readers.log.tactics import parse_time
 from rtlab.backends.readers.wrapping import Wrapping, detect_encoding, detect_wrapping
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Sparsity

@@ -16,7 +16,7 @@ from rtlab.analyses.findings.rules import rank_findings
 from rtlab.analyses.reformats.reasons import find_reformats
 from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends.compiler_info import ONNX_RUNTIME, TENSORRT, TENSORRT_RTX
-from rtlab.backends.trtexec_json import Trtexec
+from rtlab.backends.readers.reading import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.relation.mapping import Mapping, Pair

@@ -9,7 +9,7 @@ from rtlab.analyses.memory.plan import Life, compute_clocks, compute_lifetimes
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.relation.writers import Writers
+from rtlab.relation.dataflow import Writers
 
 
 def engine(*steps, inputs=("x",), outputs=("y",)) -> Engine:
