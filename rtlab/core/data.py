@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import dataclasses
@@ -10,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: Batches that a reader may have taken without having used them when it is stopped.
+AHEAD = 3
 #: Samples that are kept from the start of a stream, so that a comparison can read them again.
 CACHED_SAMPLES = 64
 #: An array, or arrays by name or by position.
@@ -125,73 +128,110 @@ class Inputs:
 
 
 class Feed:
-    """The items of an iterable; the first of them are kept, so that several readers can have those.
+    """The items of an iterable; the first of them are kept, so that several readers can have those."""
 
-    ``samples_read`` is how many were read so far, ``total`` the number of samples, None until the end was reached, and
-    ``measure`` returns how many are in an item.
-    """
-
-    def __init__(self, source: Any, name: str) -> None:
+    def __init__(self, source: Any, name: str, *, synthetic: bool = False) -> None:
         self.name = name
+        #: Whether the samples are random.
+        self.synthetic = synthetic
+        #: Samples that have come so far, and all of them once the end was reached.
         self.samples_read = 0
         self.total: int | None = None
-        self.measure: Callable[[_Item], int] = lambda _: 1
         self._source = source
-        #: All samples of an iterator, which can be read once.
-        self._keep = math.inf if isinstance(source, Iterator) else CACHED_SAMPLES
+        self._once = isinstance(source, Iterator)
+        #: Tells how many samples are in an item.
+        self.measure: Callable[[_Item], int] = lambda _: 1
+        self._keep = CACHED_SAMPLES
         self._cache: list[_Item] = []
         self._sizes: list[int] = []
-        # At the first item that is not kept, until a reader goes on from there; "past" is True from then on.
+        # Stands behind the last kept item until somebody reads on; "past" says that somebody did.
         self._iterator: Iterator[Any] | None = None
         self._past = False
+        # The last items of what can be read once, each with the number of its first sample.
+        self._tail: collections.deque[tuple[int, _Item]] = collections.deque()
         self._failure: CalibrationError | None = None
         self._lock = threading.RLock()
 
     @property
     def expected_count(self) -> int | None:
-        """Samples if every item is as large as the first, where the source has a length."""
-        with contextlib.suppress(Exception):  # of a source without a length
+        """Samples if every item is as large as the first, where the source tells how many items there are."""
+        with contextlib.suppress(Exception):  # it may have no length, or refuse to tell
             return len(self._source) * self._sizes[0]
         return None
 
-    def read(self, size: Callable[[_Item], int], limit: int | None) -> Iterator[tuple[int, _Item]]:
+    def reserve(self, count: int) -> int:
+        """Make sure that the first samples can be read again; returns of how many that is true, at most ``count``."""
+        with self._lock:
+            if not self._once:
+                return count
+            if self._past:
+                return min(count, sum(self._sizes))
+            self._keep = max(self._keep, count)
+            return count
+
+    def read(
+        self, size: Callable[[_Item], int], limit: int | None, *, skip: int, window: int
+    ) -> Iterator[tuple[int, _Item]]:
         """Every item from the first on, with the number of its first sample.
 
         Args:
-            size: Returns how many samples are in an item.
-            limit: Samples that the reader needs; None for all.
+            size: Tells how many samples are in an item.
+            limit: Samples that the reader wants, all by default.
+            skip: Samples that the reader does not need; what is gone for good may be left out.
+            window: Samples before the last one read that a later reader with ``skip`` may ask for.
         """
         with self._lock:
             self.measure = size
             enough = limit is not None and limit <= sum(self._sizes)
         position = first = 0
-        # A source that can be iterated anew may give another order, which the kept samples are no part of.
-        if enough or not self._past:
+        # What can be iterated anew may come in another order, which the kept samples are no part of.
+        if enough or self._once or not self._past:
             while self._is_cached(position):
                 yield first, self._cache[position]
                 first += self._sizes[position]
                 position += 1
         if self.total is not None and position == len(self._cache) and self.total == first:
             return
-        for item in self._pull(self._continue(position), first):
+        iterator = self._continue(position, skip)
+        for first, item in tuple(self._tail):
+            yield first, item
+        if self._tail:
+            first = self._tail[-1][0] + size(self._tail[-1][1])
+        for item in self._pull(iterator, first):
+            if self._once:
+                self._tail.append((first, item))
             yield first, item
             first += size(item)
             self.samples_read = max(self.samples_read, first)
+            while len(self._tail) > 1 and first - self._tail[1][0] >= window:
+                self._tail.popleft()
         self.total = first
 
-    def _continue(self, position: int) -> Iterator[Any]:
-        """An iterator over the items after the first ``position`` ones."""
+    def _continue(self, position: int, skip: int) -> Iterator[Any]:
+        """What gives the items after the kept ones, of which this reader had ``position``."""
         with self._lock:
+            if self._past and self._once:
+                if self._failure or self._iterator is None or not self._tail or self._tail[0][0] > skip:
+                    raise self._failure or CalibrationError(
+                        f"Cannot read {self.name} on after sample {sum(self._sizes)}: it can be read once, and only "
+                        "its first samples were kept. Give a list, a DataLoader, or a function that returns a new "
+                        "generator."
+                    )
+                return self._iterator
             iterator = self._iterator or self._open()
             if self._past:
                 next(itertools.islice(iterator, position, position), None)
-            self._iterator, self._past = None, True
+            # A generator stays here, for it may be read on.
+            self._iterator = iterator if self._once else None
+            self._past = True
             return iterator
 
     def __reduce__(self) -> tuple[object, ...]:
+        # What is kept travels to another process, and no more.
         while self._is_cached(len(self._cache)):
             pass
-        return _restore, (self.name, self._cache, self._sizes)
+        state = {name: getattr(self, name) for name in ("synthetic", "_cache", "_sizes", "total")}
+        return _restore, (self.name, state)
 
     def _is_cached(self, position: int) -> bool:
         """Whether the item at this position is kept, after reading it if it is to be."""
@@ -243,10 +283,9 @@ class Feed:
         )
 
 
-def _restore(name: str, cache: list[_Item], sizes: list[int]) -> Feed:
-    feed = Feed(None, name)
-    feed._cache, feed._sizes = cache, sizes  # noqa: SLF001 - of its own pickle
-    feed.samples_read = feed.total = sum(sizes)
+def _restore(name: str, state: Mapping[str, Any]) -> Feed:
+    feed = Feed(iter(()), name)
+    vars(feed).update(state, _past=True, samples_read=sum(state["_sizes"]))
     return feed
 
 
@@ -262,7 +301,7 @@ def _copy_arrays(item: Any) -> _Item:
 
 
 def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_last: bool) -> Iterator[Batch]:
-    """Join and cut neighbours of one shape to ``size``; ``drop_last`` leaves out an incomplete last batch."""
+    """Join and cut neighbours of one shape to ``size``; ``drop_last`` leaves out what does not fill a batch."""
     if size is None:
         yield from items
         return
@@ -271,32 +310,38 @@ def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_l
     count = done = 0
     try:
         for item in items:
-            item_shape = [a.shape[1:] for a in item.values()]
-            if count and item_shape != shape:
+            now = [a.shape[1:] for a in item.values()]
+            if count and now != shape:
                 if drop_last:
-                    raise CalibrationError(  # noqa: TRY301 - passes the handler below
-                        f"Cannot fill a batch of {size} from {source}: sample {done + count} has another shape than "
-                        "the samples before it. Yield whole batches of one shape each."
-                    )
+                    _raise_uneven_batch(size, source, done + count)
                 yield _concatenate(pending)
                 done, count, pending = done + count, 0, []
-            shape = item_shape
+            shape = now
             pending.append(item)
             count += len(next(iter(item.values())))
             if count >= size:
                 full = _concatenate(pending)
                 for start in range(0, count - size + 1, size):
                     yield {name: array[start : start + size] for name, array in full.items()}
-                done, count = done + count // size * size, count % size
-                rest = {name: array[len(array) - count :] for name, array in full.items()}
-                pending = [rest] if count else []
+                remainder = count % size
+                pending = (
+                    [{name: array[count - remainder :] for name, array in full.items()}] if remainder else []
+                )
+                done, count = done + count - remainder, remainder
     except CalibrationError:
-        # Samples before one that cannot be read count.
+        # What came before a sample that cannot be read is whole, and counts.
         if count and not drop_last:
             yield _concatenate(pending)
         raise
     if count and not drop_last:
         yield _concatenate(pending)
+
+
+def _raise_uneven_batch(size: int, source: str, sample: int) -> NoReturn:
+    raise CalibrationError(
+        f"Cannot fill a batch of {size} from {source}: sample {sample} has another shape than the samples before it. "
+        "Yield whole batches of one shape each."
+    )
 
 
 def _concatenate(items: list[Batch]) -> Batch:
@@ -672,26 +717,27 @@ def _get_only_input(model: Model | None, what: str) -> str:
 class SampleStream(CalibrationData):
     """Samples read from an iterable, of which only the first are kept.
 
-    Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's do. At least
-    the first ``CACHED_SAMPLES`` samples are kept, to whole items: ``take`` reads those again, always the same ones. All
-    of a generator, which can be iterated once, are kept.
+    Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
+    do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
+    same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
 
-    ``count`` is None until the end was reached. ``len`` is an estimate before that: the limit of ``take``, the number
-    of items times the samples in the first, or how many samples were read so far. Pickling carries the kept samples.
+    ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of
+    ``take``, the number of items times the samples in the first, or how many samples have come so far.
+    Pickling carries only the kept samples.
     """
 
-    def __init__(self, feed: Feed, limit: int | None = None, *, synthetic: bool = False) -> None:
-        super().__init__({}, feed.name, synthetic)
+    def __init__(self, feed: Feed, limit: int | None = None) -> None:
+        super().__init__({}, feed.name, feed.synthetic)
         self._feed = feed
         self._limit = limit
 
     @classmethod
     def over(cls, source: Any, *, model: Model | None = None) -> SampleStream:
         """A stream over an iterable, or over what a function returns each time it is called."""
-        feed = Feed(with_metadata(source, model), describe_source(source))
+        feed = Feed(with_metadata(source, model), describe_source(source), synthetic=is_random_loader(source))
         if model is not None:
             feed.measure = Inputs(model).size
-        return cls(feed, synthetic=is_random_loader(source))
+        return cls(feed)
 
     def __bool__(self) -> bool:
         return True
@@ -716,9 +762,9 @@ class SampleStream(CalibrationData):
         return limit if limit is not None and feed.samples_read >= limit else None
 
     def take(self, count: int) -> SampleStream:
-        """The first ``count`` samples."""
-        limit = count if self._limit is None else min(count, self._limit)
-        return SampleStream(self._feed, limit, synthetic=self.synthetic)
+        """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
+        count = count if self._limit is None else min(count, self._limit)
+        return SampleStream(self._feed, self._feed.reserve(count))
 
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:  # noqa: ARG002 - none can be
         """Raise ``CalibrationError``: a stream is read from front to back."""
@@ -735,6 +781,14 @@ class SampleStream(CalibrationData):
                 "Give at least one."
             )
 
+    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
+        """The shape of each input in an inference on the first sample."""
+        first = next(self._items(model), None)
+        if first is None:
+            raise CalibrationError(f"Cannot use {self.source}: it has no samples. Give at least one.")
+        free = Inputs(model).free
+        return {name: (1, *array.shape[1:]) if free else array.shape for name, array in first.items()}
+
     def samples_in(self, model: Model, batch: Batch) -> int:
         """How many samples a batch of ``batches`` holds."""
         return Inputs(model).samples(batch)
@@ -744,7 +798,8 @@ class SampleStream(CalibrationData):
 
         Where the batch dimension of every input is dynamic, neighbours of one shape are joined and cut to
         ``size``; by default items stay as they come. A batch that the graph fixes is filled from the samples in
-        order, and a last incomplete one is left out. ``skip`` leaves out the first samples.
+        order, and a last incomplete one is left out. A pass over a generator that was stopped goes on with
+        ``skip``, the number of samples that were used: what was read ahead of them is still there.
 
         Raises:
             CalibrationError: an item does not fit, the source raised, or it cannot be read again.
@@ -755,7 +810,7 @@ class SampleStream(CalibrationData):
         inputs = Inputs(model)
         batch_size = inputs.fixed or (size if inputs.free else None)
         has_batches = False
-        items = self._items(model, skip=skip)
+        items = self._items(model, skip=skip, window=AHEAD * (batch_size or 1))
         for batch in cut_batches(items, batch_size, self.source, drop_last=bool(inputs.fixed)):
             has_batches = True
             yield batch
@@ -766,10 +821,10 @@ class SampleStream(CalibrationData):
                 f"are fewer than one batch of {step}. Give at least {step} samples."
             )
 
-    def _items(self, model: Model, *, skip: int = 0) -> Iterator[Batch]:
+    def _items(self, model: Model, *, skip: int = 0, window: int = AHEAD) -> Iterator[Batch]:
         """Items with names, checked, from sample ``skip`` up to the limit."""
         inputs = Inputs(model)
-        for first, item in self._feed.read(inputs.size, self._limit):
+        for first, item in self._feed.read(inputs.size, self._limit, skip=skip, window=window):
             if self._limit is not None and first >= self._limit:
                 return
             if first < skip and first + inputs.size(item) <= skip:

@@ -196,14 +196,24 @@ def time_sessions(
     """
     plain_spec, profiled_spec, batch, runs, warmup, seconds, max_profiled_runs = payload
     start = time.monotonic()
-    plain, profiled = create_session(plain_spec), _ProfiledSession(profiled_spec, batch, max_profiled_runs)
-    times = alternate(
-        (lambda: _measure_run(plain, batch), profiled.run),
-        report,
-        runs,
-        warmup,
-        seconds=None if seconds is None else seconds - (time.monotonic() - start),
-    )
+
+    def remaining() -> float | None:
+        return None if seconds is None else seconds - (time.monotonic() - start)
+
+    plain = create_session(plain_spec)
+    works = [lambda: _measure_run(plain, batch)]
+    if max_profiled_runs < runs:
+        # Two sessions of a large model take too much memory side by side.
+        budget = remaining()
+        first = alternate(works, report, runs, warmup, seconds=None if budget is None else budget / 2)
+        works.clear()
+        del plain
+        profiled = _ProfiledSession(profiled_spec, batch, max_profiled_runs)
+        second = alternate((profiled.run,), report, runs, 0, seconds=remaining())
+        times = Times((*first.milliseconds, *second.milliseconds), first.warmup)
+    else:
+        profiled = _ProfiledSession(profiled_spec, batch, max_profiled_runs)
+        times = alternate((*works, profiled.run), report, runs, warmup, seconds=remaining())
     profiled.end()
     return times, profiled.kernels
 

@@ -140,7 +140,7 @@ def test_inputs_without_a_common_batch_are_whole_inferences():
     assert 2 == len(list(data.take(2).batches(WHOLE)))
 
 
-def test_a_generator_is_iterated_once_and_read_again():
+def test_a_generator_is_read_once_and_its_start_again():
     data = of(rows(i, 1) for i in range(200))
     data.check(NET)
     first = data.take(8)
@@ -148,8 +148,10 @@ def test_a_generator_is_iterated_once_and_read_again():
     assert list(range(200)) == numbers(data)
     assert 200 == data.count
     assert list(range(8)) == numbers(first)
-    assert list(range(150)) == numbers(data.take(150))
-    assert list(range(200)) == numbers(data)
+    assert list(range(CACHED_SAMPLES)) == numbers(data.take(150)), "no more were kept"
+    assert [0] == [int(b["x"][0, 0]) for b in itertools.islice(data.batches(NET, 1), 1)]
+    with pytest.raises(CalibrationError, match="Cannot read generator"):
+        numbers(data)
 
 
 def test_a_buffer_that_is_used_again_does_no_harm():
@@ -217,12 +219,14 @@ def test_a_fixed_batch_is_not_filled_from_two_shapes():
 
 
 def test_what_crosses_to_another_process_is_what_was_kept():
-    data = of(Loader(200, 1))
-    data.check(NET)
-    there = pickle.loads(pickle.dumps(data))
-    assert list(range(32)) == numbers(there.take(32))
-    assert CACHED_SAMPLES == len(numbers(there.take(2000))) == there.count
-    assert list(range(200)) == numbers(data)
+    for data in (of(rows(i, 1) for i in range(200)), of(Loader(200, 1))):
+        data.check(NET)
+        there = pickle.loads(pickle.dumps(data))
+        assert list(range(32)) == numbers(there.take(32))
+        assert CACHED_SAMPLES == len(numbers(there.take(2000)))
+        with pytest.raises(CalibrationError, match="on after sample 64"):
+            numbers(there)
+        assert list(range(200)) == numbers(data)
     few = pickle.loads(pickle.dumps(of([rows(0, 3)])))
     assert [0, 1, 2] == numbers(few)
     assert 3 == few.count
@@ -231,12 +235,12 @@ def test_what_crosses_to_another_process_is_what_was_kept():
 COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=60)
 
 
-@given(COUNTS, st.integers(1, 7), st.integers(1, 40), st.integers(0, 2))
-def test_a_pass_that_was_stopped_goes_on(counts, size, taken, ahead):
-    """Calibration reads ahead and may be stopped anywhere: every sample is used once."""
+@given(COUNTS, st.integers(1, 7), st.integers(1, 40), st.integers(0, 2), st.booleans())
+def test_a_pass_that_was_stopped_goes_on(counts, size, taken, ahead, once):
+    """Calibration reads ahead and may be stopped anywhere: every sample is used once, even of a generator."""
     starts = itertools.accumulate(counts, initial=0)
     items = [rows(first, count) for first, count in zip(starts, counts, strict=False)]
-    data = of(items)
+    data = of(iter(items) if once else items)
     data.check(NET)
     reader = data.batches(NET, size)
     read = [[int(row[0]) for row in batch["x"]] for batch in itertools.islice(reader, taken + ahead)]
@@ -273,3 +277,11 @@ def test_samples_are_not_all_held():
     for _ in of(samples).batches(NET, 4):
         most = max(most, len(alive))
     assert most <= 8
+
+
+def test_whole_inferences_go_on_as_well():
+    feeds = ({"x": np.full((1, 3), i, np.float32), "size": np.ones(2, np.float32)} for i in range(200))
+    data = of(feeds, WHOLE)
+    seen = [int(b["x"][0, 0]) for b in itertools.islice(data.batches(WHOLE), 100)]
+    seen += [int(b["x"][0, 0]) for b in data.batches(WHOLE, skip=99)][1:]
+    assert list(range(200)) == seen
