@@ -9,6 +9,7 @@ Zeros, and what lies below the first bin, are not in ``Range.counts``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
@@ -175,8 +176,7 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
     cross = np.empty(len(size))
     for first in range(0, len(size), _CANDIDATE_BATCH):
         part = slice(first, first + _CANDIDATE_BATCH)
-        # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
-        start = -(-np.arange(levels + 1) * size[part, None] // levels)
+        start = _compute_level_starts(bins, levels, first)
         level = np.diff(mass.take(start))
         height = np.maximum(np.diff(number.take(start)), 1.0)
         np.divide(level, height, out=height)
@@ -190,6 +190,15 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
     p_log_p = inner + special.xlogy(last, last) - total * np.log(total)
     result: NDArray[np.float64] = np.where(impossible, np.inf, (p_log_p - cross) / total)
     return result
+
+
+@functools.lru_cache(maxsize=64)
+def _compute_level_starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
+    """The first bin of each level and the end, for ``_CANDIDATE_BATCH`` candidates: ``(.., levels + 1)``."""
+    size = np.arange(levels, bins + 1)[first : first + _CANDIDATE_BATCH, None]
+    # Bin b of i belongs to level floor(b * levels / i), so level j starts at bin ceil(j * i / levels).
+    starts: NDArray[np.intp] = -(-np.arange(levels + 1) * size // levels)
+    return starts
 
 
 def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
