@@ -197,6 +197,13 @@ _MAX_SESSIONS = 4
 _LEVEL_PREFIX, _OPTIONS_PREFIX = "optimization level ", "provider options "
 #: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
 _QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
+#: ONNX Runtime's settings for the weights of a folded model that it writes, and the optimizer that is left out then: it
+#: would give two constants one name when the file is read at a higher level (1.31, on a transformer).
+_FOLDED = (
+    ("session.optimized_model_external_initializers_file_name", "folded.weights"),
+    ("session.optimized_model_external_initializers_min_size_in_bytes", str(_EXTERNAL)),
+)
+_ONCE = ("MatMulAddFusion",)
 
 
 def get_cpu_name() -> str:
@@ -507,19 +514,36 @@ class OnnxRuntime:
         # A plan of memory for all values at once is of no use when most are handed out.
         spec = self._create_spec("", f'Backend "{self.name}" cannot run', level, planned=False)
         open_source = functools.partial(write_external_model, model, value_names)
-        inference.free_memory()
-        session = inference.open_cancellable_session(open_source, spec, create_bounds())
-        inference.free_memory()
+        with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
+            # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
+            folded = str(Path(folder) / "folded.onnx")
+            fold = dataclasses.replace(spec, level="basic", saved=folded, entries=_FOLDED, without=_ONCE)
+            inference.free_memory()
+            inference.open_cancellable_session(open_source, fold, create_bounds())
+            inference.free_memory()
+            try:
+                session = inference.open_cancellable_session(
+                    lambda: contextlib.nullcontext(folded), spec, create_bounds()
+                )
+            except BuildError:
+                session = inference.open_cancellable_session(open_source, spec, create_bounds())
+            inference.free_memory()
+            sessions = [session]
+            del session
 
-        def read(batch: Batch) -> Outputs:
-            run_options = vendor.onnxruntime().RunOptions()
-            return inference.call_cancellable(
-                lambda: inference.read(session, value_names, batch, run_options),
-                functools.partial(setattr, run_options, "terminate", True),  # noqa: FBT003 - it has no name
-                create_bounds(),
-            )
+            def read(batch: Batch) -> Outputs:
+                run_options = vendor.onnxruntime().RunOptions()
+                return inference.call_cancellable(
+                    lambda: inference.read(sessions[0], value_names, batch, run_options),
+                    functools.partial(setattr, run_options, "terminate", True),  # noqa: FBT003 - it has no name
+                    create_bounds(),
+                )
 
-        yield read
+            try:
+                yield read
+            finally:
+                # The weights are read from the folder, which not every system can remove before.
+                sessions.clear()
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""

@@ -123,6 +123,7 @@ class SessionSpec:
 
     ``error_prefix`` begins errors. ``saved`` is where the optimized graph is written, ``profile`` what the name of the
     profiler's file begins with; empty for neither. ``planned``: whether memory is planned for all values at once.
+    ``without`` are optimizers that are left out.
     """
 
     data: bytes | str = dataclasses.field(repr=False)
@@ -136,6 +137,7 @@ class SessionSpec:
     saved: str = ""
     profile: str = ""
     planned: bool = True
+    without: tuple[str, ...] = ()
 
 
 def preload() -> None:
@@ -341,7 +343,7 @@ def _create_session(spec: SessionSpec, options: Any) -> Any:
         providers=provider_list,
         enable_fallback=0,
         # Numbers count at level BASIC.
-        disabled_optimizers=[NARROWING] if spec.level == "basic" else [],
+        disabled_optimizers=[*([NARROWING] if spec.level == "basic" else []), *spec.without],
     )
     active_providers = ort_session.get_providers()
     if provider.name not in active_providers:
