@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rtlab.core.progress import check
-from rtlab.core.ranges import BINS, LOWEST_TOP, MANTISSA_BITS, OCTAVES, Range, Ranges, add_shifted
+from rtlab.core.ranges import (
+    BINS,
+    LOWEST_TOP,
+    MANTISSA_BITS,
+    OCTAVES,
+    Range,
+    Ranges,
+    add_shifted,
+)
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -32,10 +40,12 @@ STRIDE = 4
 _MAP_AXES, _MAPS = 4, 1 << 15
 #: How many elements of a sample are enough, and how many of each channel are needed.
 _COUNTED, _PER_MAP = 20_000, 8
+#: The highest bit of a float32.
+_SIGN = 1 << 31
 #: Elements per step, so that all scratch stays in the processor's cache.
 _CHUNK = 1 << 16
-#: Elements below the histogram, often half of an activation, are spread over this many counters: additions to one
-#: counter would wait for each other.
+#: Zeros are often half of an activation. Counting them all in one place would make each addition wait for the
+#: last, so whatever lies below the histogram is spread over this many counters.
 _LANES = 64
 _LANE = (np.arange(_CHUNK) % _LANES).astype(np.int32)
 
@@ -43,13 +53,15 @@ _LANE = (np.arange(_CHUNK) % _LANES).astype(np.int32)
 class Collector:
     """Observes values batch by batch; its memory does not grow with their number.
 
-    Batches that ``run`` has counted stay, also where it is cancelled or the data fail, and ``run`` may be called again.
+    What ``run`` has seen completely stays, whether it ended, was cancelled, or the data failed, and ``run`` may
+    be called again with more.
 
     Counting every element of a large convolutional network takes longer than computing it, so by default the
-    histograms count a part of large maps, that is of values with four axes or more whose last three have at least
-    32,768 elements: one of ``stride`` elements, or fewer, so that about 20,000 are counted of each sample, but at least
-    about eight of each channel. The choice depends on the sizes of the last three axes alone, so that batches and their
-    order do not matter. ``min`` and ``max`` see every element.
+    histograms see a part of large maps, that is of values with four axes or more whose last three hold at least
+    32,768 elements. Of such a value one of ``stride`` elements is counted and stands for that many; of a larger one,
+    one of so many that about 20,000 are counted of each sample, but at least about eight of each channel. Which ones
+    depends on nothing but the sizes of the last three axes, so that no batch and no order can matter (samples lie
+    along none of them), and rows and columns are met evenly. ``min`` and ``max`` see every element.
     """
 
     def __init__(self, values: Sequence[str], *, stride: int = STRIDE) -> None:
@@ -57,7 +69,7 @@ class Collector:
 
         Args:
             values: Names of the values to observe, as ``rtlab.quantize.quantizable`` gives them.
-            stride: One of so many elements of a large map is counted, or fewer; 1 counts all.
+            stride: How many elements of a large map one counted element stands for, at least; 1 counts all.
         """
         self._observers = {name: _Observer() for name in values}
         self._stride = stride
@@ -87,16 +99,17 @@ class Collector:
 
         Args:
             batches: The data, one batch at a time. Shapes may differ from batch to batch.
-            fetch: Runs one batch and returns the values that are no model inputs.
-            progress: Advanced by the samples of each batch; a request to stop is checked before each. The caller
-                opens the phase.
+            fetch: Runs one batch and returns the values; those that are model inputs are read from the batch.
+            progress: Advanced by the samples of each batch, and asked before each whether to stop. The caller opens
+                the phase, since it knows how many samples there are.
             samples_in: How many samples a batch holds; by default the length of its first array.
 
         Raises:
-            CalibrationError: there is no batch, or a value holds NaN or infinity, whose batch is not counted.
+            CalibrationError: there is no batch, a value is missing from what ``fetch`` returned, or a value
+                holds NaN or infinity. The batch where this is found is not counted at all.
             Cancelled: the user stopped.
         """
-        # One batch is counted while the next one runs: NumPy and a runner both release the interpreter.
+        # NumPy and a runner both release the interpreter, so one batch is counted while the next one runs.
         with concurrent.futures.ThreadPoolExecutor(1, "rtlab-calibration") as worker:
             counting: concurrent.futures.Future[None] | None = None
             try:
@@ -107,8 +120,8 @@ class Collector:
                         last, counting = counting, None
                         last.result()
                     count = samples_in(batch) if samples_in is not None else _count_samples(batch)
-                    counting = worker.submit(self._add, {n: tensors[n] for n in self._observers}, count)
-                    # Arrays are freed one by one as they are counted.
+                    counting = worker.submit(self._add, self._select_observed(tensors), count)
+                    # Arrays are let go one by one as they are counted, before the next batch has come far.
                     del tensors
                     progress.advance(count)
             finally:
@@ -119,19 +132,32 @@ class Collector:
                 f"Cannot calibrate {len(self._observers)} values: the data holds no batch. Give at least one sample."
             )
 
+    def _select_observed(self, tensors: Outputs) -> dict[str, NDArray[np.generic]]:
+        for name in self._observers:
+            if name not in tensors:
+                raise CalibrationError(
+                    f'Cannot calibrate value "{name}": the runner returned {len(tensors)} values without it. '
+                    "Ask the runner for each of rtlab.quantize.quantizable(model)."
+                )
+        return {name: tensors[name] for name in self._observers}
+
     def _add(self, tensors: dict[str, NDArray[np.generic]], samples: int) -> None:
         """Count one batch, all of it or nothing."""
-        sampled: dict[str, _SampledBits] = {}
-        for name in self._observers:
-            array = np.ascontiguousarray(tensors.pop(name), dtype=np.float32)
-            sampled[name] = _sample_bits(array, self._stride)
-            if array.size and not np.isfinite([sampled[name].low, sampled[name].high]).all():
-                raise _make_nonfinite_error(name, array, self._samples, samples)
+        sampled_arrays = {name: self._sample_tensor(name, tensors, samples) for name in self._observers}
         with self._lock:
             for name, observer in self._observers.items():
-                observer.add(sampled.pop(name))
+                observer.add(sampled_arrays.pop(name))
             self._samples += samples
             self._batches += 1
+
+    def _sample_tensor(
+        self, name: str, tensors: dict[str, NDArray[np.generic]], samples: int
+    ) -> _SampledBits:
+        array = np.ascontiguousarray(tensors.pop(name), dtype=np.float32)
+        sampled_bits = _sample_bits(array, self._stride)
+        if not sampled_bits.is_finite:
+            raise _make_nonfinite_error(name, array, self._samples, samples)
+        return sampled_bits
 
 
 def _count_samples(batch: Batch) -> int:
@@ -155,25 +181,57 @@ def _make_nonfinite_error(
 
 
 class _SampledBits(NamedTuple):
-    """The extremes of one array, and its elements that are counted, as bits; each represents ``stride`` elements."""
+    """What matters of one array: its extremes, and those elements that go into the histogram, as bits.
+
+    Each of the elements stands for ``stride`` of the array.
+    """
 
     low: float
     high: float
     stride: int
-    bits: NDArray[np.int32]
+    bits: list[NDArray[np.int32]]
+
+    @property
+    def is_finite(self) -> bool:
+        return not self.bits or bool(np.isfinite(self.low) and np.isfinite(self.high))
 
 
 def _sample_bits(array: NDArray[np.float32], min_stride: int) -> _SampledBits:
+    """Read an array once, a part at a time, so that no part is fetched from memory twice.
+
+    The extremes come from the bits as whole numbers, which processors compare faster: positive floats have their
+    order, and negative ones, with the sign as highest bit, stand above all positive ones, the farthest from zero
+    last. So one comparison tells both ends of what a Relu wrote.
+    """
     stride = choose_stride(array.shape, min_stride)
     bits = array.reshape(-1).view(np.int32)
-    if stride > 1:
-        # Picking begins anew with each sample, so that its place in the batch does not matter.
-        bits = bits.reshape(-1, math.prod(array.shape[-_MAP_AXES + 1 :]))[:, ::stride].reshape(-1)
-    return _SampledBits(float(array.min(initial=np.inf)), float(array.max(initial=-np.inf)), stride, bits)
+    # Picking begins anew with each sample, so that its place in the batch cannot matter.
+    size = math.prod(array.shape[-_MAP_AXES + 1 :]) if stride > 1 else bits.size
+    step = _CHUNK if stride == 1 else 2 * _CHUNK
+    farthest, largest_bits, lowest = 0, -_SIGN, _SIGN
+    parts: list[NDArray[np.int32]] = []
+    for sample in range(0, bits.size, max(size, 1)):
+        for at in range(0, size, step):
+            part = bits[sample + at : sample + min(at + step, size)]
+            far = int(part.view(np.uint32).max())
+            farthest = max(farthest, far)
+            largest_bits = max(largest_bits, far if far < _SIGN else int(part.max()))
+            if farthest < _SIGN and lowest > 0:
+                lowest = min(lowest, int(part.min()))
+            parts.append(part if stride == 1 else part[-at % stride :: stride].copy())
+    if not parts:
+        return _SampledBits(np.inf, -np.inf, stride, parts)
+    low = _bits_to_float(farthest if farthest >= _SIGN else lowest)
+    high = _bits_to_float(largest_bits) if largest_bits >= 0 else float(array.max())
+    return _SampledBits(low, high, stride, parts)
+
+
+def _bits_to_float(bits: int) -> float:
+    return float(np.uint32(bits).view(np.float32))
 
 
 def choose_stride(shape: tuple[int, ...], min_stride: int) -> int:
-    """How many elements of a map of this shape one counted element represents."""
+    """How many elements of a map of this shape one counted element stands for."""
     if min_stride == 1 or len(shape) < _MAP_AXES:
         return 1
     size, one = math.prod(shape[-_MAP_AXES + 1 :]), math.prod(shape[-2:])
@@ -191,15 +249,18 @@ class _Observer:
         self._min, self._max = np.inf, -np.inf
         self._count = self._zeros = self._small = 0
         self._top = LOWEST_TOP
-        self._counts = np.zeros(BINS, np.int64)
-        #: Bits that wait to be counted, by how many elements each represents.
+        #: Counts, and bits that wait to be counted, by how many elements each stands for. A histogram takes as long
+        #: to make and to add as many elements to count, so a few wait for more.
+        self._counts: dict[int, NDArray[np.int64]] = {}
         self._pending_bits: dict[int, list[NDArray[np.int32]]] = {}
 
     def add(self, sampled_bits: _SampledBits) -> None:
-        """Count the elements that were picked of one array; a few wait for more."""
+        """Count what was picked of one array."""
+        if not sampled_bits.bits:
+            return
         self._min, self._max = min(self._min, sampled_bits.low), max(self._max, sampled_bits.high)
         pending = self._pending_bits.setdefault(sampled_bits.stride, [])
-        pending.append(sampled_bits.bits)
+        pending += sampled_bits.bits
         if sum(b.size for b in pending) >= _CHUNK:
             self._count_pending()
 
@@ -208,15 +269,22 @@ class _Observer:
         if top > self._top:
             self._raise_top(top)
         for stride, parts in self._pending_bits.items():
-            bits = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            for start in range(0, bits.size, _CHUNK):
-                self._count_chunk(bits[start : start + _CHUNK], stride)
+            if stride not in self._counts:
+                self._counts[stride] = np.zeros(BINS, np.int64)
+            rest = [b for b in parts if b.size < _CHUNK]
+            bits = np.concatenate(rest) if rest else np.zeros(0, np.int32)
+            split = [bits[i : i + _CHUNK] for i in range(0, bits.size, _CHUNK)]
+            for part in (*(b for b in parts if b.size == _CHUNK), *split):
+                self._count_chunk(part, stride)
         self._pending_bits.clear()
 
     def build_range(self) -> Range:
         """The range, zero where nothing was seen."""
         self._count_pending()
         empty = self._max < self._min
+        counts = np.zeros(BINS, np.int64)
+        for stride, part in self._counts.items():
+            counts += stride * part
         return Range(
             # Adding zero turns -0.0, which depends on the order, into 0.0.
             min=0.0 if empty else self._min + 0.0,
@@ -225,7 +293,7 @@ class _Observer:
             zeros=self._zeros,
             small=self._small,
             top=self._top,
-            counts=self._counts.copy(),
+            counts=counts,
         )
 
     def _count_chunk(self, bits: NDArray[np.int32], stride: int) -> None:
@@ -234,18 +302,21 @@ class _Observer:
             bits = bits & 0x7FFFFFFF
             zeros = size - int(np.count_nonzero(bits))
         index = bits >> _SHIFT
-        # Bins count down from the largest magnitude so far; the lanes lie below the first bin.
+        # Bins of this chunk count down from the largest magnitude so far; the lanes stand below the first
+        # bin.
         index -= _get_first_bin(self._top) - _LANES
         np.maximum(index, _LANE[:size], out=index)
         histogram = np.bincount(index, minlength=BINS + _LANES)
-        self._counts += stride * histogram[_LANES:]
+        self._counts[stride] += histogram[_LANES:]
         self._count += size * stride
         self._zeros += zeros * stride
         self._small += (int(histogram[:_LANES].sum()) - zeros) * stride
 
     def _raise_top(self, top: int) -> None:
-        counts, self._counts = self._counts, np.zeros(BINS, np.int64)
-        self._small += add_shifted(self._counts, counts, (top - self._top) << MANTISSA_BITS)
+        for stride, counts in self._counts.items():
+            self._counts[stride] = np.zeros(BINS, np.int64)
+            below = add_shifted(self._counts[stride], counts, (top - self._top) << MANTISSA_BITS)
+            self._small += below * stride
         self._top = top
 
 
