@@ -484,9 +484,11 @@ class OnnxRuntime:
         too: there they are the values between the layers, which are written anyway.
         """
         check(progress, "reading values")
+        names = list_value_names(_require_runnable(engine))
         if self.provider == CPU:
-            return list_value_names(_require_runnable(engine))
-        return tuple(t.name for layer in engine.layers for t in layer.outputs)
+            return names
+        between = {t.name for layer in engine.layers for t in layer.outputs}
+        return tuple(name for name in names if name in between)
 
     @contextlib.contextmanager
     def reading(

@@ -65,14 +65,13 @@ COSTS = {
     "concat of two scales": (1, -1, 1),
     "scale of shape (1,)": (1, -1, 1),
     "scale per channel": (1, -1, 1),
-    "scales on input channels": (1, -1, 1),
     "one row": (2, 1, 0),
     "one column": (2, 1, 0),
 }
 #: As many steps of the same kinds, but more arithmetic: the scales that the extra quantization reads.
 ROUNDINGS = (
     "pair before Relu", "pair before BatchNormalization", "pair before Add", "concat of two scales, pair behind",
-    "pair per reader, two scales", "chain of two scales", "before LayerNormalization", "before Softmax",
+    "before LayerNormalization", "before Softmax",
     "between Add and Relu", "on the output", "INT8 BatchNormalization",
 )  # fmt: skip
 #: No difference at all, which their sentences say.
@@ -109,7 +108,7 @@ def test_where_the_compiler_shows_no_difference_the_finding_says_so(fault: str) 
     broken, mended = steps(model), steps(repair(model))
     assert (mended.all, mended.int8, mended.fp32) == (broken.all, broken.int8, broken.fp32)
     cost = check(model)[0].cost
-    assert any(words in cost for words in ("showed no difference", "as many layers"))
+    assert any(words in cost for words in ("showed no difference", "as many layers", "in a layer that is there anyway"))
 
 
 @pytest.mark.slow
