@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from one_precision import int8
@@ -16,7 +15,7 @@ from rtlab import backends, samples
 from rtlab.analyses.timing.times import summarize_profile
 from rtlab.backends import placement, providers
 from rtlab.backends.onnxruntime import OnnxRuntime
-from rtlab.backends.workers.inference import RECORD_PLACEMENT
+from rtlab.backends.workers.inference import RECORD_PLACEMENT, SessionSpec, create_session
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
@@ -114,9 +113,10 @@ def test_a_plug_in_is_opened_by_its_device(sample, monkeypatch) -> None:
     """The CPU's own device stands in for that of a plug-in, which ONNX Runtime takes in the same way."""
     monkeypatch.setattr(providers, "built_in", lambda: ())
     monkeypatch.setattr(providers, "plug_ins", lambda: {STAND_IN.name: ""})
-    data, options = sample.model.bytes(), onnxruntime.SessionOptions()
-    options.add_session_config_entry(*RECORD_PLACEMENT)
-    session = providers.create_session(data, options, STAND_IN, {}, Target("cpu"))
+    spec = SessionSpec(
+        sample.model.bytes(), "", 1, provider=STAND_IN, target=Target("cpu"), entries=(RECORD_PLACEMENT,)
+    )
+    session = create_session(spec)
     assert {STAND_IN.name} == {part.provider for part in placement.list_partitions(session)}
     with pytest.raises(Unavailable, match="no such device here"):
-        providers.create_session(data, onnxruntime.SessionOptions(), STAND_IN, {}, Target("npu"))
+        create_session(dataclasses.replace(spec, target=Target("npu")))

@@ -182,7 +182,6 @@ def test_two_profiles_are_two_programs_and_the_first_is_shown() -> None:
     engine = build(model, profiles=[{"x": small}, {"x": large}])
     listed = verbose.parse(engine.log).layers
     assert engine.layers == listed
-    assert ("the engine has 2 optimization profiles; the layers of profile 0 are shown",) == engine.notes
     assert ((("x", small),), (("x", large),)) == engine.profiles
     assert (-1, 3, 8, 8) == engine.inputs[0].shape
     mapping = relate(model, model, engine)

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import special
 
 from rtlab.core.slices import SliceSums
 from rtlab.errors import CalibrationError, ModelError, RunError
@@ -30,6 +29,8 @@ def list_float_outputs(model: Model) -> tuple[str, ...]:
     Raises:
         ModelError: it has none.
     """
+    # Importing it takes a while, and much address space.
+
     names = tuple(o for o in model.outputs if model.values[o].dtype in _FLOATS)
     if not names:
         raise ModelError(
