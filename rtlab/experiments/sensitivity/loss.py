@@ -164,6 +164,9 @@ class SampleLoss:
 
     def _logs(self, classes: NDArray[np.float64]) -> NDArray[np.float64]:
         """The logarithm of the probability of each label, of logits or of probabilities."""
+        # Importing it takes a while, and much address space.
+        from scipy import special
+
         reference = next(iter(self.reference.values()))
         are_probabilities = (reference >= 0).all() and np.allclose(reference.sum(axis=1), 1, atol=1e-3)
         logs = (
