@@ -260,6 +260,8 @@ class _Versions:
 
 #: Of how many tensors at most several orders are tried: one takes seconds for tens of thousands.
 _SEARCHED = 1_000
+#: Random orders, of so many tensors at most.
+_DRAWN = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,8 +294,13 @@ def place_tensors(lives: Sequence[Life], sizes: Sequence[int], *, align: int = 2
     )
     bound = int(compute_alive_bytes(lives, blocks).max(initial=0))
     best, size = np.zeros(0, np.int64), 0
-    for number, order in enumerate(orders if len(lives) <= _SEARCHED else orders[:1]):
-        offsets = _fit_offsets(sorted(range(len(lives)), key=order), lives, np.array(blocks, np.int64))
+    ranks = [sorted(range(len(lives)), key=order) for order in orders]
+    # Then the largest first again, each larger or smaller by up to a half than it is.
+    scales = np.random.default_rng(0).uniform(0.5, 1.5, (_DRAWN, len(lives)))
+    ranks += [list(np.argsort(-scale * blocks, kind="stable")) for scale in scales]
+    most = len(orders) + _DRAWN if len(lives) <= _DRAWN else len(orders) if len(lives) <= _SEARCHED else 1
+    for number, rank in enumerate(ranks[:most]):
+        offsets = _fit_offsets(rank, lives, np.array(blocks, np.int64))
         top = int((offsets + blocks).max(initial=0))
         if not number or top < size:
             best, size = offsets, top
