@@ -57,11 +57,12 @@ def alternate(
     warmup: int,
     *,
     seconds: float | None = None,
+    most: int = _MOST,
 ) -> Times:
     """Milliseconds of ``runs`` runs of each work, in turns, as it returns them itself.
 
     The first has ``warmup`` untimed runs, but for no more than a tenth of its time, and goes on where runs are brief,
-    up to 300 within half a second. After ten seconds of its own each ends, but not before its third run; in a budget of
+    up to ``most`` within half a second. After ten seconds of its own each ends, but not before its third run; in a budget of
     ``seconds``, after its part of that, but not before its first.
 
     Raises:
@@ -99,7 +100,7 @@ def alternate(
                 if not is_done(number):
                     times[number].append(run(number))
                     progress.advance()
-    while len(times[0]) < _MOST and spent[0] < min(_BRIEF, bound):
+    while len(times[0]) < most and spent[0] < min(_BRIEF, bound):
         times[0].append(run(0))
     return Times(tuple(map(np.asarray, times)), warmed)
 
@@ -211,7 +212,7 @@ def time_sessions(
         works.clear()
         del plain
         profiled = _ProfiledSession(profiled_spec, batch, max_profiled_runs)
-        second = alternate((profiled.run,), report, runs, 0, seconds=remaining())
+        second = alternate((profiled.run,), report, runs, 0, seconds=remaining(), most=0)
         times = Times((*first.milliseconds, *second.milliseconds), first.warmup)
     else:
         profiled = _ProfiledSession(profiled_spec, batch, max_profiled_runs)

@@ -73,7 +73,8 @@ def test_the_profiler_keeps_no_more_runs_than_it_may(monkeypatch, tmp_path, most
     assert runs == counted.profiled()
     assert 7 == len(times.milliseconds[1])
     assert dict.fromkeys(NAMES, 7) == {name: len(kernel.milliseconds) for name, kernel in told.items()}
-    assert (5, 2) == (times.warmup, counted.most_alive)
+    # Of a large model there is one session at a time.
+    assert (5, 1 if most == 3 else 2) == (times.warmup, counted.most_alive)
     assert [] == list(tmp_path.iterdir())
 
 

@@ -217,7 +217,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
     [
         (commands.RemoveVariant("fp32"), "api.Study.remove"),
         (commands.CompareVariant("fp32"), "web.explorer.view_sync.ViewSync._view"),
-        (commands.OpenNetron(), "web.explorer.explorer.serve"),
+        (commands.OpenNetron(), "web.explorer.explorer.serve_netron"),
         (commands.ExtractNodes(["stem/Conv"]), "core.model.Model.extract"),
         (commands.BuildAgain("fp32"), "api.Study.run"),
         (commands.MeasureMore("fp32"), "api.Study.measure"),
