@@ -160,8 +160,6 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
     Returns:
         Divergence in nats, shape ``(bins - levels + 1,)``; entry k belongs to ``i = levels + k``.
     """
-    from scipy import special
-
     bins = len(histogram)
     size = np.arange(levels, bins + 1)
     total = float(histogram.sum())
@@ -185,9 +183,9 @@ def compute_kl_divergence(histogram: NDArray[np.float64], *, levels: int = 128) 
         cross[part] = np.einsum("ij,ij->i", level, log) + outlier_mass[part] * log[:, -1]
     cross -= total * np.log(np.maximum(inlier_mass, 1.0))
     # sum P log P, from running sums; only the last bin differs between candidates
-    inner = np.concatenate([[0.0], np.cumsum(special.xlogy(histogram, histogram))])[size - 1]
+    inner = np.concatenate([[0.0], np.cumsum(histogram * _log(histogram))])[size - 1]
     last = histogram[size - 1] + outlier_mass
-    p_log_p = inner + special.xlogy(last, last) - total * np.log(total)
+    p_log_p = inner + last * _log(last) - total * np.log(total)
     result: NDArray[np.float64] = np.where(impossible, np.inf, (p_log_p - cross) / total)
     return result
 
@@ -223,6 +221,11 @@ def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
     into = np.minimum((middles / value_range.amax * bins).astype(np.intp), bins - 1)
     result += np.bincount(into, counts[lone], bins)
     return result
+
+
+def _log(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The logarithm, with 0 for 0: an empty bin contributes nothing."""
+    return np.log(x, out=np.zeros_like(x), where=x > 0)
 
 
 def _minimize_divergence(value_range: Range, histogram: NDArray[np.float64]) -> float:

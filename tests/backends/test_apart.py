@@ -138,6 +138,8 @@ def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undis
 
 
 def test_a_crash_while_a_model_is_built_is_the_variants_own_failure() -> None:
+    # The process that is to crash is there before the phase begins.
+    build()
     study = planned()
     study.add("fp32", target="cpu")
     with pytest.raises(BuildError, match="crashed with SIGSEGV"):

@@ -62,8 +62,8 @@ def alternate(
     """Milliseconds of ``runs`` runs of each work, in turns, as it returns them itself.
 
     The first has ``warmup`` untimed runs, but for no more than a tenth of its time, and goes on where runs are brief,
-    up to ``most`` within half a second. After ten seconds of its own each ends, but not before its third run; in a budget of
-    ``seconds``, after its part of that, but not before its first.
+    up to ``most`` within half a second. After ten seconds of its own each ends, but not before its third run; in a
+    budget of ``seconds``, after its part of that, but not before its first.
 
     Raises:
         Cancelled: ``progress`` asked to stop.
