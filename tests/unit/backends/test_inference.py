@@ -93,6 +93,20 @@ def test_the_first_run_of_every_session_is_left_out(monkeypatch, tmp_path) -> No
     assert 5 == len(counted.runs)
 
 
+def test_sessions_of_a_large_model_have_half_of_the_time_each(monkeypatch, tmp_path) -> None:
+    """One after the other: the first leaves the second what it does not use."""
+    budgets, alternate = [], inference.alternate
+
+    def observed(*works: object, seconds: float, **more: object) -> object:
+        budgets.append(seconds)
+        return alternate(*works, seconds=seconds, **more)
+
+    monkeypatch.setattr(inference, "alternate", observed)
+    inference.time_sessions((*orders(tmp_path), BATCH, 7, 0, 60.0, 3), Silent())
+    first, second = budgets
+    assert 20 < first <= 30 < second <= 60
+
+
 @pytest.mark.parametrize(
     ("layers", "kept"),
     [

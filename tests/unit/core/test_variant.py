@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 import strategies
-from rtlab.core.variant import Precision, Target, Variant
+from rtlab.core.variant import Calibrator, Precision, Target, Variant
 from rtlab.errors import VariantError
 
 
@@ -38,3 +38,11 @@ def test_an_arithmetic_is_refused_before_its_first_processor_and_not_after():
 def test_a_pin_that_the_target_cannot_do_is_refused():
     with pytest.raises(VariantError, match=r'^Target "sm86" has no "fp8" arithmetic'):
         Variant.of({"*": "fp16", "/head/*": "fp8"}, target="sm86")
+
+
+@pytest.mark.parametrize(
+    "text", ["percentile(90, p=91)", "percentile(90, 91)", "minmax(1)", "percentile(p=nan)"]
+)
+def test_a_parameter_that_a_calibrator_lacks_or_has_twice_is_refused(text: str) -> None:
+    with pytest.raises(VariantError, match="takes"):
+        Calibrator.of(text)
