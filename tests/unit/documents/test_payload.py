@@ -121,6 +121,13 @@ def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
     assert gzip.decompress(encode(sample())) == gzip.decompress(data)
 
 
+def test_a_view_by_itself_has_its_pairs_as_objects() -> None:
+    """Its graph is sent as it is; all else is converted."""
+    view = sample()["view"]
+    assert to_builtins(view) == decode(encode(view))
+    assert {"node", "layer", "evidence", "role"} == set(decode(encode(view))["pairs"][0])
+
+
 if __name__ == "__main__":
     encoded = base64.b64encode(encode(sample())).decode("ascii")
     text = json.dumps({"encoded": encoded, "payload": to_builtins(sample())}, ensure_ascii=False, indent=1)

@@ -45,6 +45,17 @@ def test_the_planner_fills_gaps_and_is_no_worse_than_needed() -> None:
     assert Arena((0, 4, 4, 6), 7, 7) == place_tensors(lives, [4, 3, 2, 1], align=1)
 
 
+def test_an_order_is_drawn_where_no_usual_one_reaches_the_bound() -> None:
+    """By hand: 8 are alive at step 1; the usual orders need 9."""
+    spans, sizes = [(4, 5), (1, 6), (0, 3), (0, 0), (1, 3)], [5, 2, 4, 4, 2]
+    found = place_tensors([life(i, *span) for i, span in enumerate(spans)], sizes, align=1)
+    assert (8, 8) == (found.size, found.bound)
+    blocks = [(*span, o, o + size) for span, o, size in zip(spans, found.offsets, sizes, strict=True)]
+    for one, other in itertools.combinations(blocks, 2):
+        apart_in_time = one[1] < other[0] or other[1] < one[0]
+        assert apart_in_time or one[3] <= other[2] or other[3] <= one[2]
+
+
 def test_several_streams_are_kept_apart_as_their_clocks_say() -> None:
     one = dataclasses.replace(life(0, 0, 1), start=(0, 0), end=(2, 0))
     two = dataclasses.replace(life(1, 2, 3), start=(2, 0), end=(4, 3))
