@@ -134,17 +134,17 @@ class Feed:
         self.name = name
         #: Whether the samples are random.
         self.synthetic = synthetic
-        #: Samples that have come so far, and all of them once the end was reached.
+        #: Samples read so far, and all samples, None until the end was reached.
         self.samples_read = 0
         self.total: int | None = None
         self._source = source
         self._once = isinstance(source, Iterator)
-        #: Tells how many samples are in an item.
+        #: Returns how many samples are in an item.
         self.measure: Callable[[_Item], int] = lambda _: 1
         self._keep = CACHED_SAMPLES
         self._cache: list[_Item] = []
         self._sizes: list[int] = []
-        # Stands behind the last kept item until somebody reads on; "past" says that somebody did.
+        # At the first item that is not kept, until a reader goes on from there; "past" is True from then on.
         self._iterator: Iterator[Any] | None = None
         self._past = False
         # The last items of what can be read once, each with the number of its first sample.
@@ -175,16 +175,16 @@ class Feed:
         """Every item from the first on, with the number of its first sample.
 
         Args:
-            size: Tells how many samples are in an item.
-            limit: Samples that the reader wants, all by default.
-            skip: Samples that the reader does not need; what is gone for good may be left out.
+            size: Returns how many samples are in an item.
+            limit: Samples that the reader needs; None for all.
+            skip: Samples that the reader does not need; those that cannot be read again may be left out.
             window: Samples before the last one read that a later reader with ``skip`` may ask for.
         """
         with self._lock:
             self.measure = size
             enough = limit is not None and limit <= sum(self._sizes)
         position = first = 0
-        # What can be iterated anew may come in another order, which the kept samples are no part of.
+        # A source that can be iterated anew may give another order, which the kept samples are no part of.
         if enough or self._once or not self._past:
             while self._is_cached(position):
                 yield first, self._cache[position]
@@ -208,7 +208,7 @@ class Feed:
         self.total = first
 
     def _continue(self, position: int, skip: int) -> Iterator[Any]:
-        """What gives the items after the kept ones, of which this reader had ``position``."""
+        """An iterator over the items after the first ``position`` ones."""
         with self._lock:
             if self._past and self._once:
                 if self._failure or self._iterator is None or not self._tail or self._tail[0][0] > skip:
@@ -227,7 +227,7 @@ class Feed:
             return iterator
 
     def __reduce__(self) -> tuple[object, ...]:
-        # What is kept travels to another process, and no more.
+        # Another process gets the kept items alone.
         while self._is_cached(len(self._cache)):
             pass
         state = {name: getattr(self, name) for name in ("synthetic", "_cache", "_sizes", "total")}
@@ -329,7 +329,7 @@ def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_l
                 )
                 done, count = done + count - remainder, remainder
     except CalibrationError:
-        # What came before a sample that cannot be read is whole, and counts.
+        # Samples before one that cannot be read are complete, and are used.
         if count and not drop_last:
             yield _concatenate(pending)
         raise
@@ -719,11 +719,10 @@ class SampleStream(CalibrationData):
 
     Items are checked as they come, so an error names the sample. Their shapes may differ where the graph's
     do. At least the first ``KEPT`` samples are kept, to whole items: ``take`` reads those again, always the
-    same ones. What can be iterated anew is; a generator can be read once beyond what was kept.
+    same ones. A source that can be iterated anew is; a generator can be read once beyond the kept samples.
 
-    ``count`` is None until the end was reached. ``len`` gives the best that is known before that: the limit of
-    ``take``, the number of items times the samples in the first, or how many samples have come so far.
-    Pickling carries only the kept samples.
+    ``count`` is None until the end was reached. ``len`` is an estimate before that: the limit of ``take``, the number
+    of items times the samples in the first, or how many samples were read so far. Pickling carries the kept samples.
     """
 
     def __init__(self, feed: Feed, limit: int | None = None) -> None:
@@ -781,14 +780,6 @@ class SampleStream(CalibrationData):
                 "Give at least one."
             )
 
-    def sample_shapes(self, model: Model) -> dict[str, tuple[int, ...]]:
-        """The shape of each input in an inference on the first sample."""
-        first = next(self._items(model), None)
-        if first is None:
-            raise CalibrationError(f"Cannot use {self.source}: it has no samples. Give at least one.")
-        free = Inputs(model).free
-        return {name: (1, *array.shape[1:]) if free else array.shape for name, array in first.items()}
-
     def samples_in(self, model: Model, batch: Batch) -> int:
         """How many samples a batch of ``batches`` holds."""
         return Inputs(model).samples(batch)
@@ -798,8 +789,8 @@ class SampleStream(CalibrationData):
 
         Where the batch dimension of every input is dynamic, neighbours of one shape are joined and cut to
         ``size``; by default items stay as they come. A batch that the graph fixes is filled from the samples in
-        order, and a last incomplete one is left out. A pass over a generator that was stopped goes on with
-        ``skip``, the number of samples that were used: what was read ahead of them is still there.
+        order, and a last incomplete one is left out. After a stop, a pass over a generator continues with ``skip``, the
+        number of samples that were used: items that were read ahead of them are kept.
 
         Raises:
             CalibrationError: an item does not fit, the source raised, or it cannot be read again.
