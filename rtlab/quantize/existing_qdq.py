@@ -101,10 +101,11 @@ def release_all_nodes(model: Model) -> Model:
 
 
 def find_quantized_nodes(model: Model) -> tuple[str, ...]:
-    """The nodes that read pairs of the model itself, in graph order."""
+    """The nodes that read pairs of the model itself, or write an output that one rounds, in graph order."""
     pairs = QuantizedGraph(model.ir.graph).pairs.values()
-    readers = {u.node.name for p in pairs if not p.opaque for u in p.out.uses()}
-    return tuple(n.id for n in model.top if n.id in readers and n.op not in _PAIR_OPS)
+    ends = {u.node.name for p in pairs if not p.opaque for u in p.out.uses()}
+    ends |= {producer.name for p in pairs if (producer := _find_output_producer(p)) is not None}
+    return tuple(n.id for n in model.top if n.id in ends and n.op not in _PAIR_OPS)
 
 
 @dataclasses.dataclass(frozen=True)

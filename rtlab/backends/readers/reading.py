@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
 import re
 import tempfile
 import zipfile
@@ -143,11 +145,19 @@ def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> P
         samples=samples,
         total=np.array([], dtype=np.float64),
         warmup=0,
-        taken=None,
+        taken=_parse_timestamp(path.stem),
         note=note,
         processor=processor,
         runs=max(len(s) for s in samples.values()),
     )
+
+
+def _parse_timestamp(name: str) -> datetime.datetime | None:
+    """When a profile of ONNX Runtime began: its name ends with the local time, in new releases with milliseconds."""
+    match = re.search(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(_\d{1,3})?$", name)
+    with contextlib.suppress(ValueError, OverflowError):
+        return datetime.datetime.strptime(match[1], "%Y-%m-%d_%H-%M-%S").astimezone() if match else None
+    return None
 
 
 #: How to make files of a serialized engine, which only TensorRT itself can open, on a GPU like the one it is for.
