@@ -97,7 +97,8 @@ def timeless() -> Iterator[None]:
     def opened(self: OrtBench, model: bytes, batch: Any, threads: int) -> Timed:
         return Timed(real(self, model, batch, threads), model, threads)
 
-    with scenes.timeless(), mock.patch.object(OrtBench, "open", opened):
+    cpu_name = mock.patch("rtlab.backends.bench.get_cpu_name", return_value="invented")
+    with scenes.timeless(), cpu_name, mock.patch.object(OrtBench, "open", opened):
         yield
 
 
