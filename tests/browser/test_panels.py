@@ -41,7 +41,7 @@ def largest(shown: Explorer, where: str, ids: Collection[str] = ()) -> str:
     """Id of the bar that covers most of a figure; of those with some ``ids``, where they are named."""
     return shown.page.evaluate(
         """([where, ids]) => [...document.querySelectorAll(`${where} .js-plotly-plot .bars .point`)].map(point => {
-          const {width, height} = point.getBoundingClientRect();
+          const {width, height} = (point.querySelector('path') ?? point).getBoundingClientRect();
           return [width * height, point.closest('.trace').__data__[0].trace.ids[point.__data__.i]];
         }).filter(([, id]) => !ids.length || ids.includes(id)).sort((a, b) => b[0] - a[0])[0][1]""",
         [where, [*ids]],
@@ -60,7 +60,8 @@ def click_point(shown: Explorer, where: str, key: str) -> None:
           });
           points[0].scrollIntoView({block: 'nearest', behavior: 'instant'});
           await new Promise(requestAnimationFrame);
-          const {x, y, width, height} = points[0].getBoundingClientRect();
+          // Without the number that stands beside a bar.
+          const {x, y, width, height} = (points[0].querySelector('path') ?? points[0]).getBoundingClientRect();
           return [x + width / 2, y + height / 2];
         }""",
         [where, key],
