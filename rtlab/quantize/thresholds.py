@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,8 +115,13 @@ class ThresholdSearch:
 
     def __init__(self, value_range: Range, precision: Precision = Precision.INT8) -> None:
         self.value_range, self.precision = value_range, precision
-        self.moments, self._stored = Moments.of(value_range), get_activation_format(precision)
+        self._stored = get_activation_format(precision)
         self._thresholds: dict[Calibrator, float] = {}
+
+    @functools.cached_property
+    def moments(self) -> Moments:
+        """Running sums over the range, which not every calibrator needs."""
+        return Moments.of(self.value_range)
 
     def compute_scale(self, name: str, calibrator: Calibrator) -> Scale:
         """The scale of the value, which messages call ``name``; errors are those of ``scales``."""
