@@ -77,11 +77,9 @@ def print_variant(result: Result, study: Study) -> None:
     gpu = [f"{result.estimate.peaks.name} (estimated)"] if result.estimate and estimates else []
     noisy = result.accuracy is not None and result.accuracy.synthetic
     errors = f"SQNR, {RANDOM}" if noisy else "SQNR"
-    print(
-        align_columns(
-            ("step", "kind", "layer" if study.model.nodes else "name", "type", *gpu, time, errors), rows
-        )
-    )
+    if rows:
+        head = ("step", "kind", "layer" if study.model.nodes else "name", "type", *gpu, time, errors)
+        print(align_columns(head, rows))
     if result.mapping.missing:
         print("\nnodes without a layer")
         print(
@@ -173,7 +171,8 @@ def print_assessment(result: Result) -> None:
     from rtlab.analyses.engine import Slice
     from rtlab.documents.results import ResultTable
 
-    for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
+    tables = (("kind", result.kinds()), ("precision", result.precisions()))
+    for title, slices in tables if result.engine.layers else ():
         print(f"\nlayers by {title}")
         print(ResultTable(Slice, slices, placeholder="not reported").text())
     count = len(result.findings)

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 
 from rtlab.backends import compiler_info
-from rtlab.backends.readers import build, contents, inspector, measured, optimized, printed, recognise
+from rtlab.backends.readers import (
+    build,
+    contents,
+    inspector,
+    measured,
+    optimized,
+    printed,
+    recognise,
+    reports,
+)
 from rtlab.backends.readers.contents import fault, format_value, parse_number
 from rtlab.backends.readers.log import verbose
 from rtlab.backends.readers.measured import format_names, make_mismatch_error
@@ -24,7 +33,9 @@ from rtlab.backends.readers.optimized import KERNEL
 from rtlab.core import check
 from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
+from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.message import MessageMatch
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Outputs, Processor, Profile, Recording
 from rtlab.core.variant import Target
@@ -45,6 +56,7 @@ def _read_onnxruntime(profile: Path | None, model: Path | None) -> Recording:
         events, notes = _read_events(profile)
     providers = sorted({str(e["args"].get("provider") or _CPU) for e in events})
     on_cpu = providers in ([], [_CPU])
+    nodes = _list_placed_nodes(events)
     layers, inputs, outputs = (_make_layers(events), (), ()) if model is None else _read_optimized(model)
     engine = Engine(
         backend="onnxruntime",
@@ -57,7 +69,23 @@ def _read_onnxruntime(profile: Path | None, model: Path | None) -> Recording:
         device="" if on_cpu else ", ".join(providers),
         maker=compiler_info.ONNX_RUNTIME,
     )
-    return Recording(engine, _make_profile(profile, events, engine) if profile is not None else None)
+    return Recording(
+        engine,
+        _make_profile(profile, events, engine) if profile is not None else None,
+        messages=tuple(reports.describe_placement(nodes)),
+    )
+
+
+def _list_placed_nodes(events: Sequence[dict[str, Any]]) -> list[reports.PlacedNode]:
+    """The nodes of a profile with their providers, and microseconds in the median of their runs."""
+    runs = optimized.collect_kernel_times(events)
+    operators = {y.name: y.kind for y in _make_layers(events)}
+    return [
+        reports.PlacedNode(
+            name, operators[name], node_runs.provider or _CPU, 1e3 * float(np.median(node_runs.milliseconds))
+        )
+        for name, node_runs in runs.items()
+    ]
 
 
 def _read_events(path: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -133,7 +161,7 @@ def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> P
             f"{match_count or 'none'} of its {len(runs)} nodes is one of the {len(names)} layers",
         )
     providers = {str(e["args"].get("provider") or _CPU) for e in events}
-    processor: Processor = "CPU" if providers == {_CPU} else "GPU"
+    processor: Processor = "CPU" if providers == {_CPU} else "CPU and GPU" if _CPU in providers else "GPU"
     note = ""
     if unmatched_names:
         note = (
@@ -331,7 +359,15 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         source = measured.describe_source(device)
         profile = Profile(source, "", {}, latencies, warmup=0, taken=None, processor="GPU", runs=runs)
     notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes, *latency_notes]
-    if not inspected_engine.layers and not (parsed_log and parsed_log.has_build):
+    messages = parsed_log.messages if parsed_log is not None else ()
+    if any(m.failed for m in messages):
+        # No engine came of the build: what else its files would show is no advice.
+        notes = [n for n in notes if n != _NO_LAYERS]
+    elif (
+        not inspected_engine.layers
+        and not (parsed_log and parsed_log.has_build)
+        and (not messages or device.name)
+    ):
         notes.append(_NO_ENGINE)
     if "plan" in paths:
         notes.append(f'"{paths["plan"].name}" is a serialized engine; its exported files are shown.')
@@ -347,7 +383,7 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         notes=tuple(notes),
         device=device.name,
         profiles=inspected_engine.shapes,
-        maker=compiler_info.TENSORRT,
+        maker=_get_maker(messages) if not inspected_engine.layers else compiler_info.TENSORRT,
     )
     outputs: Outputs | None = None
     reference: Outputs | None = None
@@ -358,7 +394,14 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         outputs, reference, tensor_notes = _read_results(paths["results"], engine)
     engine = dataclasses.replace(engine, notes=(*engine.notes, *tensor_notes))
     has_build = parsed_log is not None and parsed_log.has_build
-    return Recording(engine, profile, log if has_build else None, outputs, reference)
+    return Recording(engine, profile, log if has_build else None, outputs, reference, messages=messages)
+
+
+def _get_maker(messages: Sequence[MessageMatch]) -> Maker:
+    """Whose text it is: TensorRT's, unless every message in it is another program's."""
+    products = list(dict.fromkeys(m.product for m in messages))
+    is_tensorrt = not products or compiler_info.TENSORRT.title in products
+    return compiler_info.TENSORRT if is_tensorrt else Maker(" and ".join(products))
 
 
 def _read_rows(
