@@ -35,8 +35,8 @@ class Message:
 
     ``pattern`` is the shortest that identifies it within a line. Its groups: ``name`` is a layer, node or tensor,
     ``size`` a request of memory, ``reason`` what the program says itself; others stand in ``title`` by their names,
-    where ``{names}`` are all names. ``releases`` are those of TensorRT where nothing else is said. ``is_parser`` says that the
-    parser prints the node apart, before the message or in the lines above.
+    where ``{names}`` are all names. ``releases`` are those of TensorRT where nothing else is said. ``is_parser`` says
+    that the parser prints the node apart, before the message or in the lines above.
     """
 
     id: str
@@ -162,7 +162,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "layernorm-fp16", r"(?i)Detected layernorm nodes in FP16|Running layernorm after self-attention",
         "Layer normalization runs in FP16 and may overflow.",
-        "Its mean of squares leaves the range of FP16 where activations are large; the nodes stand in single operators.",
+        "Its mean of squares leaves the range of FP16 where activations are large; the nodes stand in single "
+        "operators.",
         "Export with opset 17 or later (LayerNormalization), or keep its Pow and ReduceMean in FP32.",
         "8.5 to 11", _TYPES,
     ),
@@ -203,7 +204,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "dla-subgraphs",
-        r"DLA supports only (?P<limit>\d+) subgraphs per DLA core\. Switching to GPU for layer (?P<name>.+?)(?=\.?\s*$)",
+        r"DLA supports only (?P<limit>\d+) subgraphs per DLA core\. Switching to GPU for layer "
+        r"(?P<name>.+?)(?=\.?\s*$)",
         "The network has more pieces than one DLA core takes ({limit}): {names} run on the GPU.",
         "Each layer that DLA does not run cuts the rest into pieces.",
         "Replace the layers that fall back first, which joins the pieces.",
@@ -245,7 +247,8 @@ MESSAGES: tuple[Message, ...] = (
     # Caches and plans.
     Message(
         "timing-cache",
-        r"(?i)invalid timing cache|timing cache will not be used|(?:could not|failed to|cannot) \w+ (?:the )?timing cache|"
+        r"(?i)invalid timing cache|timing cache will not be used|(?:could not|failed to|cannot) \w+ (?:the )?timing "
+        r"cache|"
         r"timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
         r"(?:mismatch|incompatible|ignoring)[^.\n]{0,40} timing cache",
         "The timing cache is not used.",
@@ -295,14 +298,16 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 11", _PLANS,
     ),
     Message(
-        "library-version", r"was linked against (?P<library>\S+) (?P<expected>[\d.]*\d) but loaded \S+ (?P<actual>[\d.]*\d)",
+        "library-version", r"was linked against (?P<library>\S+) (?P<expected>[\d.]*\d) but loaded \S+ "
+        r"(?P<actual>[\d.]*\d)",
         "TensorRT was linked against another release of {library} than is loaded.",
         "Libraries of two installations are mixed.",
         "Install the release of {library} that TensorRT names, or remove the other one from the search path.",
         "7 to 8", _GUIDE,
     ),
     Message(
-        "library-missing", r"(?P<name>lib(?:nvinfer|nvonnxparser|cudnn|cublas|cudart|onnxruntime_providers)\S*?\.so[\d.]*):"
+        "library-missing", r"(?P<name>lib(?:nvinfer|nvonnxparser|cudnn|cublas|cudart|"
+        r"onnxruntime_providers)\S*?\.so[\d.]*):"
         r" cannot open shared object file|Failed to create (?P<provider>TensorrtExecutionProvider)",
         "A library of TensorRT or CUDA is missing.",
         "The program was built for a release that is not installed or not in the search path; ONNX Runtime then goes "
@@ -340,14 +345,16 @@ MESSAGES: tuple[Message, ...] = (
         r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found",
         "No plugin runs {names}.",
         "The parser has no importer of the operator, so that it must be a plugin, and no such plugin is loaded.",
-        "Load the library that has it (trtexec --staticPlugins or --dynamicPlugins, in Python init_libnvinfer_plugins), "
+        "Load the library that has it (trtexec --staticPlugins or --dynamicPlugins, in Python "
+        "init_libnvinfer_plugins), "
         "or export the model without the operator.",
         "7 to 11", _PARSER, failed=True, is_parser=True,
     ),
     Message(
         "plugin", r"No (?:importer|checker) registered for op: (?P<plugin>\w+)\. Attempting to",
         "No plugin runs {names}.",
-        "The parser has no importer of the operator, so that it must be a plugin; the lines behind say whether there is "
+        "The parser has no importer of the operator, so that it must be a plugin; the lines behind say whether "
+        "there is "
         "one.",
         "Load the library that has it (trtexec --staticPlugins or --dynamicPlugins), or export the model without the "
         "operator.",
@@ -388,7 +395,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "int64-weights", r"generated with INT64 weights|weights outside the range of INT32 was clamped",
         "INT64 weights are cast to INT32.",
-        "TensorRT up to 9 has no INT64; values beyond 2^31 are clamped, most often ends of slices, where it is harmless.",
+        "TensorRT up to 9 has no INT64; values beyond 2^31 are clamped, most often ends of slices, where it is "
+        "harmless.",
         "Nothing, unless they are numbers to compute with.",
         "7 to 9", _PARSER,
     ),
@@ -451,7 +459,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "build-failed",
         r"Engine could not be created from network|Building engine failed|Build serialized network failed|"
-        r"Engine set up failed|Failed to create engine from model|(?i:failed to parse (?:the )?onnx)|Parsing model failed|"
+        r"Engine set up failed|Failed to create engine from model|(?i:failed to parse (?:the )?onnx)|Parsing model "
+        r"failed|"
         r"Engine deserialization failed|&&&& FAILED TensorRT|buildSerializedNetwork.*Assertion enginePtr != nullptr",
         "The build or the loading of an engine failed.",
         "These lines only report that; the cause stands in an error before them.",

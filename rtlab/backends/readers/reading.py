@@ -359,16 +359,9 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         source = measured.describe_source(device)
         profile = Profile(source, "", {}, latencies, warmup=0, taken=None, processor="GPU", runs=runs)
     notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes, *latency_notes]
-    messages = parsed_log.messages if parsed_log is not None else ()
-    if any(m.failed for m in messages):
-        # No engine came of the build: what else its files would show is no advice.
-        notes = [n for n in notes if n != _NO_LAYERS]
-    elif (
-        not inspected_engine.layers
-        and not (parsed_log and parsed_log.has_build)
-        and (not messages or device.name)
-    ):
-        notes.append(_NO_ENGINE)
+    messages = _choose_messages(parsed_log, inspected_engine.layers)
+    has_engine = bool(inspected_engine.layers or (parsed_log and parsed_log.has_build))
+    notes = _adapt_notes(notes, messages, has_engine=has_engine)
     if "plan" in paths:
         notes.append(f'"{paths["plan"].name}" is a serialized engine; its exported files are shown.')
     engine = Engine(
@@ -383,7 +376,7 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         notes=tuple(notes),
         device=device.name,
         profiles=inspected_engine.shapes,
-        maker=_get_maker(messages) if not inspected_engine.layers else compiler_info.TENSORRT,
+        maker=_get_maker(messages, has_engine=has_engine),
     )
     outputs: Outputs | None = None
     reference: Outputs | None = None
@@ -397,10 +390,26 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     return Recording(engine, profile, log if has_build else None, outputs, reference, messages=messages)
 
 
-def _get_maker(messages: Sequence[MessageMatch]) -> Maker:
+def _choose_messages(
+    parsed_log: verbose.ParsedLog | None, layers: Sequence[Layer]
+) -> tuple[MessageMatch, ...]:
+    """The messages of a log; its measurements are those of the engine, where there is one."""
+    messages = parsed_log.messages if parsed_log is not None else ()
+    return tuple(m for m in messages if not layers or m.id not in reports.MEASUREMENTS)
+
+
+def _adapt_notes(notes: Sequence[str], messages: Sequence[MessageMatch], *, has_engine: bool) -> list[str]:
+    """Notes with what lacks; where a build failed, nothing lacks that its files would have."""
+    if any(m.failed for m in messages):
+        return [n for n in notes if n != _NO_LAYERS]
+    is_run = all(m.id in reports.MEASUREMENTS for m in messages)
+    return [*notes, _NO_ENGINE] if not has_engine and is_run else list(notes)
+
+
+def _get_maker(messages: Sequence[MessageMatch], *, has_engine: bool) -> Maker:
     """Whose text it is: TensorRT's, unless every message in it is another program's."""
     products = list(dict.fromkeys(m.product for m in messages))
-    is_tensorrt = not products or compiler_info.TENSORRT.title in products
+    is_tensorrt = has_engine or not products or compiler_info.TENSORRT.title in products
     return compiler_info.TENSORRT if is_tensorrt else Maker(" and ".join(products))
 
 

@@ -1,4 +1,4 @@
-"""Reports of several lines: Polygraphy's comparison, Nsight Systems' kernels, providers of ONNX Runtime, trtexec's times.
+"""Reports of several lines: comparisons of Polygraphy, kernels of Nsight Systems, providers of ONNX Runtime, times.
 
 Each function takes a text and gives what it reports, nothing where it has no such report.
 """
@@ -17,6 +17,7 @@ from rtlab.core.phrases import pluralize
 _ORT_SOURCE = "ONNX Runtime's documentation, TensorRT Execution Provider"
 #: Programs that the reports are of.
 _POLYGRAPHY, _NSIGHT, _ORT, _TORCH = "Polygraphy", "Nsight Systems", "ONNX Runtime", "Torch-TensorRT"
+_NO_TIMES = "Cost unknown: the log has no times."
 _NUMBER = r"[-+\d.einfa]+"
 
 
@@ -37,6 +38,9 @@ def find_reports(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, 
     ]
     return tuple(sorted([*messages, *reports], key=lambda m: not m.failed))
 
+
+#: Rules of reports that say how long something took.
+MEASUREMENTS = frozenset({"latency", "engine-time"})
 
 # Polygraphy.
 
@@ -71,12 +75,10 @@ def _pick_stats(stats: str) -> list[str]:
     return re.findall(rf"\b(?:mean|min|max)={_NUMBER}", stats)
 
 
-def _compare(text: str) -> Iterator[MessageMatch]:
-    """Polygraphy's comparison: the first tensor that differs, or that all agree."""
+def _read_comparison(text: str) -> list[_Tensor]:
+    """The tensors that Polygraphy compared, in its order; those that its summary alone lists are without numbers."""
     tensors: list[_Tensor] = []
     mismatched_names: list[str] = []
-    if "Comparing Output" not in text and "tolerance" not in text and "Mismatched outputs" not in text:
-        return
     for line in text.split("\n"):
         if match := _COMPARING.search(line):
             tensors.append(_Tensor(match["name"]))
@@ -91,36 +93,48 @@ def _compare(text: str) -> Iterator[MessageMatch]:
             tensors[-1].tolerance = match["text"]
         elif tensors and (match := _STATS.search(line)):
             tensors[-1].stats[match["who"].strip()] = match["stats"]
-    failures = [t for t in tensors if t.verdict == "FAILED"]
-    if not failures and mismatched_names:
-        failures = [_Tensor(n) for n in mismatched_names]
-    compared_count = max(sum(bool(t.verdict) for t in tensors), len(failures))
-    if not failures:
-        if compared_count:
-            yield MessageMatch(
-                "comparison",
-                f"All {compared_count} compared outputs agree within the tolerance."
-                if compared_count > 1
-                else f'Output "{tensors[-1].name}" agrees within the tolerance.',
-                "No cost.",
-                "Nothing is to be done.",
-                "; ".join(f'"{t.name}": {t.describe()}' for t in tensors[:3] if t.verdict) + ".",
-                tuple(t.name for t in tensors if t.verdict and t.name),
-                product=_POLYGRAPHY,
-            )
+    if any(t.verdict == "FAILED" for t in tensors):
+        return tensors
+    return [*tensors, *(_Tensor(n, verdict="FAILED") for n in mismatched_names)]
+
+
+def _compare(text: str) -> Iterator[MessageMatch]:
+    """Polygraphy's comparison: the first tensor that differs, or that all agree."""
+    if "Comparing Output" not in text and "tolerance" not in text and "Mismatched outputs" not in text:
         return
+    tensors = [t for t in _read_comparison(text) if t.verdict]
+    failures = [t for t in tensors if t.verdict == "FAILED"]
+    if failures:
+        yield _describe_difference(failures, tensors)
+    elif tensors:
+        count = len(tensors)
+        yield MessageMatch(
+            "comparison",
+            f"All {count} compared outputs agree within the tolerance."
+            if count > 1
+            else f'Output "{tensors[-1].name}" agrees within the tolerance.',
+            "No cost.",
+            "Nothing is to be done.",
+            "; ".join(f'"{t.name}": {t.describe()}' for t in tensors[:3]) + ".",
+            tuple(t.name for t in tensors if t.name),
+            product=_POLYGRAPHY,
+        )
+
+
+def _describe_difference(failures: Sequence[_Tensor], tensors: Sequence[_Tensor]) -> MessageMatch:
+    """The first tensor that differs, its numbers, and the last before it that agrees."""
     first = failures[0]
-    before = [t for t in tensors[: tensors.index(first)] if t.verdict == "PASSED"] if first in tensors else []
+    before = tensors[: tensors.index(first)]
     agreeing = (
         f' The last before it that agrees is "{before[-1].name}" ({before[-1].describe()}).' if before else ""
     )
     not_finite = [who for who, stats in first.stats.items() if re.search(r"=(?:nan|inf|-inf)\b", stats)]
     runners = [w for w in not_finite if not w.endswith("Difference")]
     nature = f": it is not finite in {runners[0]}" if runners else ""
-    yield MessageMatch(
+    return MessageMatch(
         "comparison",
         f'The first tensor that differs is "{first.name}"{nature}.' if first.name else "An output differs.",
-        f"{len(failures)} of {compared_count} compared outputs differ.",
+        f"{len(failures)} of {len(tensors)} compared outputs differ.",
         describe_remedy(
             "Look at the nodes between the last tensor that agrees and this one, and keep them in FP32; without "
             "intermediate tensors, compare again with --trt-outputs mark all --onnx-outputs mark all.",
@@ -136,7 +150,8 @@ def _compare(text: str) -> Iterator[MessageMatch]:
 # Nsight Systems.
 
 _HEAD = re.compile(
-    r"^.*?\"?Time ?\(%\)\"?[\s,]+\"?Total Time \((?P<unit>ns|us|ms|s)\)\"?[\s,]+\"?Instances\b.*$", re.M
+    r"^.*?\"?Time ?\(%\)\"?[\s,]+\"?Total Time \((?P<unit>ns|us|ms|s)\)\"?[\s,]+\"?Instances\b.*$",
+    re.MULTILINE,
 )
 _COLUMN = re.compile(
     r"Time ?\(%\)|Total Time \(\w+\)|Instances|(?:Avg|Average|Med|Median|Min|Minimum|Max|Maximum|StdDev)(?: ?\(\w+\))?"
@@ -212,7 +227,8 @@ def _list_kernels(text: str) -> Iterator[MessageMatch]:
     if share >= _MOVED:
         yield MessageMatch(
             "gpu-copies",
-            f"By their names {pluralize(len(moving), 'kernel')} only copy, cast or reorder data: {100 * share:.3g} % of "
+            f"By their names {pluralize(len(moving), 'kernel')} only copy, cast or reorder data: {100 * share:.3g} "
+            f"% of "
             "the time of all kernels.",
             cost,
             remedy,
@@ -307,7 +323,7 @@ def shorten_list(text: str) -> str:
 def _sum_times(nodes: Sequence[PlacedNode]) -> str:
     times = [n.microseconds for n in nodes if n.microseconds is not None]
     if not times:
-        return "Cost unknown: the log has no times."
+        return _NO_TIMES
     return f"Nodes outside TensorRT take {sum(times):.4g} µs (measured by ONNX Runtime)."
 
 
@@ -317,9 +333,7 @@ def _describe_copies(copies: Sequence[PlacedNode], count: int) -> MessageMatch:
     return MessageMatch(
         "provider-copies",
         f"{pluralize(count, 'copy', 'copies')} between CPU and GPU, where the provider changes.",
-        f"Copies take {sum(times):.4g} µs (measured by ONNX Runtime)."
-        if times
-        else "Cost unknown: the log has no times.",
+        f"Copies take {sum(times):.4g} µs (measured by ONNX Runtime)." if times else _NO_TIMES,
         describe_remedy(
             "Keep neighbours on one device; CUDA graphs need a model without such copies.",
             "microsoft/onnxruntime, core/optimizer/transformer_memcpy.cc",
@@ -331,36 +345,47 @@ def _describe_copies(copies: Sequence[PlacedNode], count: int) -> MessageMatch:
     )
 
 
-def _partition(text: str) -> Iterator[MessageMatch]:
-    """The placement of nodes in a log of ONNX Runtime."""
-    counts: dict[str, int] = {}
-    nodes: list[PlacedNode] = []
-    copies: list[PlacedNode] = []
+@dataclasses.dataclass
+class _Placement:
+    """What a log of ONNX Runtime says of its providers: nodes by provider, those that it lists, and copies."""
+
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    nodes: list[PlacedNode] = dataclasses.field(default_factory=list)
+    copies: list[PlacedNode] = dataclasses.field(default_factory=list)
+    copy_count: int = 0
     subgraphs: int | None = None
-    copy_count, provider = 0, ""
-    if "ExecutionProvider" not in text and "execution provider" not in text:
-        return
+
+
+def _read_placement(text: str) -> _Placement:
+    placement, provider = _Placement(), ""
     for line in text.split("\n"):
         if match := _SUBGRAPHS.search(line):
-            subgraphs = int(match["count"] or (1 if match["whole"] else 0))
+            placement.subgraphs = int(match["count"] or (1 if match["whole"] else 0))
         elif match := _PLACED.search(line):
             provider = match["provider"]
-            counts[provider] = counts.get(provider, 0) + int(match["count"])
+            placement.counts[provider] = placement.counts.get(provider, 0) + int(match["count"])
         elif provider and (match := _NODE.search(line)):
-            nodes.append(PlacedNode(match["name"], match["op"], provider))
+            placement.nodes.append(PlacedNode(match["name"], match["op"], provider))
         elif match := _COPY.search(line):
-            copies.append(PlacedNode(match["name"], match["op"], match["provider"]))
+            placement.copies.append(PlacedNode(match["name"], match["op"], match["provider"]))
         elif match := _COPIES.search(line):
-            copy_count += int(match["count"])
-    if subgraphs is not None or counts:
-        # Copies are named by what they copy, where the log tells of each.
-        yield from describe_placement(
-            [n for n in nodes if not copies or not n.op.startswith("Memcpy")], counts, subgraphs
-        )
-        if provider and not any(_TENSORRT.search(p) for p in counts) and subgraphs is None:
-            yield _describe_providers(counts, nodes)
-    if copies or copy_count:
-        yield _describe_copies(copies, max(copy_count, len(copies)))
+            placement.copy_count += int(match["count"])
+    return placement
+
+
+def _partition(text: str) -> Iterator[MessageMatch]:
+    """The placement of nodes in a log of ONNX Runtime."""
+    if "ExecutionProvider" not in text and "execution provider" not in text:
+        return
+    placement = _read_placement(text)
+    if placement.subgraphs is not None or any(_TENSORRT.search(p) for p in placement.counts):
+        # Copies are named by what they copy, where the log says that of each.
+        nodes = [n for n in placement.nodes if not placement.copies or not n.op.startswith("Memcpy")]
+        yield from describe_placement(nodes, placement.counts, placement.subgraphs)
+    elif placement.counts:
+        yield _describe_providers(placement.counts, placement.nodes)
+    if placement.copies or placement.copy_count:
+        yield _describe_copies(placement.copies, max(placement.copy_count, len(placement.copies)))
 
 
 def _describe_providers(counts: dict[str, int], nodes: Sequence[PlacedNode]) -> MessageMatch:
@@ -370,7 +395,7 @@ def _describe_providers(counts: dict[str, int], nodes: Sequence[PlacedNode]) -> 
     return MessageMatch(
         "provider-partition",
         f"ONNX Runtime runs {where}.",
-        "Cost unknown: the log has no times.",
+        _NO_TIMES,
         "The preferred provider comes first in the list that the session is made with.",
         f"{_CPU}: {shorten_list(listed)}." if listed else "The log counts the nodes of each provider.",
         tuple(n.name for n in outside),
@@ -381,7 +406,7 @@ def _describe_providers(counts: dict[str, int], nodes: Sequence[PlacedNode]) -> 
 # trtexec.
 
 _SUMMARY = re.compile(
-    rf"(?P<what>GPU Compute(?: Time)?|(?:Host )?Latency|Enqueue Time|End-to-End Host Latency)(?: Time)?: min = {_NUMBER} ms, "
+    rf"(?P<what>GPU Compute(?: Time)?|(?:Host )?Latency|Enqueue Time|End-to-End Host Latency): min = {_NUMBER} ms, "
     rf"max = (?P<max>{_NUMBER}) ms(?:, mean = (?P<mean>{_NUMBER}) ms)?(?:, median = (?P<median>{_NUMBER}) ms)?"
     r"(?P<rest>.*)"
 )

@@ -26,7 +26,7 @@ from rtlab.core.message import MessageMatch
 from rtlab.errors import ReadError
 
 _AGAIN = (
-    "Give lines with an error, a warning or a measurement of TensorRT, ONNX Runtime, Polygraphy or Nsight Systems, or a "
+    "Give lines with an error, a warning or times of TensorRT, ONNX Runtime, Polygraphy or Nsight Systems, or a "
     "verbose log (trtexec --verbose, polygraphy convert -vv)."
 )
 #: Bytes of lines that are searched for messages; a log that is not verbose has a few thousand.
@@ -106,7 +106,7 @@ def _strip_wrapping(wrapping: Wrapping, lines: bytes) -> bytes:
 
 
 def _drop_partial_line(lines: list[bytes]) -> list[tuple[int, bytes]]:
-    """Empty the first line where it lacks its beginning: a logger marks the others, not this one; its number and it."""
+    """Empty the first line where it lacks its beginning: a logger marks the others. Gives its number and it."""
     indices = [i for i, line in enumerate(lines[:20]) if line.strip()][:4]
     if len(indices) < 2 or lines[indices[0]].startswith(b"&&&&"):
         return []
