@@ -26,6 +26,7 @@ _ORT = "ONNX Runtime's documentation, TensorRT Execution Provider"
 _TORCH = "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning"
 _TRTEXEC = "NVIDIA/TensorRT, samples/trtexec"
 _NO_ENGINE = "No engine came of it."
+_NEXT_PROVIDER = "ONNX Runtime gives the node to its next provider."
 _UNKNOWN_COST = "Cost unknown: the message has no times."
 
 
@@ -36,7 +37,8 @@ class Message:
     ``pattern`` is the shortest that identifies it within a line. Its groups: ``name`` is a layer, node or tensor,
     ``size`` a request of memory, ``reason`` what the program says itself; others stand in ``title`` by their names,
     where ``{names}`` are all names. ``releases`` are those of TensorRT where nothing else is said. ``is_parser`` says
-    that the parser prints the node apart, before the message or in the lines above.
+    that the parser prints the node apart, before the message or in the lines above. ``effect`` is what comes of it,
+    where that is not known from ``failed``.
     """
 
     id: str
@@ -48,6 +50,7 @@ class Message:
     source: str
     failed: bool = False
     is_parser: bool = False
+    effect: str = ""
 
 
 #: What stands behind the name of a layer in messages of any release.
@@ -142,7 +145,8 @@ MESSAGES: tuple[Message, ...] = (
         "The shape of an input is not one that the engine was built for.",
         "It is outside its optimization profile, or differs in a dimension that is fixed.",
         "Build with a profile that holds the shape, or give a shape within it.",
-        "7 to 11", _SHAPES, failed=True,
+        "7 to 11", _SHAPES,
+        effect="This inference does not run.",
     ),
     Message(
         "int8-scale", r"Missing scale and zero-point for tensor (?P<name>.+?)(?=, expect|$)",
@@ -264,6 +268,7 @@ MESSAGES: tuple[Message, ...] = (
         "A plan belongs to the release that built it, unless it was built version compatible (8.6 and later).",
         "Build it again with the installed release, or install the one that built it.",
         "7 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
     ),
     Message(
         "plan-version",
@@ -273,6 +278,7 @@ MESSAGES: tuple[Message, ...] = (
         "The serial numbers of its format differ, so another build of TensorRT wrote it.",
         "Build it again with the installed release, or install the one that built it.",
         "8 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
     ),
     Message(
         "plan-damaged", r"Magic tag does not match",
@@ -280,6 +286,7 @@ MESSAGES: tuple[Message, ...] = (
         "Its first bytes are others: it is damaged, wrapped in another file, or of another program.",
         "Copy it in binary mode, or build it again.",
         "8 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
     ),
     Message(
         "plan-device",
@@ -289,6 +296,7 @@ MESSAGES: tuple[Message, ...] = (
         "A plan holds kernels of one compute capability, unless it was built hardware compatible (8.6 and later).",
         "Build it on this GPU, or with --hardwareCompatibilityLevel=ampere+.",
         "7 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
     ),
     Message(
         "plan-model", r"engine plan file across different models of devices",
@@ -296,6 +304,7 @@ MESSAGES: tuple[Message, ...] = (
         "It runs, but its tactics were timed elsewhere and may be slow or fail here.",
         "Build it on this GPU.",
         "7 to 11", _PLANS,
+        effect="The engine runs; how fast is not known.",
     ),
     Message(
         "library-version", r"was linked against (?P<library>\S+) (?P<expected>[\d.]*\d) but loaded \S+ "
@@ -321,6 +330,7 @@ MESSAGES: tuple[Message, ...] = (
         "The driver is older than this TensorRT's CUDA, or no GPU is visible.",
         "Update the driver, or run where nvidia-smi lists a GPU.",
         "7 to 11", _GUIDE, failed=True,
+        effect="Nothing runs on the GPU.",
     ),
     # The parser.
     Message(
@@ -391,6 +401,7 @@ MESSAGES: tuple[Message, ...] = (
         "TensorRT 10 and later take INT64 as it is; up to 9 it was cast to INT32.",
         "Bind buffers of 64 bits; nothing else is to be done.",
         "10 and 11", _PARSER,
+        effect="No cost.",
     ),
     Message(
         "int64-weights", r"generated with INT64 weights|weights outside the range of INT32 was clamped",
@@ -408,6 +419,7 @@ MESSAGES: tuple[Message, ...] = (
         "since 11).",
         "See trtexec --help of the installed release.",
         "7 to 11", _TRTEXEC, failed=True,
+        effect="trtexec stops there.",
     ),
     Message(
         "enqueue-bound", r"Throughput may be bound by Enqueue Time",
@@ -438,6 +450,7 @@ MESSAGES: tuple[Message, ...] = (
         "TensorRT refused the subgraph or the engine in its cache; lines before say why.",
         "Delete the cache of engines after a change of release or GPU; see the error of TensorRT itself.",
         "ONNX Runtime 1.12 and later", _ORT, failed=True,
+        effect="The session is not made.",
     ),
     Message(
         "provider-fallback", r"Some nodes were not assigned to the preferred execution providers",
@@ -473,6 +486,7 @@ MESSAGES: tuple[Message, ...] = (
         "It is none of the messages that rtlab knows.",
         "Give more of the log, with --verbose.",
         "8 to 11", _GUIDE,
+        effect="What it stops is not known.",
     ),
 )  # fmt: skip
 
@@ -589,6 +603,11 @@ def _make_match(group: _Group, groups: Mapping[str, _Group], lines: Sequence[str
     names = drop_partial_names(group.names)
     fields = defaultdict(str, {k: v for k, v in group.match.groupdict().items() if v})
     fields["names"] = quote_first(names) or "a node"
+    # The provider asks the parser which nodes it takes; what it refuses stops nothing.
+    is_question = message.is_parser and any("onnxruntime:" in line for line in lines)
+    cost = (
+        _NEXT_PROVIDER if is_question else message.effect or (_NO_ENGINE if message.failed else _UNKNOWN_COST)
+    )
     quote = shorten(_PREFIX.sub("", group.text))
     values = [r for r in group.reasons if shorten(r) not in quote][:_QUOTED]
     if group.sizes:
@@ -603,11 +622,11 @@ def _make_match(group: _Group, groups: Mapping[str, _Group], lines: Sequence[str
     return MessageMatch(
         message.id,
         message.title.format_map(fields),
-        _NO_ENGINE if message.failed else _UNKNOWN_COST,
+        cost,
         describe_remedy(message.remedy.format_map(fields), message.source, message.releases),
         f'{evidence.rstrip(".")}. Line {group.line}: "{quote}".',
         names,
-        message.failed,
+        message.failed and not is_question,
         group.line,
         get_product(message.releases),
     )

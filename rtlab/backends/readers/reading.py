@@ -359,7 +359,7 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         source = measured.describe_source(device)
         profile = Profile(source, "", {}, latencies, warmup=0, taken=None, processor="GPU", runs=runs)
     notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes, *latency_notes]
-    messages = _choose_messages(parsed_log, inspected_engine.layers)
+    messages = _choose_messages(paths, parsed_log, inspected_engine.layers)
     has_engine = bool(inspected_engine.layers or (parsed_log and parsed_log.has_build))
     notes = _adapt_notes(notes, messages, has_engine=has_engine)
     if "plan" in paths:
@@ -391,10 +391,14 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
 
 
 def _choose_messages(
-    parsed_log: verbose.ParsedLog | None, layers: Sequence[Layer]
+    paths: Mapping[str, Path], parsed_log: verbose.ParsedLog | None, layers: Sequence[Layer]
 ) -> tuple[MessageMatch, ...]:
-    """The messages of a log; its measurements are those of the engine, where there is one."""
-    messages = parsed_log.messages if parsed_log is not None else ()
+    """The messages of a log, or around a table of times; measurements are those of the engine, where there is one."""
+    messages: tuple[MessageMatch, ...] = ()
+    if parsed_log is not None:
+        messages = parsed_log.messages
+    elif "profile" in paths and recognise.is_table_in_log(paths["profile"]):
+        messages = reports.find_reports(contents.read_text(paths["profile"], "profile"))
     return tuple(m for m in messages if not layers or m.id not in reports.MEASUREMENTS)
 
 

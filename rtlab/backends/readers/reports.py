@@ -206,7 +206,8 @@ def _list_kernels(text: str) -> Iterator[MessageMatch]:
     total = sum(k.milliseconds for k in kernels)
     if not kernels or not total:
         return
-    cost = f"All {pluralize(len(kernels), 'kernel')} take {total:.4g} ms of the capture (measured, Nsight Systems)."
+    count = pluralize(len(kernels), "kernel")
+    cost = f"{count} together take {total:.4g} ms of the capture (measured, Nsight Systems)."
     remedy = describe_remedy(
         "Find the layer of a kernel by its tactic: export the layers with --exportLayerInfo "
         "--profilingVerbosity=detailed.",
@@ -216,7 +217,8 @@ def _list_kernels(text: str) -> Iterator[MessageMatch]:
     first = kernels[0]
     yield MessageMatch(
         "gpu-kernels",
-        f'Kernel "{shorten(first.name)}" takes {100 * first.milliseconds / total:.3g} % of the time of all kernels.',
+        f'Kernel "{shorten(first.name)}" takes {100 * first.milliseconds / total:.3g} % of the time of the kernels in '
+        "the table.",
         cost,
         remedy,
         "; ".join(k.describe() for k in kernels[:_LISTED]) + ".",
@@ -229,7 +231,7 @@ def _list_kernels(text: str) -> Iterator[MessageMatch]:
             "gpu-copies",
             f"By their names {pluralize(len(moving), 'kernel')} only copy, cast or reorder data: {100 * share:.3g} "
             f"% of "
-            "the time of all kernels.",
+            "the time of the kernels in the table.",
             cost,
             remedy,
             "; ".join(k.describe() for k in moving[:_LISTED]) + ".",
@@ -415,7 +417,7 @@ _MEDIAN = re.compile(rf"\bmedian: (?P<median>{_NUMBER}) ms")
 _AVERAGE = re.compile(
     rf"Average on (?P<runs>\d+) runs - GPU latency: (?P<gpu>{_NUMBER}) ms(?: - Host latency: (?P<host>{_NUMBER}) ms)?"
 )
-_BUILT = re.compile(rf"Engine (?:built|loaded|deserialized)[\w ]* in (?P<seconds>{_NUMBER}) sec")
+_BUILT = re.compile(rf"Engine built in (?P<seconds>{_NUMBER}) sec")
 _RATE = re.compile(rf"(?i)\bthroughput: (?P<rate>{_NUMBER}) qps")
 
 

@@ -204,7 +204,7 @@ class _LogReader:
         self.best_build: Build | None = None
         self.build_count = 0
         self.has_times = False
-        self._message_lines: list[tuple[int, bytes]] = []
+        self._message_lines: dict[int, bytes] = {}
         self._message_room = _MESSAGES
         self._has_tags = False
         self._has_prefix = True
@@ -289,22 +289,22 @@ class _LogReader:
 
     def collect_messages(self, lines: list[bytes]) -> None:
         """Keep lines that may be errors, warnings or reports: nearly all others of a long log are marked verbose."""
-        if self._message_room <= 0:
+        # Of most chunks none is, which the first test finds out at the least cost.
+        if self._message_room <= 0 or not [line for line in lines if b"[V]" not in line]:
             return
-        numbered_lines = [
-            (number, line)
-            for number, line in enumerate(lines, self.line - len(lines) + 1)
-            if (b"[V]" not in line and b"VERBOSE" not in line)
-            or b"Time: inf" in line
-            or b"kipping tactic" in line
-        ]
-        self._message_lines += numbered_lines
-        self._message_room -= sum(len(line) for _, line in numbered_lines)
+        first = self.line - len(lines) + 1
+        numbered_lines = {
+            number: line
+            for number, line in enumerate(lines, first)
+            if b"[V]" not in line and b"VERBOSE" not in line
+        }
+        self._message_lines |= numbered_lines
+        self._message_room -= sum(map(len, numbered_lines.values()))
 
     def _find_messages(self, text: LogLines) -> tuple[MessageMatch, ...]:
         """What the lines report, those among them that are cut off."""
         # A line that was dropped is there as an empty one.
-        lines = {**dict(self._message_lines), **{n or self.line: line for n, line in text.partial_lines}}
+        lines = {**self._message_lines, **{n or self.line: line for n, line in text.partial_lines}}
         text_lines = [lines[n].decode("utf-8", "replace").rstrip("\r") for n in sorted(lines)]
         return find_reports("\n".join(text_lines), sorted(lines))
 
@@ -418,6 +418,8 @@ class _LogReader:
         match = _FASTEST.match(text)
         if match is None:
             return False
+        if match["time"] == "inf":
+            self._message_lines[self.line] = text.encode("utf-8", "replace")
         self.build.tactics.end_runner(
             match["layer"] or "", match["runner"] or "", match["tactic"], match["time"]
         )
@@ -426,6 +428,8 @@ class _LogReader:
     def _on_skipping(self, text: str) -> bool:
         match = _SKIPPING.match(text)
         if match is None:
+            if text.startswith("Skipping tactic "):
+                self._message_lines[self.line] = text.encode("utf-8", "replace")
             return False
         self.build.tactics.record_no_tactic(match["layer"], match["runner"], self.line)
         return True

@@ -480,7 +480,7 @@ def test_kernels_of_nsight_systems_are_read_from_text_and_csv(text: str) -> None
     # 6, 3 and 1 ms in 300, 100 and 100 launches.
     assert ("gpu-kernels", "gpu-copies") == (kernels.rule, copies.rule)
     assert 'Kernel "sm80_xmma_fprop<int, (bool)1>" takes 60 %' in kernels.title
-    assert "3 kernels take 10 ms" in kernels.cost
+    assert "3 kernels together take 10 ms" in kernels.cost
     assert '"my gemm" 3 ms in 100 launches of 30 µs' in kernels.evidence
     assert "1 kernel" in copies.title
     assert "10 %" in copies.title
