@@ -171,10 +171,11 @@ def print_assessment(result: Result) -> None:
     from rtlab.analyses.engine import Slice
     from rtlab.documents.results import ResultTable
 
-    tables = (("kind", result.kinds()), ("precision", result.precisions()))
-    for title, slices in tables if result.engine.layers else ():
-        print(f"\nlayers by {title}")
-        print(ResultTable(Slice, slices, placeholder="not reported").text())
+    for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
+        # What was pasted may have messages alone.
+        if slices:
+            print(f"\nlayers by {title}")
+            print(ResultTable(Slice, slices, placeholder="not reported").text())
     count = len(result.findings)
     print(f"\n{count or 'no'} finding{'' if count == 1 else 's'}")
     for i, finding in enumerate(result.findings, 1):

@@ -12,7 +12,7 @@ class MessageMatch:
     ``id`` is its rule. ``title``, ``cost``, ``remedy`` and ``evidence`` are those of a ``Finding``; the remedy has its
     source and the releases that it holds for. ``names`` are layers, nodes and tensors as they are printed. ``failed``
     says that no engine came of it, ``line`` is the first that says so, from 1, or 0 where lines do not count.
-    ``product`` is the program that it tells of.
+    ``product`` is the program that it is of, empty for the compiler of the engine.
     """
 
     id: str
@@ -23,4 +23,4 @@ class MessageMatch:
     names: tuple[str, ...] = ()
     failed: bool = False
     line: int = 0
-    product: str = "TensorRT"
+    product: str = ""

@@ -125,7 +125,7 @@ MESSAGES: tuple[Message, ...] = (
         "8 to 11", _REPORTS,
     ),
     Message(
-        "type-mismatch", r"(?P<name>[^\s(]+): (?:(?!: ).)*?must have (?:the )?same (?:input )?types?(?P<reason>.*)",
+        "type-mismatch", r"(?P<name>[^\s(]+): (?:(?!: ).)*?must have same input types?(?P<reason>.*)",
         "Inputs of {names} have different types.",
         "A strongly typed network (the only kind since TensorRT 11) takes types as the model has them.",
         "Insert a Cast, or give both inputs one type in the model.",
@@ -380,8 +380,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "parser-refusal",
-        r"(?P<code>UNSUPPORTED_NODE(?:_\w+)?|INVALID_NODE|UNSUPPORTED_GRAPH|INVALID_GRAPH|INVALID_VALUE|"
-        r"MODEL_DESERIALIZE_FAILED): (?P<reason>.*)|\[\d{1,2}\] (?P<reason2>(?:Assertion failed|Invalid Node).*)",
+        r"(?P<code>UNSUPPORTED_NODE(?:_\w+)?|INVALID_NODE|UNSUPPORTED_GRAPH|MODEL_DESERIALIZE_FAILED|"
+        r"(?<=\): )INVALID_\w+): (?P<reason>.*)|\[\d\] (?P<reason2>(?:Assertion failed|Invalid Node).*)",
         "The parser refuses {names}.",
         "The node is valid ONNX, but not in a form that the parser takes.",
         "Change what the message states, simplify the model (polygraphy surgeon sanitize --fold-constants), or take a "
@@ -414,8 +414,9 @@ MESSAGES: tuple[Message, ...] = (
     # trtexec.
     Message(
         "unknown-option", r"Unknown option: (?P<name>-\S+(?: \S+)?)",
-        "trtexec does not know the option {names}.",
-        "It was renamed or removed in this release (--workspace is --memPoolSize since 8.4; types come from the model "
+        "An option is not known: {names}.",
+        "trtexec says so of options that its release renamed or removed (--workspace is --memPoolSize since 8.4; "
+        "types come from the model "
         "since 11).",
         "See trtexec --help of the installed release.",
         "7 to 11", _TRTEXEC, failed=True,
@@ -681,5 +682,5 @@ def describe_remedy(remedy: str, source: str, releases: str) -> str:
 
 
 def get_product(releases: str) -> str:
-    """The program that releases are of: TensorRT, where they begin with a number."""
-    return re.split(r" ?\d", releases, maxsplit=1)[0] or "TensorRT"
+    """The program that releases are of; empty for TensorRT, where they begin with a number."""
+    return re.split(r" ?\d", releases, maxsplit=1)[0]

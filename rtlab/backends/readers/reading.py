@@ -413,7 +413,7 @@ def _adapt_notes(notes: Sequence[str], messages: Sequence[MessageMatch], *, has_
 def _get_maker(messages: Sequence[MessageMatch], *, has_engine: bool) -> Maker:
     """Whose text it is: TensorRT's, unless every message in it is another program's."""
     products = list(dict.fromkeys(m.product for m in messages))
-    is_tensorrt = has_engine or not products or compiler_info.TENSORRT.title in products
+    is_tensorrt = has_engine or not all(products) or not products
     return compiler_info.TENSORRT if is_tensorrt else Maker(" and ".join(products))
 
 
