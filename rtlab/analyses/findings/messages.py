@@ -38,6 +38,9 @@ def _find_nodes(printed_names: tuple[str, ...], names: Names) -> Iterator[str]:
     ids: set[str] = set()
     for name in printed_names:
         bare = _KIND.sub("", name)
+        if bare.startswith("{") and not bare.endswith("]}"):
+            # Cut off: as far as it goes.
+            bare = f"{bare}]}}"
         groups = [*names.find_explicit(bare), *names.find_regions(bare, ())]
         ids |= {n.id for group in groups for n in group.nodes}
         if not groups:

@@ -503,6 +503,7 @@ def _make_chain() -> onnx.ModelProto:
     [
         ("{ForeignNode[/b.../d]}", ("/b", "/c", "/d")),
         ("{ForeignNode[a_out[Constant].../c]}", ("/a", "/b", "/c")),
+        ("{ForeignNode[/b.../c", ("/b", "/c")),
         ("/a + /b", ("/a", "/b")),
         ("/unknown", ()),
     ],
@@ -513,6 +514,31 @@ def test_a_finding_has_the_nodes_of_the_model(name: str, nodes: tuple[str, ...],
     finding = rtlab.read(text=line, model=tmp_path / "chain.onnx")["engine"].findings[0]
     assert nodes == finding.nodes
     assert name in finding.title
+
+
+def test_a_name_that_is_cut_off_is_told_with_the_whole_one_alone() -> None:
+    lines = [
+        f"[E] Could not find any implementation for node {n}" for n in (REGION[:25], f"{REGION}.", "other.")
+    ]
+    assert (REGION, "other") == find_reports("\n".join(lines))[0].names
+
+
+def test_a_refusal_to_onnx_runtime_stops_nothing() -> None:
+    text = FRAGMENTS["trt10 refusal"].text
+    alone, asked = (
+        find_reports(f"{prefix}{text}")[0] for prefix in ("[E] ", "[W:onnxruntime:Default, a.h:92 log] ")
+    )
+    assert [True, False] == [alone.failed, asked.failed]
+    assert "next provider" in asked.cost
+
+
+def test_messages_around_a_table_of_times_are_read_too() -> None:
+    text = "[W] [TRT] Missing scale and zero-point for tensor t9, expect fall back\n" + (
+        pasted.CORPUS / "pasted" / "profile-table.log"
+    ).read_text(encoding="utf-8")
+    result = rtlab.read(text=text)["engine"]
+    assert 4 == len(result.engine.layers)
+    assert "int8-scale" in [f.rule for f in result.findings]
 
 
 def test_a_tensor_that_differs_is_its_node(tmp_path: Path) -> None:
