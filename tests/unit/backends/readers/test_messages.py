@@ -66,6 +66,15 @@ FRAGMENTS = {
         f"node {REGION}. In computeCosts at /_src/optimizer/common/tactic/optimizer.cpp:4131)",
         "no-implementation", (REGION,),
     ),
+    "memory before the failure": Fragment(
+        "[W] [TRT] Skipping tactic 2 due to insufficient memory on requested size of 536870912 detected for tactic "
+        "0x02.\n"
+        "[E] [TRT] 10: Could not find any implementation for node up_4.\n",
+        "no-implementation",
+        ("up_4",),
+        ("536,870,912 bytes were requested", "Line 2"),
+        ("insufficient-memory",),
+    ),
     "python logging": Fragment(
         "2026-03-04 11:12:13,456 - builder - ERROR - 10: Could not find any implementation for node head/dense/MatMul.",
         "no-implementation", ("head/dense/MatMul",),
