@@ -77,11 +77,9 @@ def print_variant(result: Result, study: Study) -> None:
     gpu = [f"{result.estimate.peaks.name} (estimated)"] if result.estimate and estimates else []
     noisy = result.accuracy is not None and result.accuracy.synthetic
     errors = f"SQNR, {RANDOM}" if noisy else "SQNR"
-    print(
-        align_columns(
-            ("step", "kind", "layer" if study.model.nodes else "name", "type", *gpu, time, errors), rows
-        )
-    )
+    if rows:
+        head = ("step", "kind", "layer" if study.model.nodes else "name", "type", *gpu, time, errors)
+        print(align_columns(head, rows))
     if result.mapping.missing:
         print("\nnodes without a layer")
         print(
@@ -174,8 +172,10 @@ def print_assessment(result: Result) -> None:
     from rtlab.documents.results import ResultTable
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
-        print(f"\nlayers by {title}")
-        print(ResultTable(Slice, slices, placeholder="not reported").text())
+        # What was pasted may have messages alone.
+        if slices:
+            print(f"\nlayers by {title}")
+            print(ResultTable(Slice, slices, placeholder="not reported").text())
     count = len(result.findings)
     print(f"\n{count or 'no'} finding{'' if count == 1 else 's'}")
     for i, finding in enumerate(result.findings, 1):

@@ -12,6 +12,7 @@ from rtlab.core.bootstrap import Interval, interval
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.memo import Memoizable
+from rtlab.core.message import MessageMatch
 from rtlab.core.metrics import Tally
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
@@ -135,7 +136,7 @@ class VariantResult(Memoizable):
     Prepared: ``prepared``; ``ranges`` are those that the calibrator observed, with ``random_scales`` of random input.
 
     Compiled: ``engine``; ``recorded`` where it was read from files of another machine, with the ``build_log`` among
-    them; ``inferred`` where the layers follow from that log's decisions.
+    them and its ``messages``; ``inferred`` where the layers follow from that log's decisions.
 
     Timed: ``profile``, of ``measured``, which is ``engine`` itself or, where that cannot run here, another one of the
     same prepared model. Compared: ``errors``, and ``outputs``, tensors among the files. Scored: ``score``.
@@ -158,6 +159,7 @@ class VariantResult(Memoizable):
     inferred: bool = False
     build_log: BuildLog | None = None
     outputs: Outputs | None = None
+    messages: tuple[MessageMatch, ...] = ()
     stages: Mapping[Stage, StageStatus] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.memo import Memoizable
+from rtlab.core.message import MessageMatch
 from rtlab.core.model import Model
 from rtlab.errors import RunError
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 #: One batch of named tensors.
 Outputs = Mapping[str, "NDArray[np.generic]"]
 
-#: The kind of processor of a time.
-Processor = Literal["CPU", "GPU", "NPU"]
+#: The kind of processor of a time; of a profile, both where some of its nodes ran on the CPU.
+Processor = Literal["CPU", "GPU", "NPU", "CPU and GPU"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +118,8 @@ class Recording:
 
     ``outputs`` are tensors of one inference, such as ``trtexec --exportOutput`` writes, and ``reference`` those of a
     second runner on the same inputs. ``source`` is the model that was built, without its weights, and ``structure`` its
-    ``Model.structure``; ``graph`` is the compiler's input where that was not ``source`` itself.
+    ``Model.structure``; ``graph`` is the compiler's input where that was not ``source`` itself. ``messages`` are
+    failures, warnings and reports in a log.
     """
 
     engine: Engine
@@ -128,3 +130,4 @@ class Recording:
     source: Model | None = None
     graph: Model | None = None
     structure: str = ""
+    messages: tuple[MessageMatch, ...] = ()

@@ -200,8 +200,10 @@ class Names:
         if first and value is not None and value.kind == "constant":
             # A region that begins with a weight begins with what reads it.
             return tuple(self.flow.value_readers(name)[:1])
-        named_nodes = self._lookup(name)
-        return named_nodes.nodes if named_nodes else ()
+        if named_nodes := self._lookup(name):
+            return named_nodes.nodes
+        producer = self.model.producers.get(name)
+        return (producer,) if producer is not None else ()
 
 
 #: A step that changes a shape for the layer whose name follows.

@@ -142,6 +142,7 @@ def read_recording(
         inferred=bool(engine.layers) and not recording.engine.layers,
         build_log=recording.log,
         outputs=recording.outputs,
+        messages=recording.messages,
     )
     if not (doubt := _other_model(facts)):
         return facts

@@ -343,9 +343,10 @@ class Session:
                 default rtlab's own reader, or the backend that opens engines here.
             progress: Where to report; the host's reporter by default.
             kinds: Files by kind: ``layers``, ``profile``, ``times`` and ``output`` of trtexec's ``--export`` options;
-                ``log``, a verbose build log; ``metadata``, NVIDIA trex's JSON with ``device_information``; ``cache``,
-                the calibration cache that the engine was built with; ``model``, the ONNX file that it was built from
-                where that is not the study's own; and the others of ``rtlab.backends.readers.recognise``.
+                ``log``, a build log or any lines with messages; ``metadata``, NVIDIA trex's JSON with
+                ``device_information``; ``cache``, the calibration cache that the engine was built with; ``model``, the
+                ONNX file that it was built from where that is not the study's own; and the others of
+                ``rtlab.backends.readers.recognise``.
 
         Raises:
             ReadError: a file is damaged, or files belong to different engines.

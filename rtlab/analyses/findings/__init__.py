@@ -6,6 +6,7 @@ import dataclasses
 from typing import Annotated
 
 from rtlab.analyses import build, fusion, roofline, timing
+from rtlab.analyses.findings.messages import report_messages
 from rtlab.analyses.findings.rules import rank_findings
 from rtlab.analyses.reformats.reasons import build_flow
 from rtlab.core.facts import VariantResult
@@ -33,8 +34,8 @@ class Findings:
 
 @memoized
 def list_findings(facts: VariantResult) -> tuple[Finding, ...]:
-    """What is worth changing about the engine, the most costly first."""
-    return rank_findings(
+    """What its log reports, failures first; then what is worth changing about the engine, the most costly first."""
+    return report_messages(facts) + rank_findings(
         facts.engine,
         fusion.map_nodes(facts),
         facts.source,

@@ -16,7 +16,16 @@ from typing import Any
 import numpy as np
 
 from rtlab.backends import compiler_info
-from rtlab.backends.readers import build, contents, inspector, measured, optimized, printed, recognise
+from rtlab.backends.readers import (
+    build,
+    contents,
+    inspector,
+    measured,
+    optimized,
+    printed,
+    recognise,
+    reports,
+)
 from rtlab.backends.readers.contents import fault, format_value, parse_number
 from rtlab.backends.readers.log import verbose
 from rtlab.backends.readers.measured import format_names, make_mismatch_error
@@ -24,7 +33,9 @@ from rtlab.backends.readers.optimized import KERNEL
 from rtlab.core import check
 from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
+from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.message import MessageMatch
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Outputs, Processor, Profile, Recording
 from rtlab.core.variant import Target
@@ -45,6 +56,7 @@ def _read_onnxruntime(profile: Path | None, model: Path | None) -> Recording:
         events, notes = _read_events(profile)
     providers = sorted({str(e["args"].get("provider") or _CPU) for e in events})
     on_cpu = providers in ([], [_CPU])
+    nodes = _list_placed_nodes(events)
     layers, inputs, outputs = (_make_layers(events), (), ()) if model is None else _read_optimized(model)
     engine = Engine(
         backend="onnxruntime",
@@ -57,7 +69,23 @@ def _read_onnxruntime(profile: Path | None, model: Path | None) -> Recording:
         device="" if on_cpu else ", ".join(providers),
         maker=compiler_info.ONNX_RUNTIME,
     )
-    return Recording(engine, _make_profile(profile, events, engine) if profile is not None else None)
+    return Recording(
+        engine,
+        _make_profile(profile, events, engine) if profile is not None else None,
+        messages=tuple(reports.describe_placement(nodes)),
+    )
+
+
+def _list_placed_nodes(events: Sequence[dict[str, Any]]) -> list[reports.PlacedNode]:
+    """The nodes of a profile with their providers, and microseconds in the median of their runs."""
+    runs = optimized.collect_kernel_times(events)
+    operators = {y.name: y.kind for y in _make_layers(events)}
+    return [
+        reports.PlacedNode(
+            name, operators[name], node_runs.provider or _CPU, 1e3 * float(np.median(node_runs.milliseconds))
+        )
+        for name, node_runs in runs.items()
+    ]
 
 
 def _read_events(path: Path) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -133,7 +161,7 @@ def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> P
             f"{match_count or 'none'} of its {len(runs)} nodes is one of the {len(names)} layers",
         )
     providers = {str(e["args"].get("provider") or _CPU) for e in events}
-    processor: Processor = "CPU" if providers == {_CPU} else "GPU"
+    processor: Processor = "CPU" if providers == {_CPU} else "CPU and GPU" if _CPU in providers else "GPU"
     note = ""
     if unmatched_names:
         note = (
@@ -331,8 +359,9 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         source = measured.describe_source(device)
         profile = Profile(source, "", {}, latencies, warmup=0, taken=None, processor="GPU", runs=runs)
     notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes, *latency_notes]
-    if not inspected_engine.layers and not (parsed_log and parsed_log.has_build):
-        notes.append(_NO_ENGINE)
+    messages = _choose_messages(paths, parsed_log, inspected_engine.layers)
+    has_engine = bool(inspected_engine.layers or (parsed_log and parsed_log.has_build))
+    notes = _adapt_notes(notes, messages, has_engine=has_engine)
     if "plan" in paths:
         notes.append(f'"{paths["plan"].name}" is a serialized engine; its exported files are shown.')
     engine = Engine(
@@ -347,7 +376,7 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         notes=tuple(notes),
         device=device.name,
         profiles=inspected_engine.shapes,
-        maker=compiler_info.TENSORRT,
+        maker=_get_maker(messages, has_engine=has_engine),
     )
     outputs: Outputs | None = None
     reference: Outputs | None = None
@@ -358,7 +387,34 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         outputs, reference, tensor_notes = _read_results(paths["results"], engine)
     engine = dataclasses.replace(engine, notes=(*engine.notes, *tensor_notes))
     has_build = parsed_log is not None and parsed_log.has_build
-    return Recording(engine, profile, log if has_build else None, outputs, reference)
+    return Recording(engine, profile, log if has_build else None, outputs, reference, messages=messages)
+
+
+def _choose_messages(
+    paths: Mapping[str, Path], parsed_log: verbose.ParsedLog | None, layers: Sequence[Layer]
+) -> tuple[MessageMatch, ...]:
+    """The messages of a log, or around a table of times; measurements are those of the engine, where there is one."""
+    messages: tuple[MessageMatch, ...] = ()
+    if parsed_log is not None:
+        messages = parsed_log.messages
+    elif "profile" in paths and recognise.is_table_in_log(paths["profile"]):
+        messages = reports.find_reports(contents.read_text(paths["profile"], "profile"))
+    return tuple(m for m in messages if not layers or m.id not in reports.MEASUREMENTS)
+
+
+def _adapt_notes(notes: Sequence[str], messages: Sequence[MessageMatch], *, has_engine: bool) -> list[str]:
+    """Notes with what lacks; where a build failed, nothing lacks that its files would have."""
+    if any(m.failed for m in messages):
+        return [n for n in notes if n != _NO_LAYERS]
+    is_run = all(m.id in reports.MEASUREMENTS for m in messages)
+    return [*notes, _NO_ENGINE] if not has_engine and is_run else list(notes)
+
+
+def _get_maker(messages: Sequence[MessageMatch], *, has_engine: bool) -> Maker:
+    """Whose text it is: TensorRT's, unless every message in it is another program's."""
+    products = list(dict.fromkeys(m.product for m in messages))
+    is_tensorrt = has_engine or not all(products) or not products
+    return compiler_info.TENSORRT if is_tensorrt else Maker(" and ".join(products))
 
 
 def _read_rows(

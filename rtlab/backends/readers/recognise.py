@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from rtlab.backends.readers import contents, printed, wrapping
+from rtlab.backends.readers import contents, printed, reports, wrapping
 from rtlab.core.inputs import open_input
 from rtlab.errors import ReadError
 
@@ -21,7 +21,7 @@ KINDS = {
     "times": "times of inferences (trtexec --exportTimes)",
     "output": "output tensors (trtexec --exportOutput)",
     "metadata": "metadata of trex",
-    "log": "a log of TensorRT",
+    "log": "a log of TensorRT, or messages",
     "cache": "a calibration cache of TensorRT",
     "model": "an ONNX model",
     "ort_profile": "a profile of ONNX Runtime",
@@ -106,9 +106,9 @@ def detect_kind(path: Path) -> str:
     if file_kind is None:
         content = f"begins with {head[:16]!r}, which identifies no kind" if head else "is empty"
         raise ReadError(
-            f'Cannot read "{path.name}": byte 0: it {content}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
-            'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, '
-            "times, output, metadata, log, archive, results, ort_profile or ort_model."
+            f'Cannot read "{path.name}": byte 0: it {content}; a file or lines of TensorRT, trex, Polygraphy, ONNX '
+            'Runtime or Nsight Systems belong there. Give what rtlab reads: layers="layers.json" (trtexec '
+            "--exportLayerInfo), profile, times, output, metadata, log, archive, results, ort_profile or ort_model."
         )
     return file_kind
 
@@ -247,7 +247,7 @@ def _detect_text(head: bytes) -> str | None:
         return "cache"
     starts = [*contents.find_json_starts(text)]
     if starts and not text[: starts[0]].strip():
-        return _detect_json(text[starts[0] :]) or _detect_fragment(text)
+        return _detect_json(text[starts[0] :]) or _detect_fragment(text) or _detect_messages(text)
     if _VERBOSE.search(text) or _SENTENCE.search(text):
         return "log"
     if printed.TIME.search(text) or printed.TABLE.search(text):
@@ -255,7 +255,7 @@ def _detect_text(head: bytes) -> str | None:
     if printed.INSPECTOR.search(text) or printed.ROW.match(text):
         return "layers"
     json_kinds = (json_kind for at in starts if (json_kind := _detect_json(text[at:])))
-    return next(json_kinds, "log" if _LOG.search(text) else _detect_fragment(text))
+    return next(json_kinds, "log" if _LOG.search(text) else _detect_fragment(text) or _detect_messages(text))
 
 
 def _detect_fragment(text: str) -> str | None:
@@ -263,6 +263,11 @@ def _detect_fragment(text: str) -> str | None:
     if (fragment_kind := next((kind for kind, marks in _PIECES if marks.search(text)), None)) is not None:
         return fragment_kind
     return "layers" if printed.ROW.search(text) else "log" if _RUN.search(text) else None
+
+
+def _detect_messages(text: str) -> str | None:
+    """``log`` for lines of any program of which a message is known."""
+    return "log" if reports.find_reports(text) else None
 
 
 def _detect_json(text: str) -> str | None:

@@ -17,18 +17,20 @@ from rtlab.backends.readers.log import listing
 from rtlab.backends.readers.log.build import Build
 from rtlab.backends.readers.log.listing import Header, match_header_line
 from rtlab.backends.readers.log.tactics import parse_time
+from rtlab.backends.readers.reports import find_reports
 from rtlab.backends.readers.wrapping import Wrapping, detect_encoding, detect_wrapping
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Sparsity
 from rtlab.core.engine import Layer, Tensor
 from rtlab.core.inputs import open_input
+from rtlab.core.message import MessageMatch
 from rtlab.errors import ReadError
 
 _AGAIN = (
-    "Make a verbose log with trtexec --verbose, with polygraphy convert -vv, or with a logger that receives VERBOSE "
-    "messages, and give all of it."
+    "Give lines with an error, a warning or times of TensorRT, ONNX Runtime, Polygraphy or Nsight Systems, or a "
+    "verbose log (trtexec --verbose, polygraphy convert -vv)."
 )
-#: Lines of a log that tells of a build.
-_EXPECTED = 'such as "After vertical fusions: 84 layers" or "Tactic: 0x0000000000000000 Time: 0.0031"'
+#: Bytes of lines that are searched for messages; a log that is not verbose has a few thousand.
+_MESSAGES = 8 << 20
 _CHUNK = 1 << 20
 _SAMPLED = 1 << 16
 #: A longer line is no line of a log; it is read in pieces.
@@ -46,12 +48,14 @@ class LogLines:
     """Iterates over lists of lines without their ends, and without what mail, issues and terminals put around them.
 
     ``is_cut`` is set after the last line where that has no end. Such a line of a file is dropped (``last_dropped``)
-    where it may end within a number or a name, as is the first line where it lacks its beginning.
+    where it may end within a number or a name, as is the first line where it lacks its beginning; ``partial_lines`` are
+    these with their numbers, 0 for the last.
     """
 
     def __init__(self, source: Path | str) -> None:
         self.source = source
         self.is_empty, self.is_cut, self.last_dropped = True, False, False
+        self.partial_lines: list[tuple[int, bytes]] = []
 
     def __iter__(self) -> Iterator[list[bytes]]:
         """Read all of it once; OSError where the file cannot be read."""
@@ -72,12 +76,14 @@ class LogLines:
             if wrapping:
                 lines = _strip_wrapping(wrapping, b"\n".join(lines)).split(b"\n")
             if is_file and not number:
-                _drop_partial_line(lines)
+                self.partial_lines += _drop_partial_line(lines)
             yield lines
         self.is_cut = bool(rest.strip())
         if self.is_cut:
             rest = _strip_wrapping(wrapping, rest) if wrapping else rest
             self.last_dropped = is_file and _COMPLETE_LINE.search(rest) is None
+            if self.last_dropped:
+                self.partial_lines.append((0, rest))
             yield [b"" if self.last_dropped else rest]
 
     def _decode_chunks(self) -> Iterator[bytes]:
@@ -99,14 +105,16 @@ def _strip_wrapping(wrapping: Wrapping, lines: bytes) -> bytes:
     return wrapping.strip(lines.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def _drop_partial_line(lines: list[bytes]) -> None:
-    """Empty the first line where it lacks its beginning: a logger marks the others, and not this one."""
+def _drop_partial_line(lines: list[bytes]) -> list[tuple[int, bytes]]:
+    """Empty the first line where it lacks its beginning: a logger marks the others. Gives its number and it."""
     indices = [i for i, line in enumerate(lines[:20]) if line.strip()][:4]
     if len(indices) < 2 or lines[indices[0]].startswith(b"&&&&"):
-        return
+        return []
     first, *others = (TAGGED.match(lines[i]) for i in indices)
-    if first is None and all(others):
-        lines[indices[0]] = b""
+    if first is not None or not all(others):
+        return []
+    partial_line, lines[indices[0]] = lines[indices[0]], b""
+    return [(indices[0] + 1, partial_line)]
 
 
 #: How lines begin that tell of a run.
@@ -151,6 +159,7 @@ class ParsedLog:
     ``printed_rows`` are lines, each with its number, in which the inspector's text form lists the same layers;
     ``bound_names`` are names of inputs and outputs, ``unread`` counts lines of the listing that no rule understood.
     Without ``has_build`` the log is that of a run alone; ``has_times`` says that it holds a table of layer times.
+    ``messages`` are failures, warnings and reports.
     """
 
     log: BuildLog
@@ -162,6 +171,7 @@ class ParsedLog:
     unread: int = 0
     has_build: bool = True
     has_times: bool = False
+    messages: tuple[MessageMatch, ...] = ()
 
 
 def parse(source: Path | str) -> ParsedLog:
@@ -169,13 +179,14 @@ def parse(source: Path | str) -> ParsedLog:
 
     ``source`` is a file in UTF-8 or UTF-16, or the text itself, with the lines of any logger. The result is the last
     complete build of the log; where none is complete, the last that tells anything. Raises ``ReadError`` where the file
-    cannot be read, or nothing in it tells of a build or a run.
+    cannot be read, or no line of it is of a known form.
     """
     title = f'"{source}"' if isinstance(source, Path) else "the build log"
     reading, text = _LogReader(), LogLines(source)
     try:
         for lines in text:
             reading.read_lines(lines)
+            reading.collect_messages(lines)
     except OSError as error:
         raise ReadError(
             f"Cannot read {title}: {error.strerror or error}. Name a file that exists."
@@ -193,6 +204,8 @@ class _LogReader:
         self.best_build: Build | None = None
         self.build_count = 0
         self.has_times = False
+        self._message_lines: dict[int, bytes] = {}
+        self._message_room = _MESSAGES
         self._has_tags = False
         self._has_prefix = True
         self._section = ""
@@ -273,6 +286,27 @@ class _LogReader:
                 self._read_unkeyed(line, line[offset:].decode("utf-8", "replace").rstrip("\r\n"))
         self._offset, self._tail, self.line = offset, tail, number
         self.build.tactics.trim()
+
+    def collect_messages(self, lines: list[bytes]) -> None:
+        """Keep lines that may be errors, warnings or reports: nearly all others of a long log are marked verbose."""
+        # Of most chunks none is, which the first test finds out at the least cost.
+        if self._message_room <= 0 or not [line for line in lines if b"[V]" not in line]:
+            return
+        first = self.line - len(lines) + 1
+        numbered_lines = {
+            number: line
+            for number, line in enumerate(lines, first)
+            if b"[V]" not in line and b"VERBOSE" not in line
+        }
+        self._message_lines |= numbered_lines
+        self._message_room -= sum(map(len, numbered_lines.values()))
+
+    def _find_messages(self, text: LogLines) -> tuple[MessageMatch, ...]:
+        """What the lines report, those among them that are cut off."""
+        # A line that was dropped is there as an empty one.
+        lines = {**self._message_lines, **{n or self.line: line for n, line in text.partial_lines}}
+        text_lines = [lines[n].decode("utf-8", "replace").rstrip("\r") for n in sorted(lines)]
+        return find_reports("\n".join(text_lines), sorted(lines))
 
     def _read_unkeyed(self, line: bytes, text: str) -> None:
         """A message that begins with the name of a layer or of a rule."""
@@ -384,6 +418,8 @@ class _LogReader:
         match = _FASTEST.match(text)
         if match is None:
             return False
+        if match["time"] == "inf":
+            self._message_lines[self.line] = text.encode("utf-8", "replace")
         self.build.tactics.end_runner(
             match["layer"] or "", match["runner"] or "", match["tactic"], match["time"]
         )
@@ -392,6 +428,8 @@ class _LogReader:
     def _on_skipping(self, text: str) -> bool:
         match = _SKIPPING.match(text)
         if match is None:
+            if text.startswith("Skipping tactic "):
+                self._message_lines[self.line] = text.encode("utf-8", "replace")
             return False
         self.build.tactics.record_no_tactic(match["layer"], match["runner"], self.line)
         return True
@@ -500,24 +538,27 @@ class _LogReader:
         build = self.best_build or self.build
         has_build = build.rank() > 0
         run = self.header.describe()
-        if not has_build and not run:
+        messages = self._find_messages(text)
+        has_failed = any(m.failed for m in messages)
+        if not has_build and not run and not messages:
             reason = (
-                "it is empty."
+                "it is empty"
                 if text.is_empty
-                else f"none of its lines, 1 to {self.line}, tells of a build. Expected are lines {_EXPECTED}."
+                else f"no line of it, 1 to {self.line}, is of a form that rtlab knows"
             )
-            raise ReadError(f"Cannot read {title}: {reason} {_AGAIN}")
+            raise ReadError(f"Cannot read {title}: {reason}. {_AGAIN}")
         if not has_build:
-            build.notes.append(f"The log is that of a run and reports no build: {run}.")
-        elif not build.complete:
+            if run and not has_failed:
+                build.notes.append(f"The log is that of a run and reports no build: {run}.")
+        elif not build.complete and not has_failed:
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."
                 if text.is_cut and build is self.build
-                else "The log ends before the build does."
+                else "The end of the build is not in the log."
             )
         elif text.is_cut and self._section == "rows" and build is self.build:
             build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")
-        if text.last_dropped:
+        if text.last_dropped and not messages:
             build.notes.append(
                 f"Line {self.line}, the last, has no end and may be cut off: it is not read. Add the end of the line "
                 "if it is whole."
@@ -536,6 +577,7 @@ class _LogReader:
             build.unread,
             has_build=has_build,
             has_times=self.has_times,
+            messages=messages,
         )
 
 

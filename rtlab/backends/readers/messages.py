@@ -1,0 +1,686 @@
+"""Errors and warnings of TensorRT 7 to 11, TensorRT-RTX, trtexec, ONNX Runtime and Torch-TensorRT, as a table.
+
+To add one: a row of ``MESSAGES``, before the rows that are more general, as a line belongs to the first row that fits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from rtlab.core.message import MessageMatch
+from rtlab.core.phrases import pluralize
+
+#: Where wordings and remedies come from.
+_GUIDE = "NVIDIA's TensorRT documentation, Troubleshooting"
+_MEMORY = "NVIDIA's TensorRT documentation, How TensorRT Works, Memory"
+_DLA = "NVIDIA's TensorRT documentation, Working with DLA"
+_TYPES = "NVIDIA's TensorRT documentation, Accuracy Considerations"
+_PLANS = "NVIDIA's TensorRT documentation, Compatibility"
+_SHAPES = "NVIDIA's TensorRT documentation, Working with Dynamic Shapes"
+_PARSER = "onnx/onnx-tensorrt, ModelImporter.cpp and operators.md"
+_REPORTS = "seen in public reports"
+_ORT = "ONNX Runtime's documentation, TensorRT Execution Provider"
+_TORCH = "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning"
+_TRTEXEC = "NVIDIA/TensorRT, samples/trtexec"
+_NO_ENGINE = "No engine came of it."
+_NEXT_PROVIDER = "ONNX Runtime gives the node to its next provider."
+_UNKNOWN_COST = "Cost unknown: the message has no times."
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    """What one message looks like, and what is known of it.
+
+    ``pattern`` is the shortest that identifies it within a line. Its groups: ``name`` is a layer, node or tensor,
+    ``size`` a request of memory, ``reason`` what the program says itself; others stand in ``title`` by their names,
+    where ``{names}`` are all names. ``releases`` are those of TensorRT where nothing else is said. ``is_parser`` says
+    that the parser prints the node apart, before the message or in the lines above. ``effect`` is what comes of it,
+    where that is not known from ``failed``.
+    """
+
+    id: str
+    pattern: str
+    title: str
+    cause: str
+    remedy: str
+    releases: str
+    source: str
+    failed: bool = False
+    is_parser: bool = False
+    effect: str = ""
+
+
+#: What stands behind the name of a layer in messages of any release.
+_END = r"(?=\.?\)|\. In |, try | due to |\.?\s*$)"
+_NODE = rf"(?P<name>\{{ForeignNode\[.*?\]\}}|\S.*?){_END}"
+
+MESSAGES: tuple[Message, ...] = (
+    # The builder.
+    Message(
+        "no-implementation", rf"(?i:could not find any implementation for node) {_NODE}",
+        "TensorRT has no kernel that runs {names}: the build fails there.",
+        "Every tactic that the builder tried for it failed or did not fit into memory.",
+        "Raise the workspace (trtexec --memPoolSize=workspace:MiB) where tactics lacked memory; else write these nodes "
+        "in another form or precision, or build them in another release.",
+        "7 to 11", _GUIDE, failed=True,
+    ),
+    Message(
+        "no-runner", r"(?:failed\. )?(?P<name>\S+) has no runners that implement it",
+        "This compiler has no implementation of {names}.",
+        "The operator is not among those that this release and GPU run; TensorRT-RTX lacks some that TensorRT has.",
+        "Build with TensorRT in place of TensorRT-RTX, or cut the model before the node and run it elsewhere.",
+        "8 to 11 and RTX", "TensorRT-RTX release notes, Limitations", failed=True,
+    ),
+    Message(
+        "myelin-tactics", r"(?i)autotuner: no tactics to implement operation",
+        "The compiler of fused regions finds no kernel for one operation.",
+        "Its autotuner tried all kernels of that operation and none ran.",
+        "Change the precision of that operation, split the region by marking a tensor as output, or take another "
+        "release.",
+        "8.6 to 11", _REPORTS,
+    ),
+    Message(
+        "insufficient-memory",
+        r"Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of (?P<size>\d+)"
+        r"(?: detected for tactic (?P<tactic>\w+))?",
+        "The builder skips tactics because memory is short.",
+        "A tactic asked for more device memory than is free, or than the workspace allows.",
+        "Free memory on the GPU, lower the largest shapes of the profile, or set the workspace (--memPoolSize) to what "
+        "is free.",
+        "8.2 to 11", _MEMORY,
+    ),
+    Message(
+        "insufficient-memory", r"Tactic Device request: (?P<size>\d+)MB Available: (?P<available>\d+)MB",
+        "The builder skips tactics because memory is short.",
+        "A tactic asked for more device memory than is free.",
+        "Free memory on the GPU, lower the largest shapes of the profile, or set the workspace (--memPoolSize) to what "
+        "is free.",
+        "8.2 to 11", _MEMORY,
+    ),
+    Message(
+        "workspace", r"Some tactics do not have sufficient workspace memory",
+        "The workspace is too small for some tactics.",
+        "They were left out; a faster one may be among them.",
+        "Raise it: trtexec --memPoolSize=workspace:MiB (--workspace up to 8.3), set_memory_pool_limit in Python.",
+        "7 to 10", _MEMORY,
+    ),
+    Message(
+        "out-of-memory",
+        r"Cuda Runtime \(out of memory\)|OutOfMemory|\bcuda out of memory\b|"
+        r"Requested amount of GPU memory \((?P<size>\d+) bytes\) could not be allocated|"
+        r"GPU memory allocation error during getBestTactic: (?P<name>\S+)",
+        "The GPU's memory is full.",
+        "An allocation failed; other programs on the GPU count as well.",
+        "Free memory on the GPU, lower the batch or the largest shapes, or the workspace.",
+        "7 to 11", _GUIDE,
+    ),
+    Message(
+        "tactic-exception", r"Skipping tactic (?P<tactic>\w+) due to (?:exception|CUDA error) ?(?P<reason>.*)",
+        "Tactics are skipped because they fail.",
+        "A kernel raised an error when it was timed; others may do.",
+        "Nothing where the build succeeds; else see the reason, and build in another release.",
+        "8 to 11", _REPORTS,
+    ),
+    Message(
+        "type-mismatch", r"(?P<name>[^\s(]+): (?:(?!: ).)*?must have same input types?(?P<reason>.*)",
+        "Inputs of {names} have different types.",
+        "A strongly typed network (the only kind since TensorRT 11) takes types as the model has them.",
+        "Insert a Cast, or give both inputs one type in the model.",
+        "10 and 11", "NVIDIA's TensorRT documentation, Strongly Typed Networks", failed=True,
+    ),
+    Message(
+        "no-profile", r"no optimization profile has been defined|dynamic input is missing dimensions in profile",
+        "The network has dynamic inputs and no complete optimization profile.",
+        "The builder has to know the least, the usual and the largest shape of each.",
+        "Give --minShapes, --optShapes and --maxShapes for every dynamic input.",
+        "7 to 11", _SHAPES, failed=True,
+    ),
+    Message(
+        "shape-range",
+        r"(?i)(?:supplied binding dimension|set dimensions?|runtime dimension).{0,80}?(?:exceed|not satisfy|out of)"
+        r"(?P<reason>.*)|(?P<static>Static dimension mismatch while setting input shape.*)",
+        "The shape of an input is not one that the engine was built for.",
+        "It is outside its optimization profile, or differs in a dimension that is fixed.",
+        "Build with a profile that holds the shape, or give a shape within it.",
+        "7 to 11", _SHAPES,
+        effect="This inference does not run.",
+    ),
+    Message(
+        "int8-scale", r"Missing scale and zero-point for tensor (?P<name>.+?)(?=, expect|$)",
+        "Tensors without an INT8 scale: {names}.",
+        "Their layers run in another precision.",
+        "Nothing where that is intended; else calibrate them or put Q/DQ pairs at them.",
+        "7 to 10", "NVIDIA's TensorRT documentation, Working with Quantized Types",
+    ),
+    Message(
+        "calibration-table", r"Calibration table does not match calibrator algorithm type",
+        "The calibration cache is another calibrator's.",
+        "Its first line names the algorithm, and the builder was given another one.",
+        "Delete the cache, or build with the calibrator that wrote it.",
+        "7 to 10", _REPORTS,
+    ),
+    # Precision.
+    Message(
+        "layernorm-fp16", r"(?i)Detected layernorm nodes in FP16|Running layernorm after self-attention",
+        "Layer normalization runs in FP16 and may overflow.",
+        "Its mean of squares leaves the range of FP16 where activations are large; the nodes stand in single "
+        "operators.",
+        "Export with opset 17 or later (LayerNormalization), or keep its Pow and ReduceMean in FP32.",
+        "8.5 to 11", _TYPES,
+    ),
+    Message(
+        "fp16-overflow",
+        r"(?i)(?:FP32 values which would overflow in FP16|values? (?:out|outside) of (?:FP16|the FP16) range|"
+        r"overflow(?:s|ed)? (?:in|when converted to) FP16|beyond the range of FP16)",
+        "Weights are larger than FP16 can hold.",
+        "Beyond 65504 a weight becomes the largest number of FP16, or infinite.",
+        "Keep their layers in FP32 or BF16, or scale the weights down.",
+        "8.4 to 11", _TYPES,
+    ),
+    Message(
+        "fp16-subnormal",
+        r"(?i)(?:(?P<count>\d+) weights are affected by this issue: )?(?:- ?)?(?:Detected )?"
+        r"(?:subnormal FP16 values|values less than smallest positive FP16 subnormal)",
+        "Weights are smaller than normal numbers of FP16.",
+        "Below 6.1e-5 they lose digits, below 6e-8 they become 0 or the smallest number; this seldom matters.",
+        "Compare the outputs; where they differ, keep these layers in FP32.",
+        "8.4 to 11", _TYPES,
+    ),
+    Message(
+        "fp16-weights",
+        r"Weights \[name=(?P<name>.+?)\] had the following issues when converted to (?P<type>FP16|INT8|BF16)|"
+        r"issues when converting weights between types",
+        "Weights change when they are converted to a narrower type.",
+        "Some values are outside what the type holds; verbose lines say which.",
+        "Compare the outputs; where they differ, keep these layers in FP32.",
+        "8.4 to 11", _TYPES,
+    ),
+    # DLA.
+    Message(
+        "dla-precision", r"DLA only supports FP16 and Int8 precision type\. Switching (?P<name>.+?) device type to GPU",
+        "DLA does not run {names}: their precision is neither FP16 nor INT8.",
+        "DLA computes in these two types only.",
+        "Build with --fp16 or --int8.",
+        "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-subgraphs",
+        r"DLA supports only (?P<limit>\d+) subgraphs per DLA core\. Switching to GPU for layer "
+        r"(?P<name>.+?)(?=\.?\s*$)",
+        "The network has more pieces than one DLA core takes ({limit}): {names} run on the GPU.",
+        "Each layer that DLA does not run cuts the rest into pieces.",
+        "Replace the layers that fall back first, which joins the pieces.",
+        "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-dynamic", r"DLA Layer (?P<name>.+?) does not support dynamic shapes",
+        "DLA does not run {names}: shapes are dynamic.",
+        "DLA takes one shape, in which least, usual and largest are equal.",
+        "Build with static shapes.",
+        "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-reason",
+        r"(?P<name>[^\s\[\]]+): (?P<reason>(?:DLA cores? do(?:es)? not support|DLA only supports|DLA supports|"
+        r"(?:(?!: ).)*? on DLA (?:requires|supports|needs)).*)",
+        "DLA does not run {names}.",
+        "The layer breaks a rule of DLA, which the message states.",
+        "Change the layer to what DLA takes, or leave it to the GPU with --allowGPUFallback.",
+        "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-none", r"no layer in the network can run on DLA",
+        "No layer of the network runs on DLA.",
+        "Every layer breaks a rule of DLA, or the types are neither FP16 nor INT8.",
+        "Build with --fp16 or --int8 and static shapes; the lines before say what each layer lacks.",
+        "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-fallback",
+        r"Default DLA is enabled but layer (?P<name>.+?) is not (?:supported|running) on DLA|"
+        r"Layer '(?P<name2>.+?)' \((?P<op>\w+)\): Unsupported on DLA|"
+        r"Validation failed for DLA layer: (?P<name3>.+?)\. Switching",
+        "{names} run on the GPU and not on DLA.",
+        "DLA has no such layer, or not with these parameters; each change of device copies data.",
+        "Replace them by layers that DLA has, or accept the fallback (--allowGPUFallback).",
+        "7 to 10", _DLA,
+    ),
+    # Caches and plans.
+    Message(
+        "timing-cache",
+        r"(?i)invalid timing cache|timing cache will not be used|(?:could not|failed to|cannot) \w+ (?:the )?timing "
+        r"cache|"
+        r"timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
+        r"(?:mismatch|incompatible|ignoring)[^.\n]{0,40} timing cache",
+        "The timing cache is not used.",
+        "It is from another release, device or build of TensorRT, empty or damaged; every tactic is timed anew.",
+        "Delete it and let this build write a new one; keep one for each release and GPU.",
+        "7 to 11", "NVIDIA's TensorRT documentation, Timing Cache",
+    ),
+    Message(
+        "plan-version",
+        r"(?i)plan file is not compatible with this version of TensorRT(?:, expecting (?:library )?version "
+        r"(?P<expected>[\d.]*\d) got (?P<actual>[\d.]*\d))?",
+        "The plan is of another release of TensorRT than the one that opens it.",
+        "A plan belongs to the release that built it, unless it was built version compatible (8.6 and later).",
+        "Build it again with the installed release, or install the one that built it.",
+        "7 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
+    ),
+    Message(
+        "plan-version",
+        r"Version tag does not match(?:\. Note: Current Version: (?P<expected>\d+), Serialized Engine Version: "
+        r"(?P<actual>\d+))?",
+        "The plan is of another release of TensorRT than the one that opens it.",
+        "The serial numbers of its format differ, so another build of TensorRT wrote it.",
+        "Build it again with the installed release, or install the one that built it.",
+        "8 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
+    ),
+    Message(
+        "plan-damaged", r"Magic tag does not match",
+        "The file is no plan or cache of this kind.",
+        "Its first bytes are others: it is damaged, wrapped in another file, or of another program.",
+        "Copy it in binary mode, or build it again.",
+        "8 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
+    ),
+    Message(
+        "plan-device",
+        r"plan file is generated on an incompatible device(?:, expecting compute (?P<expected>[\d.]*\d) got compute "
+        r"(?P<actual>[\d.]*\d))?",
+        "The plan was built for another GPU.",
+        "A plan holds kernels of one compute capability, unless it was built hardware compatible (8.6 and later).",
+        "Build it on this GPU, or with --hardwareCompatibilityLevel=ampere+.",
+        "7 to 11", _PLANS, failed=True,
+        effect="The engine is not opened.",
+    ),
+    Message(
+        "plan-model", r"engine plan file across different models of devices",
+        "The plan was built on another model of GPU.",
+        "It runs, but its tactics were timed elsewhere and may be slow or fail here.",
+        "Build it on this GPU.",
+        "7 to 11", _PLANS,
+        effect="The engine runs; how fast is not known.",
+    ),
+    Message(
+        "library-version", r"was linked against (?P<library>\S+) (?P<expected>[\d.]*\d) but loaded \S+ "
+        r"(?P<actual>[\d.]*\d)",
+        "TensorRT was linked against another release of {library} than is loaded.",
+        "Libraries of two installations are mixed.",
+        "Install the release of {library} that TensorRT names, or remove the other one from the search path.",
+        "7 to 8", _GUIDE,
+    ),
+    Message(
+        "library-missing", r"(?P<name>lib(?:nvinfer|nvonnxparser|cudnn|cublas|cudart|"
+        r"onnxruntime_providers)\S*?\.so[\d.]*):"
+        r" cannot open shared object file|Failed to create (?P<provider>TensorrtExecutionProvider)",
+        "A library of TensorRT or CUDA is missing.",
+        "The program was built for a release that is not installed or not in the search path; ONNX Runtime then goes "
+        "on with its next provider.",
+        "Install the release that the program names, and put its folder into LD_LIBRARY_PATH.",
+        "7 to 11", _ORT,
+    ),
+    Message(
+        "cuda-start", r"CUDA initialization failure with error: (?P<reason>\d+)",
+        "CUDA does not start.",
+        "The driver is older than this TensorRT's CUDA, or no GPU is visible.",
+        "Update the driver, or run where nvidia-smi lists a GPU.",
+        "7 to 11", _GUIDE, failed=True,
+        effect="Nothing runs on the GPU.",
+    ),
+    # The parser.
+    Message(
+        "zero-point",
+        r"Non-zero zero point is not supported|shiftIsAllZeros|only supports? symmetric quantization",
+        "The parser refuses {names}: its zero point is not 0.",
+        "TensorRT quantizes symmetrically; the model was quantized with an offset, as for uint8 activations.",
+        "Quantize the FP32 model anew with symmetric INT8 (zero point 0).",
+        "8 to 11", "onnx/onnx-tensorrt, onnxOpImporters.cpp", failed=True, is_parser=True,
+    ),
+    Message(
+        "sequence",
+        r"(?:[Ss]equence(?:Empty|Insert|At|Construct|Erase|Length|Map)|SplitToSequence|ConcatFromSequence)\b.*?"
+        r"(?:UNSUPPORTED|not supported)|No importer registered for op: \w*Sequence",
+        "The parser refuses {names}: TensorRT has no sequences of tensors.",
+        "The exporter wrote a Python list as an ONNX sequence.",
+        "Stack the list into one tensor before export, or fold constants so that the sequence disappears.",
+        "7 to 11", "onnx/onnx-tensorrt, operators.md", failed=True, is_parser=True,
+    ),
+    Message(
+        "plugin",
+        r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found",
+        "No plugin runs {names}.",
+        "The parser has no importer of the operator, so that it must be a plugin, and no such plugin is loaded.",
+        "Load the library that has it (trtexec --staticPlugins or --dynamicPlugins, in Python "
+        "init_libnvinfer_plugins), "
+        "or export the model without the operator.",
+        "7 to 11", _PARSER, failed=True, is_parser=True,
+    ),
+    Message(
+        "plugin", r"No (?:importer|checker) registered for op: (?P<plugin>\w+)\. Attempting to",
+        "No plugin runs {names}.",
+        "The parser has no importer of the operator, so that it must be a plugin; the lines behind say whether "
+        "there is "
+        "one.",
+        "Load the library that has it (trtexec --staticPlugins or --dynamicPlugins), or export the model without the "
+        "operator.",
+        "7 to 11", _PARSER,
+    ),
+    Message(
+        "unsupported-operator",
+        r"(?:No importer registered for op: ?|Unsupported operator:? )(?P<operator>(?!aten|prim)\w+)",
+        "The parser has no importer of {names}.",
+        "TensorRT does not know the operator, not with any attribute.",
+        "Export the model without it, fold constants, or write a plugin.",
+        "7 to 11", _PARSER, failed=True, is_parser=True,
+    ),
+    Message(
+        "parser-refusal",
+        r"(?P<code>UNSUPPORTED_NODE(?:_\w+)?|INVALID_NODE|UNSUPPORTED_GRAPH|MODEL_DESERIALIZE_FAILED|"
+        r"(?<=\): )INVALID_\w+): (?P<reason>.*)|\[\d\] (?P<reason2>(?:Assertion failed|Invalid Node).*)",
+        "The parser refuses {names}.",
+        "The node is valid ONNX, but not in a form that the parser takes.",
+        "Change what the message states, simplify the model (polygraphy surgeon sanitize --fold-constants), or take a "
+        "later release.",
+        "7 to 11", _PARSER, failed=True, is_parser=True,
+    ),
+    Message(
+        "parser-refusal", r"While parsing node number \d+",
+        "The parser refuses {names}.",
+        "The lines behind say why, where they are in the text.",
+        "Give the lines that follow; simplify the model, or take a later release.",
+        "7 to 11", _PARSER, failed=True, is_parser=True,
+    ),
+    Message(
+        "int64-binding", r"Make sure (?:input|output) (?P<name>\S+) has Int64 binding",
+        "INT64 at the edge of the network: {names}.",
+        "TensorRT 10 and later take INT64 as it is; up to 9 it was cast to INT32.",
+        "Bind buffers of 64 bits; nothing else is to be done.",
+        "10 and 11", _PARSER,
+        effect="No cost.",
+    ),
+    Message(
+        "int64-weights", r"generated with INT64 weights|weights outside the range of INT32 was clamped",
+        "INT64 weights are cast to INT32.",
+        "TensorRT up to 9 has no INT64; values beyond 2^31 are clamped, most often ends of slices, where it is "
+        "harmless.",
+        "Nothing, unless they are numbers to compute with.",
+        "7 to 9", _PARSER,
+    ),
+    # trtexec.
+    Message(
+        "unknown-option", r"Unknown option: (?P<name>-\S+(?: \S+)?)",
+        "An option is not known: {names}.",
+        "trtexec says so of options that its release renamed or removed (--workspace is --memPoolSize since 8.4; "
+        "types come from the model "
+        "since 11).",
+        "See trtexec --help of the installed release.",
+        "7 to 11", _TRTEXEC, failed=True,
+        effect="trtexec stops there.",
+    ),
+    Message(
+        "enqueue-bound", r"Throughput may be bound by Enqueue Time",
+        "The host is slower to start kernels than the GPU to run them.",
+        "Enqueue takes longer than the computation, so that the GPU waits.",
+        "Run with --useCudaGraph, or with a larger batch.",
+        "8 to 11", _TRTEXEC,
+    ),
+    Message(
+        "unstable-time", r"GPU compute time is unstable, with coefficient of variance = (?P<reason>[\d.]+%)",
+        "The measured times scatter.",
+        "Clocks change while it runs, or another program uses the GPU.",
+        "Lock the clocks, or measure longer: --useSpinWait, --duration.",
+        "8 to 11", _TRTEXEC,
+    ),
+    Message(
+        "invalid-values", r"(?P<reason>(?:NaN|Inf) Detected)|Errors detected in output: (?P<name>\S+)",
+        "An output holds values that are not finite.",
+        "Polygraphy --validate saw NaN or infinity in it.",
+        "Find the first such tensor with --trt-outputs mark all, and keep the nodes before it in FP32.",
+        "Polygraphy 0.30 and later", "Polygraphy, comparator/comparator.py",
+    ),
+    # ONNX Runtime and Torch-TensorRT.
+    Message(
+        "ort-engine", r"TensorRT EP (?:failed to create|could not (?:build|deserialize|create)|failed to build) engine"
+        r".*?(?:for fused node: (?P<name>\S+)|$)",
+        "ONNX Runtime's TensorRT provider makes no engine of a subgraph.",
+        "TensorRT refused the subgraph or the engine in its cache; lines before say why.",
+        "Delete the cache of engines after a change of release or GPU; see the error of TensorRT itself.",
+        "ONNX Runtime 1.12 and later", _ORT, failed=True,
+        effect="The session is not made.",
+    ),
+    Message(
+        "provider-fallback", r"Some nodes were not assigned to the preferred execution providers",
+        "Some nodes run on another provider than the preferred one.",
+        "The preferred provider has no kernel for them, or they compute shapes, which belong on the CPU.",
+        "Make the session with log_severity_level=0, whose log names each node's provider.",
+        "ONNX Runtime 1.12 and later", "microsoft/onnxruntime, core/framework/session_state.cc",
+    ),
+    Message(
+        "torch-unsupported",
+        r"Unsupported operator: (?P<operator>(?:aten|prim)::\w+)|^\s*- (?P<operator2>(?:aten|prim)::\w+)|"
+        r"[Cc]onversion of function (?P<operator3>\S+) not currently supported",
+        "Torch-TensorRT does not convert {names}.",
+        "There is no converter of the operator; PyTorch runs it, and the graph is cut there.",
+        "Rewrite the operator, or register a converter (torch_tensorrt.dynamo.conversion.dynamo_tensorrt_converter).",
+        "Torch-TensorRT 1.0 and later", _TORCH,
+    ),
+    # What follows from another failure.
+    Message(
+        "build-failed",
+        r"Engine could not be created from network|Building engine failed|Build serialized network failed|"
+        r"Engine set up failed|Failed to create engine from model|(?i:failed to parse (?:the )?onnx)|Parsing model "
+        r"failed|"
+        r"Engine deserialization failed|&&&& FAILED TensorRT|buildSerializedNetwork.*Assertion enginePtr != nullptr",
+        "The build or the loading of an engine failed.",
+        "These lines only report that; the cause stands in an error before them.",
+        "Give the lines before, from the first that is marked as an error.",
+        "7 to 11", _TRTEXEC, failed=True,
+    ),
+    Message(
+        "error", r"Error Code (?P<code>\d+): (?P<kind>[\w ]+?) ?\((?P<reason>.*)",
+        "TensorRT reports error {code} ({kind}).",
+        "It is none of the messages that rtlab knows.",
+        "Give more of the log, with --verbose.",
+        "8 to 11", _GUIDE,
+        effect="What it stops is not known.",
+    ),
+)  # fmt: skip
+
+_COMPILED = tuple((m, re.compile(m.pattern)) for m in MESSAGES)
+#: Those that other failures explain, or that say less than another of the text.
+_GENERAL = ("build-failed", "error")
+_OVERLAPS = {
+    "fp16-weights": ("fp16-subnormal", "fp16-overflow"),
+    "provider-fallback": ("provider-partition",),
+    "parser-refusal": ("zero-point", "sequence", "plugin", "unsupported-operator"),
+    "dla-fallback": ("dla-reason", "dla-precision", "dla-subgraphs", "dla-dynamic"),
+}
+_TACTIC = re.compile(
+    r"(?:(?P<name>\S.*?) \((?P<runner>[^()]*)\) profiling completed in .*?)?Fastest Tactic: (?P<tactic>\S+) Time: inf"
+)
+_PREFIX = re.compile(r"^\s*(?:\[[^\[\]]{1,60}\]\s*)*")
+_BLOCK = re.compile(r'^ ?(?P<key>name|op_type): "(?P<value>.*)"')
+_IN_NODE = re.compile(r"In node (?P<index>-?\d+)(?: with name: (?P<name>.*?) and operator: (?P<op>\w*))?")
+_PARSING = re.compile(r'While parsing node number \d+ \[(?P<op>\w+)(?: -> "(?P<output>[^"]*)")?')
+#: Lines above a refusal in which the node is printed; a node of many inputs or a body takes some.
+_ABOVE = 400
+#: Names and characters that a sentence quotes.
+_QUOTED, _LONGEST = 3, 240
+#: Up to here a size is in MiB, as TensorRT 8.3 to 8.6 print it; from here on in bytes.
+_MEBIBYTES = 1 << 20
+
+
+@dataclasses.dataclass
+class _Group:
+    """The lines of one row of the table."""
+
+    message: Message
+    line: int
+    text: str
+    match: re.Match[str]
+    names: dict[str, None] = dataclasses.field(default_factory=dict)
+    reasons: dict[str, None] = dataclasses.field(default_factory=dict)
+    tactics: dict[str, None] = dataclasses.field(default_factory=dict)
+    sizes: list[int] = dataclasses.field(default_factory=list)
+    count: int = 0
+
+
+def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, ...]:
+    """What the lines of a text say that is in the table, each message once, failures first; empty for other text.
+
+    ``numbers`` are those of its lines where they do not count from 1.
+    """
+    patterns = [(m, p) for m, p in _COMPILED if re.search(m.pattern, text, re.MULTILINE)]
+    groups: dict[str, _Group] = {}
+    lines = text.split("\n") if patterns else []
+    for number, line in enumerate(lines, 1):
+        pair = next(((m, match) for m, p in patterns if (match := p.search(line))), None)
+        if pair is None:
+            continue
+        message, match = pair
+        first_number = numbers[number - 1] if numbers else number
+        group = groups.setdefault(message.id, _Group(message, first_number, line, match))
+        _add_line(group, match, lines, number)
+    ids = set(groups)
+    has_cause = any(g.message.failed for i, g in groups.items() if i not in _GENERAL)
+    shown_groups = [
+        g
+        for i, g in groups.items()
+        if not (i in _GENERAL and (has_cause or (i == "build-failed" and "error" in ids)))
+        and not ids & set(_OVERLAPS.get(i, ()))
+    ]
+    for i, group in groups.items():
+        # What is more general names the node as well.
+        for special in ids & set(_OVERLAPS.get(i, ())):
+            if not groups[special].names or i in {"fp16-weights", "dla-fallback"}:
+                groups[special].names.update(group.names)
+    matches = [_make_match(g, groups, lines) for g in shown_groups]
+    return tuple(sorted(matches, key=lambda m: not m.failed))
+
+
+def _add_line(group: _Group, match: re.Match[str], lines: Sequence[str], number: int) -> None:
+    """Take in one more line of a message."""
+    group.count += 1
+    fields = {k: v for k, v in match.groupdict().items() if v}
+    names = [v for k, v in fields.items() if re.fullmatch(r"(?:name|plugin|operator)\d?", k)]
+    if group.message.is_parser:
+        names = [*_find_node(lines, number), *names][:1]
+    group.names.update(dict.fromkeys(n.strip() for n in names))
+    group.reasons.update({v.strip(): None for k, v in fields.items() if k.startswith(("reason", "static"))})
+    if "expected" in fields:
+        group.reasons[f"expected {fields['expected']}, but it is {fields['actual']}"] = None
+    if "tactic" in fields:
+        group.tactics[fields["tactic"]] = None
+    if "size" in fields:
+        size = int(fields["size"][:18])
+        group.sizes.append(size << 20 if size < _MEBIBYTES else size)
+
+
+def _find_node(lines: Sequence[str], number: int) -> list[str]:
+    """The name of the node in a line of the parser or above it, else its first output, operator or number."""
+    if (stated := _IN_NODE.search(lines[number - 1])) is not None:
+        return [stated["name"] or stated["op"] or f"node {stated['index']}"]
+    fields: dict[str, str] = {}
+    for line in reversed(lines[max(0, number - _ABOVE) : number]):
+        if (block := _BLOCK.match(line)) is not None:
+            fields.setdefault(block["key"], block["value"])
+        elif (parsing := _PARSING.search(line)) is not None:
+            fields.setdefault("output", parsing["output"] or "")
+            fields.setdefault("op_type", parsing["op"])
+            break
+        elif "--- Begin node ---" in line and "name" in fields:
+            break
+    name = next((fields[k] for k in ("name", "output", "op_type") if fields.get(k)), "")
+    return [name] if name else []
+
+
+def _make_match(group: _Group, groups: Mapping[str, _Group], lines: Sequence[str]) -> MessageMatch:
+    message = group.message
+    names = drop_partial_names(group.names)
+    fields = defaultdict(str, {k: v for k, v in group.match.groupdict().items() if v})
+    fields["names"] = quote_first(names) or "a node"
+    # The provider asks the parser which nodes it takes; what it refuses stops nothing.
+    is_question = message.is_parser and any("onnxruntime:" in line for line in lines)
+    cost = (
+        _NEXT_PROVIDER if is_question else message.effect or (_NO_ENGINE if message.failed else _UNKNOWN_COST)
+    )
+    quote = shorten(_PREFIX.sub("", group.text))
+    values = [r for r in group.reasons if shorten(r) not in quote][:_QUOTED]
+    if group.sizes:
+        values.append(f"the largest request is {max(group.sizes):,} bytes")
+    if "available" in fields:
+        values.append(f"{fields['available']} MB are free")
+    if message.id == "insufficient-memory":
+        values.append(f"{pluralize(group.count, 'line')}, {pluralize(len(group.tactics), 'tactic')} by name")
+    if message.id == "no-implementation":
+        values += _list_tactics(names, groups, lines)
+    evidence = f"{message.cause} {capitalize('; '.join(values))}" if values else message.cause
+    return MessageMatch(
+        message.id,
+        message.title.format_map(fields),
+        cost,
+        describe_remedy(message.remedy.format_map(fields), message.source, message.releases),
+        f'{evidence.rstrip(".")}. Line {group.line}: "{quote}".',
+        names,
+        message.failed and not is_question,
+        group.line,
+        get_product(message.releases),
+    )
+
+
+def _list_tactics(names: Sequence[str], groups: Mapping[str, _Group], lines: Iterable[str]) -> list[str]:
+    """What the builder tried for layers without an implementation."""
+    tries = [m for line in lines if "Time: inf" in line and (m := _TACTIC.search(line))]
+    tries = [
+        m for m in tries if m["name"] is None or any(n.startswith(m["name"]) or n in m["name"] for n in names)
+    ]
+    values = []
+    if tries:
+        last = tries[-1]
+        runner = f" of {last['runner']}" if last["runner"] else ""
+        values.append(
+            f"the best tactic{runner} has no time ({last['tactic']}, time inf): each of them failed; "
+            f"runners tried in this text: {len(tries)}"
+        )
+    if (memory := groups.get("insufficient-memory")) is not None and memory.sizes:
+        values.append(f"memory was short before: {max(memory.sizes):,} bytes were requested")
+    return values
+
+
+def drop_partial_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names once each; one that another begins with was cut off."""
+    listed = [n for n in dict.fromkeys(names) if n]
+    return tuple(n for n in listed if not any(o != n and len(n) > 12 and o.startswith(n) for o in listed))
+
+
+def quote_first(names: Sequence[str]) -> str:
+    """The first names in quotes, and how many more there are."""
+    text = ", ".join(f'"{shorten(n)}"' for n in names[:_QUOTED])
+    return f"{text} and {len(names) - _QUOTED} more" if len(names) > _QUOTED else text
+
+
+def shorten(text: str) -> str:
+    """A text of one line up to the length of a quotation."""
+    text = text.strip().replace('"', "'")
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def capitalize(text: str) -> str:
+    """A text with a capital letter first."""
+    return text[:1].upper() + text[1:]
+
+
+def describe_remedy(remedy: str, source: str, releases: str) -> str:
+    """A remedy with where it comes from and what it holds for."""
+    product = "" if releases[:1].isalpha() else "TensorRT "
+    return f"{remedy} Not tried here; from {source}; for {product}{releases}."
+
+
+def get_product(releases: str) -> str:
+    """The program that releases are of; empty for TensorRT, where they begin with a number."""
+    return re.split(r" ?\d", releases, maxsplit=1)[0]

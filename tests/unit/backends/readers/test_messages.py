@@ -1,0 +1,623 @@
+"""Fragments as people paste them, in the forms of TensorRT 7 to 11 and its neighbours; what is true stands beside."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import pasted
+import rtlab
+from rtlab.backends.readers import messages
+from rtlab.backends.readers.reports import find_reports
+from rtlab.documents.commands import ReadDropped
+from rtlab.errors import ReadError
+from rtlab.testing import tiny_model
+
+
+class Fragment(NamedTuple):
+    """A text; the first finding's rule, its names, and words of title and evidence. ``rest`` are further rules."""
+
+    text: str
+    rule: str
+    names: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    rest: tuple[str, ...] = ()
+
+
+REGION = "{ForeignNode[/enc/Cast_2.../dec/Add_9]}"
+FRAGMENTS = {
+    # No implementation.
+    "trt7 no implementation": Fragment(
+        "[TensorRT] ERROR: ../builder/tacticOptimizer.cpp (1523) - TRTInternal Error in computeCosts: 0 (Could not "
+        "find "
+        "any implementation for node conv_4 + relu_5.)",
+        "no-implementation", ("conv_4 + relu_5",),
+    ),
+    "trt7 workspace hint": Fragment(
+        "[E] [TRT] Internal error: could not find any implementation for node fc_7, try increasing the workspace size "
+        "with IBuilder::setMaxWorkspaceSize()",
+        "no-implementation", ("fc_7",),
+    ),
+    "trt8.2 twice": Fragment(
+        f"[E] Error[10]: [optimizer.cpp::computeCosts::2011] Error Code 10: Internal Error (Could not find any "
+        f"implementation for node {REGION}.)\n"
+        "[E] Error[2]: [builder.cpp::buildSerializedNetwork::609] Error Code 2: Internal Error (Assertion enginePtr != "
+        "nullptr failed. )\n[E] Engine could not be created from network\n",
+        "no-implementation", (REGION,), ("the build fails there",),
+    ),
+    "trt8.6 with its tactic": Fragment(
+        "[03/03/2025-10:00:00] [TRT] [V] /up/Conv_3 (CaskConvolution[0x80000009]) profiling completed in 0.2 seconds. "
+        "Fastest Tactic: 0xd15ea5edd15ea5ed Time: inf\n"
+        "[03/03/2025-10:00:00] [TRT] [E] 10: Could not find any implementation for node /up/Conv_3.\n",
+        "no-implementation", ("/up/Conv_3",), ("time inf", "CaskConvolution[0x80000009]", "Line 2"),
+    ),
+    "trt10 cut off": Fragment(
+        "[TRT] [E] IBuilder::buildSerializedNetwork: Error Code 10: Internal Error (Could not find any implementation "
+        "for node {ForeignNode[/a/Mul_1.../b/Soft",
+        "no-implementation", ("{ForeignNode[/a/Mul_1.../b/Soft",),
+    ),
+    "trt11 in computeCosts": Fragment(
+        "ERROR: IBuilder::buildSerializedNetwork: Error Code 10: Internal Error (Could not find any implementation for "
+        f"node {REGION}. In computeCosts at /_src/optimizer/common/tactic/optimizer.cpp:4131)",
+        "no-implementation", (REGION,),
+    ),
+    "memory before the failure": Fragment(
+        "[W] [TRT] Skipping tactic 2 due to insufficient memory on requested size of 536870912 detected for tactic "
+        "0x02.\n"
+        "[E] [TRT] 10: Could not find any implementation for node up_4.\n",
+        "no-implementation",
+        ("up_4",),
+        ("536,870,912 bytes were requested", "Line 2"),
+        ("insufficient-memory",),
+    ),
+    "python logging": Fragment(
+        "2026-03-04 11:12:13,456 - builder - ERROR - 10: Could not find any implementation for node head/dense/MatMul.",
+        "no-implementation", ("head/dense/MatMul",),
+    ),
+    "rtx no runner": Fragment(
+        "[TRT] [E] [tacticSupply.cpp::getSupportedFormats::48] Error Code 2: Internal Error (Assertion "
+        "!layerImpls.empty() failed. /post/NonZero_1 has no runners that implement it In getSupportedFormats at "
+        "/_src/optimizer/builder/tacticSupply.cpp:48)",
+        "no-runner", ("/post/NonZero_1",), ("TensorRT-RTX lacks some",),
+    ),
+    "myelin": Fragment(
+        "[TRT] [E] 9: Skipping tactic 0x0000000000000000 due to exception [autotuner.cpp:get_best_tactics:1520] "
+        "Autotuner: no tactics to implement operation:",
+        "myelin-tactics",
+    ),
+    # Memory.
+    "trt8.2 insuficient": Fragment(
+        "[W] [TRT] Skipping tactic 0 due to insuficient memory on requested size of 31457280 detected for tactic 0.",
+        "insufficient-memory", (), ("31,457,280 bytes",),
+    ),
+    "trt8.4 in megabytes": Fragment(
+        "[TRT] [W] Tactic Device request: 538MB Available: 166MB. Device memory is insufficient to use tactic.\n"
+        "[TRT] [W] Skipping tactic 3 due to insuficient memory on requested size of 538 detected for tactic 4.\n",
+        "insufficient-memory", (), ("564,133,888 bytes", "166 MB"),
+    ),
+    "trt10 several": Fragment(
+        "".join(
+            f"[TRT] [W] UNSUPPORTED_STATE: Skipping tactic {i} due to insufficient memory on requested size of "
+            f"{(i + 1) << 28} detected for tactic 0x{i:016x}.\n"
+            for i in range(3)
+        ),
+        "insufficient-memory", (), ("805,306,368 bytes", "3 lines, 3 tactics"),
+    ),
+    "trt7 workspace": Fragment(
+        "[TensorRT] INFO: Some tactics do not have sufficient workspace memory to run. Increasing workspace size may "
+        "increase performance, please check verbose output.",
+        "workspace",
+    ),
+    "out of memory": Fragment(
+        "[E] Error[1]: [defaultAllocator.cpp::allocate::21] Error Code 1: Cuda Runtime (out of memory)", "out-of-memory"
+    ),
+    "requested amount": Fragment(
+        "[E] Error[2]: [virtualMemoryBuffer.cpp::resizePhysical::127] Error Code 2: OutOfMemory (no further "
+        "information)\n[W] Requested amount of GPU memory (17179869184 bytes) could not be allocated.",
+        "out-of-memory", (), ("17,179,869,184",),
+    ),
+    "tactic exception": Fragment(
+        "[TRT] [V] Skipping tactic 0x00000000000003e8 due to exception cask convolution execution", "tactic-exception"
+    ),
+    # The parser.
+    "trt7 no importer": Fragment(
+        "In node 1 (parseGraph): UNSUPPORTED_NODE: No importer registered for op: QLinearMatMul",
+        "unsupported-operator", ("node 1",), ("QLinearMatMul",),
+    ),
+    "trt8 attempt": Fragment(
+        "[I] [TRT] No importer registered for op: GridMask. Attempting to import as plugin.", "plugin", ("GridMask",)
+    ),
+    "trt8 plugin creator": Fragment(
+        "[E] [TRT] 3: getPluginCreator could not find plugin: SoftMask version: 1", "plugin", ("SoftMask",)
+    ),
+    "trt8 plugin in a block": Fragment(
+        '[E] [TRT] ModelImporter.cpp:720: While parsing node number 12 [Warp -> "warped"]:\n'
+        "[E] [TRT] ModelImporter.cpp:721: --- Begin node ---\n"
+        '[E] [TRT] ModelImporter.cpp:722: input: "x"\noutput: "warped"\nname: "warp_3"\nop_type: "Warp"\n'
+        'attribute {\n  name: "mode"\n  i: 1\n}\n\n'
+        "[E] [TRT] ModelImporter.cpp:723: --- End node ---\n"
+        "[E] [TRT] ModelImporter.cpp:726: ERROR: builtin_op_importers.cpp:4643 In function "
+        "importFallbackPluginImporter:\n"
+        '[8] Assertion failed: creator && "Plugin not found, are the plugin name, version, and namespace correct?"\n'
+        "[E] Failed to parse onnx file\n",
+        "plugin", ("warp_3",),
+    ),
+    "python plugin": Fragment(
+        'RuntimeError: Failed to parse onnx, In node 5 (importFallbackPluginImporter): UNSUPPORTED_NODE: Assertion '
+        'failed: creator && "Plugin not found, are the plugin name, version, and namespace correct?"',
+        "plugin", ("node 5",),
+    ),
+    "trt10 registry": Fragment(
+        "[TRT] [E] IPluginRegistry::getCreator: Error Code 4: API Usage Error (Cannot find plugin: DeformCrop, "
+        "version: "
+        "1, namespace:.)",
+        "plugin", ("DeformCrop",),
+    ),
+    "trt10 sequence": Fragment(
+        "In node 31 with name: /list/at and operator: SequenceAt (checkSequenceAt): UNSUPPORTED_NODE: Assertion "
+        "failed: "
+        "false",
+        "sequence", ("/list/at",),
+    ),
+    "trt8 split to sequence": Fragment(
+        "In node 9 (parseGraph): UNSUPPORTED_NODE: No importer registered for op: SplitToSequence", "sequence",
+        ("node 9",),
+    ),
+    "zero point": Fragment(
+        'name: "act_Quantize"\nop_type: "QuantizeLinear"\n'
+        "[E] [TRT] ModelImporter.cpp:777: ERROR: builtin_op_importers.cpp:1177 In function QuantDequantLinearHelper:\n"
+        '[6] Assertion failed: shiftIsAllZeros(zeroPoint) && "TRT only supports symmetric quantization - zeroPt"',
+        "zero-point", ("act_Quantize",),
+    ),
+    "zero point alone": Fragment(
+        "[6] Assertion failed: shiftIsAllZeros(zeroPoint): Non-zero zero po", "zero-point"
+    ),
+    "invalid node": Fragment(
+        "ERROR: Failed to parse the ONNX file.\nIn node 111 (parseGraph): INVALID_NODE: Invalid Node - clip_8\n",
+        "parser-refusal", ("node 111",), ("Invalid Node - clip_8",),
+    ),
+    "trt10 refusal": Fragment(
+        "In node 40 with name: /r/Resize and operator: Resize (checkResize): UNSUPPORTED_NODE: Assertion failed: mode "
+        '!= "cubic"',
+        "parser-refusal", ("/r/Resize",), ("cubic",),
+    ),
+    "while parsing": Fragment(
+        'ModelImporter.cpp:771: While parsing node number 77 [Loop -> "beam"]:', "parser-refusal", ("beam",)
+    ),
+    "int64 binding": Fragment(
+        "[W] [TRT] ModelImporter.cpp:503: Make sure input token_ids has Int64 binding.", "int64-binding", ("token_ids",)
+    ),
+    "int64 weights": Fragment(
+        "[W] [TRT] onnx2trt_utils.cpp:374: Your ONNX model has been generated with INT64 weights, while TensorRT does "
+        "not natively support INT64. Attempting to cast down to INT32.",
+        "int64-weights",
+    ),
+    # Types.
+    "layernorm 8": Fragment(
+        "[W] [TRT] Running layernorm after self-attention in FP16 may cause overflow.", "layernorm-fp16"
+    ),
+    "layernorm torch": Fragment(
+        "WARNING:torch_tensorrt [TensorRT Conversion Context]:Detected layernorm nodes in FP16.", "layernorm-fp16"
+    ),
+    "subnormal 8.4": Fragment(
+        "[TRT] [W] Weights [name=stem + act.weight] had the following issues when converted to FP16:\n"
+        "[TRT] [W]  - Subnormal FP16 values detected. \n",
+        "fp16-subnormal", ("stem + act.weight",),
+    ),
+    "subnormal 8.5": Fragment(
+        "[W] [TRT] TensorRT encountered issues when converting weights between types and that could affect accuracy.\n"
+        "[W] [TRT] - 46 weights are affected by this issue: Detected subnormal FP16 values.\n"
+        "[W] [TRT] - 12 weights are affected by this issue: Detected values less than smallest positive FP16 subnormal "
+        "value and converted them to the FP16 minimum subnormalized value.\n",
+        "fp16-subnormal", (), ("46 weights",),
+    ),
+    "weights 8.4": Fragment(
+        "[W] [TRT] Weights [name=head.bias] had the following issues when converted to FP16:", "fp16-weights",
+        ("head.bias",),
+    ),
+    "overflow": Fragment(
+        "[W] [TRT] - 2 weights are affected by this issue: Detected finite FP32 values which would overflow in FP16 "
+        "and "
+        "converted them to the closest finite FP16 value.",
+        "fp16-overflow", (), ("2 weights",),
+    ),
+    "strong types": Fragment(
+        "[E] [TRT] ITensor::getDimensions: Error Code 4: API Usage Error (/mix/Add: ElementWiseOperation SUM must have "
+        "same input types. But they are of types Float and Half.)",
+        "type-mismatch", ("/mix/Add",), ("Float and Half",),
+    ),
+    "int8 scale": Fragment(
+        "[W] [TRT] Missing scale and zero-point for tensor pool_out, expect fall back to non-int8 implementation "
+        "for any "
+        "layer consuming or producing given tensor",
+        "int8-scale", ("pool_out",),
+    ),
+    "calibration": Fragment(
+        "[E] 1: Unexpected exception Calibration table does not match calibrator algorithm type.", "calibration-table"
+    ),
+    # DLA.
+    "dla 7": Fragment(
+        "WARNING: Default DLA is enabled but layer act_9 is not running on DLA, falling back to GPU.\n"
+        "WARNING: Default DLA is enabled but layer act_11 is not running on DLA, falling back to GPU.\n",
+        "dla-fallback", ("act_9", "act_11"),
+    ),
+    "dla 8.5": Fragment(
+        "[W] [TRT] Layer '/m/Gather' (GATHER): Unsupported on DLA. Switching this layer's device type to GPU.\n",
+        "dla-fallback", ("/m/Gather",),
+    ),
+    "dla reason": Fragment(
+        "[W] [TRT] /m/Pow_2: DLA cores do not support POW ElementWise operation.", "dla-reason", ("/m/Pow_2",),
+        ("POW ElementWise",),
+    ),
+    "dla concat": Fragment(
+        "WARNING: route_8: Concatenation on DLA requires at least two inputs.", "dla-reason", ("route_8",)
+    ),
+    "dla precision": Fragment(
+        "[W] [TRT] DLA only supports FP16 and Int8 precision type. Switching gather_3 device type to GPU.",
+        "dla-precision", ("gather_3",),
+    ),
+    "dla subgraphs": Fragment(
+        "WARNING: [TRT]: DLA supports only 16 subgraphs per DLA core. Switching to GPU for layer conv_6",
+        "dla-subgraphs", ("conv_6",), ("(16)",),
+    ),
+    "dla dynamic": Fragment(
+        "[W] [TRT] DLA Layer stem/Relu does not support dynamic shapes in any dimension.", "dla-dynamic", ("stem/Relu",)
+    ),
+    "dla none": Fragment(
+        "[W] [TRT] setDefaultDeviceType was called but no layer in the network can run on DLA.", "dla-none"
+    ),
+    # Caches, plans, libraries.
+    "cache 8.0": Fragment(
+        "WARN TRT: Detected invalid timing cache, setup a local cache instead trt_utils.cpp:252", "timing-cache"
+    ),
+    "cache 8.6": Fragment("[Error][TRT] 4: The timing cache will not be used!", "timing-cache"),
+    "plan 7": Fragment(
+        "[TensorRT] ERROR: 6: The engine plan file is not compatible with this version of TensorRT, expecting library "
+        "version 8.2.3 got 8.2.1, please rebuild.",
+        "plan-version", (), ("expected 8.2.3, but it is 8.2.1",),
+    ),
+    "plan 10": Fragment(
+        "[E] IRuntime::deserializeCudaEngine: Error Code 1: Serialization (Serialization assertion stdVersionRead == "
+        "kSERIALIZATION_VERSION failed.Version tag does not match. Note: Current Version: 240, Serialized Engine "
+        "Version: 239)\n[E] Engine deserialization failed\n",
+        "plan-version", (), ("expected 240, but it is 239",),
+    ),
+    "plan magic": Fragment(
+        "[E] Error Code 1: Serialization (Serialization assertion magicTagRead == kMAGIC_TAG failed.Magic tag does not "
+        "match)",
+        "plan-damaged",
+    ),
+    "plan device": Fragment(
+        "6: The engine plan file is generated on an incompatible device, expecting compute 8.6 got compute 7.5, please "
+        "rebuild.",
+        "plan-device", (), ("expected 8.6, but it is 7.5",),
+    ),
+    "plan model": Fragment(
+        "[W] [TRT] Using an engine plan file across different models of devices is not recommended and is likely to "
+        "affect performance or even cause errors.",
+        "plan-model",
+    ),
+    "cudnn": Fragment(
+        "[W] [TRT] TensorRT was linked against cuDNN 8.6.0 but loaded cuDNN 8.4.1", "library-version", (),
+        ("expected 8.6.0, but it is 8.4.1",),
+    ),
+    "missing library": Fragment(
+        "libnvinfer.so.10: cannot open shared object file: No such file or directory", "library-missing",
+        ("libnvinfer.so.10",),
+    ),
+    "driver": Fragment("[E] [TRT] 1: CUDA initialization failure with error: 35", "cuda-start", (), ("35",)),
+    # Shapes.
+    "no profile": Fragment(
+        "[E] Error[4]: [network.cpp::validate::2671] Error Code 4: Internal Error (Network has dynamic or shape "
+        "inputs, "
+        "but no optimization profile has been defined.)",
+        "no-profile",
+    ),
+    "range": Fragment(
+        "[E] 3: [executionContext.cpp::setInputShape::2278] Error Code 3: API Usage Error (Parameter check failed, "
+        "condition: satisfyProfile. Set dimension [9,3,64,64] for tensor img does not satisfy any optimization "
+        "profiles.)",
+        "shape-range",
+    ),
+    # trtexec without --verbose.
+    "workspace option": Fragment("Unknown option: --workspace 2048", "unknown-option", ("--workspace 2048",)),
+    "failed alone": Fragment(
+        "&&&& FAILED TensorRT.trtexec [TensorRT v100300] # trtexec --onnx=m.onnx", "build-failed", (), ("FAILED",)
+    ),
+    "unknown error": Fragment(
+        "[E] Error[3]: Error Code 3: API Usage Error (Parameter check failed, condition: count > 0)", "error", (),
+        ("error 3", "count > 0"),
+    ),
+    "built": Fragment("[I] Engine built in 41.27 sec.", "engine-time", (), ("41.27 s",)),
+    "latency 8": Fragment(
+        "[I] Throughput: 311.5 qps\n"
+        "[I] Latency: min = 3.01 ms, max = 4.5 ms, mean = 3.22 ms, median = 3.2 ms, percentile(90%) = 3.4 ms\n"
+        "[I] Enqueue Time: min = 0.1 ms, max = 0.3 ms, mean = 0.2 ms, median = 0.21 ms\n"
+        "[I] GPU Compute Time: min = 2.9 ms, max = 4.1 ms, mean = 3.05 ms, median = 3.04 ms, percentile(90%) = 3.2 "
+        "ms\n",
+        "latency", (), ("3.04 ms", "311.5 inferences per second", "Latency median 3.2 ms, percentile(90%) = 3.4 ms"),
+    ),
+    "latency 7": Fragment(
+        "[I] Host Latency\n[I] min: 1.1 ms (end to end 1.2 ms)\n[I] median: 1.25 ms (end to end 2.2 ms)\n"
+        "[I] GPU Compute\n[I] min: 0.9 ms\n[I] median: 0.98 ms\n",
+        "latency", (), ("0.98 ms", "Host Latency median 1.25 ms"),
+    ),
+    "enqueue": Fragment(
+        "[W] * Throughput may be bound by Enqueue Time rather than GPU Compute and the GPU may be under-utilized.",
+        "enqueue-bound",
+    ),
+    "unstable": Fragment(
+        "[W] * GPU compute time is unstable, with coefficient of variance = 7.31%.", "unstable-time", (), ("7.31%",)
+    ),
+    # Polygraphy.
+    "polygraphy one line": Fragment(
+        "[E]         FAILED | Output: 'probs' | Difference exceeds tolerance (rel=1e-05, abs=1e-05)",
+        "comparison", ("probs",), ("1 of 1",),
+    ),
+    "polygraphy old": Fragment(
+        "[I]     Comparing Output: 'mid' (dtype=float32, shape=(1, 8)) with 'mid' (dtype=float32, shape=(1, 8))\n"
+        "[I]         Absolute Difference | Stats: mean=0.2, std-dev=0.1, max=1.75 at (0, 3)\n"
+        "[E]         FAILED | Difference exceeds tolerance (rel=1e-05, abs=1e-05)\n",
+        "comparison", ("mid",), ("max=1.75",),
+    ),
+    "polygraphy summary": Fragment(
+        "[E]     FAILED | Mismatched outputs: ['deep', 'out']", "comparison", ("deep",), ("2 of 2",)
+    ),
+    "polygraphy passed": Fragment(
+        "[I]         PASSED | Output: 'out' | Difference is within tolerance (rel=0.1, abs=0.1)", "comparison",
+        ("out",),
+        ("agrees",),
+    ),
+    "polygraphy nan": Fragment(
+        "[E]     NaN Detected | One or more NaNs were encountered in this output", "invalid-values"
+    ),
+    # ONNX Runtime, Torch-TensorRT.
+    "ort whole": Fragment(
+        "[I:onnxruntime:, tensorrt_execution_provider.cc:1999 GetCapability] [TensorRT EP] Whole graph will run on "
+        "TensorRT execution provider",
+        "provider-partition", (), ("1 subgraph", "nothing runs elsewhere"),
+    ),
+    "ort copies": Fragment(
+        "2025-02-02 10:00:00.1 [I:onnxruntime:, transformer_memcpy.cc:329 AddCopyNode] Add MemcpyToHost before "
+        "/h/Mul_0 "
+        "for CUDAExecutionProvider\n2025-02-02 10:00:00.2 [W:onnxruntime:, transformer_memcpy.cc:74 ApplyImpl] 1 "
+        "Memcpy "
+        "nodes are added to the graph main for CUDAExecutionProvider. It might have negative impact on performance",
+        "provider-copies", ("/h/Mul_0",), ("1 copy",),
+    ),
+    "ort fallback": Fragment(
+        "[W:onnxruntime:, session_state.cc:1263 VerifyEachNodeIsAssignedToAnEp] Some nodes were not assigned to the "
+        "preferred execution providers which may or may not have an negative impact on performance.",
+        "provider-fallback",
+    ),
+    "ort engine": Fragment(
+        "[ONNXRuntimeError] : 11 : EP_FAIL : TensorRT EP failed to create engine from network for fused node: "
+        "TRTKernel_graph_g_77_0",
+        "ort-engine", ("TRTKernel_graph_g_77_0",),
+    ),
+    "torch script": Fragment(
+        "INFO: [Torch-TensorRT] - Method requested cannot be compiled end to end by Torch-TensorRT.TorchScript.\n"
+        "Unsupported operators listed below:\n  - aten::fft_rfft(Tensor self) -> Tensor\n"
+        "  - prim::PythonOp(...) -> ...\n\nDEBUG: done\n",
+        "torch-unsupported", ("aten::fft_rfft", "prim::PythonOp"),
+    ),
+    "torch dynamo": Fragment(
+        "DEBUG:torch_tensorrt.dynamo.partitioning._adjacency_partitioner:\n"
+        "Number of TensorRT-Accelerated Engines Generated: 3\n"
+        "Unsupported or Excluded Nodes:\n- torch.ops.aten.nonzero.default + Operator Count: 2\n",
+        "torch-unsupported", ("torch.ops.aten.nonzero.default",), ("3 engines",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", FRAGMENTS)
+def test_a_fragment_gives_the_finding_that_is_true(key: str) -> None:
+    fragment = FRAGMENTS[key]
+    first, *rest = find_reports(fragment.text)
+    assert (fragment.rule, fragment.names) == (first.id, first.names)
+    assert fragment.rest == tuple(m.id for m in rest)
+    for word in fragment.words:
+        assert word.lower() in f"{first.title} {first.cost} {first.evidence}".lower(), word
+
+
+def test_there_are_sixty_fragments_and_each_row_has_one() -> None:
+    assert len(FRAGMENTS) >= 60
+    covered = {m.id for f in FRAGMENTS.values() for m in find_reports(f.text)}
+    assert covered >= {m.id for m in messages.MESSAGES}
+
+
+@pytest.mark.slow
+def test_what_stands_around_a_fragment_changes_nothing(tmp_path: Path) -> None:
+    for key, fragment in FRAGMENTS.items():
+        for look, change in pasted.LOOKS.items():
+            path = tmp_path / "pasted.txt"
+            path.write_text(change(fragment.text), encoding="utf-8", newline="")
+            first = pasted.read(path).messages[0]
+            assert (fragment.rule, fragment.names) == (first.id, first.names), (key, look)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["[TRT] [E] ", "[E] [TRT] ", "[01/20/2026-11:02:42] [E] ", "ERROR: ", "app | 12:00 E "]
+)
+def test_a_failure_is_read_behind_any_logger_and_told_once(prefix: str) -> None:
+    line = f"{prefix}10: Could not find any implementation for node {REGION}."
+    report = find_reports("\n".join([line] * 3))
+    assert [("no-implementation", (REGION,), 1)] == [(m.id, m.names, m.line) for m in report]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hello\nworld\n", "Traceback (most recent call last):\nKeyError: 'x'\n", "SELECT 1;", "[I] nothing of note\n"],
+)  # fmt: skip
+def test_text_of_no_known_form_is_refused_without_a_claim(text: str) -> None:
+    assert () == find_reports(text)
+    with pytest.raises(ReadError) as refused:
+        rtlab.read(text=text)
+    assert "tells of a build" not in str(refused.value)
+    assert "before the build does" not in str(refused.value)
+
+
+NSYS = """ ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):
+
+ Time (%)  Total Time (ns)  Instances  Avg (ns)  Med (ns)  Min (ns)  Max (ns)  StdDev (ns)  Name
+ --------  ---------------  ---------  --------  --------  --------  --------  -----------  ----------------
+     60.0        6,000,000        300   20000.0   19900.0     19000     30000       100.0  sm80_xmma_fprop<int, (bool)1>
+     30.0        3,000,000        100   30000.0   29900.0     29000     40000        200.0  my gemm
+     10.0        1,000,000        100   10000.0    9900.0      9000     20000         50.0  copyPackedKernel
+
+ ** CUDA API Summary (cuda_api_sum):
+"""
+NSYS_CSV = (
+    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    '60.0,6000000,300,20000.0,19900.0,19000,30000,100.0,"sm80_xmma_fprop<int, (bool)1>"\n'
+    "30.0,3000000,100,30000.0,29900.0,29000,40000,200.0,my gemm\n"
+    "10.0,1000000,100,10000.0,9900.0,9000,20000,50.0,copyPackedKernel\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text", [NSYS, NSYS_CSV, NSYS_CSV.replace("(ns)", "(us)").replace("000000,", "000,")]
+)
+def test_kernels_of_nsight_systems_are_read_from_text_and_csv(text: str) -> None:
+    study = rtlab.read(text=text)
+    kernels, copies = study["engine"].findings
+    # 6, 3 and 1 ms in 300, 100 and 100 launches.
+    assert ("gpu-kernels", "gpu-copies") == (kernels.rule, copies.rule)
+    assert 'Kernel "sm80_xmma_fprop<int, (bool)1>" takes 60 %' in kernels.title
+    assert "3 kernels together take 10 ms" in kernels.cost
+    assert '"my gemm" 3 ms in 100 launches of 30 µs' in kernels.evidence
+    assert "1 kernel" in copies.title
+    assert "10 %" in copies.title
+    assert study["engine"].engine.title.startswith("Nsight Systems")
+
+
+def _make_chain() -> onnx.ModelProto:
+    """Four operators one after the other, /a to /d, and /e beside them."""
+    ops = [("Relu", "x", "a"), ("Exp", "a", "b"), ("Neg", "b", "c"), ("Abs", "c", "d"), ("Tanh", "x", "e")]
+    nodes = [helper.make_node(op, [i], [f"{o}_out" if o in "abc" else o], name=f"/{o}") for op, i, o in ops]
+    for node in nodes[1:4]:
+        node.input[0] += "_out"
+    sides = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4]) for n in ("x", "d", "e")]
+    graph = helper.make_graph(nodes, "chain", sides[:1], sides[1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes"),
+    [
+        ("{ForeignNode[/b.../d]}", ("/b", "/c", "/d")),
+        ("{ForeignNode[a_out[Constant].../c]}", ("/a", "/b", "/c")),
+        ("{ForeignNode[/b.../c", ("/b", "/c")),
+        ("/a + /b", ("/a", "/b")),
+        ("/unknown", ()),
+    ],
+)  # fmt: skip
+def test_a_finding_has_the_nodes_of_the_model(name: str, nodes: tuple[str, ...], tmp_path: Path) -> None:
+    onnx.save(_make_chain(), tmp_path / "chain.onnx")
+    line = f"[E] 10: Could not find any implementation for node {name}."
+    finding = rtlab.read(text=line, model=tmp_path / "chain.onnx")["engine"].findings[0]
+    assert nodes == finding.nodes
+    assert name in finding.title
+
+
+def test_a_name_that_is_cut_off_is_told_with_the_whole_one_alone() -> None:
+    lines = [
+        f"[E] Could not find any implementation for node {n}" for n in (REGION[:25], f"{REGION}.", "other.")
+    ]
+    assert (REGION, "other") == find_reports("\n".join(lines))[0].names
+
+
+def test_a_refusal_to_onnx_runtime_stops_nothing() -> None:
+    text = FRAGMENTS["trt10 refusal"].text
+    alone, asked = (
+        find_reports(f"{prefix}{text}")[0] for prefix in ("[E] ", "[W:onnxruntime:Default, a.h:92 log] ")
+    )
+    assert [True, False] == [alone.failed, asked.failed]
+    assert "next provider" in asked.cost
+
+
+def test_messages_around_a_table_of_times_are_read_too() -> None:
+    text = "[W] [TRT] Missing scale and zero-point for tensor t9, expect fall back\n" + (
+        pasted.CORPUS / "pasted" / "profile-table.log"
+    ).read_text(encoding="utf-8")
+    result = rtlab.read(text=text)["engine"]
+    assert 4 == len(result.engine.layers)
+    assert "int8-scale" in [f.rule for f in result.findings]
+
+
+def test_a_tensor_that_differs_is_its_node(tmp_path: Path) -> None:
+    onnx.save(_make_chain(), tmp_path / "chain.onnx")
+    line = "[E] FAILED | Output: 'b_out' | Difference exceeds tolerance (rel=0.1, abs=0.1)"
+    assert ("/b",) == rtlab.read(text=line, model=tmp_path / "chain.onnx")["engine"].findings[0].nodes
+
+
+def test_a_failed_build_is_not_called_a_log_that_ends(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    path.write_text(
+        "[V] [TRT] Original: 9 layers\n[V] [TRT] After dead-layer removal: 8 layers\n" + "[V] [TRT] x\n" * 50
+        + "[E] 10: Could not find any implementation for node conv_1.\n",
+        encoding="utf-8",
+    )  # fmt: skip
+    result = rtlab.read(path)["engine"]
+    assert (["no-implementation"], ()) == ([f.rule for f in result.findings], result.engine.notes)
+    # The line of the file, verbose ones counted.
+    assert "Line 53" in result.findings[0].evidence
+
+
+def _event(name: str, op: str, provider: str, microseconds: float) -> dict[str, object]:
+    args = {"op_name": op, "provider": provider, "node_index": "1"}
+    return {
+        "cat": "Node",
+        "name": f"{name}_kernel_time",
+        "dur": microseconds,
+        "ph": "X",
+        "ts": 1,
+        "args": args,
+    }
+
+
+def test_a_profile_of_several_providers_says_which_runs_each_node(tmp_path: Path) -> None:
+    events = [
+        _event("TRT_0", "TRT_0", "TensorrtExecutionProvider", 1000),
+        _event("/TopK", "TopK", "CPUExecutionProvider", 250),
+        _event("Memcpy_1", "MemcpyFromHost", "CUDAExecutionProvider", 40),
+        _event("TRT_1", "TRT_1", "TensorrtExecutionProvider", 500),
+    ]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(events), encoding="utf-8")
+    result = rtlab.read(path)["engine"]
+    partition, copies = result.findings
+    assert "2 subgraphs" in partition.title
+    assert "1 node on CPUExecutionProvider" in partition.title
+    assert 'CPUExecutionProvider: TopK "/TopK" 250 µs' in partition.evidence
+    assert "Nodes outside TensorRT take 250 µs" in partition.cost
+    assert "1 copy" in copies.title
+    assert "40 µs" in copies.cost
+    assert "CPU and GPU" == result.timing.processor
+
+
+def test_the_explorer_shows_what_was_pasted() -> None:
+    explorer = rtlab.Study(tiny_model()).explore()
+    text = FRAGMENTS["trt11 in computeCosts"].text
+    explorer._receive(explorer, ReadDropped(["pasted.txt"]).to_dict(), [text.encode()])
+    explorer.wait()
+    assert explorer.failure is None
+    assert ["no-implementation"] == [f.rule for f in explorer.study[explorer.state.variant].findings]
+
+
+def test_the_command_line_prints_the_finding_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rtlab.cli import main
+
+    path = tmp_path / "one.txt"
+    path.write_text(FRAGMENTS["plan 7"].text, encoding="utf-8")
+    assert 0 == main(["read", str(path)])
+    output = capsys.readouterr().out
+    assert "1 finding\n1. The plan is of another release" in output
+    assert "layers by kind" not in output
