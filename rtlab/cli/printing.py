@@ -42,10 +42,11 @@ def print_variant(result: Result, study: Study) -> None:
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
     variant_title = result.variant.name if result.recorded else get_variant_titles(study.state)[result.name]
     types = variant_title if has_types else "types not reported"
-    print(f"{study.model.name} · {types}: {count_nodes(result.prepared.model)} nodes → "
-          f"{len(engine.layers) - engine.sync} {get_layer_noun(engine)}s"
-          + (f" and {engine.sync} layers that only order the streams" if engine.sync else "")
-          + "".join(f"; {fault}" for fault in _find_faults(result, study)))  # fmt: skip
+    if engine.layers or study.model.nodes:
+        print(f"{study.model.name} · {types}: {count_nodes(result.prepared.model)} nodes → "
+              f"{len(engine.layers) - engine.sync} {get_layer_noun(engine)}s"
+              + (f" and {engine.sync} layers that only order the streams" if engine.sync else "")
+              + "".join(f"; {fault}" for fault in _find_faults(result, study)))  # fmt: skip
     if result.recorded:
         coverage = result.coverage
         coverage_text = (

@@ -211,7 +211,9 @@ def resample_linear(value_range: Range, bins: int) -> NDArray[np.float64]:
     alone = counts > 0
     alone[1:] &= counts[:-1] == 0
     alone[:-1] &= counts[1:] == 0
-    below = value_range.small + np.concatenate([[0], np.cumsum(np.where(alone, 0, counts))]).astype(np.float64)
+    below = value_range.small + np.concatenate([[0], np.cumsum(np.where(alone, 0, counts))]).astype(
+        np.float64
+    )
     at = np.interp(bin_edges, edges, below)
     # The last bin ends at the maximum although its logarithmic bin reaches further; "small" is in the first.
     at[0], at[-1] = 0.0, below[-1]
