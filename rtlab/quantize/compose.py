@@ -173,15 +173,17 @@ class _Preparation:
             if weights.plan(self.source, self._get_nodes(precision), precision).weights:
                 needs[precision] = precision.stored.opset
         highest = max(needs, key=lambda p: needs[p])
-        bf16_nodes = [n for n, p in self._get_half_nodes().items() if p is Precision.BF16]
-        bf16_opset = fp16_plan.find_bf16_opset(self.source, bf16_nodes)
-        if bf16_opset > needs[highest]:
+        half_nodes = self._get_half_nodes()
+        half_opset = fp16_plan.find_half_opset(self.source, half_nodes)
+        if half_opset > needs[highest]:
+            halves = " and ".join(sorted({p.upper() for p in half_nodes.values()}))
             try:
-                self._apply(passes.raise_opset(bf16_opset, 'in "bf16"'))
+                self._apply(passes.raise_opset(half_opset, f'in "{halves.lower()}"'))
             except VariantError:
-                # Fewer nodes in BF16 are no reason to refuse; each of them is noted.
+                # Fewer nodes in 16 bits are no reason to refuse; each of them is noted.
                 self.notes.append(
-                    f"the ONNX converter cannot raise opset {self.source.opset} to {bf16_opset}, which has more BF16"
+                    f"the ONNX converter cannot raise opset {self.source.opset} to {half_opset}, "
+                    f"which has more {halves}"
                 )
         if needs[highest] > self._typed_model.opset:
             self._apply(passes.raise_opset(needs[highest], f'in "{highest}"'))
