@@ -125,7 +125,10 @@ def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:
     if job.plan:
         return Prepared(job.model, job.model, notes=job.model.notes)
     model, notes = apply_transforms.apply_transforms(job.model, job.variant, job.peaks)
-    ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
+    maker = backends.get(job.builder).capabilities().maker if job.builder else None
+    ready = prepare(
+        model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress, maker=maker
+    )
     moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)
     return dataclasses.replace(
         ready, notes=(*job.model.notes, *notes, *ready.notes), reference=model if moves_scale else None
