@@ -220,10 +220,12 @@ def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repa
 ) -> None:
     sample = samples.load("digits_inception")
     model = quantize_static(sample, tmp_path, form="QOperator", per_channel=channel)
+    study = rtlab.Study(model)
+    study.add("as it is", precision="fp32", target="sm86", backend="tensorrt-rtx")
     with pytest.raises(
-        BuildError, match=r"study\.calibration\.fix_qdq\(\) gives it in the form that TensorRT takes"
+        BuildError, match=r"study\.calibration\.fix_qdq\(\) writes the quantization in another form\."
     ):
-        build(model)
+        study.run(budget_s=0)
     mended = repair(model)
     assert sum(n.op == "Conv" for n in mended.nodes) <= steps(mended).int8
 
