@@ -530,7 +530,8 @@ def wrap(
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
         infer_types(graph, proto)
-    model = of(graph, name=name, shapes=shapes)
+    # A name stands in one line, wherever it is printed.
+    model = of(graph, name=" ".join(name.splitlines()), shapes=shapes)
     return dataclasses.replace(model, path=path, notes=notes, beside=external_files or {})
 
 
