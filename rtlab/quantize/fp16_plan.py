@@ -28,9 +28,9 @@ BOUNDS_ARE_INPUTS = 11
 #: They read a value of any type, or read nothing.
 ANY_TYPE = {"Shape", "Size", "Constant"}
 #: They quantize by a scale, their second input, which has 16 bits where what they read or write has.
-_PAIR_OPS = {"QuantizeLinear", "DequantizeLinear"}
+PAIR_OPS = {"QuantizeLinear", "DequantizeLinear"}
 #: Operators whose INT8 arithmetic a model already carries.
-_QUANTIZED = _PAIR_OPS | {"DynamicQuantizeLinear"}
+_QUANTIZED = PAIR_OPS | {"DynamicQuantizeLinear"}
 #: Scales that 16 bits round by more than this share stay FP32: BF16 rounds by half of it.
 _SCALE_ERROR = 2.0**-8
 #: Operators with bounds and fillers, which are attributes before that opset.
@@ -183,7 +183,7 @@ def find_half_opset(model: Model, types: Mapping[str, Precision]) -> int:
     for node in model.top:
         floats = any(is_fp32(model, v) for v in (*node.inputs, *node.outputs))
         half = types.get(node.id, Precision.FP32)
-        is_possible = half is Precision.BF16 or (half is Precision.FP16 and node.op in _PAIR_OPS)
+        is_possible = half is Precision.BF16 or (half is Precision.FP16 and node.op in PAIR_OPS)
         is_skipped = node.op in ANY_TYPE | {"DynamicQuantizeLinear"} or node.domain not in ONNX_DOMAINS
         if not is_possible or not floats or is_skipped:
             continue
@@ -258,7 +258,7 @@ def _explain_fp32(
         is_constant = is_fp32(model, value) and value in constants.tensors
         if is_constant and not _may_saturate(node, value, constants, half):
             return f"a constant beyond {half.stored.largest_text}"
-    if node.op in _PAIR_OPS and is_fp32(model, node.inputs[1]):
+    if node.op in PAIR_OPS and is_fp32(model, node.inputs[1]):
         tensor = constants.tensors.get(node.inputs[1])
         if tensor is None or not constants.holds_scales(tensor, half):
             return "its scale is no constant" if tensor is None else f"a scale too small for {half.upper()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 
 import hypothesis
 import ml_dtypes
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper
 
 import strategies
 from nets import graph
-from qdq import quantized_attention
+from qdq import chain, pair_on_the_output, quantized_attention, two_convolutions, weight_with_scale_of_one
 from rtlab import backends
 from rtlab.backends.workers import compiler
 from rtlab.core.engine import Engine
@@ -151,6 +152,14 @@ def test_flags_of_the_builder_follow_the_variant(on: bool):
         config.get_flag(trt.BuilderFlag.SPARSE_WEIGHTS),
     )
     assert trt.ComputeCapability.SM86 == config.get_compute_capability(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("make", [weight_with_scale_of_one, two_convolutions, pair_on_the_output, chain])
+def test_pairs_of_a_model_build_in_16_bits_as_in_fp32(make: Callable[[], Model], half: str):
+    net = make()
+    assert len(built(net, half, "sm86")[0].layers) <= len(built(net, "fp32", "sm86")[0].layers)
 
 
 @pytest.mark.slow
