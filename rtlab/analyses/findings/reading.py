@@ -111,8 +111,8 @@ class Reading:
         return {nodes_by_id[n].op for n in self.nodes([layer]) if n in nodes_by_id}
 
     def is_float_only(self, layer: Layer) -> bool:
-        """Whether a layer has its Q/DQ pairs and is in floating point all the same, or the compiler has no other."""
-        if self.model is None:
+        """Whether a product is in floating point although it has its Q/DQ pairs, or since the compiler has no other."""
+        if self.model is None or layer.reads in QUANTIZED:
             return False
         products = [
             n for n in map(self.model.by_id.get, self.nodes([layer])) if n is not None and n.op in WEIGHTED
