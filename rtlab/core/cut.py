@@ -1,19 +1,15 @@
-"""A model cut at some of its values: where, and the rest."""
+"""A model cut at some of its values."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
 from rtlab.core.check import is_heavy, replace_weights_with_inputs
 from rtlab.core.phrases import quote_names
 from rtlab.errors import ModelError
-
-if TYPE_CHECKING:
-    from rtlab.core.model import Model
 
 
 def cut(proto: onnx.ModelProto, until: Sequence[str], title: str) -> None:
@@ -55,23 +51,6 @@ def cut(proto: onnx.ModelProto, until: Sequence[str], title: str) -> None:
         _replace(field, [v for v in field if v.name in read])
     inner = {v for node in nodes for v in node.output} - {*until}
     _replace(graph.value_info, [v for v in graph.value_info if v.name in inner])
-
-
-def find_cut(model: Model, refused: Collection[str]) -> tuple[str, ...]:
-    """The values at which a model can be cut before some nodes, by id; empty where nothing is computed before them."""
-    lost_nodes, lost = set[str](), set[str]()
-    for node in model.top:
-        if node.id in refused or not lost.isdisjoint(node.inputs):
-            lost_nodes.add(node.id)
-            lost.update(node.outputs)
-    read_later = {v for n in model.top if n.id in lost_nodes for v in n.inputs} | {*model.outputs}
-    return tuple(
-        v
-        for n in model.top
-        if n.id not in lost_nodes and not all(i in model.known for i in n.inputs if i)
-        for v in n.outputs
-        if v in read_later and v not in model.known
-    )
 
 
 def _iter_reads(node: onnx.NodeProto) -> Iterator[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 
 import onnx
 
 from rtlab.backends.workers.compiler import QUANTIZING
 from rtlab.core.check import format_until
-from rtlab.core.cut import find_cut
 from rtlab.core.model import Model
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.phrases import quote_names
@@ -54,6 +54,23 @@ def add_remedies(error: BuildError, model: Model) -> BuildError:
     tried = " This was not tried." if sentences else ""
     return BuildError(
         f"{' '.join((str(error), *sentences))}{tried}", details=error.details, nodes=error.nodes
+    )
+
+
+def find_cut(model: Model, refused: Collection[str]) -> tuple[str, ...]:
+    """The values at which a model can be cut before some nodes, by id; empty where nothing is computed before them."""
+    lost_nodes, lost = set[str](), set[str]()
+    for node in model.top:
+        if node.id in refused or not lost.isdisjoint(node.inputs):
+            lost_nodes.add(node.id)
+            lost.update(node.outputs)
+    read_later = {v for n in model.top if n.id in lost_nodes for v in n.inputs} | {*model.outputs}
+    return tuple(
+        v
+        for n in model.top
+        if n.id not in lost_nodes and not all(i in model.known for i in n.inputs if i)
+        for v in n.outputs
+        if v in read_later and v not in model.known
     )
 
 

@@ -7,9 +7,8 @@ from onnx import TensorProto, helper
 import rtlab
 from net_text import written
 from nets import run
-from rtlab.core.cut import find_cut
 from rtlab.errors import BuildError, ModelError
-from rtlab.study.remedies import add_remedies
+from rtlab.study.remedies import add_remedies, find_cut
 
 
 def fork():
