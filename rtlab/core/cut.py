@@ -49,8 +49,6 @@ def cut(proto: onnx.ModelProto, until: Sequence[str], title: str) -> None:
     _replace(graph.output, outputs)
     for field in (graph.input, graph.initializer):
         _replace(field, [v for v in field if v.name in read])
-    inner = {v for node in nodes for v in node.output} - {*until}
-    _replace(graph.value_info, [v for v in graph.value_info if v.name in inner])
 
 
 def _iter_reads(node: onnx.NodeProto) -> Iterator[str]:
@@ -58,7 +56,6 @@ def _iter_reads(node: onnx.NodeProto) -> Iterator[str]:
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
-            yield from (v.name for v in graph.output)
             for inner in graph.node:
                 yield from _iter_reads(inner)
 

@@ -8,6 +8,7 @@ import rtlab
 from net_text import written
 from nets import run
 from rtlab.errors import BuildError, ModelError
+from rtlab.quantize.findings import check
 from rtlab.study.remedies import add_remedies, find_cut
 
 
@@ -65,6 +66,13 @@ def test_the_cut_before_nodes_is_where_the_rest_reads(refused, values):
     assert find_cut(fork(), refused) == values
 
 
+def test_an_output_before_the_cut_stays_one():
+    model = written("x[2]; a: h = Neg(x); b: y = Exp(h); h[2]; y[2]")
+    assert find_cut(model, {"b"}) == ("h",)
+    model = written("x[2]; a: h = Neg(x); b: y = Exp(x); h[2]; y[2]")
+    assert find_cut(model, {"b"}) == ("h",)
+
+
 def test_a_refusal_offers_the_model_before_it_and_says_that_nothing_was_tried():
     error = add_remedies(BuildError("No.", details="d", nodes=("e",)), fork())
     assert str(error) == (
@@ -74,20 +82,40 @@ def test_a_refusal_offers_the_model_before_it_and_says_that_nothing_was_tried():
     assert (error.details, error.nodes) == ("d", ("e",))
 
 
+def test_an_operator_that_onnx_defines_by_others_is_named_with_what_writes_them():
+    model = written("x[2]; a: h = Neg(x); b: y = Bernoulli(h); y[2]")
+    assert 'ONNX defines "Bernoulli" by other operators' in str(
+        add_remedies(BuildError("No.", nodes=("b",)), model)
+    )
+    assert "defines" not in str(add_remedies(BuildError("No.", nodes=("a",)), model))
+
+
 def test_a_dynamic_scale_is_no_reason_to_rewrite_pairs_that_cannot_be_rewritten():
-    error = add_remedies(BuildError("No.", nodes=("m", "q")), dynamic())
+    model = dynamic()
+    # Something else of it can be rewritten, and does not help.
+    assert {True, False} == {f.fixable for f in check(model)}
+    error = add_remedies(BuildError("No.", nodes=("m", "q")), model)
     assert "quantize the FP32 model, with constant scales" in str(error)
     assert "fix_qdq" not in str(error)
 
 
 def dynamic():
-    """A product of which the scale is left out, so that it is no form that can be rewritten."""
+    """A product without its scale, which has no other form, behind two pairs on one value, of which one can go."""
+    pairs = [
+        helper.make_node(op, [a, "t", "o"], [b], name=b)
+        for op, a, b in zip(["QuantizeLinear", "DequantizeLinear"] * 2, "xabc", "abcd", strict=True)
+    ]
     nodes = [
-        helper.make_node("DynamicQuantizeLinear", ["x"], ["i", "s", "z"], name="q"),
+        *pairs,
+        helper.make_node("DynamicQuantizeLinear", ["d"], ["i", "s", "z"], name="q"),
         helper.make_node("MatMulInteger", ["i", "w", "z"], ["p"], name="m"),
         helper.make_node("Cast", ["p"], ["y"], name="c", to=TensorProto.FLOAT),
     ]
-    weight = helper.make_tensor("w", TensorProto.INT8, [4, 4], [1] * 16)
+    constants = [
+        helper.make_tensor("w", TensorProto.INT8, [4, 4], [1] * 16),
+        helper.make_tensor("t", TensorProto.FLOAT, [], [0.1]),
+        helper.make_tensor("o", TensorProto.INT8, [], [0]),
+    ]
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weight])
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
     return rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
