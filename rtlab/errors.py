@@ -19,7 +19,7 @@ if sys.platform != "win32":
     import resource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
 #: Characters of a name, or of anything else without a space, that a message quotes; a file can hold names of megabytes.
@@ -79,7 +79,15 @@ class Unavailable(BackendError):  # noqa: N818 - reads as the state it names
 
 
 class BuildError(BackendError):
-    """The compiler refused the model or crashed."""
+    """The compiler refused the model or crashed; ``nodes`` are the ids of those that it refuses, as far as it says."""
+
+    def __init__(self, message: str, *, details: str = "", nodes: Iterable[str] = ()) -> None:
+        super().__init__(message, details=details)
+        self.nodes = tuple(nodes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with ``details`` and ``nodes``."""
+        return (*super().__reduce__(), {"nodes": self.nodes})
 
 
 class RunError(BackendError):

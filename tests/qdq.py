@@ -115,6 +115,24 @@ def two_convolutions() -> Model:
     return n.model(n.conv(n.pair(v, "p1"), "c1"))
 
 
+def quantized_attention(dtype: type = np.int8) -> Model:
+    """Two heads of attention between linear layers, all products by FP32 scales of INT8 or FP8."""
+    net = Net(channels=2, size=64, opset=19)
+
+    def linear(value: str, name: str) -> str:
+        weight = net.constant(f"{name}_w", net.rng.standard_normal((64, 64)) / 8)
+        pairs = [net.pair(value, f"{name}_x", dtype=dtype), net.pair(weight, f"{name}_k", dtype=dtype)]
+        return net.op("MatMul", pairs, name)
+
+    query, key, values = (linear("x", name) for name in "qkv")
+    key = net.op("Transpose", [key], "turn", perm=[0, 1, 3, 2])
+    pairs = [net.pair(query, "query", dtype=dtype), net.pair(key, "key", dtype=dtype)]
+    shares = net.op("Softmax", [net.op("MatMul", pairs, "scores")], "shares", axis=-1)
+    pairs = [net.pair(shares, "part", scale=1 / 127, dtype=dtype), net.pair(values, "value", dtype=dtype)]
+    y = linear(net.op("MatMul", pairs, "mixed"), "y")
+    return net.model(net.op("Add", ["x", y], "sum"))
+
+
 def pair_before_relu(*, behind: bool) -> Model:
     n = Net()
     v = n.op("Relu", [n.pair(n.conv(n.pair("x", "p0"), "c0"), "wrong")], "r0")

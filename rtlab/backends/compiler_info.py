@@ -12,7 +12,7 @@ TENSORRT = Maker(
 #: Versions 1.x; numbers of releases are its own, and so is the listing in its log.
 TENSORRT_RTX = Maker(
     "TensorRT-RTX", FAMILY, typed=True, tunes="load", memory="planned", reserves=True,
-    reports=frozenset({"memory", "streams", "tactics"}),
+    reports=frozenset({"memory", "streams", "tactics"}), float_ops=frozenset({"ConvTranspose"}),
 )  # fmt: skip
 ONNX_RUNTIME = Maker("ONNX Runtime", step="ONNX Runtime node", memory="running")
 CLASSIC = Maker("Predicted TensorRT", FAMILY, predicts=True)

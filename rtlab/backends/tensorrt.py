@@ -372,6 +372,8 @@ def build_plan(
             tail = "\n".join(_read(log).splitlines()[-200:])
             tail = tail if spec.on_gpu else refusals.drop_driver_lines(tail)
             error.details = "\n".join(filter(None, (error.details, tail)))
+            if isinstance(error, BuildError):
+                error.nodes = tuple(names.get(n, n) for n in error.nodes)
             raise
         text = _read(log)
     if file == request.model.path and request.model.origin is None:

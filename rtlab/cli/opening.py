@@ -94,9 +94,10 @@ def open_study(args: argparse.Namespace) -> Study:
             "Cannot use --preprocessing: it is for a folder of images, and --data names none. Give --data FOLDER."
         )
     sample = _load_sample(args.model)
-    if sample is not None and args.shape:
-        raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
-    model = load(args.model, shapes=_shapes(args.shape)) if sample is None else sample.model
+    if sample is not None and (args.shape or args.until):
+        option = "--shape" if args.shape else "--until"
+        raise ModelError(f"Cannot apply {option} to a sample: its shapes are set. Give the path of a file.")
+    model = load(args.model, shapes=_shapes(args.shape), until=args.until) if sample is None else sample.model
     if args.data:
         user_data = _read_data(args, model)
         return Study(model, data=user_data, task=_create_task(args, user_data))

@@ -20,6 +20,7 @@ _REPEATED = {
     "--treat TREATMENT": "what makes rounding cost less accuracy: equalize, smooth(0.5), reconstruct or correct, of "
     'all nodes or of a pattern, as in "equalize /layer1/*"',
     "--shape NAME=1x3x224x224": "size of a dynamic input, or of a symbol: H=640",
+    "--until VALUE": "cut the model at this value, which becomes an output, and leave out what comes behind",
 }
 _DATA = {
     "--data D.npz": "an .npz with one array per model input, samples first; an .npy; or a folder of images",

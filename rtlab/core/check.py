@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import json
 import math
+import shlex
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,7 +109,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
     all_present = _check_external(proto, path, error_prefix, weights=weights)
     _check_operators(proto, error_prefix)
     notes = tuple(proto_repair.repair(proto, error_prefix))
-    light = replace_weights_with_inputs(proto, _is_large)
+    light = replace_weights_with_inputs(proto, is_heavy)
     checked: str | onnx.ModelProto = light
     if any(_is_external(tensor) for tensor, _ in _iter_tensors(light)):
         # Constants of bodies lie in files too. The file on disk is as it was; a proto would look for them from here.
@@ -241,7 +243,7 @@ def _replace_external_with_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
     return bare
 
 
-def _is_large(tensor: onnx.TensorProto) -> bool:
+def is_heavy(tensor: onnx.TensorProto) -> bool:
     """Whether a constant is large, and has all the bytes that the checker would count."""
     return _is_external(tensor) or (
         len(tensor.raw_data) >= _LARGE and len(tensor.raw_data) == _count_bytes(tensor)
@@ -404,8 +406,27 @@ def _check_maps(proto: onnx.ModelProto, error_prefix: str) -> None:
             continue
         raise ModelError(
             f'{error_prefix} value "{value.name}" is a map, and no compiler of tensors takes one. Export the model '
-            "without it, or cut it off with onnx.utils.extract_model."
+            f"without it, or load it up to values before: {_offer_cut(graph, value.name)}"
         )
+
+
+def _offer_cut(graph: onnx.GraphProto, name: str) -> str:
+    """The command that cuts off the nodes that make a value, and those that read it."""
+    lost = {name}
+    lost_nodes = [n for n in graph.node if name in n.output]
+    for node in graph.node:
+        if not lost.isdisjoint(node.input):
+            lost_nodes.append(node)
+            lost.update(node.output)
+    made = {v for n in graph.node if n not in lost_nodes for v in n.output}
+    ends = [v.name for v in graph.output] + [v for n in lost_nodes for v in n.input]
+    values = [v for v in dict.fromkeys(ends) if v in made] or ["VALUE"]
+    return f"rtlab.load(..., until={json.dumps(values)}), on the command line {format_until(values)}."
+
+
+def format_until(values: Iterable[str]) -> str:
+    """The options of a command that cut a model at values."""
+    return " ".join(f"--until {shlex.quote(v)}" for v in values)
 
 
 #: Sizes beyond this one are not propagated through nodes that fill tensors.

@@ -28,6 +28,7 @@ class Maker:
         reserves: Whether its total of memory has room for every library kernel that may run at a time.
         predicts: Whether its engines are predicted by rules, without a compiler.
         reports: Contents of its engines besides layers.
+        float_ops: Weighted operators that have kernels of floating point only, whatever Q/DQ pairs stand round them.
     """
 
     title: str = ""
@@ -40,6 +41,7 @@ class Maker:
     reserves: bool = False
     predicts: bool = False
     reports: frozenset[Report] = frozenset()
+    float_ops: frozenset[str] = frozenset()
 
     @property
     def tensorrt(self) -> bool:

@@ -23,6 +23,7 @@ from onnx_ir import TensorProtocol
 
 from rtlab.core import check, partial_shapes
 from rtlab.core.check import infer_types
+from rtlab.core.cut import cut
 from rtlab.core.external_data import (
     iter_external_weights,
     iter_initializers,
@@ -293,6 +294,14 @@ class Model:
         shapes = {k: s for k, s in self.shapes.items() if k in (symbols if isinstance(s, int) else names)}
         return wrap(proto, name=f"{self.name}_part", shapes=shapes)
 
+    def extract_until(self, values: Sequence[str]) -> Model:
+        """What some values follow from as a model of its own, of which they are the outputs.
+
+        Raises:
+            ModelError: no node writes such a value, or the weights do not fit into one file.
+        """
+        return load(self.proto(), name=f"{self.name}_part", shapes=self.shapes, until=values)
+
     def _iter_top_nodes(self, id_: str) -> Iterator[str]:
         """The nodes of the main graph in which a node runs."""
         node = self.node(id_)
@@ -452,6 +461,7 @@ def load(
     shapes: Mapping[str, Sequence[int] | int] | None = None,
     name: str | None = None,
     weights: bool = True,
+    until: str | Sequence[str] = (),
 ) -> Model:
     """Read and check an ONNX model. The source is never written to.
 
@@ -461,20 +471,25 @@ def load(
         name: What to call the model; the file's name by default.
         weights: False where the files that hold them may be missing: the graph is shown, and layers of an engine
             are mapped to its nodes; reading a number raises ``ModelError``.
+        until: Values that become the outputs; what they do not follow from is cut off.
 
     Raises:
-        ModelError: not an ONNX file, truncated, without nodes, not valid, or external data is missing or lies
-            outside the model's folder.
+        ModelError: not an ONNX file, truncated, without nodes, not valid, external data is missing or lies outside the
+            model's folder, or no node writes a value of ``until``.
     """
     before = fingerprint_file(Path(source)) if isinstance(source, (str, Path)) else None
     proto, path = check.read(source)
     check.escape(proto)
+    title = name or (path.stem if path else "") or proto.graph.name or "model"
+    values = [until] if isinstance(until, str) else list(until)
+    cut_notes = (f"cut at {quote_names(values)}: nothing behind is in this model",) if values else ()
+    if values:
+        cut(proto, values, title)
     external_files = {
         name: fingerprint_file(path.parent / name) if path else None
         for name in check.list_external_files(proto)
     }
-    title = name or (path.stem if path else "") or proto.graph.name or "model"
-    notes = check.check(proto, path, title, weights=weights)
+    notes = (*cut_notes, *check.check(proto, path, title, weights=weights))
     wrapped = wrap(proto, name=title, path=path, notes=notes, external_files=external_files)
     return dataclasses.replace(wrapped, stamp=before).sized(shapes or {})
 
@@ -515,7 +530,8 @@ def wrap(
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
         infer_types(graph, proto)
-    model = of(graph, name=name, shapes=shapes)
+    # A name stands in one line, wherever it is printed.
+    model = of(graph, name=" ".join(name.splitlines()), shapes=shapes)
     return dataclasses.replace(model, path=path, notes=notes, beside=external_files or {})
 
 

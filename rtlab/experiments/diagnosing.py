@@ -70,6 +70,7 @@ class DiagnosisSearch:
         if halves:
             floats = _list_float_values(model, halves)
             large = measure_peaks(model, floats, self.fresh or data, runner, context)
+            large = self._drop_saturated(large, self.fresh or data, context)
             guilty = (*_find_overflows(model, large, halves), *guilty)
         values = _select_values(model, guilty)
         stats = collect_activation_stats(model, values, data, runner, context) if values else {}
@@ -81,6 +82,20 @@ class DiagnosisSearch:
             fresh_stats = collect_activation_stats(model, values, fresh, runner, context)
             sites = [self._make_site(q, stats, fresh_stats, regions) for q in guilty]
             yield self._diagnose(sites, fresh, runner.source)
+
+    def _drop_saturated(
+        self, peaks: Mapping[str, float], data: CalibrationData, context: WorkContext[Evaluator]
+    ) -> Mapping[str, float]:
+        """The peaks without those that the variant's constants keep finite, as it does with a mask of -3.4e38."""
+        large = find_too_large_values(peaks)
+        if not large:
+            return peaks
+        emulation = self.prepared.emulate(context)
+        names = [v for v in large if v in emulation.values]
+        variant_peaks = measure_peaks(emulation, names, data, context.tool, context, finite=False)
+        return {
+            v: p for v, p in peaks.items() if not np.isfinite(variant_peaks.get(v, np.inf)) or v not in large
+        }
 
     def _diagnose(
         self, sites: Sequence[QuantizerSite], data: CalibrationData, source: str

@@ -66,11 +66,13 @@ def collect_activation_stats(
         clean: dict[str, NDArray[np.generic]] = {}
         for name in names:
             array = np.asarray(outputs[name], dtype=np.float32)
+            # An infinity of FP32 stays one in every type.
+            array = np.where(np.isinf(array), np.float32(0), array)
             peaks, energy = _reduce_by_channel(array, channels[name], data.samples_in(model, batch))
             rows[name].append(peaks)
             energies[name].append(energy)
             sizes[name] += array.size
-            clean[name] = np.nan_to_num(array, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
+            clean[name] = np.nan_to_num(array, nan=0.0)
         return clean
 
     size = batch_size(model, names, data, runner)
@@ -81,9 +83,17 @@ def collect_activation_stats(
 
 
 def measure_peaks(
-    model: Model, names: Sequence[str], data: CalibrationData, runner: Evaluator, progress: Progress
+    model: Model,
+    names: Sequence[str],
+    data: CalibrationData,
+    runner: Evaluator,
+    progress: Progress,
+    *,
+    finite: bool = True,
 ) -> Mapping[str, float]:
-    """The largest magnitude of values of a model in FP32; infinite where one is not finite.
+    """The largest magnitude of values of a model; infinite where one is NaN.
+
+    With ``finite``, infinities are left out: those of FP32, such as a mask's, are the same in every type.
 
     Raises:
         Cancelled: the work was stopped.
@@ -95,7 +105,10 @@ def measure_peaks(
             check(progress, "looking for values that do not fit")
             outputs = {**batch, **runner.outputs(engine, batch, output_names, progress=progress)}
             for name in names:
-                largest = float(compute_amax(np.asarray(outputs[name], np.float64)))
+                numbers = np.asarray(outputs[name], np.float64)
+                largest = float(
+                    compute_amax(np.where(np.isinf(numbers), 0.0, numbers) if finite else numbers)
+                )
                 peaks[name] = max(peaks[name], np.inf if np.isnan(largest) else largest)
     return peaks
 

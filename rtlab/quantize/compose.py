@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from rtlab.core.compiler_info import Maker
 from rtlab.core.model import Model
 from rtlab.core.phrases import list_first, pluralize
 from rtlab.core.prepared import Emulation, Prepared
@@ -51,6 +52,7 @@ def prepare(
     *,
     inputs: LayerInputs | None = None,
     progress: Progress | None = None,
+    maker: Maker | None = None,
 ) -> Prepared:
     """Express a variant's precisions in the graph.
 
@@ -62,6 +64,7 @@ def prepare(
         scales: Thresholds by value instead of ranges; readers of a value without one stay as they are, with a note.
         inputs: Statistics of what products read, which GPTQ and bias correction need; without, they are left out.
         progress: Checked between the passes for a request to stop.
+        maker: The compiler that it is for: what this computes in floating point only is not quantized.
 
     Raises:
         Cancelled: the user asked to stop.
@@ -73,9 +76,10 @@ def prepare(
     requested_precisions = assign(model, variant)
     if set(requested_precisions.values()) <= {Precision.FP32}:
         return Prepared(model, model, precisions=_collect_precisions(model, model, {}))
-    return _Preparation(model, variant, requested_precisions, inputs, progress or Silent()).run(
-        ranges, scales
+    preparation = _Preparation(
+        model, variant, requested_precisions, inputs, progress or Silent(), maker=maker
     )
+    return preparation.run(ranges, scales)
 
 
 def find_fp8_relus(model: Model) -> tuple[str, ...]:
@@ -97,9 +101,11 @@ class _Preparation:
         requested_precisions: Mapping[str, Precision],
         inputs: LayerInputs | None,
         progress: Progress,
+        *,
+        maker: Maker | None,
     ) -> None:
         self.source, self.variant, self.requested_precisions = model, variant, requested_precisions
-        self._progress = progress
+        self._progress, self._maker = progress, maker or Maker()
         self._corrector = WeightCorrector(model, variant, inputs, self._check)
         # The precision of a node that has no quantized form.
         self.fallback_precision = variant.precision if variant.precision.is_half else Precision.FP32
@@ -159,7 +165,12 @@ class _Preparation:
         self.notes += graph_pass.notes
 
     def _get_nodes(self, precision: Precision) -> frozenset[str]:
-        return frozenset(n for n, p in self.requested_precisions.items() if p is precision)
+        nodes = frozenset(n for n, p in self.requested_precisions.items() if p is precision)
+        return nodes - self._find_float_nodes(nodes) if precision in QUANTIZED else nodes
+
+    def _find_float_nodes(self, nodes: Collection[str]) -> frozenset[str]:
+        """Those of the nodes that the compiler computes in floating point only."""
+        return frozenset(n for n in nodes if self.source.by_id[n].op in self._maker.float_ops)
 
     def _raise_opset(self) -> None:
         """Convert once, to the highest opset that a precision in use needs, before anything is inserted."""
@@ -173,15 +184,17 @@ class _Preparation:
             if weights.plan(self.source, self._get_nodes(precision), precision).weights:
                 needs[precision] = precision.stored.opset
         highest = max(needs, key=lambda p: needs[p])
-        bf16_nodes = [n for n, p in self._get_half_nodes().items() if p is Precision.BF16]
-        bf16_opset = fp16_plan.find_bf16_opset(self.source, bf16_nodes)
-        if bf16_opset > needs[highest]:
+        half_nodes = self._get_half_nodes()
+        half_opset = fp16_plan.find_half_opset(self.source, half_nodes)
+        if half_opset > needs[highest]:
+            halves = " and ".join(sorted({p.upper() for p in half_nodes.values()}))
             try:
-                self._apply(passes.raise_opset(bf16_opset, 'in "bf16"'))
+                self._apply(passes.raise_opset(half_opset, f'in "{halves.lower()}"'))
             except VariantError:
-                # Fewer nodes in BF16 are no reason to refuse; each of them is noted.
+                # Fewer nodes in 16 bits are no reason to refuse; each of them is noted.
                 self.notes.append(
-                    f"the ONNX converter cannot raise opset {self.source.opset} to {bf16_opset}, which has more BF16"
+                    f"the ONNX converter cannot raise opset {self.source.opset} to {half_opset}, "
+                    f"which has more {halves}"
                 )
         if needs[highest] > self._typed_model.opset:
             self._apply(passes.raise_opset(needs[highest], f'in "{highest}"'))
@@ -196,7 +209,14 @@ class _Preparation:
             chosen_scales: Mapping[str, Scale] = {v: scales[v] for v in plan.activations}
         elif plan.activations:
             chosen_scales = self._calibrate(plan, precision, ranges)
-        self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
+        float_nodes = self._find_float_nodes(
+            [n for n, p in self.requested_precisions.items() if p is precision]
+        )
+        skipped_nodes = dict(plan.skipped_nodes)
+        for op in sorted({self.source.by_id[n].op for n in float_nodes}):
+            reason = f"{self._maker.title} has no {precision.upper()} kernel for {op}"
+            skipped_nodes[reason] = tuple(n.id for n in self.source.top if n.id in float_nodes and n.op == op)
+        self._note_skipped_nodes(skipped_nodes, (nodes | float_nodes) - plan.nodes, precision)
         if not plan.activations:
             return
         shared_scales = share_scales(plan, chosen_scales)

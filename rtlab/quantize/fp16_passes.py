@@ -23,6 +23,7 @@ from rtlab.quantize.fp16_plan import (
     BOUNDED,
     BOUNDS_ARE_INPUTS,
     EXACT,
+    PAIR_OPS,
     HalfConstants,
     HalfPlan,
     find_overflowing_fills,
@@ -153,6 +154,9 @@ class _TypedModelWriter:
         form = (value, target, mask)
         if form not in self._forms and tensor is not None:
             numbers = self._constants.to_half(tensor, target, as_mask=mask)
+            if node.op in PAIR_OPS and numbers.size == 1 and "block_size" not in node.attributes:
+                # TensorRT-RTX 1.7 refuses weights whose only scale of 16 bits is a vector.
+                numbers = numbers.reshape(())
             self._forms[form] = edit.add_constant(f"{name}/{target}", numbers)
         elif form not in self._forms:
             source = self._forms.get((value, home, False), edit.values[value])

@@ -27,8 +27,12 @@ _MASK_SHARE = 0.25
 BOUNDS_ARE_INPUTS = 11
 #: They read a value of any type, or read nothing.
 ANY_TYPE = {"Shape", "Size", "Constant"}
+#: They quantize by a scale, their second input, which has 16 bits where what they read or write has.
+PAIR_OPS = {"QuantizeLinear", "DequantizeLinear"}
 #: Operators whose INT8 arithmetic a model already carries.
-_QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+_QUANTIZED = PAIR_OPS | {"DynamicQuantizeLinear"}
+#: Scales that 16 bits round by more than this share stay FP32: BF16 rounds by half of it.
+_SCALE_ERROR = 2.0**-8
 #: Operators with bounds and fillers, which are attributes before that opset.
 BOUNDED = {"Clip", "Pad", "Where", "Max", "Min"}
 #: With a huge constant they mask, and a smaller one masks as well.
@@ -66,6 +70,12 @@ class HalfConstants:
     def overflows(self, tensor: ir.TensorProtocol, half: Precision) -> bool:
         """Whether a finite number of it is beyond the type."""
         return self._convert(tensor, half).overflows
+
+    def holds_scales(self, tensor: ir.TensorProtocol, half: Precision) -> bool:
+        """Whether the type rounds scales by a small share of each only."""
+        scales = np.asarray(tensor.numpy())
+        error = np.abs(self._convert(tensor, half).values.astype(np.float32) - scales)
+        return bool((error <= _SCALE_ERROR * np.abs(scales)).all())
 
     def count_underflows(self, tensor: ir.TensorProtocol, half: Precision) -> int:
         """How many of its nonzero numbers become zero."""
@@ -163,17 +173,21 @@ def describe_skipped_nodes(
     return tuple(sentences)
 
 
-def find_bf16_opset(model: Model, nodes: Collection[str]) -> int:
-    """The lowest opset from the model's own on in which as many of the nodes as possible have a BF16 form.
+def find_half_opset(model: Model, types: Mapping[str, Precision]) -> int:
+    """The lowest opset from the model's own on in which as many nodes as possible have a form of 16 bits.
 
-    ONNX allowed BF16 an operator at a time, Conv only from opset 22 on. FP16 was there from the start.
+    ONNX allowed BF16 an operator at a time, Conv only from opset 22 on. FP16 was there from the start, but for scales
+    of Q/DQ pairs, which may have 16 bits from opset 19 on. ``types`` are FP16 or BF16 by node id.
     """
-    opset, text = model.opset, _get_type_text(Precision.BF16)
+    opset = model.opset
     for node in model.top:
         floats = any(is_fp32(model, v) for v in (*node.inputs, *node.outputs))
-        is_skipped = node.op in ANY_TYPE | _QUANTIZED or node.domain not in ONNX_DOMAINS
-        if node.id not in nodes or not floats or is_skipped:
+        half = types.get(node.id, Precision.FP32)
+        is_possible = half is Precision.BF16 or (half is Precision.FP16 and node.op in PAIR_OPS)
+        is_skipped = node.op in ANY_TYPE | {"DynamicQuantizeLinear"} or node.domain not in ONNX_DOMAINS
+        if not is_possible or not floats or is_skipped:
             continue
+        text = _get_type_text(half)
         for version in range(model.opset, _HIGHEST + 1):
             schema = _get_schema(node.op, version)
             if schema is not None and any(text in c.allowed_type_strs for c in schema.type_constraints):
@@ -194,7 +208,7 @@ def plan(
     Args:
         model: The model as it will be edited.
         types: FP16 or BF16 by node id; other nodes stay as they are.
-        dequantizers: Ids of nodes that dequantize stored weights, which may do so in 16 bits.
+        dequantizers: Ids of nodes that dequantize stored weights, whose readers may compute in 16 bits in any case.
         constants: The model's constants.
     """
     shapes = _find_shape_arithmetic(model, constants.tensors)
@@ -208,7 +222,7 @@ def plan(
         floats = [v for v in (*node.inputs, *node.outputs) if is_fp32(model, v)]
         if not precision.is_half or not floats or node.op in ANY_TYPE:
             continue
-        reason = None if node.id in dequantizers else _explain_quantized(node, model, dequantizers)
+        reason = _explain_quantized(node, model, {*dequantizers, *nodes})
         if node.id in shapes:
             reason = reason or "shape arithmetic"
         reason = reason or _explain_fp32(node, ir_nodes[node.id], model, constants, precision)
@@ -223,10 +237,10 @@ def plan(
 
 
 def _explain_quantized(node: Node, model: Model, dequantizers: Collection[str]) -> str | None:
-    """Why a node that the source itself has quantized stays as it is."""
+    """Why a node stays as it is that reads what the source itself has quantized, and dequantizes to FP32."""
     makers = (model.producers.get(v) for v in node.inputs)
     reads_quantized = any(m is not None and m.op in _QUANTIZED and m.id not in dequantizers for m in makers)
-    return "quantized already" if node.op in _QUANTIZED or reads_quantized else None
+    return "quantized already" if node.op == "DynamicQuantizeLinear" or reads_quantized else None
 
 
 def _explain_fp32(
@@ -244,6 +258,10 @@ def _explain_fp32(
         is_constant = is_fp32(model, value) and value in constants.tensors
         if is_constant and not _may_saturate(node, value, constants, half):
             return f"a constant beyond {half.stored.largest_text}"
+    if node.op in PAIR_OPS and is_fp32(model, node.inputs[1]):
+        tensor = constants.tensors.get(node.inputs[1])
+        if tensor is None or not constants.holds_scales(tensor, half):
+            return "its scale is no constant" if tensor is None else f"a scale too small for {half.upper()}"
     reads, writes = _find_half_types(node, model, half)
     if reads or writes:
         return None
@@ -267,10 +285,13 @@ def _find_half_types(node: Node, model: Model, half: Precision) -> tuple[list[in
     writes: list[str] = []
     for i, value in enumerate(node.outputs):
         symbol = schema.outputs[min(i, len(schema.outputs) - 1)].type_str
-        if node.op != "Cast" and value and symbol not in bound and len(allowed.get(symbol, ())) > 1:
+        is_free = symbol not in bound and len(allowed.get(symbol, ())) > 1
+        follows_scale = node.op == "DequantizeLinear" and "output_dtype" not in node.attributes
+        if node.op != "Cast" and is_fp32(model, value) and is_free and not follows_scale:
             # An attribute or a default decides this type.
             return [], []
-        casts = node.op == "Cast" and _get_type_text(half) in allowed.get(symbol, ())
+        casts = node.op == "Cast" or (follows_scale and 1 in reads)
+        casts = casts and _get_type_text(half) in allowed.get(symbol, ())
         if is_fp32(model, value) and (symbol in halves or casts):
             writes.append(value)
     return reads, writes

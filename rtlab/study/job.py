@@ -26,6 +26,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError
 from rtlab.quantize import apply_transforms, assign, prepare
 from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.study.remedies import add_remedies
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,9 +84,11 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
     else:
         builder: Builder = require_capability(job.builder, "builds", "build")
         keep_plan = backends.get(job.builder).capabilities().runs
-        engine = builder.build(
-            BuildRequest(ready.model, job.variant, job.limits, keep_plan=keep_plan), progress
-        )
+        request = BuildRequest(ready.model, job.variant, job.limits, keep_plan=keep_plan)
+        try:
+            engine = builder.build(request, progress)
+        except BuildError as error:
+            raise add_remedies(error, job.model) from error
     if engine.backend != job.builder:
         raise BuildError(
             f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '
@@ -125,7 +128,10 @@ def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:
     if job.plan:
         return Prepared(job.model, job.model, notes=job.model.notes)
     model, notes = apply_transforms.apply_transforms(job.model, job.variant, job.peaks)
-    ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
+    maker = backends.get(job.builder).capabilities().maker if job.builder else None
+    ready = prepare(
+        model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress, maker=maker
+    )
     moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)
     return dataclasses.replace(
         ready, notes=(*job.model.notes, *notes, *ready.notes), reference=model if moves_scale else None

@@ -502,23 +502,32 @@ class Session:
         return write(path, content, what=f"the {kind}", model=self.model)
 
     @boundary("cut the model")
-    def cut(self, nodes: Iterable[str], *, samples: int = 16, progress: Progress | None = None) -> Self:
+    def cut(
+        self,
+        nodes: Iterable[str] = (),
+        *,
+        until: str | Iterable[str] = (),
+        samples: int = 16,
+        progress: Progress | None = None,
+    ) -> Self:
         """A study of part of the model, on what this study's samples give the part to read.
 
         Args:
             nodes: Nodes by id; one of a body or of a function stands for the node of the main graph that it runs in.
+            until: Values in place of nodes: the part is what they follow from, and they are its outputs.
             samples: On how many samples the values that enter the part are computed.
             progress: Where to report; the host's reporter by default.
 
         Raises:
-            ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
+            ModelError: there is no such node or value, none is chosen, or the weights do not fit into one file.
             Unavailable: nothing here can run the model.
             Cancelled: the work was stopped.
 
         >>> study.cut(["stem/Conv", "stem/BatchNormalization"])
         <Study tiny_part: 0 of 0 variants built>
         """
-        part = self.model.extract(nodes)
+        values = [until] if isinstance(until, str) else [*until]
+        part = self.model.extract_until(values) if values else self.model.extract(nodes)
         with report_progress(progress) as reporter:
             data = observe_part_inputs(self.model, part, self.data.take(samples), reporter)
         return type(self)(part, data=data, limits=self.state.limits)

@@ -9,6 +9,7 @@ import dataclasses
 
 import pytest
 
+import rtlab
 from one_precision import int8
 from qdq import FAULTS, Net, quantize_static, repair, two_convolutions
 from rtlab import backends, quantize, samples
@@ -27,6 +28,25 @@ here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)
 
 _PRODUCTS = {"correlation", "gemm", "runtime_fusion"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [True, False])
+def test_a_transposed_convolution_is_computed_in_fp32_and_no_finding_asks_for_its_pairs(own: bool) -> None:
+    net = Net()
+    weight = net.constant("w", net.rng.standard_normal((16, 16, 2, 2)))
+    value, kernel = net.conv(net.pair("x", "p0"), "c0"), weight
+    if own:
+        value, kernel = net.pair(value, "p1"), net.pair(weight, "pw")
+    value = net.op("ConvTranspose", [value, kernel], "up", strides=[2, 2])
+    study = rtlab.Study(net.model(net.conv(net.pair(value, "p2"), "c1")))
+    study.add("plain", target="sm86", backend="tensorrt-rtx")
+    study.run(budget_s=0)
+    (layer,) = (y for y in study["plain"].engine.layers if y.kind == "deconv")
+    assert layer.precision == "fp32"
+    (wide,) = (f for f in study.findings("plain") if "up" in f.nodes)
+    assert "TensorRT-RTX computes ConvTranspose in floating point" in wide.fix
+    assert not any("Put " in f.fix for f in study.findings("plain") if {"up", "p2_q"} & {*f.nodes})
 
 
 def build(model: Model) -> Engine:
@@ -200,10 +220,12 @@ def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repa
 ) -> None:
     sample = samples.load("digits_inception")
     model = quantize_static(sample, tmp_path, form="QOperator", per_channel=channel)
+    study = rtlab.Study(model)
+    study.add("as it is", precision="fp32", target="sm86", backend="tensorrt-rtx")
     with pytest.raises(
-        BuildError, match=r"study\.calibration\.fix_qdq\(\) gives it in the form that TensorRT takes"
+        BuildError, match=r"study\.calibration\.fix_qdq\(\) writes the quantization in another form\."
     ):
-        build(model)
+        study.run(budget_s=0)
     mended = repair(model)
     assert sum(n.op == "Conv" for n in mended.nodes) <= steps(mended).int8
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 
 import hypothesis
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 import strategies
 from nets import graph
+from qdq import chain, pair_on_the_output, quantized_attention, two_convolutions, weight_with_scale_of_one
 from rtlab import backends
 from rtlab.backends.workers import compiler
 from rtlab.core.engine import Engine
@@ -149,3 +152,24 @@ def test_flags_of_the_builder_follow_the_variant(on: bool):
         config.get_flag(trt.BuilderFlag.SPARSE_WEIGHTS),
     )
     assert trt.ComputeCapability.SM86 == config.get_compute_capability(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+@pytest.mark.parametrize("make", [weight_with_scale_of_one, two_convolutions, pair_on_the_output, chain])
+def test_pairs_of_a_model_build_in_16_bits_as_in_fp32(make: Callable[[], Model], half: str):
+    net = make()
+    assert len(built(net, half, "sm86")[0].layers) <= len(built(net, "fp32", "sm86")[0].layers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "target"), [(np.int8, "sm86"), (ml_dtypes.float8_e4m3fn, "sm89")])
+@pytest.mark.parametrize("half", ["fp16", "bf16"])
+def test_a_model_with_pairs_of_its_own_has_no_more_layers_in_16_bits(dtype: type, target: str, half: str):
+    net = quantized_attention(dtype)
+    as_exported, _ = built(net, "fp32", target)
+    narrow, precisions = built(net, half, target)
+    assert len(narrow.layers) <= len(as_exported.layers)
+    (attention,) = [s for s in narrow.layers if "_mha" in s.tactic]
+    assert {"scores", "shares", "mixed"} <= {*attention.origins}
+    assert precisions["scores"] == ("int8" if dtype is np.int8 else "fp8")

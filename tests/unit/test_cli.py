@@ -53,6 +53,15 @@ def test_inspect_saves_a_build_that_read_opens(capsys, file, tmp_path) -> None:
     assert (1, True) == (code, "Cannot read build file" in err)
 
 
+def test_a_model_is_cut_at_values(capsys, file) -> None:
+    value = tiny_model().by_id["stem/Relu"].outputs[0]
+    command = ("inspect", str(file), "--target", "cpu", "--no-run")
+    code, out, _ = run(capsys, *command, "--until", value, "--json")
+    assert (0, "stem/Relu") == (code, json.loads(out)["model"]["nodes"][-1]["id"])
+    code, _, err = run(capsys, *command, "--until", "nothing")
+    assert (1, True) == (code, 'Cannot cut model "tiny" at "nothing"' in err)
+
+
 def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, tmp_path) -> None:
     code, out, _ = run(
         capsys, "inspect", str(file), "--precision", "int8", "--calibrator", "minmax", "--data",

@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import rtlab
+from net_text import written
 from rtlab.core.data import CalibrationData
 from rtlab.core.task import Task
 from tests.planted_faults import KINDS, Fault, healthy, planted
@@ -40,6 +42,22 @@ def test_nothing_is_blamed_in_a_healthy_network():
     model, data, fresh = healthy(3)
     fault = Fault("none", model, data, fresh, (), (), choice={"precision": "int8", "calibrator": "minmax"})
     assert diagnosed(fault).findings == ()
+
+
+@pytest.mark.slow(but="inf-fp16")
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("far", [-math.inf, -3.4e38])
+def test_a_mask_that_hides_in_fp32_too_is_no_cause(far: float, precision: str):
+    weights = {"far": np.float32(far), "w": np.eye(8, dtype=np.float32)}
+    net = written(
+        "x[B, 8]; mask: m = Less(x, far0); hide: h = Where(m, far, x); soft: s = Softmax(h); mul: y = MatMul(s, w); y",
+        **weights, far0=np.float32(0),
+    )  # fmt: skip
+    study = rtlab.Study(net, data={"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)})
+    study.add("v", precision=precision, target="sm86", backend="classic")
+    study.run()
+    diagnosis = study.accuracy.diagnose("v")
+    assert (diagnosis.findings, diagnosis.guilty) == ((), ())
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtlab
-from rtlab.errors import ModelError, ReadError, RtlabError, boundary
+from rtlab.errors import BuildError, ModelError, ReadError, RtlabError, boundary
 from rtlab.testing import tiny_model
 
 
@@ -133,3 +133,8 @@ def test_every_public_method_of_a_study_is_a_boundary() -> None:
                     continue
                 with contextlib.suppress(RtlabError):
                     getattr(study, name)(*arguments)
+
+
+def test_a_refusal_travels_with_the_nodes_that_it_names():
+    error = pickle.loads(pickle.dumps(BuildError("No.", details="log", nodes=["a", "b"])))
+    assert (str(error), error.details, error.nodes) == ("No.", "log", ("a", "b"))

@@ -40,9 +40,9 @@ class ValueDelta:
     ``max_abs`` and ``rmse`` are in the value's own unit, ``cosine`` is the cosine similarity, ``sqnr`` the ratio of
     signal to quantization noise in decibel, ``10 log10(sum x^2 / sum (x - y)^2)``; infinite where both are equal.
     ``overflowed`` counts elements that are finite in one of the two alone, ``undefined`` those that are NaN in fp32
-    itself, ``underflowed`` those that are zero in the variant and not in the reference; an infinity of both, as in a
-    mask, is no error. Where something overflowed ``cosine`` is NaN: the finite elements alone would say that all
-    is well.
+    itself, ``underflowed`` those that are zero in the variant and not in the reference, ``infinite`` those that are
+    infinite in fp32 itself: an infinity of both, as in a mask, is no error. Where something overflowed ``cosine`` is
+    NaN: the finite elements alone would say that all is well.
 
     ``own_sqnr``, ``own_rmse`` and ``own_max`` are of the error that the value's node *makes* of exact inputs, where the
     others are of all that has *accumulated* there; infinite and 0 where the node computes as in fp32, None where nobody
@@ -59,6 +59,7 @@ class ValueDelta:
     overflowed: Annotated[int, FieldMeta("Not finite", origin="measured")]
     underflowed: Annotated[int, FieldMeta("Became zero", origin="measured")] = 0
     undefined: Annotated[int, FieldMeta("NaN in fp32", origin="measured", omit=True)] = 0
+    infinite: Annotated[int, FieldMeta("Infinite in fp32", origin="measured", omit=True)] = 0
     own_sqnr: Annotated[float | None, FieldMeta("Own SQNR", "dB", "measured", infinite=True, omit=True)] = (
         None
     )
@@ -147,7 +148,7 @@ class Comparison:
         previous = previous or Errors("", {}, {}, isolated_errors={})
         self._amax = amax or {}
         self._sums: dict[str, NDArray[np.float64]] = {
-            v: previous.sums[v].copy() if v in previous.sums else np.zeros(9) for v in values
+            v: previous.sums[v].copy() if v in previous.sums else np.zeros(10) for v in values
         }
         self._sample_counts = {v: previous.sample_counts.get(v, 0) for v in self._sums}
         self._isolated_sums = {v: a.copy() for v, a in (previous.isolated_errors or {}).items()}
@@ -204,12 +205,13 @@ class Comparison:
 def summarize_errors(errors: Errors, model: Model) -> Accuracy:
     """The errors of each value of a model, from the sums of a comparison."""
     values = []
-    for name, (xx, ee, xy, yy, top, count, overflow_count, underflow_count, nan_count) in errors.sums.items():
+    for name, (xx, ee, xy, yy, top, count, *faults) in errors.sums.items():
+        overflow_count, underflow_count, nan_count, infinite_count = map(int, faults)
         if not count and not overflow_count:
             continue
         producer = model.producers.get(name)
         sqnr = -math.inf if overflow_count else compute_sqnr(xx, ee)
-        norm, elements = math.sqrt(xx * yy), int(count + overflow_count)
+        norm, elements = math.sqrt(xx * yy), int(count) + overflow_count
         values.append(
             ValueDelta(
                 value=name,
@@ -219,9 +221,10 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
                 cosine=math.nan if overflow_count else float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
                 sqnr=sqnr,
                 elements=elements,
-                overflowed=int(overflow_count),
-                underflowed=int(underflow_count),
-                undefined=int(nan_count),
+                overflowed=overflow_count,
+                underflowed=underflow_count,
+                undefined=nan_count,
+                infinite=infinite_count,
                 **_compute_isolated_errors(errors, name, xx, elements, sound=not overflow_count),
             )
         )
@@ -267,11 +270,11 @@ def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.
     with np.errstate(over="ignore", invalid="ignore"):
         error = x - y
     dot_products = _compute_dots(x, y, error)
-    count, bad, nan_count = x.size, 0, 0
+    count, bad, nan_count, infinite_count = x.size, 0, 0, 0
     if not math.isfinite(dot_products[1]):
         # Some element may be no number, which no sum of squares hides.
         is_nan = np.isnan(x)
-        nan_count = int(np.count_nonzero(is_nan))
+        nan_count, infinite_count = int(np.count_nonzero(is_nan)), int(np.count_nonzero(np.isinf(x)))
         finite = np.isfinite(x) & np.isfinite(y)
         equal = finite | (x == y) | (is_nan & np.isnan(y))
         bad = int(x.size - np.count_nonzero(equal))
@@ -280,7 +283,8 @@ def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.
         dot_products = _compute_dots(x, y, error)
     most = max(float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
     underflow_count = int(np.count_nonzero((y == 0) & (x != 0)))
-    return np.array([*dot_products, most, count, bad, underflow_count, nan_count], np.float64)
+    faults = [bad, underflow_count, nan_count, infinite_count]
+    return np.array([*dot_products, most, count, *faults], np.float64)
 
 
 def _format_decibels(value: float) -> str:

@@ -43,6 +43,7 @@ def list_findings(facts: VariantResult) -> tuple[Finding, ...]:
         build.get_build_log(facts),
         flow=build_flow(facts.engine),
         estimate=roofline.estimate_timing(facts),
+        prepared=facts.prepared,
     )
 
 

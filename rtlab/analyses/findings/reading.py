@@ -13,7 +13,10 @@ from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
+from rtlab.core.variant import Precision
 from rtlab.documents.numbers import shorten_name
+from rtlab.quantize.placement import WEIGHTED
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Dataflow, Work
 from rtlab.relation.mapping import Mapping as NodeMapping
 
@@ -22,7 +25,7 @@ _QUOTED = 3
 #: Layers whose arithmetic is a matrix product: what tensor cores are for.
 PRODUCTS: frozenset[Work] = frozenset({"convolution", "deconvolution", "matmul"})
 _NUMBERS = FLOATS | QUANTIZED
-_PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
+PAIR_OPS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 #: TensorRT-RTX's kind of layers that it compiles on the user's GPU, and what the codes in their names stand for.
 _FUSED = "runtime_fusion"
 _RESHAPED = re.compile("Resh|Tran")
@@ -50,12 +53,13 @@ class Reading:
         *,
         flow: Dataflow | None = None,
         estimate: Roofline | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         self.engine, self.mapping, self.model, self.timing, self.log = engine, mapping, model, timing, log
         self.layers = engine.layers
         self.flow = flow or Dataflow(engine)
         self.times: Mapping[str, float] = {t.layer: t.median for t in timing.layers} if timing else {}
-        self.estimate = estimate
+        self.estimate, self.precisions = estimate, prepared.precisions if prepared is not None else {}
         self._works = {layer.id: self._infer_work(layer) for layer in self.layers}
 
     def _infer_work(self, layer: Layer) -> Work:
@@ -70,7 +74,7 @@ class Reading:
             # It does more than its nodes.
             return work
         ops = self.ops(layer)
-        if ops and ops <= _PAIR:
+        if ops and ops <= PAIR_OPS:
             return "quantization"
         if ops and ops <= POINTWISE:
             return "pointwise"
@@ -79,7 +83,7 @@ class Reading:
     @functools.cached_property
     def explicit(self) -> bool:
         """Whether the network's quantization is in Q/DQ nodes, as far as the model or the names show."""
-        if self.model is not None and any(n.op in _PAIR for n in self.model.nodes):
+        if self.model is not None and any(n.op in PAIR_OPS for n in self.model.nodes):
             return True
         return any("QuantizeLinear" in y.name or y.attributes.get("Origin") == "QDQ" for y in self.layers)
 
@@ -105,6 +109,20 @@ class Reading:
         """Operators of the nodes that a layer runs; empty where they are unknown."""
         nodes_by_id = self.model.by_id if self.model is not None else {}
         return {nodes_by_id[n].op for n in self.nodes([layer]) if n in nodes_by_id}
+
+    def is_float_only(self, layer: Layer) -> bool:
+        """Whether a product is in floating point although it has its Q/DQ pairs, or since the compiler has no other."""
+        if self.model is None or layer.reads in QUANTIZED:
+            return False
+        products = [
+            n for n in map(self.model.by_id.get, self.nodes([layer])) if n is not None and n.op in WEIGHTED
+        ]
+        return bool(products) and all(
+            n.op in self.engine.maker.float_ops
+            or self.precisions.get(n.id, Precision.FP32).needs_calibrator
+            or all((m := self.model.producers.get(v)) is not None and m.op in PAIR_OPS for v in n.inputs[:2])
+            for n in products
+        )
 
     def microseconds(self, layers: Iterable[Layer]) -> float | None:
         """The measured time of layers together; None where none of them has one."""

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from rtlab.analyses.findings.reading import (
+    PAIR_OPS,
     PRODUCTS,
     Reading,
     count_channels,
@@ -37,6 +38,7 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
+from rtlab.core.prepared import Prepared
 from rtlab.core.value import shape_text
 from rtlab.documents.numbers import shorten_name
 from rtlab.relation import dataflow, trtexec_flags
@@ -339,11 +341,18 @@ def wide_layers(reading: Reading) -> Iterator[Finding]:
             f"{narrow} of {pluralize(len(products), 'convolution or product', 'convolutions and products')} are "
             "narrower.",
             evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
-            fix=_FIXES.get(work) or _suggest_narrower_type(reading, work, quantized=2 * quantized > narrow),
+            fix=_FIXES.get(work)
+            or _suggest_narrower_type(reading, work, layers, quantized=2 * quantized > narrow),
         )
 
 
-def _suggest_narrower_type(reading: Reading, work: Work, *, quantized: bool) -> str:
+def _suggest_narrower_type(reading: Reading, work: Work, layers: list[Layer], *, quantized: bool) -> str:
+    if quantized and work in PRODUCTS and all(map(reading.is_float_only, layers)):
+        ops = " and ".join(sorted({op for y in layers for op in reading.ops(y) - PAIR_OPS}))
+        return (
+            f"{reading.engine.maker.title} computes {ops} in floating point, with Q/DQ pairs or without: leave such "
+            f"pairs out, and let it be FP16 if accuracy allows: {trtexec_flags.allow_half(reading.engine)}."
+        )
     if quantized and work in PRODUCTS:
         return "Put Q/DQ pairs at the inputs and at the weights, as for the others, unless accuracy needs FP32 here."
     if quantized:
@@ -526,7 +535,8 @@ def lone_pairs(reading: Reading) -> Iterator[Finding]:
         if not layer.inputs or not layer.outputs or layer.id in elsewhere:
             continue
         reason, cause, fix = explain_lone_quantization(layer, reading.flow)
-        if reason != "input":
+        # What an operator in floating point writes can be quantized nowhere else.
+        if reason != "input" and not any(map(reading.is_float_only, reading.flow.before(layer))):
             causes[layer.id] = cause, fix
             groups[reason].append(layer)
     for reason, layers in groups.items():
@@ -717,6 +727,7 @@ def rank_findings(
     *,
     flow: Dataflow | None = None,
     estimate: Roofline | None = None,
+    prepared: Prepared | None = None,
 ) -> tuple[Finding, ...]:
     """Findings by the measured time at stake, the longest first, then by gravity.
 
@@ -730,8 +741,9 @@ def rank_findings(
         log: The build log of this engine, for sparsity.
         flow: Of the engine; computed where it is None.
         estimate: What its layers take on its GPU, which is the cost where no times are.
+        prepared: What was built of the model.
     """
-    reading = Reading(engine, mapping, model, timing, log, flow=flow, estimate=estimate)
+    reading = Reading(engine, mapping, model, timing, log, flow=flow, estimate=estimate, prepared=prepared)
     if not engine.maker.tensorrt or not engine.layers:
         return ()
     bare = tuple(names_only(reading))

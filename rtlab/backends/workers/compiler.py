@@ -32,6 +32,10 @@ QUANTIZING = frozenset({
     "QLinearConcat", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax", "QLinearAveragePool",
     "QLinearGlobalAveragePool", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear",
 })  # fmt: skip
+#: What the builder says of a layer that it has no implementation for.
+_NO_RUNNER = re.compile(r"(\S+) has no runners that implement it")
+#: Kinds of layers that one ONNX operator becomes.
+_LAYER_OPS = {"NMS": "NonMaxSuppression", "NON_ZERO": "NonZero"}
 # Names that a listing line cannot mistake for one of its own keys.
 _PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
 #: Attributes of a configuration that are not the user's, and what to do instead.
@@ -208,10 +212,9 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(spec.model) or network.num_layers == 0:
         text = "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
-        raise BuildError(
-            _describe_refusal(parser, spec, trt, logger),
-            details=text if spec.on_gpu else refusals.drop_driver_lines(text),
-        )
+        message, nodes = _describe_refusal(parser, spec, trt, logger)
+        details = text if spec.on_gpu else refusals.drop_driver_lines(text)
+        raise BuildError(message, details=details, nodes=nodes)
     if spec.debug and hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
         network.mark_unfused_tensors_as_debug_tensors()
     report.phase("Compiling")
@@ -222,9 +225,26 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
     notes = _use_timing_cache(config, spec, warnings)
     start = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
+    # No kernel has this attention: let the compiler make it of products and a softmax.
+    is_refused = plan is None and any("is_decomposable" in line for line in warnings)
+    if is_refused and (count := _decompose_attention(trt, network)):
+        subject = pluralize(count, "Attention node is", "Attention nodes are")
+        notes += (f"{subject} decomposed, since no kernel has this shape and type (decomposable=True)",)
+        start = time.perf_counter()
+        plan = builder.build_serialized_network(network, config)
     seconds = time.perf_counter() - start
     if plan is None:
         causes = [words for line in warnings if (words := refusals.extract_cause(line, gpu=spec.on_gpu))]
+        refused_layer = _find_layer(network, causes)
+        if refused_layer is not None:
+            name, op = _get_onnx_node(refused_layer)
+            kind = refusals.explain_kind(op or refused_layer.type.name, causes[-1], spec.product)
+            raise BuildError(
+                f'{spec.error_prefix}: the builder refuses "{name}" ({op or refused_layer.type.name}: {kind}). '
+                'Leave it out, or choose backend="onnxruntime".',
+                details="\n".join(causes),
+                nodes=(name,),
+            )
         raise BuildError(
             f"{spec.error_prefix}: the builder refused the network. {causes[-1] if causes else 'It gave no reason'}. "
             f"Choose {'other options, or another' if spec.options.count else 'another'} precision or target, or "
@@ -247,8 +267,35 @@ def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> No
     _apply_options(trt, config, spec, warnings)
 
 
-def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any) -> str:
-    """One sentence that lists every node the parser refuses, not only the first."""
+def _decompose_attention(trt: Any, network: Any) -> int:
+    """Let every attention become other layers where no kernel has it; returns how many there are."""
+    count = 0
+    for i in range(network.num_layers):
+        layer = network.get_layer(i)
+        if layer.type == getattr(trt.LayerType, "ATTENTION_INPUT", None):
+            layer.__class__ = trt.IAttentionInputLayer
+            layer.attention.decomposable = True
+            count += 1
+    return count
+
+
+def _find_layer(network: Any, causes: list[str]) -> Any:
+    """The layer of which the builder says that nothing runs it; None where it says no such thing."""
+    names = {m[1] for cause in causes if (m := _NO_RUNNER.search(cause))}
+    layers = (network.get_layer(i) for i in range(network.num_layers))
+    return next((layer for layer in layers if layer.name in names), None)
+
+
+def _get_onnx_node(layer: Any) -> tuple[str, str]:
+    """The node that a layer was parsed from, and its operator where the layer is a kind of its own."""
+    match = re.search(r"\[ONNX Layer: (.*?)\]", getattr(layer, "metadata", ""))
+    return match[1] if match else layer.name, _LAYER_OPS.get(layer.type.name, "")
+
+
+def _describe_refusal(
+    parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
+) -> tuple[str, tuple[str, ...]]:
+    """One sentence that lists every node the parser refuses, not only the first; and the names of them."""
     refused_nodes: dict[str, tuple[str, str]] = {}
     # Parsing ends at the first refusal; asking for support walks the whole graph.
     builder = trt.Builder(parser_logger)
@@ -265,27 +312,30 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
             if name or op:
                 # A failed check of the parser prints the bare condition.
                 why = refusals.extract_cause(error.desc(), gpu=spec.on_gpu) or "unsupported"
-                refused_nodes.setdefault(name or f"node {error.node()}", (op, why.removeprefix(f"{name}: ")))
+                why = refusals.explain_kind(op, why.removeprefix(f"{name}: "), spec.product)
+                refused_nodes.setdefault(name or f"node {error.node()}", (op, why))
     if not refused_nodes and parser.num_errors == 0:
         return (
             f"{spec.error_prefix}: its parser found no layers in the model. "
             "Check that the graph computes something from its inputs."
-        )
+        ), ()
     advice = 'Replace the operators, or choose backend="onnxruntime".'
     if not refused_nodes:
         errors = [parser.get_error(i).desc() for i in range(parser.num_errors)]
         causes = [words for e in errors if (words := refusals.extract_cause(e, gpu=spec.on_gpu))]
         cause = causes[0] if causes else "It gave no reason"
-        return f"{spec.error_prefix}: its parser refuses the model. {cause}. {advice}"
+        return f"{spec.error_prefix}: its parser refuses the model. {cause}. {advice}", ()
     node_list = "; ".join(f'"{name}" ({op}: {why})' for name, (op, why) in list(refused_nodes.items())[:20])
     more = f" and {len(refused_nodes) - 20} more" if len(refused_nodes) > 20 else ""
     count = pluralize(len(refused_nodes), "node")
     if all(op in QUANTIZING for op, _ in refused_nodes.values()):
         advice = (
-            "The model contains this quantization: study.calibration.fix_qdq() gives it in the form that TensorRT "
-            'takes, study.findings() says what that changes. Or choose backend="onnxruntime".'
+            "The model contains this quantization: study.findings() says what is wrong with it. Or choose "
+            'backend="onnxruntime".'
         )
-    return f"{spec.error_prefix}: its parser refuses {count}: {node_list}{more}. {advice}"
+    return f"{spec.error_prefix}: its parser refuses {count}: {node_list}{more}. {advice}", tuple(
+        refused_nodes
+    )
 
 
 def _get_network_flags(trt: Any) -> int:

@@ -29,6 +29,9 @@ _BUILT = {
     r"expecting compute [\d.]+ got compute ([\d.]+)": "for compute capability {}",
 }
 _INCOMPATIBLE = re.compile(r"incompatible device|compute capability", re.IGNORECASE)
+#: Operators that TensorRT runs, by a layer or a plugin of its own, and TensorRT-RTX 1.7 does not: none of the plugins
+#: of TensorRT is in it, and NMS has no runner.
+_IN_TENSORRT = frozenset({"NonMaxSuppression", "NonZero", "RoiAlign"})
 _NO_DRIVER = re.compile(
     r"cudaError (?:3|35|100|803|804)\b|CUDA Error: (?:3|35|100|803|804)\b|no CUDA-capable device"
 )
@@ -66,6 +69,24 @@ def extract_cause(message: str, *, gpu: bool) -> str:
     causes = coded_messages or [line for line in lines if not line.startswith("Invalid Node")] or lines
     words = [m["words"] if (m := _ASSERTED.match(line)) else line for line in causes]
     return " ".join(word.rstrip(".") for word in dict.fromkeys(words))
+
+
+def explain_kind(op: str, why: str, compiler: str) -> str:
+    """Which kind of operator one is that the parser or the builder refuses, in a few words.
+
+    Args:
+        op: The operator.
+        why: What the binding says, "unsupported" where it says nothing.
+        compiler: Its product.
+    """
+    if op == "EPContext":
+        return "an engine that ONNX Runtime compiled for itself, and no operator"
+    if op in _IN_TENSORRT and compiler != "TensorRT":
+        return f"TensorRT has it, {compiler} does not"
+    if "plugin" in why.lower():
+        owner = "a plugin of TensorRT, and " if op.endswith("_TRT") else ""
+        return f"{owner}{compiler} has neither an operator nor a plugin of this name here"
+    return "TensorRT has no such operator" if why == "unsupported" else why
 
 
 def drop_driver_lines(text: str) -> str:

@@ -188,7 +188,7 @@ class _AdviceState:
         variant: Variant = dataclasses.replace(facts.variant, rewrites=taken)
         try:
             source = rewrites.apply_rewrites(facts.source, taken)
-            ready = prepare(source, variant, facts.ranges)
+            ready = prepare(source, variant, facts.ranges, maker=facts.engine.maker)
             engine = self.context.tool.builder.build(
                 BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
             )

@@ -181,6 +181,7 @@ def _error(value: ValueDelta) -> OverlayValue:
     # Few digits: thousands of these sentences travel, and their digits are what does not compress.
     note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}"
     note += f", {value.overflowed} not finite" if value.overflowed else f", cosine {value.cosine:.4f}"
+    note += f", {value.infinite} infinite in fp32 too" if value.infinite else ""
     return _single_value(value.sqnr, note)
 
 

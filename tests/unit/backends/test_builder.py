@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 from nets import graph
 from rtlab.backends.tensorrt import BuiltPlan, _write_model, restore_origins
 from rtlab.backends.workers.compiler import BuildOutput
+from rtlab.backends.workers.refusals import explain_kind
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
@@ -82,3 +83,21 @@ def test_layers_bear_the_ids_of_the_model_and_not_the_names_that_the_builder_was
         Layer("1:y", "y", "none", 1),
     ]
     assert [("c, d", "plain", "a|b"), ()] == [layer.origins for layer in restore_origins(layers, plan)]
+
+
+@pytest.mark.parametrize(
+    ("op", "why", "kind"),
+    [
+        ("NonMaxSuppression", "x has no runners that implement it", "TensorRT has it, TensorRT-RTX does not"),
+        ("RoiAlign", "ROIAlign plugin was not found", "TensorRT has it, TensorRT-RTX does not"),
+        ("EfficientNMS_TRT", "Plugin not found", "a plugin of TensorRT, and TensorRT-RTX has neither"),
+        ("FastGelu", "Plugin not found", "TensorRT-RTX has neither an operator nor a plugin of this name"),
+        ("Unique", "unsupported", "TensorRT has no such operator"),
+        ("EPContext", "Plugin not found", "an engine that ONNX Runtime compiled for itself"),
+        ("Resize", "only linear is supported", "only linear is supported"),
+    ],
+)
+def test_a_refused_operator_is_named_by_its_kind(op: str, why: str, kind: str) -> None:
+    assert explain_kind(op, why, "TensorRT-RTX").startswith(kind)
+    # What only TensorRT-RTX lacks is another matter in TensorRT.
+    assert "does not" not in explain_kind("NonMaxSuppression", why, "TensorRT")

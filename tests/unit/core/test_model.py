@@ -15,6 +15,7 @@ import hostile
 from nets import graph_proto
 from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
+from rtlab.testing import tiny_model
 from strategies import HOSTILE_NAMES, chain, of_nodes
 
 node = helper.make_node
@@ -315,3 +316,7 @@ def test_a_file_that_changed_since_it_was_loaded_is_not_what_is_built(tmp_path) 
     assert model.file is None
     path.unlink()
     assert model.file is None
+
+
+def test_a_name_of_several_lines_stands_in_one():
+    assert load(tiny_model().bytes(), name="one\r\ntwo\u2028three").name == "one two three"

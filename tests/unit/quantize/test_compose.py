@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 from rtlab import Study
+from rtlab.core.compiler_info import Maker
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.scale import Scale
@@ -267,6 +268,19 @@ def test_a_transposed_convolution_has_no_fp8_kernel(make):
     done = ready(net, "fp8")
     assert done.model is net
     assert "1 node stays fp32: TensorRT-RTX has no FP8 kernel for ConvTranspose (up)" in done.notes
+
+
+def test_what_a_compiler_computes_in_floating_point_only_gets_no_pairs(make):
+    net = make(
+        "x[1, 4, 4, 4]; up: u = ConvTranspose(x, w); conv: y = Conv(u, w); y", {"w": weight(4, 4, 2, 2)}
+    )
+    variant, scales = Variant.of("int8"), {v: Scale(4.0) for v in quantizable(net)}
+    for maker, pairs in ((Maker("Some", float_ops=frozenset({"ConvTranspose"})), 1), (None, 2)):
+        done = prepare(net, variant, scales=scales, maker=maker)
+        assert sum(n.op == "QuantizeLinear" for n in done.model.top) == pairs
+        note = "1 node stays fp32: Some has no INT8 kernel for ConvTranspose (up)"
+        assert (note in done.notes) is (maker is not None)
+        assert ("up" in done.precisions) is (maker is None)
 
 
 def test_a_convolution_on_a_quantized_input_keeps_its_weight(make):

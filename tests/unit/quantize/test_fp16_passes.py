@@ -293,3 +293,39 @@ def test_an_input_that_is_an_output_survives(make, run):
     for model in (halves.typed, halves.emulation):
         got = run(model, {"x": np.float32([1]), "h": np.float32([1 / 3])}, ["h", "y"])
         assert [np.float32(1 / 3)] == list(got["h"])
+
+
+def test_pairs_of_a_model_take_scales_of_16_bits_and_no_casts_stand_round_them(make, run):
+    scale, kernel_scale = np.float32(0.1), np.float32(0.013)
+    rng = np.random.default_rng(0)
+    w = rng.integers(-127, 128, (4, 4)).astype(np.int8)
+    net = make(
+        "x[4, 4]; relu: r = Relu(x); q: i = QuantizeLinear(r, s, z); d: h = DequantizeLinear(i, s, z);"
+        "k: v = DequantizeLinear(w, t); mul: m = MatMul(h, v); tanh: y = Tanh(m); y[4, 4]",
+        {"s": scale, "z": np.int8(0), "t": kernel_scale, "w": w},
+        opset=17,
+    )
+    ready = prepare(net, Variant.of("fp16"))
+    typed, emulation = ready.model, ready.emulation
+    assert [n.op for n in typed.top if n.op not in {n.op for n in net.top}] == ["Cast", "Cast"]
+    assert {dtypes(typed)[typed.by_id[n].inputs[1]] for n in "qdk"} == {"fp16"}
+    assert {dtypes(typed)[v] for v in "rhvm"} == {"fp16"}
+    x = rng.standard_normal((4, 4)).astype(np.float32) * 4
+    integers = np.clip(np.rint(as_half(np.maximum(x, 0)) / as_half(scale)), -128, 127)
+    h, v = as_half(integers * as_half(scale)), as_half(w * as_half(kernel_scale))
+    got = run(emulation, {"x": x}, ["h", "v", "m"])
+    np.testing.assert_array_equal(h, got["h"])
+    np.testing.assert_array_equal(v, got["v"])
+    np.testing.assert_allclose(h @ v, got["m"], rtol=2**-11)
+
+
+@pytest.mark.parametrize(("precision", "stays"), [("fp16", True), ("bf16", False)])
+def test_a_scale_that_16_bits_do_not_hold_stays_single_with_what_reads_its_pair(make, precision, stays):
+    net = make(
+        "x[4]; q: i = QuantizeLinear(x, s, z); d: h = DequantizeLinear(i, s, z); neg: y = Neg(h); y[4]",
+        {"s": np.float32(1.3e-6), "z": np.int8(0)},
+        opset=21,
+    )
+    ready = prepare(net, Variant.of(precision))
+    assert (set(dtypes(ready.model).values()) == {"fp32", "int8"}) is stays
+    assert any("a scale too small for FP16 (q)" in n for n in ready.notes) is stays

@@ -56,6 +56,15 @@ def test_what_became_zero_is_counted_and_what_was_zero_is_not() -> None:
     assert (2, 5, 0) == (found.underflowed, found.elements, found.overflowed)
 
 
+def test_infinities_of_fp32_are_counted_and_are_no_errors() -> None:
+    x = np.array([[1.0, -np.inf, np.inf, 2.0, -np.inf]], np.float32)
+    y = np.array([[1.0, -np.inf, np.inf, 2.5, 0.0]], np.float32)
+    same = compare(x, x, cuts=1)
+    assert (3, 0, math.inf) == (same.infinite, same.overflowed, same.sqnr)
+    found = compare(x, y, cuts=1)
+    assert (3, 1, 5) == (found.infinite, found.overflowed, found.elements)
+
+
 def test_only_floating_values_of_both_models_are_compared() -> None:
     model = tiny_model()
     assert "y" == list_comparable_values(model, model)[-1]

@@ -68,14 +68,14 @@ def test_a_piece_that_is_not_finite_counts_in_itself_and_hides_no_other():
     one, two = x[finite].astype(np.float64), y[finite].astype(np.float64)
     apart = one - two
     sums = [one @ one, apart @ apart, one @ two, two @ two, np.abs(apart).max()]
-    assert errors.sums[name] == pytest.approx([*sums, finite.sum(), 1, 1, 0], rel=1e-5)
+    assert errors.sums[name] == pytest.approx([*sums, finite.sum(), 1, 1, 0, 0], rel=1e-5)
     assert errors.saturated == {name: (np.abs(x) > 0.5).sum()}
 
 
 def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():
     model = chain("a", "b")
     name = model.top[0].outputs[0]
-    errors = Errors("there", {name: np.array([1.0, 0.1, 1, 1, 0.1, 4, 0, 0, 0])}, {name: 1})
+    errors = Errors("there", {name: np.array([1.0, 0.1, 1, 1, 0.1, 4, 0, 0, 0, 0])}, {name: 1})
     found = summarize_errors(errors, model)
     assert found.values[0].own_sqnr is None
     assert found.guilty() == ()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from judged import CHW32, A, Y, conv, engine, of, step, tensor, timed
+from net_text import written
+from rtlab.analyses.findings.rules import rank_findings
+from rtlab.backends.compiler_info import TENSORRT, TENSORRT_RTX
 from rtlab.core.engine import Engine
+from rtlab.relation.mapping import Mapping, Pair
 
 
 def mixed(kind: str, dtype: str, products: str = "fp16") -> Engine:
@@ -81,3 +86,30 @@ def test_the_way_to_a_narrow_type_is_that_of_the_engine(products, kind, expected
         *(conv(tensor("x", products), tensor(f"t{i}", products), name=f"c{i}") for i in range(3)), wide
     )
     assert expected in of(found, "wide-layer")[0].fix
+
+
+@pytest.mark.parametrize(
+    ("maker", "op", "pairs", "asked"),
+    [
+        (TENSORRT, "Conv", False, "Put Q/DQ pairs at the inputs"),
+        (TENSORRT, "Conv", True, "TensorRT computes Conv in floating point"),
+        (TENSORRT_RTX, "ConvTranspose", False, "TensorRT-RTX computes ConvTranspose in floating point"),
+        (TENSORRT_RTX, "ConvTranspose", True, "TensorRT-RTX computes ConvTranspose in floating point"),
+    ],
+)
+def test_no_finding_asks_for_pairs_that_are_there_or_do_nothing(
+    maker, op: str, pairs: bool, asked: str
+) -> None:
+    a, b, c = tensor("a", "int8"), tensor("b", "fp32"), tensor("c", "fp32")
+    narrow = [conv(tensor("x", "int8"), a, name="one"), conv(a, tensor("d", "int8"), name="two")]
+    found = dataclasses.replace(engine(*narrow, conv(b, c, name="wide")), maker=maker)
+    reads = "h, k" if pairs else "x, w"
+    model = written(
+        "x[1, 4, 8, 8]; q: i = QuantizeLinear(x, s); d: h = DequantizeLinear(i, s);"
+        f"p: j = QuantizeLinear(w, s); r: k = DequantizeLinear(j, s); it: y = {op}({reads}); y",
+        w=np.ones((4, 4, 1, 1), np.float32), s=np.float32(0.1),
+    )  # fmt: skip
+    layer = next(y.id for y in found.layers if y.name == "wide")
+    findings = rank_findings(found, Mapping((Pair("it", layer, "declared"),), ()), model)
+    (wide,) = (f for f in findings if f.rule == "wide-layer")
+    assert wide.fix.startswith(asked)
