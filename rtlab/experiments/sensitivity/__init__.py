@@ -258,12 +258,12 @@ class _SensitivityState:
         most = 1 if self._alone else self._batch_size()
         size = min(most, max(1, last - first))
         if self._order is not None:
-            for begin in range(first, min(last, len(self._order)), size):
-                part = data.pick(self._order[begin : min(begin + size, last)].tolist())
+            for at in range(first, min(last, len(self._order)), size):
+                part = data.pick(self._order[at : min(at + size, last)].tolist())
                 for batch in part.batches(model, size):
                     count = part.samples_in(model, batch)
-                    yield batch, begin, count
-                    begin += count
+                    yield batch, first, count
+                    first += count
             return
         for batch in data.batches(model, size, skip=first):
             count = data.samples_in(model, batch)
