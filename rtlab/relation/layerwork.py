@@ -107,7 +107,8 @@ def layer_works(
     """The work of every layer, by id; ``batch`` samples per inference instead of the engine's own.
 
     What a layer computes is the sum over the nodes that it runs (``works``). A node in several layers counts in that
-    which does its kind of work; among equals it is divided. Where the nodes do not tell, the layer's own parameters do.
+    which does its kind of work, never in one that only serves it, such as by a bias or a cast; among equals it is
+    divided. Where the nodes do not tell, the layer's own parameters do.
     Raises ``ModelError`` where a dimension has no size, or the model's batch is fixed.
     """
     counter = _Layers(engine, mapping, model, batch)
@@ -150,11 +151,15 @@ class _Layers:
     def _share_nodes(self, mapping: NodeMapping) -> Mapping[str, list[tuple[NodeWork, int]]]:
         """What each layer runs: the work of a node, and among how many layers it is divided."""
         table: defaultdict[str, list[tuple[NodeWork, int]]] = defaultdict(list)
-        for node in dict.fromkeys(p.node for p in mapping.pairs):
+        layers_by_node: defaultdict[str, dict[str, bool]] = defaultdict(dict)
+        for pair in mapping.pairs:
+            layers_by_node[pair.node][pair.layer] = pair.role in {"work", "body"}
+        for node, does_work in layers_by_node.items():
             done = self.nodes.get(node)
-            if done is None:
+            layers = [i for i, works_here in does_work.items() if works_here]
+            if done is None or (done.macs and not layers):
                 continue
-            layers = list(dict.fromkeys(mapping.layers(node)))
+            layers = layers or list(does_work)
             chosen = self._main(layers, done)
             for layer in chosen:
                 table[layer].append((done, len(chosen)))

@@ -53,7 +53,7 @@ class Transition:
 def _group_layers(
     engine: Engine, timing: Timing | None, key: Callable[[Layer], _Key]
 ) -> list[tuple[_Key, tuple[str, ...], float | None]]:
-    times = {t.layer: t.median for t in timing.layers} if timing else {}
+    times = {t.layer: t.median * timing.scale for t in timing.layers} if timing else {}
     layer_ids: defaultdict[_Key, list[str]] = defaultdict(list)
     for layer in engine.layers:
         layer_ids[key(layer)].append(layer.id)
@@ -65,7 +65,7 @@ def _group_layers(
 
 
 def _slice_layers(engine: Engine, timing: Timing | None, key: Callable[[Layer], str]) -> tuple[Slice, ...]:
-    summed = timing.summed if timing else 0.0
+    summed = timing.summed * timing.scale if timing else 0.0
     return tuple(
         Slice(name, ids, time, None if time is None else time / summed if summed else 0.0)
         for name, ids, time in _group_layers(engine, timing, key)

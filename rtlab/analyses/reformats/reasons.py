@@ -136,7 +136,7 @@ def find_reformats(
     the engine, where it is at hand.
     """
     flow = flow or Dataflow(engine)
-    times = {t.layer: t.median for t in timing.layers} if timing else {}
+    times = {t.layer: t.median * timing.scale for t in timing.layers} if timing else {}
     by_name = {layer.name: layer for layer in reversed(engine.layers)}
     return tuple(
         _reformat(engine, layer, flow, by_name, times.get(layer.id))

@@ -109,7 +109,7 @@ def layers_frame(result: VariantResult, model: Model | None = None) -> pd.DataFr
     | ``tactic`` | str | its kernel, by name or number; empty where not told |
     | ``formats_in``, ``formats_out`` | object: tuple of str | layout of each input and output; empty words: not told |
     | ``stream`` | int64 | the stream it is issued to, 0 where there is one |
-    | ``time_ms`` | float64 | its time in milliseconds: the median, or the mean where a file has only that |
+    | ``time_ms`` | float64 | its part of an inference in milliseconds, as the graph and the chart show it |
     | ``share`` | float64 | that time by the sum of all layers, from 0 to 1 |
     | ``shared`` | Int64 | how many layers have that time together; 1 where this very engine was measured |
     | ``sparse`` | boolean | whether it uses 2:4 sparse weights |

@@ -127,20 +127,19 @@ def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, 
         origin="estimated" if times.scaled else "measured",
         source=f"estimated: {times.scaled}; {times.origin}" if times.scaled else times.origin,
         best="low",
-        nodes=_readings(nodes, "node", times.scale),
-        layers=_readings(layers, "layer", times.scale),
+        nodes=_readings(nodes, "node"),
+        layers=_readings(layers, "layer"),
     )
 
 
-def _readings(times: Mapping[str, SharedTime], what: str, scale: float = 1.0) -> dict[str, OverlayValue]:
+def _readings(times: Mapping[str, SharedTime], what: str) -> dict[str, OverlayValue]:
     readings = {}
     for id_, time in times.items():
         names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
         more = " ..." if len(time.layers) > _LISTED else ""
         together = f", together with {pluralize(time.shared - 1, f'other {what}')}" if time.shared > 1 else ""
         note = f"timed as {names}{more}{together}"
-        spread = None if time.spread is None else time.spread * scale
-        readings[id_] = OverlayValue(value=time.median * scale, spread=spread, shared=time.shared, note=note)
+        readings[id_] = OverlayValue(value=time.median, spread=time.spread, shared=time.shared, note=note)
     return readings
 
 
