@@ -19,6 +19,7 @@ from rtlab.relation.dataflow import work as kind_of
 from rtlab.relation.footprint import SIZE_LIMIT, nbytes, total
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import map_to_places
+from rtlab.relation.roles import WORKING
 from rtlab.relation.work import NodeWork, works
 
 _PRODUCTS: frozenset[Kind] = frozenset({"convolution", "deconvolution", "matmul"})
@@ -151,16 +152,15 @@ class _Layers:
     def _share_nodes(self, mapping: NodeMapping) -> Mapping[str, list[tuple[NodeWork, int]]]:
         """What each layer runs: the work of a node, and among how many layers it is divided."""
         table: defaultdict[str, list[tuple[NodeWork, int]]] = defaultdict(list)
-        layers_by_node: defaultdict[str, dict[str, bool]] = defaultdict(dict)
-        for pair in mapping.pairs:
-            layers_by_node[pair.node][pair.layer] = pair.role in {"work", "body"}
-        for node, does_work in layers_by_node.items():
+        working = {(p.node, p.layer) for p in mapping.pairs if p.role in WORKING}
+        for node in dict.fromkeys(p.node for p in mapping.pairs):
             done = self.nodes.get(node)
-            layers = [i for i, works_here in does_work.items() if works_here]
-            if done is None or (done.macs and not layers):
+            layers = list(dict.fromkeys(mapping.layers(node)))
+            own = [i for i in layers if (node, i) in working]
+            # A bias or a cast behind a product multiplies nothing, also where the product's own layer is not known.
+            if done is None or (done.macs and not own):
                 continue
-            layers = layers or list(does_work)
-            chosen = self._main(layers, done)
+            chosen = self._main(own or layers, done)
             for layer in chosen:
                 table[layer].append((done, len(chosen)))
         return table

@@ -14,7 +14,8 @@ import numpy as np
 from rtlab.core.engine import Engine
 from rtlab.core.phrases import pluralize
 from rtlab.core.trace import Processor, Profile
-from rtlab.relation.mapping import Mapping
+from rtlab.relation.mapping import Mapping, Pair
+from rtlab.relation.roles import WORKING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -180,23 +181,39 @@ def _reduce_samples(
 
 
 def map_times_to_nodes(times: Timing, mapping: Mapping) -> dict[str, SharedTime]:
-    """The time of each node: that of its layers, with the number of nodes that share them."""
-    return share_times(
-        times, {node: mapping.layers(node) for node in dict.fromkeys(p.node for p in mapping.pairs)}
-    )
+    """The time of each node: that of its layers, with the number of nodes that share them.
+
+    A layer that only serves, such as by a Q, counts for a node that it serves alone: nodes that read one quantized
+    tensor have no time in common.
+    """
+    layers: defaultdict[str, list[str]] = defaultdict(list)
+    for pair in mapping.pairs:
+        if _does_work(pair, mapping) or len(mapping.of(pair.layer)) == 1:
+            layers[pair.node].append(pair.layer)
+    return share_times(times, layers)
 
 
 def map_times_to_layers(times: Timing, measured: Mapping, target: Mapping) -> dict[str, SharedTime]:
     """The times of one engine read on the layers of another, joined by node.
 
-    A layer of the shown engine gets the time of every measured layer that holds one of its nodes. Where a
+    A layer of the shown engine gets the time of every measured layer that does the work of one of its nodes. Where a
     measured layer also holds nodes of other shown layers, they have one time together, which ``shared`` counts.
     """
-    layers = {
-        layer: [i for n in target.nodes(layer) for i in measured.layers(n)]
-        for layer in dict.fromkeys(p.layer for p in target.pairs)
-    }
+    by_node: defaultdict[str, list[str]] = defaultdict(list)
+    for pair in measured.pairs:
+        if _does_work(pair, measured):
+            by_node[pair.node].append(pair.layer)
+    layers: defaultdict[str, list[str]] = defaultdict(list)
+    for pair in target.pairs:
+        if _does_work(pair, target):
+            layers[pair.layer] += by_node[pair.node]
     return share_times(times, layers)
+
+
+def _does_work(pair: Pair, mapping: Mapping) -> bool:
+    """Whether a layer does a node's work, or stands for it where no layer does."""
+    roles = mapping.roles(pair.node)
+    return pair.role in WORKING or WORKING.isdisjoint(roles)
 
 
 def share_times(times: Timing, layers: MappingType[str, Iterable[str]]) -> dict[str, SharedTime]:

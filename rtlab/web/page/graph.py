@@ -110,10 +110,7 @@ def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
             f"{describe_estimate_error(roofline.peaks.name)}"
         ),
         best="low",
-        nodes={
-            i: OverlayValue(value=s.median, spread=None, shared=s.shared, note="")
-            for i, s in map_times_to_nodes(timing, map_nodes(result)).items()
-        },
+        nodes=_readings(map_times_to_nodes(timing, map_nodes(result)), "node", "estimated"),
         layers={t.layer: _single_value(t.median) for t in layers},
     )
 
@@ -132,13 +129,14 @@ def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, 
     )
 
 
-def _readings(times: Mapping[str, SharedTime], what: str) -> dict[str, OverlayValue]:
+def _readings(times: Mapping[str, SharedTime], what: str, how: str = "timed") -> dict[str, OverlayValue]:
+    """Times with what says whose they are, by which those of several boxes are known to be one."""
     readings = {}
     for id_, time in times.items():
         names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
         more = " ..." if len(time.layers) > _LISTED else ""
         together = f", together with {pluralize(time.shared - 1, f'other {what}')}" if time.shared > 1 else ""
-        note = f"timed as {names}{more}{together}"
+        note = f"{how} as {names}{more}{together}"
         readings[id_] = OverlayValue(value=time.median, spread=time.spread, shared=time.shared, note=note)
     return readings
 
