@@ -52,7 +52,7 @@ from rtlab.study.stages import plan_stages
 
 #: Quantizers that a diagnosis looks into.
 _PLACES = 8
-#: Least effect of such a quantizer: in nats or energies of the outputs (30 dB), and as a part of the variant's loss.
+#: Least effect of such a quantizer: in nats or energies of the outputs (30 dB), and as a part of the largest effect.
 _LEAST, _SHARE = 1e-3, 0.05
 
 
@@ -200,7 +200,8 @@ class StudyAccuracy:
             ready = facts.prepared if facts is not None else self._runner.prepare(variant, progress=reporter)
             model, _ = self._comparison_models(ready, planned_variant, reporter)
             sensitivity = self.sensitivity(variant, by="quantizer", progress=reporter)
-            least = max(_LEAST, _SHARE * sensitivity.total) if math.isfinite(sensitivity.total) else _LEAST
+            largest = max((row.best_effect for row in sensitivity.ranking), default=0.0)
+            least = max(_LEAST, _SHARE * largest) if math.isfinite(largest) else _LEAST
             worst = [row for row in sensitivity.ranking if not row.best_effect < least][:_PLACES]
             calibration_samples = (
                 self._runner.ranges(planned_variant, reporter, None).samples

@@ -307,6 +307,8 @@ def rank_effects(
             origin: Literal["estimated", "measured"] = "estimated" if len(guess) else "measured"
             quantizer = place if by == "quantizer" else ""
             low, high = interval(true if len(true) else guess)
+            # No noise brings outputs nearer to fp32 than fp32 itself.
+            low = max(low, 0.0) if asks == "only" else low
             harm, is_sure = _compare_scores(effects, i, asks) if len(true) else (None, False)
             row = SensitivityRow(
                 0, nodes[place], quantizer, mean, low, high, verified, origin, score_effect=harm
