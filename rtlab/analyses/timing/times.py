@@ -7,7 +7,7 @@ import datetime
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -113,6 +113,16 @@ class Timing:
             f"scaled by {self.scale:.2g} to the whole inference: timed one by one, with the cost of timing each, the "
             f"layers sum to {self.ratio:.2g} times of it"
         )
+
+    @property
+    def layer_origin(self) -> Literal["measured", "estimated"]:
+        """What the times of layers are as parts of an inference: a scaled time is not measured."""
+        return "estimated" if self.scaled else "measured"
+
+    @property
+    def layer_source(self) -> str:
+        """What stands beside the times of layers as parts of an inference."""
+        return f"estimated: {self.scaled}; {self.origin}" if self.scaled else self.origin
 
     @property
     def origin(self) -> str:

@@ -174,7 +174,7 @@ def _list_slow_layers(facts: VariantResult) -> tuple[str, list[tuple[str, ...]]]
     timing, roof = get_engine_timing(facts), estimate_timing(facts)
     origin, times = "", {}
     if timing is not None and timing.layers:
-        origin = SIGNS["estimated" if timing.scaled else "measured"]
+        origin = SIGNS[timing.layer_origin]
         times = {t.layer: t.median * timing.scale for t in timing.layers}
     elif roof is not None and not roof.withheld:
         origin = f"{SIGNS['estimated']} {roof.peaks.name}"
