@@ -69,9 +69,9 @@ class SensitivityRow:
     verified: Annotated[float | None, FieldMeta("Verified", origin="measured")]
     origin: Literal["estimated", "measured"]
     causes: tuple[str, ...] = ()
-    score_effect: Annotated[float | None, FieldMeta("Score", origin="measured", note=_SCORE, omit=True)] = (
-        None
-    )
+    score_effect: Annotated[
+        float | None, FieldMeta("Score lost", origin="measured", note=_SCORE, omit=True)
+    ] = None
 
     @property
     def best_effect(self) -> float:
@@ -162,8 +162,8 @@ class Sensitivity:
     asks: Asks
     by: By
     ranking: tuple[SensitivityRow, ...]
-    loss: Annotated[str, FieldMeta("Loss")]
-    total: Annotated[float, FieldMeta("The variant's loss", origin="measured")]
+    loss: Annotated[str, FieldMeta("Measure")]
+    total: Annotated[float, FieldMeta("The variant's divergence", origin="measured")]
     samples: Annotated[int, FieldMeta("Samples")]
     probes: Annotated[int, FieldMeta("Probes")]
     reliability: Annotated[float | None, FieldMeta("Reliability", origin="measured", note=_RELIABILITY)]
@@ -202,7 +202,7 @@ class Sensitivity:
     def to_text(self, rows: int = 20) -> str:
         """The result in words, with a table of the first rows."""
         cost = "" if self.cost_x_plain is None else f", {self.cost_x_plain:.3g} x plain inference (measured)"
-        loss = f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)"
+        loss = f"effects: {self.loss}; the variant's: {self.total:.3g} (measured)"
         table = ResultTable(SensitivityRow, self.ranking[:rows], placeholder="").text()
         return "\n\n".join(
             (self.title, table, "\n".join((loss, f"took {self.seconds:.2g} s{cost}", *self.notes)))

@@ -81,4 +81,4 @@ def build_sensitivity_panel(context: PanelContext) -> PanelParts:
 
 
 #: What stands in sentences below the table, or in the settings: a card of it would leave no room for numbers.
-_IN_WORDS = frozenset({"Question", "Loss", "Source"})
+_IN_WORDS = frozenset({"Question", "Measure", "Source"})

@@ -123,7 +123,7 @@ class SampleLoss:
             z = np.asarray(outputs[name], np.float64)
             with np.errstate(all="ignore"):
                 if name in self.axes:
-                    logs = self._logs(name, one)
+                    logs = self._reference_logs[name]
                     terms = np.exp(logs) * (logs - self._logs(name, z))
                 else:
                     terms = np.square(z - one) * self.weights[name]
@@ -166,7 +166,7 @@ class SampleLoss:
             weights = self.weights[name] / scale
             return (z - one) * weights if signs is None else signs * np.sqrt(weights)
         axis = self.axes[name]
-        p, q = (np.exp(self._logs(name, x)) for x in (one, z))
+        p, q = np.exp(self._reference_logs[name]), np.exp(self._logs(name, z))
         if signs is None:
             seed = (q - p) / 2 / scale
         else:
@@ -175,6 +175,10 @@ class SampleLoss:
             seed = (noise - middle * noise.sum(axis=axis, keepdims=True)) / np.sqrt(2 * scale)
         # The slope of a softmax at probabilities multiplies by them.
         return seed / np.maximum(q if released else p, _LEAST) if name in self.probabilities else seed
+
+    @functools.cached_property
+    def _reference_logs(self) -> Mapping[str, NDArray[np.float64]]:
+        return {name: self._logs(name, self.reference[name]) for name in self.axes}
 
     def _logs(self, name: str, classes: NDArray[np.float64]) -> NDArray[np.float64]:
         """The logarithms of probabilities, of logits or of themselves."""
