@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import scenes
+from rtlab.analyses.timing import compute_timing
 from rtlab.backends.readers import inspector
 from rtlab.core.data import RANDOM
 from rtlab.core.engine import Layer, Tensor
@@ -86,6 +88,24 @@ def test_the_bars_of_a_view_sum_to_the_inference_at_most_and_one_time_is_one_num
                 rows = result.table().time_ms.dropna().to_dict()
                 assert rows == pytest.approx({i: v["value"] for i, v in overlay["layers"].items()})
                 assert rows == pytest.approx({i: t.median for i, t in result.layer_times.items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", [*scenes.SAMPLES])
+def test_bars_of_an_engine_in_whose_place_another_ran_sum_to_that_inference(subject: str) -> None:
+    """The layers of TensorRT-RTX with times of ONNX Runtime's: one layer of either may be several of the other."""
+    study, cpu = scenes.study(subject), scenes.on_cpu(subject)
+    for name in ("fp32", "int8"):
+        ran = cpu[name].facts
+        facts = dataclasses.replace(study[name].facts, measured=ran.engine, profile=ran.profile)
+        timing = compute_timing(facts)
+        view = engine_view(facts, study.model)
+        bars = charts.bars(view, "time")
+        assert 0 < sum(b.value for b in bars) <= timing.total * (1 + 1e-9)
+        drawn = charts.timing({**view, "overlays": [o for o in view["overlays"] if o["id"] == "time"]})
+        assert len(drawn["data"][0]["y"]) == len(bars)
+        layers = next(o["layers"] for o in view["overlays"] if o["id"] == "time")
+        assert len(layers) > len(bars) or all(v["shared"] == 1 for v in layers.values())
 
 
 @pytest.mark.parametrize(
