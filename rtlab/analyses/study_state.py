@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rtlab.analyses.channels import ChannelErrors
     from rtlab.analyses.diagnosis import AccuracyDiagnosis
     from rtlab.analyses.repair import AccuracyRepair
-    from rtlab.analyses.sensitivity import Asks, By, LossName, Sensitivity
+    from rtlab.analyses.sensitivity import Asks, By, Sensitivity
     from rtlab.analyses.why import FusedLayer, Verdict
     from rtlab.analyses.why.advice import Advice
     from rtlab.core.data import CalibrationData
@@ -85,7 +85,7 @@ class StudyState:
         processors: Processors to judge engines by, beside those of the table.
         verdicts: Why two nodes are, or are not, one layer, by variant and pair of nodes.
         fusion_explanations: Why the nodes of a layer are one, by variant and layer.
-        sensitivities: What causes a variant's error, by variant and question, unit and loss.
+        sensitivities: What causes a variant's error, by variant, question and unit.
         channels: Errors of channels, by variant and value, in the order in which they were measured.
         bisections: What changed from one variant to another, by the names of both.
         selection: The samples that errors and scores are of; None where these are all.
@@ -109,7 +109,7 @@ class StudyState:
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = _table()
     fusion_explanations: Mapping[str, Mapping[str, FusedLayer]] = _table()
     advice: Mapping[str, Advice] = _table()
-    sensitivities: Mapping[str, Mapping[tuple[Asks, By, LossName], Sensitivity]] = _table()
+    sensitivities: Mapping[str, Mapping[tuple[Asks, By], Sensitivity]] = _table()
     diagnoses: Mapping[str, AccuracyDiagnosis] = _table()
     channels: Mapping[str, Mapping[str, ChannelErrors]] = _table()
     repairs: Mapping[str, AccuracyRepair] = _table()

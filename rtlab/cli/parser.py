@@ -121,7 +121,9 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
         default="only",
         help="what each harms alone, or what it would win back alone (default: %(default)s)",
     )
-    _add_texts(parser, {"--labels L.npy": "a label for each sample: their cross-entropy is the loss"})
+    _add_texts(
+        parser, {"--labels L.npy": "the class of each sample: top-1 verifies the first of the ranking"}
+    )
     _add_texts(
         parser, {"--verify K": "run the first K of an estimate (default: %(default)s)"}, type=int, default=8
     )

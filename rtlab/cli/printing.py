@@ -143,7 +143,6 @@ def _line(result: Result, study: Study, layer: Any, layer_name: str) -> tuple[st
     pairs = sorted(result.mapping.of(layer.id), key=lambda p: study.model.by_id[p.node].index)
     nodes = [study.model.by_id[p.node] for p in pairs if p.role not in SERVING]
     time = result.layer_times.get(layer.id)
-    scale = result.timing.scale if result.timing else 1.0
     errors = [e.sqnr for n in nodes if result.accuracy and (e := result.accuracy.of(n.id))]
     # An error that was not compared is shown as a dash.
     sqnr = "equal" if errors[-1:] == [float("inf")] else format_number(errors[-1] if errors else None, "dB")
@@ -157,7 +156,7 @@ def _line(result: Result, study: Study, layer: Any, layer_name: str) -> tuple[st
         layer_name if study.model.nodes else layer.name,
         layer.precision or "—",
         *([format_number(point.estimated if point else None, "ms")] if estimates else []),
-        format_number(time.median * scale if time else None, "ms") + shared_note,
+        format_number(time.median if time else None, "ms") + shared_note,
         sqnr,
     )
 

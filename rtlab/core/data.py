@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -551,6 +551,14 @@ class CalibrationData:
             self, arrays={k: _slice_rows(v, 0, count * steps[k]) for k, v in self.arrays.items()}
         )
 
+    def pick(self, rows: Sequence[int]) -> CalibrationData:
+        """The samples at these rows of the arrays, in this order; a stream has none."""
+        arrays = {
+            k: np.stack([np.asarray(a[i]) for i in rows]) if isinstance(a, Pictures) else a[list(rows)]
+            for k, a in self.arrays.items()
+        }
+        return dataclasses.replace(self, arrays=arrays)
+
     def check(self, model: Model) -> None:
         """Raise ``CalibrationError`` unless every input has fitting, finite samples."""
         expected_inputs = ", ".join(
@@ -771,6 +779,14 @@ class SampleStream(CalibrationData):
             f"Cannot take part {index} of {count} of {self.source}: it is read from front to back. Give "
             "arrays, an .npy file or a folder, or give each worker a stream of its own and merge the ranges."
         )
+
+    def pick(self, rows: Sequence[int]) -> CalibrationData:
+        """The samples at these rows of the arrays, in this order; a stream has none."""
+        arrays = {
+            k: np.stack([np.asarray(a[i]) for i in rows]) if isinstance(a, Pictures) else a[list(rows)]
+            for k, a in self.arrays.items()
+        }
+        return dataclasses.replace(self, arrays=arrays)
 
     def check(self, model: Model) -> None:
         """Raise ``CalibrationError`` unless the first item fits the model."""

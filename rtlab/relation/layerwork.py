@@ -19,6 +19,7 @@ from rtlab.relation.dataflow import work as kind_of
 from rtlab.relation.footprint import SIZE_LIMIT, nbytes, total
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import map_to_places
+from rtlab.relation.roles import WORKING
 from rtlab.relation.work import NodeWork, works
 
 _PRODUCTS: frozenset[Kind] = frozenset({"convolution", "deconvolution", "matmul"})
@@ -107,7 +108,8 @@ def layer_works(
     """The work of every layer, by id; ``batch`` samples per inference instead of the engine's own.
 
     What a layer computes is the sum over the nodes that it runs (``works``). A node in several layers counts in that
-    which does its kind of work; among equals it is divided. Where the nodes do not tell, the layer's own parameters do.
+    which does its kind of work, never in one that only serves it, such as by a bias or a cast; among equals it is
+    divided. Where the nodes do not tell, the layer's own parameters do.
     Raises ``ModelError`` where a dimension has no size, or the model's batch is fixed.
     """
     counter = _Layers(engine, mapping, model, batch)
@@ -150,12 +152,15 @@ class _Layers:
     def _share_nodes(self, mapping: NodeMapping) -> Mapping[str, list[tuple[NodeWork, int]]]:
         """What each layer runs: the work of a node, and among how many layers it is divided."""
         table: defaultdict[str, list[tuple[NodeWork, int]]] = defaultdict(list)
+        working = {(p.node, p.layer) for p in mapping.pairs if p.role in WORKING}
         for node in dict.fromkeys(p.node for p in mapping.pairs):
             done = self.nodes.get(node)
-            if done is None:
-                continue
             layers = list(dict.fromkeys(mapping.layers(node)))
-            chosen = self._main(layers, done)
+            own = [i for i in layers if (node, i) in working]
+            # A bias or a cast behind a product multiplies nothing, also where the product's own layer is not known.
+            if done is None or (done.macs and not own):
+                continue
+            chosen = self._main(own or layers, done)
             for layer in chosen:
                 table[layer].append((done, len(chosen)))
         return table

@@ -69,6 +69,14 @@ class Mapping:
         """Ids of the layers that a node became, in execution order; empty when it has none."""
         return tuple(p.layer for p in self._by_node.get(node, ()))
 
+    @functools.cached_property
+    def _roles(self) -> MappingType[str, frozenset[Role]]:
+        return {node: frozenset(p.role for p in pairs) for node, pairs in self._by_node.items()}
+
+    def roles(self, node: str) -> frozenset[Role]:
+        """What the layers of a node do for it."""
+        return self._roles.get(node, frozenset())
+
     def nodes(self, layer: str) -> tuple[str, ...]:
         """Ids of the nodes that a layer runs, in the compiler's order."""
         return tuple(p.node for p in self._by_layer.get(layer, ()))

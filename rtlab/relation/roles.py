@@ -18,6 +18,8 @@ from rtlab.relation.dataflow import PRODUCTS, SCALED_TYPES, Kernel, Work, kernel
 
 Role = Literal["work", "body", "scale", "bias", "Q", "DQ", "Q/DQ", "cast", "layout", "control"]
 
+#: Roles of layers that do a node's work: a bias or a scale in a layer of its own is next to nothing of it.
+WORKING: frozenset[Role] = frozenset({"work", "body"})
 #: Roles that only serve a node: no part of what it computes, and never a fusion with it.
 SERVING: frozenset[Role] = frozenset({"Q", "DQ", "Q/DQ", "cast", "layout", "control"})
 #: Operators whose core is one product, which a single layer does.

@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,19 +21,17 @@ from rtlab.analyses.check.record import CheckLimits, CheckName, CheckRecord
 from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.repair import AccuracyRepair
-from rtlab.analyses.sensitivity import ASKS, BY, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.analyses.sensitivity import ASKS, BY, Asks, By, Sensitivity
 from rtlab.analyses.study_state import COMPARED_STAGES, SampleSelection
 from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.core import files
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
-from rtlab.core.images import Pictures
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.prepared import Prepared
-from rtlab.core.progress import Silent
 from rtlab.core.protocols import Progress
 from rtlab.core.quantizer import parse_quantizer
 from rtlab.core.stage import Stage
@@ -52,12 +50,9 @@ from rtlab.study.progress import report_progress
 from rtlab.study.runner import StudyRunner
 from rtlab.study.stages import plan_stages
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 #: Quantizers that a diagnosis looks into.
 _PLACES = 8
-#: Least effect of such a quantizer: a part of the energy of the outputs, 30 dB below it, and of the variant's loss.
+#: Least effect of such a quantizer: in nats or energies of the outputs (30 dB), and as a part of the largest effect.
 _LEAST, _SHARE = 1e-3, 0.05
 
 
@@ -105,7 +100,6 @@ class StudyAccuracy:
         *,
         asks: Asks = "only",
         by: By = "node",
-        loss: LossName | None = None,
         labels: Any = None,
         verify: int | None = 8,
         budget_s: float = BUDGET_S,
@@ -114,21 +108,22 @@ class StudyAccuracy:
     ) -> Sensitivity:
         """Which nodes, or which quantizers, cause a variant's error, those with the largest effect first.
 
-        Effects are differences of a continuous loss on the CPU. ``reliability`` says how far a ranking on other samples
-        would be the same; samples are added until it is 0.95, or the budget is used up. A later call goes on from the
-        effects of an earlier one, also of one that was cancelled. The variant need not be built. Q/DQ pairs of the
-        model itself count, too: effects are differences to the model without its pairs.
+        Effects are differences of the outputs' divergence from those of fp32, measured on the CPU: in nats where the
+        task counts classes or the outputs are probabilities, else the squared error over the energy. Where the score
+        fell, the first that surely cost score stand first. ``reliability`` says how far a ranking on other samples
+        would be the same; at 32, 128 and 512 samples, drawn by chance, the search ends where it is 0.95, or when the
+        budget is used up. A later call goes on from the effects of an earlier one, also of one that was cancelled. The
+        variant need not be built. Q/DQ pairs of the model itself count, too: effects are differences to the model
+        without its pairs.
 
         Args:
             variant: Its name.
-            asks: ``only``, the loss where nothing else is quantized; or ``released``, what is won back where it alone
-                is not.
+            asks: ``only``, the divergence where nothing else is quantized; or ``released``, what is won back where it
+                alone is not.
             by: ``node``, with all that it rounds; or ``quantizer``: an input, a weight, an output.
-            loss: ``outputs``, the energy of the error of all floating-point outputs; or ``labels``, the cross-entropy
-                of the task's labels. By default the latter where ``labels`` are given.
-            labels: One label for each sample, in place of the task's.
-            verify: For how many of the first places of an estimate the model is run; None runs it for all, and
-                estimates nothing.
+            labels: The class of each sample, by which top-1 is counted in place of the task's score.
+            verify: How many of the first places are run, so that the first of the ranking are measured; None runs all,
+                and estimates nothing.
             budget_s: How long it may take.
             again: Whether to forget the effects of earlier calls.
             progress: Where to report; the host's reporter by default.
@@ -144,24 +139,31 @@ class StudyAccuracy:
         True
         """
         planned_variant = self._holder.variant(variant, "measure sensitivity")
-        loss = loss or ("outputs" if labels is None else "labels")
-        for name, choice, allowed_choices in (("asks", asks, ASKS), ("by", by, BY), ("loss", loss, LOSSES)):
+        for name, choice, allowed_choices in (("asks", asks, ASKS), ("by", by, BY)):
             if choice not in allowed_choices:
                 raise VariantError(
                     f'Cannot measure sensitivity with {name}="{choice}": there is no such choice. Choose '
                     f"{quote_names(allowed_choices)}."
                 )
-        data = self._holder.data if self._holder.state.task is None else self._holder.state.task.data
-        key = (asks, by, loss)
+        task = self._holder.state.task
+        data = self._holder.data if task is None else task.data
+        if labels is not None:
+            task = Task(data, np.asarray(labels))
+            if data.count not in {None, len(task.labels)}:
+                raise CalibrationError(
+                    f"Cannot count labels: there are {len(task.labels)} labels for {data.count} samples of "
+                    f"{data.source}. Give one for each."
+                )
+        key = (asks, by)
         before = self._holder.state.sensitivities.get(variant, {}).get(key)
         effects = before.effects if before is not None and not again else None
+        if effects is not None and not (effects.data is data and _have_same_labels(effects.task, task)):
+            effects = None
         with report_progress(progress) as reporter:
             ready = self._runner.prepare(variant, progress=reporter)
             source, emulation = self._comparison_models(ready, planned_variant, reporter)
             search = SensitivitySearch(
-                variant, source, emulation, data, asks, by, loss,
-                self._get_labels(labels, data) if loss == "labels" else None,
-                verify, begun=effects if effects is not None and effects.data is data else None,
+                variant, source, emulation, data, asks, by, task, verify, begun=effects,
             )  # fmt: skip
             return self._runner.search(
                 search,
@@ -198,7 +200,8 @@ class StudyAccuracy:
             ready = facts.prepared if facts is not None else self._runner.prepare(variant, progress=reporter)
             model, _ = self._comparison_models(ready, planned_variant, reporter)
             sensitivity = self.sensitivity(variant, by="quantizer", progress=reporter)
-            least = max(_LEAST, _SHARE * sensitivity.total) if math.isfinite(sensitivity.total) else _LEAST
+            largest = max((row.best_effect for row in sensitivity.ranking), default=0.0)
+            least = max(_LEAST, _SHARE * largest) if math.isfinite(largest) else _LEAST
             worst = [row for row in sensitivity.ranking if not row.best_effect < least][:_PLACES]
             calibration_samples = (
                 self._runner.ranges(planned_variant, reporter, None).samples
@@ -468,23 +471,6 @@ class StudyAccuracy:
             source = rewrites.apply_rewrites(self._holder.state.model, planned_variant.rewrites)
         return existing_qdq.separate_existing_qdq(source, ready.emulate(progress))
 
-    def _get_labels(self, labels: Any, data: CalibrationData) -> NDArray[Any]:
-        """One label for each sample; those of the task where ``labels`` is None."""
-        if labels is None:
-            task = self._observations.ensure_labels(Silent())
-            labels = None if task is None else task.labels
-        if labels is None:
-            raise CalibrationError(
-                "Cannot take the cross-entropy of labels: there are none. Give labels=, one for each sample, or a task."
-            )
-        label_array = np.asarray(labels)
-        if data.count is not None and len(label_array) != data.count:
-            raise CalibrationError(
-                f"Cannot take the cross-entropy of labels: there are {len(label_array)} labels for {data.count} "
-                f"samples of {data.source}. Give one for each."
-            )
-        return label_array
-
     def _get_own_result(self, variant: str, action: str, retry: str) -> VariantResult | None:
         """The result of a variant that was built here; None where it is not built.
 
@@ -509,6 +495,13 @@ class StudyAccuracy:
         return prepare_model(
             dataclasses.replace(job, inputs=self._runner.inputs(job, progress, None)), progress
         )
+
+
+def _have_same_labels(one: Task | None, other: Task | None) -> bool:
+    """Whether samples are counted alike."""
+    if one is None or other is None:
+        return one is other
+    return (one.reference and other.reference) or np.array_equal(one.labels, other.labels)
 
 
 def _select_samples(
@@ -541,12 +534,8 @@ def _select_samples(
             "folder of pictures."
         )
     rows = list(samples)
-    arrays = {
-        k: np.stack([np.asarray(a[i]) for i in rows]) if isinstance(a, Pictures) else a[rows]
-        for k, a in data.arrays.items()
-    }
     source = f"{pluralize(len(rows), 'chosen sample')} of {data.source}"
-    part = dataclasses.replace(data, arrays=arrays, source=source)
+    part = dataclasses.replace(data.pick(rows), source=source)
     if task is not None:
         task = dataclasses.replace(task, data=part, labels=task.labels[rows], picked=True)
     return SampleSelection(samples, part, task)

@@ -172,7 +172,7 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
             "check": checked,
         },
         "digits_outlier": {
-            "labels": sensitivity(loss="labels"),
+            "only node": sensitivity(),
             "diagnosis": ask(lambda made: made.accuracy.diagnose("int8"), "diagnosis"),
             "channels": ask(channels("/blocks/3/pointwise/Relu"), "channels"), "repair": ask(repair, "repair"),
             "treated": treated, "rank": lambda made: made.calibration.rank(("minmax", "percentile", "mse")),

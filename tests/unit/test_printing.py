@@ -39,9 +39,7 @@ def test_an_overflow_names_its_first_value_and_counts_the_others(result: Any, te
     assert (() if text is None else (text,)) == printing._overflow(result)
 
 
-def row(
-    sqnrs: list[float], time: Any = None, *, nodes: bool = True, estimate: Any = None, scale: float = 1.0
-) -> Any:
+def row(sqnrs: list[float], time: Any = None, *, nodes: bool = True, estimate: Any = None) -> Any:
     """The row of a layer whose nodes have these errors; the node that it only serves has one of its own."""
     ids = [f"n{i}" for i in range(len(sqnrs))]
     pairs = [space(node=n, role="work") for n in reversed(ids)] + [space(node="served", role="Q")]
@@ -49,7 +47,6 @@ def row(
     by_id = {n: space(id=n, index=i) for i, n in enumerate([*ids, "served"])}
     result = space(
         mapping=space(of=lambda _: pairs), layer_times={} if time is None else {"L": time}, estimate=estimate,
-        timing=space(scale=scale),
         accuracy=space(of=lambda n: None if math.isnan(errors[n]) else space(sqnr=errors[n])),
     )  # fmt: skip
     layer = space(id="L", index=4, kind="kind", name="compiler's", precision="")
@@ -68,11 +65,10 @@ def test_the_error_of_a_layer_is_that_of_the_last_node_that_it_runs(sqnrs: list[
 
 
 @pytest.mark.parametrize(
-    ("median", "shared", "scale", "shown"),
-    [(0.25, 1, 1.0, "250 µs"), (0.25, 2, 1.0, "250 µs /2"), (2.0, 1, 1.5, "3 ms"), (0.5, 3, 4.0, "2 ms /3")],
+    ("median", "shared", "shown"), [(0.25, 1, "250 µs"), (0.25, 2, "250 µs /2"), (2.0, 3, "2 ms /3")]
 )
-def test_the_time_of_a_layer_is_scaled_and_says_who_shares_it(median, shared, scale, shown) -> None:
-    assert shown == row([], space(median=median, shared=shared), scale=scale)[4]
+def test_the_time_of_a_layer_says_who_shares_it(median, shared, shown) -> None:
+    assert shown == row([], space(median=median, shared=shared))[4]
 
 
 def test_a_layer_has_its_estimate_where_there_are_enough_and_its_own_name_without_a_model() -> None:

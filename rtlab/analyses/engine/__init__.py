@@ -14,7 +14,7 @@ from rtlab.analyses.timing import get_engine_timing
 from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
-from rtlab.core.schema import FieldMeta
+from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.errors import ReadError
 from rtlab.relation.mapping import Coverage, coverage
 from rtlab.relation.names import infer_work
@@ -30,14 +30,16 @@ _Key = TypeVar("_Key", bound=Hashable)
 class Slice:
     """Layers that have something in common, by id in execution order.
 
-    ``milliseconds`` is the sum of their measured times and ``share`` its part of the sum of all layers, from 0 to 1;
-    both None where none of them has a time. ``name`` is what their cards say of it, such as their precision.
+    ``milliseconds`` is the sum of their times in an inference and ``share`` its part of the sum of all layers, from 0
+    to 1; both None where none of them has a time. ``origin`` is that of the times. ``name`` is what their cards say of
+    it, such as their precision.
     """
 
     name: Annotated[str, FieldMeta("What")]
     layers: Annotated[tuple[str, ...], FieldMeta("Layers", links="layers")]
-    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "{self.origin}")]
     share: Annotated[float | None, FieldMeta("Share", "%", "measured")]
+    origin: Annotated[Origin, UNSENT] = "measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +49,14 @@ class Transition:
     before: Annotated[str, FieldMeta("Reads")]
     after: Annotated[str, FieldMeta("Writes")]
     layers: Annotated[tuple[str, ...], FieldMeta("Layers", links="layers")]
-    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "{self.origin}")]
+    origin: Annotated[Origin, UNSENT] = "measured"
 
 
 def _group_layers(
     engine: Engine, timing: Timing | None, key: Callable[[Layer], _Key]
 ) -> list[tuple[_Key, tuple[str, ...], float | None]]:
-    times = {t.layer: t.median for t in timing.layers} if timing else {}
+    times = {t.layer: t.median * timing.scale for t in timing.layers} if timing else {}
     layer_ids: defaultdict[_Key, list[str]] = defaultdict(list)
     for layer in engine.layers:
         layer_ids[key(layer)].append(layer.id)
@@ -65,9 +68,11 @@ def _group_layers(
 
 
 def _slice_layers(engine: Engine, timing: Timing | None, key: Callable[[Layer], str]) -> tuple[Slice, ...]:
-    summed = timing.summed if timing else 0.0
+    summed = timing.summed * timing.scale if timing else 0.0
     return tuple(
-        Slice(name, ids, time, None if time is None else time / summed if summed else 0.0)
+        Slice(
+            name, ids, time, None if time is None else time / summed if summed else 0.0, _get_origin(timing)
+        )
         for name, ids, time in _group_layers(engine, timing, key)
     )
 
@@ -95,7 +100,11 @@ def by_tactic(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]
 def find_transitions(engine: Engine, timing: Timing | None = None) -> tuple[Transition, ...]:
     """Every layer once, under what it reads and what it writes. Ordered as by ``by_kind``."""
     groups = _group_layers(engine, timing, lambda layer: (layer.reads, layer.writes))
-    return tuple(Transition(*key, ids, time) for key, ids, time in groups)
+    return tuple(Transition(*key, ids, time, _get_origin(timing)) for key, ids, time in groups)
+
+
+def _get_origin(timing: Timing | None) -> Origin:
+    return "measured" if timing is None else timing.layer_origin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +147,7 @@ def summarize_engine(facts: VariantResult, model: Model | None = None) -> Summar
         # Signals and waits compute no node.
         coverage=dataclasses.replace(mapping_coverage, all_layers=mapping_coverage.all_layers - engine.sync),
         processor=times.processor if times else "",
-        source=times.origin if times else "",
+        source=times.layer_source if times else "",
         total=times.total if times else None,
         summed=times.summed if times and times.layers else None,
         ratio=times.ratio if times else None,
@@ -182,7 +191,7 @@ def list_kernels(facts: VariantResult) -> Kernels:
         ReadError: no layer tells its kernel.
     """
     kernel_shares = [
-        KernelShare(s.name, s.layers, s.milliseconds, s.share, _STAND_IN if s.name == _STUB else "")
+        KernelShare(s.name, s.layers, s.milliseconds, s.share, s.origin, _STAND_IN if s.name == _STUB else "")
         for s in by_tactic(facts.engine, timing.get_engine_timing(facts))
     ]
     named_kernels = tuple(k for k in kernel_shares if k.name)

@@ -15,7 +15,7 @@ from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
-from rtlab.core.schema import FieldMeta
+from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.core.value import shape_text
 from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import COPY, FLOATS, MOVES, QUANTIZED, Dataflow, work
@@ -47,8 +47,8 @@ class Reformat:
 
     ``before`` and ``after`` are type and layout, such as ``fp32 · row major``. ``producer`` and ``consumer`` are ids of
     the layers on both sides, empty at the edge of the engine. ``cause`` and ``fix`` are a sentence or two each.
-    ``milliseconds`` is its measured time, None where it has none. ``avoidable`` is False where nothing in the model
-    asks for it; ``fix`` says so then.
+    ``milliseconds`` is its time in an inference, of ``origin``; None where it has none. ``avoidable`` is False where
+    nothing in the model asks for it; ``fix`` says so then.
     """
 
     layer: Annotated[str, FieldMeta("Layer", links="layers")]
@@ -60,8 +60,9 @@ class Reformat:
     source: Source
     cause: Annotated[str, FieldMeta("Cause")]
     fix: Annotated[str, FieldMeta("Remedy")]
-    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "{self.origin}")]
     avoidable: bool = True
+    origin: Annotated[Origin, UNSENT] = "measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,10 +137,11 @@ def find_reformats(
     the engine, where it is at hand.
     """
     flow = flow or Dataflow(engine)
-    times = {t.layer: t.median for t in timing.layers} if timing else {}
+    times = {t.layer: t.median * timing.scale for t in timing.layers} if timing else {}
     by_name = {layer.name: layer for layer in reversed(engine.layers)}
+    origin: Origin = "measured" if timing is None else timing.layer_origin
     return tuple(
-        _reformat(engine, layer, flow, by_name, times.get(layer.id))
+        dataclasses.replace(_reformat(engine, layer, flow, by_name, times.get(layer.id)), origin=origin)
         for layer in engine.layers
         if flow.works[layer.id] in {"reformat", "quantization"} and layer.inputs and layer.outputs
     )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import numpy as np
 
+from rtlab.core.bootstrap import compare_paired
+from rtlab.core.metrics import Metric, Tally, apply_link
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.results import ResultTable
 
@@ -16,19 +18,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.data import CalibrationData
+    from rtlab.core.task import Task
 
 #: Which question is asked: what a place harms alone, or what it would win back alone.
 Asks: TypeAlias = Literal["only", "released"]
 #: What is ranked: nodes with all that they round, or each place that rounds.
 By: TypeAlias = Literal["node", "quantizer"]
-#: The loss: the energy of the error of the outputs, or the cross-entropy of the labels.
-LossName: TypeAlias = Literal["outputs", "labels"]
 #: Samples below which no ranking is worth its name.
 FEW = 8
+#: Numbers of samples at which it is decided whether a ranking needs more; there is one look more, at all of them.
+LOOKS = (32, 128, 512)
+#: Chance that an interval misses. A ranking stops at the look that suits it, so each takes a part (Bonferroni).
+_MISS = 0.05 / (len(LOOKS) + 1)
 _LOWER, _UPPER = (f"{end} end of the 95 % interval." for end in ("Lower", "Upper"))
+_SCORE = "How far the task's score falls with it; where it is released, how far it comes back."
 _RELIABILITY = "Spearman of two halves of the samples, Spearman-Brown."
-#: Half-width of a 95 % interval of a mean, in standard errors.
-_WIDE = 1.96
+#: Skewness below which a distribution is symmetric as far as rounding can tell.
+_SKEWED = 1e-6
 #: Halvings of the samples that a reliability is the mean of.
 _HALVINGS = 16
 
@@ -37,19 +43,21 @@ ASKS: Mapping[Asks, str] = {
     "released": "only this one released: what it would win back alone",
 }
 BY: Mapping[By, str] = {"node": "nodes, each with all that it rounds", "quantizer": "places that round"}
-LOSSES: Mapping[LossName, str] = {
-    "outputs": "mean over samples of |z - z_ref|² / |z_ref|² of the outputs z",
-    "labels": "mean cross-entropy of the labels, in nats",
-}
+#: What effects are differences of.
+DIVERGENCE = (
+    "divergence of the outputs from those of fp32: of class scores Kullback and Leibler's, in nats, of others the "
+    "squared error over the energy"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class SensitivityRow:
     """What one node, or one place that rounds, does to the loss.
 
-    ``effect`` is estimated where it follows from gradients, and measured where the model was run; ``low`` and ``high``
-    are the ends of its 95 % interval over the samples. ``verified`` is what runs of the model say, None where there was
-    none; ``best_effect`` the best that is known of the two. ``causes`` say why in words.
+    ``effect`` is estimated where it follows from gradients, and measured where the model was run. ``verified`` is what
+    runs of the model say, None where there was none; ``best_effect`` the best that is known of the two, and ``low`` and
+    ``high`` are the ends of its 95 % interval over the samples. ``score_effect`` is the same in the task's score, in
+    its unit, positive where the node harms; None where none was counted. ``causes`` say why in words.
     """
 
     rank: Annotated[int, FieldMeta("Rank")]
@@ -61,6 +69,9 @@ class SensitivityRow:
     verified: Annotated[float | None, FieldMeta("Verified", origin="measured")]
     origin: Literal["estimated", "measured"]
     causes: tuple[str, ...] = ()
+    score_effect: Annotated[
+        float | None, FieldMeta("Score lost", origin="measured", note=_SCORE, omit=True)
+    ] = None
 
     @property
     def best_effect(self) -> float:
@@ -87,9 +98,13 @@ class Effects:
         estimated: Estimates, ``(places, samples)``; NaN where a place has none. Without columns where none was made.
         measured: The same by running the model, as far as a place was.
         probes: Random directions of the outputs that each estimate is the mean of; 0 where none was made.
-        losses: The loss of the variant itself on each sample, less that of the source.
+        losses: The loss of the variant itself on each sample.
         data: The samples.
         work: Seconds that estimates and runs took, and those of the source alone on the same samples.
+        scores: The task's amounts on each sample, ``(places + 2, samples)``: of each place as far as it was run, of
+            fp32 and of the variant. Without columns where nothing was counted; ``weights`` are those of the samples.
+        metric: What counted them; ``task`` is what says which labels the samples have.
+        loss: What effects are differences of.
     """
 
     places: tuple[str, ...]
@@ -99,6 +114,11 @@ class Effects:
     probes: int = 0
     data: CalibrationData | None = None
     work: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    scores: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
+    weights: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(0))
+    metric: Metric | None = None
+    task: Task | None = None
+    loss: str = DIVERGENCE
 
     @property
     def combined_effects(self) -> NDArray[np.float64]:
@@ -142,8 +162,8 @@ class Sensitivity:
     asks: Asks
     by: By
     ranking: tuple[SensitivityRow, ...]
-    loss: Annotated[str, FieldMeta("Loss")]
-    total: Annotated[float, FieldMeta("The variant's loss", origin="measured")]
+    loss: Annotated[str, FieldMeta("Measure")]
+    total: Annotated[float, FieldMeta("The variant's divergence", origin="measured")]
     samples: Annotated[int, FieldMeta("Samples")]
     probes: Annotated[int, FieldMeta("Probes")]
     reliability: Annotated[float | None, FieldMeta("Reliability", origin="measured", note=_RELIABILITY)]
@@ -182,7 +202,7 @@ class Sensitivity:
     def to_text(self, rows: int = 20) -> str:
         """The result in words, with a table of the first rows."""
         cost = "" if self.cost_x_plain is None else f", {self.cost_x_plain:.3g} x plain inference (measured)"
-        loss = f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)"
+        loss = f"effects: {self.loss}; the variant's: {self.total:.3g} (measured)"
         table = ResultTable(SensitivityRow, self.ranking[:rows], placeholder="").text()
         return "\n\n".join(
             (self.title, table, "\n".join((loss, f"took {self.seconds:.2g} s{cost}", *self.notes)))
@@ -218,18 +238,81 @@ def reliability(effects: NDArray[np.float64]) -> float | None:
     return 2 * mean / (1 + mean) if mean > 0 else mean
 
 
-def rank_effects(effects: Effects, by: By, nodes: Mapping[str, str]) -> tuple[SensitivityRow, ...]:
-    """The rows of a ranking, the largest known effect first; ``nodes`` are those of places by id."""
-    rows = []
+def interval(samples: NDArray[np.float64]) -> tuple[float, float]:
+    """Both ends of an interval of the mean of samples of shape ``(n,)``, which holds at any of the looks; NaN for one.
+
+    Student's, of ``t = sqrt(n) (W + g W²/3 + g² W³/27 + g/(6n))`` with ``W = (mean - truth) / s`` and the skewness g of
+    the samples (Hall 1992, "On the removal of skewness by transformation"), since losses have a long tail on one side.
+    """
+    # Importing it takes a while, and much address space.
+    from scipy import special
+
+    count = len(samples)
+    if count < 2:
+        return np.nan, np.nan
+    mean, s = float(samples.mean()), float(samples.std(ddof=1))
+    if not s:
+        return mean, mean
+    skewness = float((((samples - mean) / s) ** 3).mean())
+    quantile = float(special.stdtrit(count - 1, 1 - _MISS / 2))
+    ends = []
+    for t in (quantile, -quantile):
+        w = t / count**0.5
+        if abs(skewness) > _SKEWED:
+            w = 3 / skewness * (np.cbrt(1 + skewness * (w - skewness / (6 * count))) - 1)
+        ends.append(mean - s * float(w))
+    return ends[0], ends[1]
+
+
+def _compare_scores(effects: Effects, row: int, asks: Asks) -> tuple[float | None, bool]:
+    """How far the score falls by a place, or comes back without it, and whether the samples suffice to say so."""
+    if effects.metric is None or not effects.scores.shape[1]:
+        return None, False
+    pair = effects.scores[[-2, row] if asks == "only" else [row, -1]]
+    counted = ~np.isnan(pair).any(axis=0)
+    weights, metric = effects.weights[counted], effects.metric
+    if not weights.sum():
+        return None, False
+    first, second = (
+        Tally(
+            float(apply_link(metric.link, amounts.sum() / weights.sum())),
+            amounts,
+            weights,
+            metric.link,
+            higher=metric.higher,
+        )
+        for amounts in pair[:, counted]
+    )
+    compared = compare_paired(first, second)
+    if compared is None:
+        return None, False
+    harm = -compared.difference if metric.higher else compared.difference
+    return harm, harm > 0 and compared.sure
+
+
+def rank_effects(
+    effects: Effects, by: By, nodes: Mapping[str, str], asks: Asks = "only"
+) -> tuple[SensitivityRow, ...]:
+    """The rows of a ranking, the largest known effect first; ``nodes`` are those of places by id.
+
+    Where the variant's score fell, places that surely cost score stand before the others, the costliest first.
+    """
+    rows: list[tuple[float, SensitivityRow]] = []
+    has_fallen = _compare_scores(effects, -1, "only")[1]
     for i, place in enumerate(effects.places):
         guess, true = (table[i][~np.isnan(table[i])] for table in (effects.estimated, effects.measured))
         samples = guess if len(guess) else true
         if len(samples):
             mean, verified = float(samples.mean()), float(true.mean()) if len(true) else None
-            wide = _WIDE * float(samples.std(ddof=1)) / len(samples) ** 0.5 if len(samples) > 1 else np.nan
             origin: Literal["estimated", "measured"] = "estimated" if len(guess) else "measured"
             quantizer = place if by == "quantizer" else ""
-            ends = mean - wide, mean + wide
-            rows.append(SensitivityRow(0, nodes[place], quantizer, mean, *ends, verified, origin))
-    rows.sort(key=lambda r: -r.best_effect)
-    return tuple(dataclasses.replace(row, rank=rank) for rank, row in enumerate(rows, 1))
+            low, high = interval(true if len(true) else guess)
+            # No noise brings outputs nearer to fp32 than fp32 itself.
+            low = max(low, 0.0) if asks == "only" else low
+            harm, is_sure = _compare_scores(effects, i, asks) if len(true) else (None, False)
+            row = SensitivityRow(
+                0, nodes[place], quantizer, mean, low, high, verified, origin, score_effect=harm
+            )
+            rows.append((harm if has_fallen and is_sure and harm else 0.0, row))
+    rows.sort(key=lambda r: (-r[0], -r[1].best_effect))
+    return tuple(dataclasses.replace(row, rank=rank) for rank, (_, row) in enumerate(rows, 1))

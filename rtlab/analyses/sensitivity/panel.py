@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
-from rtlab.analyses.sensitivity import ASKS, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.analyses.sensitivity import ASKS, DIVERGENCE, Asks, By, Sensitivity
 from rtlab.documents.panel import button, make_select
 from rtlab.documents.results import list_facts
 from rtlab.errors import RunError
@@ -21,11 +21,6 @@ _SETTINGS: Mapping[str, tuple[str, str, Mapping[Any, str]]] = {
         "Of",
         "Nodes, or the single places that round what a node reads and writes.",
         {"node": "nodes", "quantizer": "places that round"},
-    ),
-    "loss": (
-        "Loss",
-        "What is counted as an effect: the change of the outputs, or of the loss on labels.",
-        {"outputs": "of the outputs", "labels": "of the labels"},
     ),
 }
 
@@ -46,12 +41,11 @@ def get_sensitivity(context: PanelContext) -> Sensitivity:
     return ranking
 
 
-def _read_settings(context: PanelContext) -> tuple[Asks, By, LossName]:
+def _read_settings(context: PanelContext) -> tuple[Asks, By]:
     settings = context.settings
     return (
         "released" if settings.get("asks") == "released" else "only",
         "quantizer" if settings.get("by") == "quantizer" else "node",
-        "labels" if settings.get("loss") == "labels" else "outputs",
     )
 
 
@@ -62,7 +56,6 @@ def build_sensitivity_panel(context: PanelContext) -> PanelParts:
     settings = [
         make_select(key, label, hint, dict(options), values[key])
         for key, (label, hint, options) in _SETTINGS.items()
-        if key != "loss" or context.study.task is not None
     ]
     reason = ""
     if result.recorded:
@@ -75,7 +68,7 @@ def build_sensitivity_panel(context: PanelContext) -> PanelParts:
     if ranking is None and reason:
         return PanelParts(settings=settings, work=work, problem=f"{reason}.")
     if ranking is None:
-        before = f"Not measured yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {LOSSES[choice[2]]}."
+        before = f"Not measured yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {DIVERGENCE}."
         return PanelParts(settings=settings, work=work, notes=[before])
     rests = f"{ranking.question[:1].upper()}{ranking.question[1:]}; effects are differences of the {ranking.loss}."
     return PanelParts(
@@ -88,4 +81,4 @@ def build_sensitivity_panel(context: PanelContext) -> PanelParts:
 
 
 #: What stands in sentences below the table, or in the settings: a card of it would leave no room for numbers.
-_IN_WORDS = frozenset({"Question", "Loss", "Source"})
+_IN_WORDS = frozenset({"Question", "Measure", "Source"})

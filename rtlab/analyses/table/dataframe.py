@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class LayerRow:
     """What is known of a layer, as ``layers_frame`` documents it; None and empty where it is not reported.
 
-    ``origin`` is that of ``output_bytes``.
+    ``origin`` is that of ``output_bytes``, ``time_origin`` that of ``time_ms``.
     """
 
     id: Annotated[str, FieldMeta(links="layers")]
@@ -43,13 +43,14 @@ class LayerRow:
     formats_in: tuple[str, ...]
     formats_out: tuple[str, ...]
     stream: Annotated[int, FieldMeta("Stream")]
-    time_ms: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    time_ms: Annotated[float | None, FieldMeta("Time", "ms", "{self.time_origin}")]
     share: Annotated[float | None, FieldMeta("Share", "%", "measured")]
     shared: int | None
     sparse: Annotated[bool | None, FieldMeta("2:4 sparse")]
     output_bytes: Annotated[int | None, FieldMeta("Output", "B", "{self.origin}")]
     weight_bytes: Annotated[int | None, FieldMeta("Weights", "B")]
     origin: Annotated[Origin, UNSENT]
+    time_origin: Annotated[Origin, UNSENT] = "measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ def layer_rows(result: VariantResult, model: Model | None = None) -> tuple[Layer
     """The layers of a variant's engine in order of execution, for the model that is shown."""
     home = result.prepared.model if model is None else model
     times, sizes = get_layer_times(result), of_layers(result.engine, result.prepared.model)
-    titles, mapping = name_layers(result, home), map_nodes(result)
+    titles, mapping, timing = name_layers(result, home), map_nodes(result), compute_timing(result)
     rows = []
     for layer in result.engine.layers:
         time, size = times.get(layer.id), sizes.get(layer.id)
@@ -91,6 +92,7 @@ def layer_rows(result: VariantResult, model: Model | None = None) -> tuple[Layer
                 output_bytes=size.nbytes if size else None,
                 weight_bytes=_weights(layer),
                 origin=size.origin if size else "estimated",
+                time_origin=timing.layer_origin if timing else "measured",
             )
         )
     return tuple(rows)
@@ -109,7 +111,7 @@ def layers_frame(result: VariantResult, model: Model | None = None) -> pd.DataFr
     | ``tactic`` | str | its kernel, by name or number; empty where not told |
     | ``formats_in``, ``formats_out`` | object: tuple of str | layout of each input and output; empty words: not told |
     | ``stream`` | int64 | the stream it is issued to, 0 where there is one |
-    | ``time_ms`` | float64 | its time in milliseconds: the median, or the mean where a file has only that |
+    | ``time_ms`` | float64 | its part of an inference in milliseconds, as the graph and the chart show it |
     | ``share`` | float64 | that time by the sum of all layers, from 0 to 1 |
     | ``shared`` | Int64 | how many layers have that time together; 1 where this very engine was measured |
     | ``sparse`` | boolean | whether it uses 2:4 sparse weights |
@@ -141,7 +143,7 @@ def layers_frame(result: VariantResult, model: Model | None = None) -> pd.DataFr
     frame: pd.DataFrame = ResultTable(LayerRow, rows).frame().set_index("id")
     frame.attrs = {
         "engine": result.engine.title,
-        "times": timing.origin if timing and any(r.time_ms is not None for r in rows) else "",
+        "times": timing.layer_source if timing and any(r.time_ms is not None for r in rows) else "",
         "output_bytes": ", ".join(sorted({r.origin for r in rows if r.output_bytes is not None})),
     }
     return frame

@@ -50,7 +50,7 @@ def get_layer_times(facts: VariantResult) -> Mapping[str, SharedTime]:
     if times is None or ran is None:
         return {}
     if ran is facts.engine:
-        return {t.layer: SharedTime(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
+        return _times_of.share_times(times, {t.layer: (t.layer,) for t in times.layers})
     built = facts.prepared.model
     mappings = (fusion.relate_engine(e, built, built) for e in (ran, facts.engine))
     return _times_of.map_times_to_layers(times, *mappings)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rtlab.core.engine import Engine
 from rtlab.core.phrases import pluralize
 from rtlab.core.trace import Processor, Profile
-from rtlab.relation.mapping import Mapping
+from rtlab.relation.mapping import Mapping, Pair
+from rtlab.relation.roles import WORKING
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +42,11 @@ class LayerTime:
 
 @dataclasses.dataclass(frozen=True)
 class SharedTime:
-    """A time in milliseconds that ``shared`` boxes have together; it is not divided among them."""
+    """A time in milliseconds that ``shared`` boxes have together; it is not divided among them.
+
+    It is a part of an inference (``Timing.scale``), of ``layers`` of the engine that ran. Two boxes have the same of
+    them or none in common, so that times of different layers add up.
+    """
 
     median: float
     spread: float | None
@@ -110,6 +115,16 @@ class Timing:
         )
 
     @property
+    def layer_origin(self) -> Literal["measured", "estimated"]:
+        """What the times of layers are as parts of an inference: a scaled time is not measured."""
+        return "estimated" if self.scaled else "measured"
+
+    @property
+    def layer_source(self) -> str:
+        """What stands beside the times of layers as parts of an inference."""
+        return f"estimated: {self.scaled}; {self.origin}" if self.scaled else self.origin
+
+    @property
     def origin(self) -> str:
         """What stands beside every one of these numbers."""
         day = self.taken.strftime("%Y-%m-%d") if self.taken else ""
@@ -176,51 +191,69 @@ def _reduce_samples(
 
 
 def map_times_to_nodes(times: Timing, mapping: Mapping) -> dict[str, SharedTime]:
-    """The time of each node: that of its layers, with the number of nodes that share them."""
-    sharing = {t.layer: mapping.nodes(t.layer) for t in times.layers}
-    layers = {node: mapping.layers(node) for node in dict.fromkeys(p.node for p in mapping.pairs)}
-    return _share_times(times, sharing, layers)
+    """The time of each node: that of its layers, with the number of nodes that share them.
+
+    A layer that only serves, such as by a Q, counts for a node that it serves alone: nodes that read one quantized
+    tensor have no time in common.
+    """
+    layers: defaultdict[str, list[str]] = defaultdict(list)
+    for pair in mapping.pairs:
+        if _does_work(pair, mapping) or len(mapping.of(pair.layer)) == 1:
+            layers[pair.node].append(pair.layer)
+    return share_times(times, layers)
 
 
 def map_times_to_layers(times: Timing, measured: Mapping, target: Mapping) -> dict[str, SharedTime]:
     """The times of one engine read on the layers of another, joined by node.
 
-    A layer of the shown engine gets the time of every measured layer that holds one of its nodes. Where a
-    measured layer also holds nodes of other shown layers, ``shared`` counts them all.
+    A layer of the shown engine gets the time of every measured layer that does the work of one of its nodes. Where a
+    measured layer also holds nodes of other shown layers, they have one time together, which ``shared`` counts.
     """
-    touching: defaultdict[str, set[str]] = defaultdict(set)
+    by_node: defaultdict[str, list[str]] = defaultdict(list)
+    for pair in measured.pairs:
+        if _does_work(pair, measured):
+            by_node[pair.node].append(pair.layer)
+    layers: defaultdict[str, list[str]] = defaultdict(list)
     for pair in target.pairs:
-        for i in measured.layers(pair.node):
-            touching[i].add(pair.layer)
-    layers = {
-        layer: [i for n in target.nodes(layer) for i in measured.layers(n)]
-        for layer in dict.fromkeys(p.layer for p in target.pairs)
-    }
-    return _share_times(times, touching, layers)
+        if _does_work(pair, target):
+            layers[pair.layer] += by_node[pair.node]
+    return share_times(times, layers)
 
 
-def _share_times(
-    times: Timing, sharing: MappingType[str, Iterable[str]], layers: MappingType[str, Iterable[str]]
-) -> dict[str, SharedTime]:
-    """The times that ``layers`` of each box take together, as far as they have any; ``sharing`` are boxes by layer.
+def _does_work(pair: Pair, mapping: Mapping) -> bool:
+    """Whether a layer does a node's work, or stands for it where no layer does."""
+    roles = mapping.roles(pair.node)
+    return pair.role in WORKING or WORKING.isdisjoint(roles)
 
-    Thousands of nodes may run in the same layers, which are added up once.
-    """
+
+def share_times(times: Timing, layers: MappingType[str, Iterable[str]]) -> dict[str, SharedTime]:
+    """The times of boxes by the measured ``layers`` of each; boxes that have some in common have one time together."""
     by_layer = {t.layer: t for t in times.layers}
-    timed = {box: tuple(dict.fromkeys(i for i in ids if i in by_layer)) for box, ids in layers.items()}
+    order = {layer: at for at, layer in enumerate(by_layer)}
+    timed = {box: [i for i in ids if i in by_layer] for box, ids in layers.items()}
+    #: The group of each layer: all that are joined by a box, in one list.
+    groups: dict[str, list[str]] = {}
+    for ids in timed.values():
+        for layer in ids:
+            own, other = groups.setdefault(ids[0], [ids[0]]), groups.setdefault(layer, [layer])
+            if own is not other:
+                small, large = sorted((own, other), key=len)
+                large += small
+                groups.update(dict.fromkeys(small, large))
+    sharing = Counter(id(groups[ids[0]]) for ids in timed.values() if ids)
     sums = {
-        ids: _sum([by_layer[i] for i in ids], len({box for i in ids for box in sharing[i]}))
-        for ids in set(timed.values()) - {()}
+        key: _sum([by_layer[i] for i in sorted(group, key=order.__getitem__)], sharing[key], times.scale)
+        for key, group in {id(g): g for g in groups.values()}.items()
     }
-    return {box: sums[ids] for box, ids in timed.items() if ids}
+    return {box: sums[id(groups[ids[0]])] for box, ids in timed.items() if ids}
 
 
-def _sum(times: list[LayerTime], shared: int) -> SharedTime:
+def _sum(times: list[LayerTime], shared: int, scale: float) -> SharedTime:
     spreads = [t.spread for t in times if t.spread is not None]
     return SharedTime(
-        median=sum(t.median for t in times),
+        median=sum(t.median for t in times) * scale,
         # Spreads of independent medians add in squares.
-        spread=float(np.sqrt(sum(s**2 for s in spreads))) if len(spreads) == len(times) else None,
+        spread=float(np.sqrt(sum(s**2 for s in spreads))) * scale if len(spreads) == len(times) else None,
         share=sum(t.share for t in times),
         shared=shared,
         layers=tuple(t.layer for t in times),

@@ -12,11 +12,10 @@ import numpy as np
 
 from rtlab.analyses.sensitivity import (
     FEW,
-    LOSSES,
+    LOOKS,
     Asks,
     By,
     Effects,
-    LossName,
     Sensitivity,
     rank_effects,
     reliability,
@@ -35,7 +34,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.data import CalibrationData
+    from rtlab.core.metrics import Tally
     from rtlab.core.model import Model
+    from rtlab.core.task import Task
 
 _ACTIVITY = "ranking by sensitivity"
 #: The part of the time that is for estimates, where there is more to do.
@@ -52,13 +53,14 @@ _LINEAR: dict[Asks, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class SensitivitySearch:
-    """Rank nodes or quantizers of a variant by their effect on a loss.
+    """Rank nodes or quantizers of a variant by their effect on its outputs.
 
-    The number of samples doubles until the ranking is as reliable as ``reach``, or samples or time are used up.
+    At the numbers of samples in ``LOOKS`` the search ends where the ranking is as reliable as ``reach``; else it takes
+    all samples, as far as there is time. Samples are drawn by chance, for files are often sorted by class.
 
-    ``asks``, ``by``, ``loss``, ``labels`` and ``verify`` are those of ``study.accuracy.sensitivity``. ``probes`` is the
-    number of random directions of the outputs that each estimate is the mean of; by default eight for a small model and
-    one for a large one. ``begun`` are effects of an earlier search.
+    ``asks``, ``by`` and ``verify`` are those of ``study.accuracy.sensitivity``; ``task`` counts what was run.
+    ``probes`` is the number of random directions of the outputs that each estimate is the mean of; by default eight for
+    a small model and one for a large one. ``begun`` are effects of an earlier search.
     """
 
     variant: str
@@ -67,8 +69,7 @@ class SensitivitySearch:
     data: CalibrationData
     asks: Asks = "only"
     by: By = "node"
-    loss: LossName = "outputs"
-    labels: NDArray[np.int64] | None = None
+    task: Task | None = None
     verify: int | None = 8
     probes: int | None = None
     reach: float = 0.95
@@ -114,7 +115,12 @@ class _SensitivityState:
         none = np.zeros((len(places), 0))
         probes, begun = 0 if self.effect_estimator is None else self.probes, search.begun
         if begun is None or bool(begun.probes) != bool(probes):
-            begun = Effects(places, none, none, np.zeros(0), probes, search.data)
+            begun = Effects(places, none, none, np.zeros(0), probes, search.data, task=search.task)
+        lengths = {len(a) for a in search.data.arrays.values() if a.ndim}
+        #: The samples in the order in which they are taken; None where they are read from front to back.
+        self._order: NDArray[np.int64] | None = None
+        if search.source.free_batch and len(lengths) == 1 and max(lengths) > LOOKS[0]:
+            self._order = np.random.default_rng(0).permutation(lengths.pop())
         self.effects = begun
         self.elapsed = list(self.effects.work)
         #: Whether samples run one at a time, since outputs do not tell them apart.
@@ -124,7 +130,7 @@ class _SensitivityState:
         """What estimates, where anything can be."""
         search, context = self.search, self.context
         self.probes = search.probes or (_MANY if self._batch_size() >= _SMALL else 1)
-        if search.verify is None or search.loss != "outputs":
+        if search.verify is None:
             return None
         if search.asks == "released" and self._should_measure_all():
             return None
@@ -166,33 +172,52 @@ class _SensitivityState:
                 self.effect_estimator = None
                 self.effects = dataclasses.replace(self.effects, probes=0)
         if self.effect_estimator is not None:
-            yield from self._measure(0, self.effects.samples, self._select_places())
+            yield from self._verify()
         else:
             # A search that was stopped among the first samples lacks places; they come first.
             yield from self._measure(0, self.effects.samples or FEW, every)
             yield from self._grow_samples(lambda begin, end: self._measure(begin, end, every))
 
     def _grow_samples(self, more: Callable[[int, int], Iterator[Sensitivity]]) -> Iterator[Sensitivity]:
-        """Take more samples until the ranking is as reliable as ``reach``."""
-        while not self._is_done():
+        """Take more samples until the ranking is as reliable as ``reach`` at a look, which intervals account for."""
+        for end in (*LOOKS, self.search.data.count or 4 * LOOKS[-1]):
+            # A search that goes on begins between two looks.
             before = self.effects.samples
-            yield from more(before, max(FEW, 2 * before))
-            if self.effects.samples == before:
+            if self._is_over() or (before and before >= end and self._is_reliable()):
                 return
+            if before < end:
+                yield from more(before, end)
+                if self.effects.samples == before or self._is_reliable():
+                    return
 
-    def _is_done(self) -> bool:
+    def _is_reliable(self) -> bool:
         current_reliability = reliability(self.effects.combined_effects)
-        over = self.context.is_exhausted
-        if self.effect_estimator is not None and self.effects.samples:
-            # The rest of the time is for the runs of the first places.
-            over |= time.monotonic() - self._began > _ESTIMATING * self.context.budget.seconds
-        return over or (current_reliability is not None and current_reliability >= self.search.reach)
+        return current_reliability is not None and current_reliability >= self.search.reach
+
+    def _is_over(self) -> bool:
+        if self.effect_estimator is None or not self.effects.samples:
+            return self.context.is_exhausted
+        # The rest of the time is for the runs of the first places.
+        taken = time.monotonic() - self._began
+        return self.context.is_exhausted or taken > _ESTIMATING * self.context.budget.seconds
+
+    def _verify(self) -> Iterator[Sensitivity]:
+        """Run places until those that come first were run, and those of which there is no estimate."""
+        before: list[int] = []
+        while (places := self._select_places()) != before and not self.context.is_exhausted:
+            yield from self._measure(0, self.effects.samples, places)
+            before = places
 
     def _select_places(self) -> list[int]:
-        """Places to run: those that come first, and those of which there is no estimate."""
+        """Those that come first by what is known so far, and those of which there is no estimate."""
         means = self.effects.estimated.mean(axis=1)
-        order = [int(i) for i in np.argsort(-means) if not np.isnan(means[i])]
-        return [*order[: self.search.verify], *(int(i) for i in np.flatnonzero(np.isnan(means)))]
+        unknown = {int(i) for i in np.flatnonzero(np.isnan(means))}
+        runs = self.effects.measured[:, : self.effects.estimated.shape[1]]
+        if runs.shape[1]:
+            run = ~np.isnan(runs).any(axis=1)
+            means[run] = runs[run].mean(axis=1)
+        first = [int(i) for i in np.argsort(-means) if int(i) not in unknown][: self.search.verify]
+        return sorted({*first, *unknown}, key=lambda i: (i in unknown, -means[i]))
 
     def _estimate(self, begin: int, end: int) -> Iterator[Sensitivity]:
         """An estimate of every place on the samples from one number to another."""
@@ -200,10 +225,10 @@ class _SensitivityState:
         self.context.phase("Following errors to the outputs", max(end - begin, 0))
         for batch, first, count in self._iter_batches(begin, end):
             self.context.check(_ACTIVITY)
-            if self.context.is_exhausted:
+            if self._is_over() and (self.effects.samples >= FEW or self.context.is_exhausted):
                 return
             plain = self._run_timed(2, self._plain, batch)
-            loss = SampleLoss.of(plain, self.names, count, None, first)
+            loss = self._make_loss(plain, first, count)
             if loss.rows < count and self.search.source.free_batch:
                 self._alone = True
                 yield from self._estimate(first, end)
@@ -212,7 +237,7 @@ class _SensitivityState:
             is_released = self.search.asks == "released"
             began = time.perf_counter()
             products = self.effect_estimator.products(
-                batch, plain, quantized_outputs, loss, first, released=is_released
+                batch, quantized_outputs, loss, first, released=is_released
             )
             self.elapsed[0] += time.perf_counter() - began
             self.context.count(runs=3)
@@ -232,6 +257,14 @@ class _SensitivityState:
         data, model = self.search.data, self.search.source
         most = 1 if self._alone else self._batch_size()
         size = min(most, max(1, last - first))
+        if self._order is not None:
+            for at in range(first, min(last, len(self._order)), size):
+                part = data.pick(self._order[at : min(at + size, last)].tolist())
+                for batch in part.batches(model, size):
+                    count = part.samples_in(model, batch)
+                    yield batch, first, count
+                    first += count
+            return
         for batch in data.batches(model, size, skip=first):
             count = data.samples_in(model, batch)
             yield batch, first, count
@@ -248,7 +281,7 @@ class _SensitivityState:
                 continue
             if self.context.is_exhausted:
                 return
-            loss, total_loss = self._reference(batch, first, count)
+            loss, total_loss, pair = self._reference(batch, first, count)
             if loss.rows < count and self.search.source.free_batch:
                 # Such as all boxes found in several pictures: no output tells samples apart.
                 self._alone = True
@@ -256,39 +289,75 @@ class _SensitivityState:
                 return
             effects = np.full((len(self.vectors), count), np.nan)
             effects[:, : table.shape[1]] = table
+            scores = np.full((len(self.vectors) + 2, count), np.nan)
+            known = self.effects.scores[:, first : first + count]
+            scores[: len(known), : known.shape[1]] = known
+            scores[-2:] = pair
             self.context.phase(f"Running {first + count} samples with one switch turned", len(pending))
             for i in self.context.iterate(pending, _ACTIVITY):
-                switched_loss = loss.each(self._run_timed(1, self._run, {**batch, INPUT: self.vectors[i]}))
+                outputs = self._run_timed(1, self._run, {**batch, INPUT: self.vectors[i]})
+                switched_loss = loss.each(outputs)
+                scores[i] = _get_amounts(loss.tally(outputs))
                 effects[i] = switched_loss if self.search.asks == "only" else total_loss - switched_loss
                 self.context.count(runs=1)
                 self.context.advance()
                 if not first:
                     # Something is known at once.
-                    self._keep(first, effects, total_loss)
+                    self._keep(first, effects, total_loss, scores)
                     yield self._make_record()
             if not np.isnan(effects[list(rows)]).any():
-                self._keep(first, effects, total_loss)
+                self._keep(first, effects, total_loss, scores)
                 yield self._make_record()
 
-    def _keep(self, first: int, effects: NDArray[np.float64], total_loss: NDArray[np.float64]) -> None:
+    def _keep(
+        self,
+        first: int,
+        effects: NDArray[np.float64],
+        total_loss: NDArray[np.float64],
+        scores: NDArray[np.float64],
+    ) -> None:
         """Put the effects on a batch in place of what was known of it."""
         was, last = self.effects, first + effects.shape[1]
+        before = was.scores if len(was.scores) else scores[:, :0]
         self.effects = dataclasses.replace(
             was,
             measured=np.concatenate([was.measured[:, :first], effects, was.measured[:, last:]], axis=1),
             losses=np.concatenate([was.losses[:first], total_loss, was.losses[last:]]),
+            scores=np.concatenate([before[:, :first], scores, before[:, last:]], axis=1),
             work=(self.elapsed[0], self.elapsed[1], self.elapsed[2]),
         )
 
-    def _reference(self, batch: Batch, first: int, count: int) -> tuple[SampleLoss, NDArray[np.float64]]:
-        """The loss on a batch, and what the variant itself loses on it."""
+    def _make_loss(self, plain: Outputs, first: int, count: int) -> SampleLoss:
+        """The loss beside the outputs of fp32 on some samples."""
+        search = self.search
+        numbers = np.arange(first, first + count)
+        if self._order is not None:
+            numbers = self._order[numbers]
+        # What no number with a fraction says, such as the class itself, is not among the outputs.
+        task = search.task if self.names[0] == search.source.outputs[0] else None
+        loss = SampleLoss.of(plain, self.names, numbers, task)
+        metric = None if loss.task is None else loss.task.counted
+        self.effects = dataclasses.replace(self.effects, metric=metric, loss=loss.words)
+        return loss
+
+    def _reference(
+        self, batch: Batch, first: int, count: int
+    ) -> tuple[SampleLoss, NDArray[np.float64], NDArray[np.float64]]:
+        """The loss on a batch, what the variant itself loses on it, and the amounts of fp32 and of the variant."""
         if self.effect_estimator is None:
             self._run_timed(2, self._plain, batch)
         off = self._run({**batch, INPUT: self.toggles.make_vector(())})
-        loss = SampleLoss.of(off, self.names, count, self.search.labels, first)
-        total_loss = loss.each(self._run({**batch, INPUT: self.toggles.make_inverse_vector(())}))
+        loss = self._make_loss(off, first, count)
+        quantized_outputs = self._run({**batch, INPUT: self.toggles.make_inverse_vector(())})
         self.context.count(runs=3)
-        return loss, total_loss
+        tally, was = loss.tally(off), self.effects.weights
+        weights = np.ones(count) if tally is None or tally.weights is None else tally.weights
+        self.effects = dataclasses.replace(
+            self.effects, weights=np.concatenate([was[:first], weights, was[first + count :]])
+        )
+        pair = np.empty((2, count))
+        pair[0], pair[1] = _get_amounts(tally), _get_amounts(loss.tally(quantized_outputs))
+        return loss, loss.each(quantized_outputs), pair
 
     def _run_timed(self, kind: int, run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
         began = time.perf_counter()
@@ -302,6 +371,11 @@ class _SensitivityState:
         return _summarize(
             self.search, self.effects, self.nodes, ran=self.context.tool.source, seconds=taken, notes=notes
         )
+
+
+def _get_amounts(tally: Tally | None) -> NDArray[np.float64] | float:
+    """The amounts of each sample; NaN where they were not counted."""
+    return np.nan if tally is None or tally.amounts is None else tally.amounts
 
 
 def _map_places(search: SensitivitySearch, toggles: SwitchedModel) -> Mapping[str, str]:
@@ -335,8 +409,8 @@ def _summarize(
         search.variant,
         search.asks,
         search.by,
-        rank_effects(effects, search.by, nodes),
-        LOSSES[search.loss],
+        rank_effects(effects, search.by, nodes, search.asks),
+        effects.loss,
         float(effects.losses.mean()),
         effects.samples,
         effects.probes,

@@ -2,8 +2,8 @@
 
 With ``e`` the error that a place makes by itself and ``J`` the derivative of the outputs at that place, ``J e`` is what
 becomes of it at the outputs, as far as the model is linear. For random signs u the mean of ``(u . J e)^2`` over u is
-``|J e|^2`` (Hutchinson 1990), and ``u . J`` is one gradient for all places. The products are summed inside of the
-graph, so that no value leaves it.
+``|J e|^2`` (Hutchinson 1990), and ``u . J`` is one gradient for all places; ``SampleLoss.seed`` gives u the covariance
+of the loss's curvature. The products are summed inside of the graph, so that no value leaves it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ class EffectEstimator:
     def products(
         self,
         batch: Batch,
-        plain: Outputs,
         quantized_outputs: Outputs,
         loss: SampleLoss,
         first: int,
@@ -98,16 +97,11 @@ class EffectEstimator:
         graph, feed, rng = self.graph, dict(batch), np.random.default_rng(first)
         for p, names in enumerate(graph.seeds):
             for seed, name in zip(names, graph.outputs, strict=True):
-                shape = np.shape(plain[name])
-                signs = rng.choice(np.array([-1.0, 1.0], np.float32), shape)
-                weights = loss.weights[name]
-                if not released:
-                    feed[seed] = (signs * np.sqrt(weights)).astype(np.float32)
-                    continue
-                scale = loss.scales(name).reshape([-1, *[1] * (len(shape) - 1)])
-                error = np.nan_to_num(np.asarray(quantized_outputs[name], np.float64) - loss.reference[name])
-                seeded = error * weights / scale if p == 0 else signs * np.sqrt(weights / scale)
-                feed[seed] = seeded.astype(np.float32)
+                signs = rng.choice(np.array([-1.0, 1.0]), loss.reference[name].shape)
+                vector = loss.seed(
+                    name, None if released and p == 0 else signs, quantized_outputs, released=released
+                )
+                feed[seed] = vector.astype(np.float32)
         outputs = self._run(feed)
         return [np.asarray(outputs[name], np.float64) for name in graph.products]
 
@@ -132,8 +126,8 @@ def build_estimator(
 ) -> EstimatorGraph | None:
     """The graph for a question; None where no place can be estimated.
 
-    Of ``only``, errors and gradients are those at the values of the source, and seeds are divided by the root of the
-    energy of its outputs; of ``released``, at those of the variant, seeds are taken as they are, and there is one more.
+    Of ``only``, errors and gradients are those at the values of the source; of ``released``, at those of the variant,
+    and there is one seed more.
     """
     count = probes + (asks == "released")
     if emulation.opset < _OPSET:
@@ -197,9 +191,8 @@ class _GraphBuilder:
             ]
             graph.inputs.extend(seed_values)
             seeds.append(tuple(v.name or "" for v in seed_values))
-            pairs = zip(seed_values, output_values.values(), strict=True)
-            scaled_seeds = {output: self._scale_seed(seed, output) for seed, output in pairs}
-            gradients.append(differentiate(tape, forward, scaled_seeds))
+            outputs = dict(zip(output_values.values(), seed_values, strict=True))
+            gradients.append(differentiate(tape, forward, outputs))
         errors = list(self._iter_errors(gradients[0]))
         if not errors:
             return None
@@ -225,16 +218,6 @@ class _GraphBuilder:
             alone,
             dict(gradients[0].unsupported_nodes),
         )
-
-    def _scale_seed(self, seed: ir.Value, output: ir.Value) -> ir.Value:
-        """A seed over the root of the energy of its output."""
-        if not self.only:
-            return seed
-        tape, rank = self.tape, len(self.tape.sizes(output))
-        exact = tape.cast_to_float(output)
-        energy = tape.reduce_sum(tape.op("Mul", exact, exact), list(range(1, rank)) or [0], keep=True)
-        total = tape.op("Mul", energy, tape.constant(float(len(self.outputs))))
-        return tape.op("Div", seed, tape.op("Sqrt", tape.op("Max", total, tape.constant(1e-30))))
 
     def _iter_errors(
         self, gradients: Gradients

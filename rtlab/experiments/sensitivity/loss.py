@@ -1,4 +1,8 @@
-"""The loss of a variant on each sample, as a continuous number."""
+"""How far a variant's outputs lie from those of fp32, on each sample: a number that no noise makes smaller than 0.
+
+Of class scores it is the Kullback-Leibler divergence ``sum p (log p - log q)`` of the classes' probabilities, p of fp32
+and q of the variant (Kullback and Leibler 1951); of other outputs the squared error over the energy, by kind of number.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,18 @@ from rtlab.errors import CalibrationError, ModelError, RunError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rtlab.core.metrics import Tally
     from rtlab.core.model import Model
+    from rtlab.core.task import Task
     from rtlab.core.trace import Outputs
 
 _FLOATS = {"fp16", "bf16", "fp32", "fp64"}
-#: What a sample loses at most: a hundred times the energy of its outputs. An output that is not finite loses as much.
+#: What a sample loses at most: a hundred times the energy of its outputs, or nats. What is not finite loses as much.
 MOST = 100.0
+#: Probabilities below are taken for this: its inverse is still a number in FP32.
+_LEAST = 1e-30
+#: How far a sum of probabilities may be from 1, such as in FP16.
+_NEAR_ONE = 1e-2
 
 
 def list_float_outputs(model: Model) -> tuple[str, ...]:
@@ -29,8 +39,6 @@ def list_float_outputs(model: Model) -> tuple[str, ...]:
     Raises:
         ModelError: it has none.
     """
-    # Importing it takes a while, and much address space.
-
     names = tuple(o for o in model.outputs if model.values[o].dtype in _FLOATS)
     if not names:
         raise ModelError(
@@ -42,67 +50,69 @@ def list_float_outputs(model: Model) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SampleLoss:
-    """The loss of each sample of one batch.
+    """The loss of each sample of one batch: the mean over its outputs.
 
     ``reference`` are the floating-point outputs of the source; ``rows`` is the number of samples where each output has
-    a row for each, else 1. ``labels`` are those of the samples, where the loss is their cross-entropy.
+    a row for each, else 1. ``axes`` has the axis of the classes by output, where there are any, and ``probabilities``
+    those whose scores are probabilities. ``task`` has the labels of these samples; None where it counts no samples.
     """
 
     reference: Mapping[str, NDArray[np.float64]]
     samples: int
     rows: int
-    labels: NDArray[np.int64] | None = None
+    axes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    probabilities: frozenset[str] = frozenset()
+    task: Task | None = None
 
     @classmethod
     def of(
-        cls,
-        reference: Outputs,
-        names: Sequence[str],
-        samples: int,
-        labels: NDArray[np.int64] | None,
-        first: int,
+        cls, reference: Outputs, names: Sequence[str], numbers: NDArray[np.int64], task: Task | None = None
     ) -> SampleLoss:
-        """The loss beside what the source gives for samples from number ``first`` on.
+        """The loss beside what the source gives for the samples of these numbers.
 
         Raises:
             RunError: the source itself gives NaN or infinity.
-            CalibrationError: a label is no class.
+            CalibrationError: the task has fewer labels, or they do not fit.
         """
-        reference_arrays: dict[str, NDArray[np.float64]] = {
-            n: np.asarray(reference[n], np.float64) for n in names
-        }
-        for name, array in reference_arrays.items():
+        arrays: dict[str, NDArray[np.float64]] = {n: np.asarray(reference[n], np.float64) for n in names}
+        for name, array in arrays.items():
             if not np.isfinite(array).all():
                 raise RunError(
-                    f'Cannot rank what rounds: the model itself gives NaN or infinity in output "{name}" for a sample '
-                    f"from number {first} on, before anything is rounded. Leave that sample out, or repair the model."
+                    f'Cannot rank what rounds: the model itself gives NaN or infinity in output "{name}" for one of '
+                    f"the samples {', '.join(map(str, numbers[:8]))}{' ...' if len(numbers) > 8 else ''}, before "
+                    "anything is rounded. Leave that sample out, or repair the model."
                 )
-        each = all(a.ndim and len(a) == samples for a in reference_arrays.values())
-        if labels is None:
-            return cls(reference_arrays, samples, samples if each else 1)
-        classes, batch_labels = reference_arrays[names[0]], labels[first : first + samples]
-        if classes.ndim != 2 or not each:
-            raise CalibrationError(
-                f'Cannot take the cross-entropy of labels: output "{names[0]}" has shape {classes.shape}, and no row '
-                'of classes for each sample. Use loss="outputs".'
-            )
-        if (
-            batch_labels.dtype.kind not in "iu"
-            or batch_labels.ndim != 1
-            or not np.all((batch_labels >= 0) & (batch_labels < classes.shape[1]))
-        ):
-            raise CalibrationError(
-                f"Cannot take the cross-entropy of labels: they are to be one whole number from 0 to "
-                f'{classes.shape[1] - 1} for each sample. Use loss="outputs" for others.'
-            )
-        return cls(reference_arrays, samples, samples, batch_labels.astype(np.int64))
+        samples, first = len(numbers), arrays[names[0]]
+        each = all(a.ndim and len(a) == samples for a in arrays.values())
+        task = _select_labels(task, {n: reference[n] for n in names}, numbers) if each else None
+        metric = None if task is None else task.counted
+        axes = {n: axis for n, a in arrays.items() if (axis := _find_probabilities(a)) is not None}
+        probabilities = frozenset(axes)
+        if task is not None and metric is not None and first.ndim > 1:
+            if metric.says == "class":
+                axes.setdefault(names[0], 1)
+                task.tally({names[0]: reference[names[0]]})  # Labels that are no classes raise here.
+            elif metric.link == "exp":
+                # A perplexity is of the scores of tokens.
+                axes.setdefault(names[0], first.ndim - 1)
+        task = None if metric is None or metric.joint else task
+        return cls(arrays, samples, samples if each else 1, axes, probabilities, task)
+
+    @property
+    def words(self) -> str:
+        """What is measured, with its unit."""
+        classes = "Kullback-Leibler divergence of the class probabilities from those of fp32, in nats"
+        energy = "|z - z_ref|² / |z_ref|² of the outputs z"
+        parts = [classes] * bool(self.axes) + [energy] * (len(self.axes) < len(self.reference))
+        return f"mean over samples of {' and '.join(parts)}"
 
     def each(self, outputs: Outputs) -> NDArray[np.float64]:
-        """What is lost on each sample, or on each the mean of all, beyond the reference.
+        """What is lost on each sample, or on each the mean of all, beside the reference.
 
         Raises:
             RunError: an output has another shape than in the reference.
         """
+        losses = np.zeros(self.rows)
         for name, one in self.reference.items():
             if np.shape(outputs[name]) != one.shape:
                 raise RunError(
@@ -110,16 +120,75 @@ class SampleLoss:
                     "something is rounded, so that its numbers follow from what the model chooses. Give the model "
                     "without its last steps, such as NonMaxSuppression."
                 )
-        losses = self._entropy(outputs) if self.labels is not None else self._errors(outputs)
-        bounded_losses = np.clip(np.where(np.isfinite(losses), losses, MOST), -MOST, MOST)
+            z = np.asarray(outputs[name], np.float64)
+            with np.errstate(all="ignore"):
+                if name in self.axes:
+                    logs = self._reference_logs[name]
+                    terms = np.exp(logs) * (logs - self._logs(name, z))
+                else:
+                    terms = np.square(z - one) * self.weights[name]
+                losses += terms.reshape(self.rows, -1).sum(axis=1) / self.scales(name)
+        bounded_losses = np.clip(np.where(np.isfinite(losses), losses, MOST), 0.0, MOST)
         return np.repeat(bounded_losses, self.samples // self.rows)
 
+    def tally(self, outputs: Outputs) -> Tally | None:
+        """The task's amounts of each sample; None without a task, and where outputs cannot be counted."""
+        name = next(iter(self.reference))
+        try:
+            return None if self.task is None else self.task.tally({name: outputs[name]})
+        except CalibrationError:
+            return None
+
     def scales(self, name: str) -> NDArray[np.float64]:
-        """By what each row of an output's error is divided, in squares: the energy of the output, times the outputs."""
+        """The divisor of the sum over each row of an output: its energy, or its distributions; times the outputs."""
         rows = self.reference[name].reshape(self.rows, -1)
+        if name in self.axes:
+            count = rows.shape[1] / self.reference[name].shape[self.axes[name]]
+            return np.full(self.rows, count * len(self.reference))
         energy = np.square(rows).sum(axis=1)
         mean = float(energy.mean()) or 1.0
         return np.where(energy > 0, energy, mean) * len(self.reference)
+
+    def seed(
+        self, name: str, signs: NDArray[np.float64] | None, quantized: Outputs, *, released: bool
+    ) -> NDArray[np.float64]:
+        """A vector u whose mean of (u . d)² over random signs is what an error d of an output costs, to second order.
+
+        Without signs u . d is half of the slope of the loss at the variant's outputs. The curvature of the divergence
+        is ``(diag(p) - p p') / 2`` at probabilities p: those of the variant for ``released``, else the mean of those of
+        fp32 and the variant, for between two classes that are both sure it is flat at either end.
+        """
+        one = self.reference[name]
+        z = np.nan_to_num(np.asarray(quantized[name], np.float64), nan=0.0, posinf=1e30, neginf=-1e30)
+        shape = [-1, *[1] * (one.ndim - 1)]
+        scale = self.scales(name).reshape(shape) if one.ndim else self.scales(name)[0]
+        if name not in self.axes:
+            weights = self.weights[name] / scale
+            return (z - one) * weights if signs is None else signs * np.sqrt(weights)
+        axis = self.axes[name]
+        p, q = np.exp(self._reference_logs[name]), np.exp(self._logs(name, z))
+        if signs is None:
+            seed = (q - p) / 2 / scale
+        else:
+            middle = q if released else (p + q) / 2
+            noise = np.sqrt(middle) * signs
+            seed = (noise - middle * noise.sum(axis=axis, keepdims=True)) / np.sqrt(2 * scale)
+        # The slope of a softmax at probabilities multiplies by them.
+        return seed / np.maximum(q if released else p, _LEAST) if name in self.probabilities else seed
+
+    @functools.cached_property
+    def _reference_logs(self) -> Mapping[str, NDArray[np.float64]]:
+        return {name: self._logs(name, self.reference[name]) for name in self.axes}
+
+    def _logs(self, name: str, classes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The logarithms of probabilities, of logits or of themselves."""
+        # Importing it takes a while, and much address space.
+        from scipy import special
+
+        if name in self.probabilities:
+            classes = np.log(np.maximum(classes, _LEAST))
+        logs: NDArray[np.float64] = special.log_softmax(classes, axis=self.axes[name])
+        return logs
 
     @functools.cached_property
     def weights(self) -> Mapping[str, NDArray[np.float64]]:
@@ -149,28 +218,23 @@ class SampleLoss:
             weights[at] = share.reshape([-1, *[1] * (one.ndim - 1)]) if self.rows > 1 else share[0]
         return weights
 
-    def _errors(self, outputs: Outputs) -> NDArray[np.float64]:
-        total = np.zeros(self.rows)
-        with np.errstate(all="ignore"):
-            for name, one in self.reference.items():
-                error = np.square(np.asarray(outputs[name], np.float64) - one) * self.weights[name]
-                total += error.reshape(self.rows, -1).sum(axis=1) / self.scales(name)
-        return total
 
-    def _entropy(self, outputs: Outputs) -> NDArray[np.float64]:
-        name = next(iter(self.reference))
-        with np.errstate(all="ignore"):
-            return self._logs(self.reference[name]) - self._logs(np.asarray(outputs[name], np.float64))
+def _find_probabilities(array: NDArray[np.float64]) -> int | None:
+    """The axis along which numbers are probabilities; None where they are none."""
+    if array.ndim < 2 or not array.size or (array < 0).any():
+        return None
+    axes = (a for a in (-1, *range(1, array.ndim - 1)) if array.shape[a] > 1)
+    return next((a % array.ndim for a in axes if np.allclose(array.sum(axis=a), 1.0, atol=_NEAR_ONE)), None)
 
-    def _logs(self, classes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The logarithm of the probability of each label, of logits or of probabilities."""
-        # Importing it takes a while, and much address space.
-        from scipy import special
 
-        reference = next(iter(self.reference.values()))
-        are_probabilities = (reference >= 0).all() and np.allclose(reference.sum(axis=1), 1, atol=1e-3)
-        logs = (
-            np.log(np.maximum(classes, 1e-12)) if are_probabilities else special.log_softmax(classes, axis=1)
+def _select_labels(task: Task | None, reference: Outputs, numbers: NDArray[np.int64]) -> Task | None:
+    """The task of these samples alone; of one without labels those are what fp32 says."""
+    if task is None or task.counted is None:
+        return None
+    if task.unanswered:
+        return task.answered(reference)
+    if numbers.max() >= len(task.labels):
+        raise CalibrationError(
+            f'Cannot score "{task.name}": there are {len(task.labels)} labels, and more samples. Give one for each.'
         )
-        log_probs: NDArray[np.float64] = logs[np.arange(len(logs)), self.labels]
-        return log_probs
+    return dataclasses.replace(task, labels=task.labels[numbers])

@@ -484,7 +484,7 @@ class BuildCommands:
                     progress=progress,
                 )
             case "sensitivity":
-                choices: Any = {k: values[k] for k in ("asks", "by", "loss") if k in values}
+                choices: Any = {k: values[k] for k in ("asks", "by") if k in values}
                 study.accuracy.sensitivity(variant, progress=progress, **choices)
             case "channels":
                 study.accuracy.channels(variant, values["value"], progress=progress)

@@ -84,7 +84,10 @@ _OPERATORS = 4
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """One engine layer on a chart. ``value`` is in the overlay's unit and belongs to ``shared`` layers together."""
+    """One engine layer on a chart, or the first of ``shared`` layers that have one number together.
+
+    ``value`` is in the overlay's unit.
+    """
 
     layer: str
     label: str
@@ -96,22 +99,29 @@ class Bar:
 
 
 def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
-    """Every layer that has this number, in execution order."""
+    """Every layer that has this number, in execution order; one that several have together is one bar, of the first."""
     readings = next((o["layers"] for o in view["overlays"] if o["id"] == overlay), {})
-    steps = enumerate(b for b in view["graph"]["boxes"] if b["kind"] == "layer")
-    return tuple(
-        Bar(
-            layer=box["id"],
-            label=format_box_name(box, _OPERATORS),
-            value=reading["value"],
-            spread=reading["spread"],
-            note="<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))),
-            step=step,
-            shared=reading["shared"],
+    rows: dict[tuple[object, ...], Bar] = {}
+    for step, box in enumerate(b for b in view["graph"]["boxes"] if b["kind"] == "layer"):
+        reading = readings.get(box["id"])
+        if reading is None:
+            continue
+        shared = reading["shared"]
+        # The note names the layers that were measured: it is the same for those that have them together.
+        key = (box["id"],) if shared == 1 else (shared, reading["value"], reading["note"])
+        rows.setdefault(
+            key,
+            Bar(
+                layer=box["id"],
+                label=format_box_name(box, _OPERATORS),
+                value=reading["value"],
+                spread=reading["spread"],
+                note="<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))),
+                step=step,
+                shared=shared,
+            ),
         )
-        for step, box in steps
-        if (reading := readings.get(box["id"])) is not None
-    )
+    return tuple(rows.values())
 
 
 def shorten_label(bar: Bar, most: int = 13) -> str:
@@ -147,7 +157,9 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
     top = _ROOM * slowest.value or 1.0
     # A recorded profile holds one number a layer, which has no spread to show.
     spread = "" if all(b.spread is None for b in rows) else " ± %{customdata[1]}"
-    shared_note = " · pale: one time for several layers" if any(b.shared > 1 for b in rows) else ""
+    shared_note = (
+        " · pale: one time for several layers, at the first" if any(b.shared > 1 for b in rows) else ""
+    )
     if longest:
         rows = tuple(sorted(rows, key=lambda b: (-b.value, b.step)))
     # A layer without a time has no bar, and its step stays empty.
@@ -166,7 +178,7 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
             "width": 2,
             "color": "gray",
         },
-        # One time that several layers have together is pale on each of them: it counts once.
+        # One time that several layers have together stands once, pale, at the first of them.
         "marker": {
             "color": MAIN,
             "line": {"width": 0},

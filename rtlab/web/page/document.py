@@ -21,7 +21,7 @@ from rtlab.analyses.recipe import build_recipe
 from rtlab.analyses.roofline import compute_roofline
 from rtlab.analyses.roofline.estimate import describe_estimate_error, pick_default_gpu
 from rtlab.analyses.score import compare_scores
-from rtlab.analyses.timing import compute_timing
+from rtlab.analyses.timing import compute_timing, get_engine_timing
 from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.model import Model
 from rtlab.documents.serialization import to_builtins
@@ -263,13 +263,16 @@ def _timing(result: VariantResult) -> dict[str, Any] | None:
 
 def _summary(result: VariantResult, model: Model) -> dict[str, Any]:
     """What the page shows; layers of a kind are counted here, their ids stand above."""
-    summary_fields = to_builtins(summarize_engine(result, model))
+    summary_fields, timing = to_builtins(summarize_engine(result, model)), get_engine_timing(result)
     for one in (*summary_fields["kinds"], *summary_fields["precisions"], *summary_fields["transitions"]):
         one["layers"], one["time"] = len(one["layers"]), one.pop("milliseconds")
     for one in summary_fields["reformats"]:
         one["time"] = one.pop("milliseconds")
         del one["source"], one["avoidable"]
-    return {**summary_fields, "origin": "measured" if summary_fields["source"] else None}
+    return {
+        **summary_fields,
+        "origin": timing.layer_origin if timing else None,
+    }
 
 
 def _memory(result: VariantResult) -> dict[str, Any] | None:

@@ -110,10 +110,7 @@ def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
             f"{describe_estimate_error(roofline.peaks.name)}"
         ),
         best="low",
-        nodes={
-            i: OverlayValue(value=s.median, spread=None, shared=s.shared, note="")
-            for i, s in map_times_to_nodes(timing, map_nodes(result)).items()
-        },
+        nodes=_readings(map_times_to_nodes(timing, map_nodes(result)), "node", "estimated"),
         layers={t.layer: _single_value(t.median) for t in layers},
     )
 
@@ -123,24 +120,23 @@ def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, 
         id="time",
         title=f"{times.processor} time, scaled" if times.scaled else f"{times.processor} time",
         unit="ms",
-        # A scaled time is not measured.
-        origin="estimated" if times.scaled else "measured",
-        source=f"estimated: {times.scaled}; {times.origin}" if times.scaled else times.origin,
+        origin=times.layer_origin,
+        source=times.layer_source,
         best="low",
-        nodes=_readings(nodes, "node", times.scale),
-        layers=_readings(layers, "layer", times.scale),
+        nodes=_readings(nodes, "node"),
+        layers=_readings(layers, "layer"),
     )
 
 
-def _readings(times: Mapping[str, SharedTime], what: str, scale: float = 1.0) -> dict[str, OverlayValue]:
+def _readings(times: Mapping[str, SharedTime], what: str, how: str = "timed") -> dict[str, OverlayValue]:
+    """Times with what says whose they are, by which those of several boxes are known to be one."""
     readings = {}
     for id_, time in times.items():
         names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
         more = " ..." if len(time.layers) > _LISTED else ""
         together = f", together with {pluralize(time.shared - 1, f'other {what}')}" if time.shared > 1 else ""
-        note = f"timed as {names}{more}{together}"
-        spread = None if time.spread is None else time.spread * scale
-        readings[id_] = OverlayValue(value=time.median * scale, spread=spread, shared=time.shared, note=note)
+        note = f"{how} as {names}{more}{together}"
+        readings[id_] = OverlayValue(value=time.median, spread=time.spread, shared=time.shared, note=note)
     return readings
 
 

@@ -174,7 +174,8 @@ def _list_slow_layers(facts: VariantResult) -> tuple[str, list[tuple[str, ...]]]
     timing, roof = get_engine_timing(facts), estimate_timing(facts)
     origin, times = "", {}
     if timing is not None and timing.layers:
-        origin, times = SIGNS["measured"], {t.layer: t.median for t in timing.layers}
+        origin = SIGNS[timing.layer_origin]
+        times = {t.layer: t.median * timing.scale for t in timing.layers}
     elif roof is not None and not roof.withheld:
         origin = f"{SIGNS['estimated']} {roof.peaks.name}"
         times = {p.layer: p.estimated or 0.0 for p in roof.layers}

@@ -136,13 +136,13 @@ def test_without_labels_the_worst_part_of_all_outputs_is_the_score():
 def test_errors_of_scores_count_beside_boxes_in_the_loss_of_a_place() -> None:
     """Half the loss is that of boxes, half that of scores, each over its own energy; by hand."""
     x = detections(4).astype(np.float64)
-    loss = SampleLoss.of({"out": x}, ["out"], 4, None, 0)
+    loss = SampleLoss.of({"out": x}, ["out"], np.arange(4))
     y = x.copy()
     y[:, 2:] *= 0.9
     assert loss.each({"out": y}) == pytest.approx(np.full(4, 0.5 * 0.01))
     y[:, :2] *= 0.8
     assert loss.each({"out": y}) == pytest.approx(np.full(4, 0.5 * 0.01 + 0.5 * 0.04))
-    same = SampleLoss.of({"out": x[:, 2:]}, ["out"], 4, None, 0)
+    same = SampleLoss.of({"out": x[:, 2:]}, ["out"], np.arange(4))
     assert same.each({"out": x[:, 2:] * 0.9}) == pytest.approx(np.full(4, 0.01))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy import special
 
 import rtlab
 from nets import graph
-from rtlab import CalibrationData, Study
+from rtlab import CalibrationData, Study, Task
 from rtlab.analyses.sensitivity import Effects, reliability
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.budget import Budget, WorkContext
@@ -33,7 +34,7 @@ MADE = {"y": np.array([[3.0, 5.0], [1.0, 2.0], [1.0, 2.0]]), "z": np.array([[0.0
 
 
 def test_each_output_is_divided_by_its_own_energy_and_by_the_number_of_outputs() -> None:
-    loss = SampleLoss.of(EXACT, ("y", "z"), 3, None, 0)
+    loss = SampleLoss.of(EXACT, ("y", "z"), np.arange(3))
     assert loss.scales("y") == pytest.approx([2 * 25, 2 * 4, 2 * 1])
     assert loss.scales("z") == pytest.approx([2 * 1, 2 * 4, 2 * 4])
     # Halves of 1/25 + 1/1, of 1/4 + 0/4 and of 4/1 + 1/4.
@@ -41,43 +42,91 @@ def test_each_output_is_divided_by_its_own_energy_and_by_the_number_of_outputs()
 
 
 def test_an_output_without_energy_is_divided_by_the_mean_energy_of_the_samples() -> None:
-    loss = SampleLoss.of({"y": np.array([[0.0, 0.0], [2.0, 2.0]])}, ("y",), 2, None, 0)
+    loss = SampleLoss.of({"y": np.array([[0.0, 0.0], [2.0, 2.0]])}, ("y",), np.arange(2))
     assert loss.scales("y") == pytest.approx([4.0, 8.0])
-    assert SampleLoss.of({"y": np.zeros((2, 2))}, ("y",), 2, None, 0).scales("y") == pytest.approx([1.0, 1.0])
+    assert SampleLoss.of({"y": np.zeros((2, 2))}, ("y",), np.arange(2)).scales("y") == pytest.approx(
+        [1.0, 1.0]
+    )
 
 
 def test_outputs_that_do_not_tell_samples_apart_share_one_loss() -> None:
-    loss = SampleLoss.of({"y": EXACT["y"], "z": np.array([1.0, 2.0])}, ("y", "z"), 3, None, 0)
+    loss = SampleLoss.of({"y": EXACT["y"], "z": np.array([1.0, 2.0])}, ("y", "z"), np.arange(3))
     assert loss.rows == 1
     # (1 + 1 + 4) / 30 of the first and (0 + 1) / 5 of the second, halved, for each of the three samples.
     assert loss.each({"y": MADE["y"], "z": np.array([1.0, 3.0])}) == pytest.approx([0.2] * 3)
 
 
 def test_what_is_not_finite_or_far_off_loses_the_most() -> None:
-    loss = SampleLoss.of({"y": np.ones((4, 1))}, ("y",), 4, None, 0)
+    loss = SampleLoss.of({"y": np.ones((4, 1))}, ("y",), np.arange(4))
     made = loss.each({"y": np.array([[np.nan], [np.inf], [1e9], [2.0]])})
     assert made == pytest.approx([MOST, MOST, MOST, 1.0])
 
 
+def class_task(labels: list[int]) -> Task:
+    return Task(CalibrationData({"x": DATA}, "d"), np.array(labels), "top-1")
+
+
 @pytest.mark.parametrize("probabilities", [False, True])
-def test_cross_entropy_takes_the_class_of_each_label_from_the_first_of_the_batch_on(probabilities) -> None:
+def test_class_scores_lose_the_divergence_of_their_probabilities(probabilities) -> None:
     # Logits whose exponential is infinite are as good as others.
     before, after = RNG.normal(size=(2, 3, 4)) * 3 + 800
-    labels = np.array([9, 9, 3, 0, 1])
+    expected = special.rel_entr(special.softmax(before, axis=1), special.softmax(after, axis=1)).sum(axis=1)
+    task = None if probabilities else class_task([9, 9, 3, 0, 1])
     if probabilities:
         before, after = special.softmax(before, axis=1), special.softmax(after, axis=1)
-    loss = SampleLoss.of({"y": before}, ("y",), 3, labels, 2)
-    logs = [np.log(z) if probabilities else special.log_softmax(z, axis=1) for z in (before, after)]
-    expected = [logs[0][i, c] - logs[1][i, c] for i, c in enumerate((3, 0, 1))]
+    loss = SampleLoss.of({"y": before}, ("y",), np.array([2, 4, 3]), task)
     assert loss.each({"y": after}) == pytest.approx(expected, rel=1e-6)
+    assert "in nats" in loss.words
+    if task is not None:
+        # Labels are those of the samples with these numbers.
+        assert loss.tally({"y": after}).amounts.tolist() == [*(after.argmax(axis=1) == [3, 1, 0])]
 
 
 def test_rows_of_positive_logits_are_no_probabilities() -> None:
     before = np.array([[2.0, 1.0], [0.5, 4.0]])
-    loss = SampleLoss.of({"y": before}, ("y",), 2, np.array([0, 1]), 0)
-    after = before[:, ::-1]
-    expected = special.log_softmax(before, axis=1) - special.log_softmax(after, axis=1)
-    assert loss.each({"y": after}) == pytest.approx([expected[0, 0], expected[1, 1]])
+    loss = SampleLoss.of({"y": before}, ("y",), np.arange(2), class_task([0, 1]))
+    p, q = special.softmax(before, axis=1), special.softmax(before[:, ::-1], axis=1)
+    assert loss.each({"y": before[:, ::-1]}) == pytest.approx(special.rel_entr(p, q).sum(axis=1))
+
+
+def test_one_of_two_outputs_may_be_class_scores() -> None:
+    """Of 1, 1 and 3 the second row's probabilities are 1/2 and 1/2, then 1/5 and 4/5: the divergence is ln(5/4)."""
+    exact = {"y": np.log([[1.0, 3.0], [1.0, 1.0]]), "z": np.array([[2.0], [1.0]])}
+    made = {"y": np.log([[1.0, 3.0], [1.0, 4.0]]), "z": np.array([[2.0], [3.0]])}
+    loss = SampleLoss.of(exact, ("y", "z"), np.arange(2), class_task([0, 1]))
+    assert loss.each(made) == pytest.approx([0, (np.log(5 / 4) + 4) / 2])
+
+
+def test_seeds_have_the_curvature_of_the_loss() -> None:
+    """The mean of (u . d)² over all signs is half of d' H d, and u without signs half of the slope."""
+    z, q = np.array([[1.0, 0.2, -1.0]]), np.array([[0.3, 0.5, -0.2]])
+    signs = np.array(list(itertools.product([-1.0, 1.0], repeat=3)))[:, None]
+    error = np.array([[0.3, -0.2, 0.4]])
+    for task, name in ((class_task([0]), "classes"), (None, "numbers")):
+        loss = SampleLoss.of({"y": z}, ("y",), np.arange(1), task)
+
+        def cost(x: np.ndarray, loss: SampleLoss = loss) -> float:
+            return float(loss.each({"y": x})[0])
+
+        step = 1e-3 * error
+        slope = (cost(q + step) - cost(q - step)) / 2e-3
+        bend = (cost(q + step) + cost(q - step) - 2 * cost(q)) / 1e-6
+        seeds = [loss.seed("y", s, {"y": q}, released=True) for s in signs]
+        assert np.mean([(u * error).sum() ** 2 for u in seeds]) == pytest.approx(bend / 2, rel=1e-4), name
+        half = loss.seed("y", None, {"y": q}, released=True)
+        assert 2 * (half * error).sum() == pytest.approx(slope, rel=1e-4), name
+
+
+def test_between_two_sure_classes_an_estimate_still_sees_the_way() -> None:
+    """Either end is flat; half way the probabilities are 1/2 and 1/2, of curvature 1/4 along their difference."""
+    loss = SampleLoss.of({"y": np.array([[60.0, 0.0]])}, ("y",), np.arange(1), class_task([0]))
+    quantized = {"y": np.array([[0.0, 60.0]])}
+    seeds = [
+        loss.seed("y", np.array([s]), quantized, released=False)
+        for s in itertools.product([-1.0, 1.0], repeat=2)
+    ]
+    error = np.array([[-60.0, 60.0]])
+    assert np.mean([(u * error).sum() ** 2 for u in seeds]) == pytest.approx(120**2 / 4 / 2)
 
 
 def effects(

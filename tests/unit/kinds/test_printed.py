@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtlab.analyses.findings.reading import Reading
-from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing
+from rtlab.analyses.timing.times import LayerTime, Timing, share_times
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
@@ -64,7 +64,7 @@ def test_a_finding_tells_its_layers_in_microseconds_and_in_percent_of_the_sum() 
 @pytest.mark.parametrize(("processor", "scale"), [("GPU", 1.0), ("CPU", 0.25)])
 def test_an_overlay_of_a_cpu_is_scaled_to_the_inference(processor, scale) -> None:
     times = timing(1.0, 5.0, 2.0, total=2.0, processor=processor)
-    shared = {t.layer: SharedTime(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
+    shared = share_times(times, {t.layer: (t.layer,) for t in times.layers})
     time = _times(times, shared, shared)
     assert [v["value"] for v in time["layers"].values()] == pytest.approx([scale, 5 * scale, 2 * scale])
     spreads = [v["spread"] for v in time["nodes"].values()]

@@ -24,12 +24,11 @@ from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
+from rtlab.errors import Cancelled, RunError, VariantError
 from rtlab.experiments import peaks, ranking, running, sweep
 from rtlab.experiments.experiment import minimize, run_experiment
 from rtlab.samples.architectures import Writer
 from rtlab.study import accuracy, fusion, recorded, tuning
-from rtlab.study.accuracy import StudyAccuracy
 from rtlab.testing import ReferenceBackend, tiny_model
 
 BOX = types.SimpleNamespace
@@ -255,25 +254,6 @@ def test_the_fewest_nodes_are_found_by_halves(needed, budget, size) -> None:
     found = minimize(units, holds, context, "")
     assert len(found) == size
     assert holds(found)
-
-
-@pytest.mark.parametrize(
-    ("labels", "task", "given"),
-    [(None, True, [7, 8, 9]), ([1, 2, 3], True, [1, 2, 3]), ([1, 2, 3], False, [1, 2, 3])],
-)
-def test_the_labels_of_a_loss_are_the_given_ones_or_the_tasks(labels, task, given) -> None:
-    asked = []
-
-    def ensure(_):
-        asked.append(1)
-        return BOX(labels=[7, 8, 9]) if task else None
-
-    accuracy = BOX(_observations=BOX(ensure_labels=ensure))
-    assert StudyAccuracy._get_labels(accuracy, labels, numbered(3)).tolist() == given
-    assert len(asked) == (given == [7, 8, 9])
-    for none in ([1, 2], *([] if task else [None])):
-        with pytest.raises(CalibrationError):
-            StudyAccuracy._get_labels(accuracy, none, numbered(3))
 
 
 @pytest.mark.parametrize(

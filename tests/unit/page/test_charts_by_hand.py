@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import scenes
+from rtlab.analyses.timing import compute_timing
 from rtlab.backends.readers import inspector
 from rtlab.core.data import RANDOM
 from rtlab.core.engine import Layer, Tensor
 from rtlab.web.page import charts, graph
 from rtlab.web.page.charts import Bar
+from rtlab.web.page.graph import engine_view
 
 
 def view_of(*readings: tuple[float, float | None, int] | None, unit: str = "ms", **more: Any) -> Any:
@@ -44,6 +48,64 @@ def test_bars_count_steps_of_layers_alone_and_a_layer_without_a_number_keeps_its
     assert [1.0, 0.45] == executed["data"][0]["marker"]["opacity"]
     assert "pale" in executed["layout"]["title"]["text"]
     assert "pale" not in charts.timing(view_of((0.25, None, 1)))["layout"]["title"]["text"]
+
+
+def test_a_time_that_layers_have_together_is_one_bar_of_the_first() -> None:
+    """Of 8 ms, 5 that two layers have together and 3 of one, not 13."""
+    view = view_of((5.0, None, 2), (3.0, None, 1), (5.0, None, 2))
+    for layer in ("L0", "L2"):
+        view["overlays"][0]["layers"][layer]["note"] = "timed as a, b, together with 1 other layer"
+    assert [("L0", 5.0), ("L1", 3.0)] == [(b.layer, b.value) for b in charts.bars(view, "time")]
+    assert 8.0 == sum(charts.timing(view)["data"][0]["y"])
+
+
+@pytest.mark.slow(but="written-residual-int8")
+@pytest.mark.parametrize("subject", [*scenes.SUBJECTS])
+def test_the_bars_of_a_view_sum_to_the_inference_at_most_and_one_time_is_one_number(subject: str) -> None:
+    """Of samples and engines with times of their layers, as executed and for nodes; the chart, the graph and the table.
+
+    The profiler of a GPU adds to each layer, which no factor takes away: there the bound is the sum of its layers.
+    """
+    study = scenes.study(subject)
+    for name in study:
+        result = study[name]
+        view = engine_view(result.facts, study.model)
+        timing = result.timing
+        for overlay in (o for o in view["overlays"] if o["unit"] == "ms"):
+            estimated = result.estimate.estimated if overlay["id"] == "estimate" else None
+            whole = timing.summed * timing.scale if estimated is None else estimated
+            if estimated is None and timing.processor == "CPU":
+                assert whole <= 1.1 * timing.shown
+            bars = charts.bars(view, overlay["id"])
+            assert sum(b.value for b in bars) <= whole * (1 + 1e-9)
+            # As the front end counts: one number of several boxes once.
+            nodes = {
+                (v["shared"], v["value"], v["note"] or i) if v["shared"] > 1 else i: v["value"]
+                for i, v in overlay["nodes"].items()
+            }
+            assert sum(nodes.values()) <= whole * (1 + 1e-9)
+            if overlay["id"] == "time":
+                rows = result.table().time_ms.dropna().to_dict()
+                assert rows == pytest.approx({i: v["value"] for i, v in overlay["layers"].items()})
+                assert rows == pytest.approx({i: t.median for i, t in result.layer_times.items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("subject", [*scenes.SAMPLES])
+def test_bars_of_an_engine_in_whose_place_another_ran_sum_to_that_inference(subject: str) -> None:
+    """The layers of TensorRT-RTX with times of ONNX Runtime's: one layer of either may be several of the other."""
+    study, cpu = scenes.study(subject), scenes.on_cpu(subject)
+    for name in ("fp32", "int8"):
+        ran = cpu[name].facts
+        facts = dataclasses.replace(study[name].facts, measured=ran.engine, profile=ran.profile)
+        timing = compute_timing(facts)
+        view = engine_view(facts, study.model)
+        bars = charts.bars(view, "time")
+        assert 0 < sum(b.value for b in bars) <= timing.total * (1 + 1e-9)
+        drawn = charts.timing({**view, "overlays": [o for o in view["overlays"] if o["id"] == "time"]})
+        assert len(drawn["data"][0]["y"]) == len(bars)
+        layers = next(o["layers"] for o in view["overlays"] if o["id"] == "time")
+        assert len(layers) > len(bars) or all(v["shared"] == 1 for v in layers.values())
 
 
 @pytest.mark.parametrize(

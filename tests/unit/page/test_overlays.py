@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rtlab.analyses.timing.times import LayerTime, Timing
 from rtlab.web.page import chrome, graph
 
 
@@ -31,24 +33,26 @@ def test_memory_of_a_box_counts_its_outputs(tensors: int, note: str) -> None:
 )  # fmt: skip
 def test_a_time_names_the_layers_that_were_timed_and_how_many_share_it(layers, shared, note) -> None:
     time = space(layers=[f"{i}:{n}" for i, n in enumerate(layers)], shared=shared, median=2.0, spread=0.5)
-    readings = graph._readings({"n": time}, "node", 1.5)
-    assert {"value": 3.0, "spread": 0.75, "shared": shared, "note": note} == readings["n"]
+    readings = graph._readings({"n": time}, "node")
+    assert {"value": 2.0, "spread": 0.5, "shared": shared, "note": note} == readings["n"]
     assert graph._readings({"n": space(**{**vars(time), "spread": None})}, "node")["n"]["spread"] is None
-    assert 2.0 == graph._readings({"n": time}, "node")["n"]["value"]
     assert (
         "0:a:b" not in graph._readings({"n": space(**{**vars(time), "layers": ["0:a:b"]})}, "x")["n"]["note"]
     )
 
 
-@pytest.mark.parametrize(("scaled", "origin"), [("", "measured"), ("by 2", "estimated")])
-def test_a_scaled_time_is_an_estimate(scaled: str, origin: str) -> None:
-    times = space(processor="CPU", scaled=scaled, origin="here", scale=2.0)
+@pytest.mark.parametrize(("scaled", "origin"), [(False, "measured"), (True, "estimated")])
+def test_a_scaled_time_is_an_estimate(scaled: bool, origin: str) -> None:
+    taken = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    # Two milliseconds of layers in an inference of one.
+    layers = (LayerTime("L", 2.0, None, 1.0),)
+    times = Timing("here", "", taken, 3, 1.0 if scaled else 2.0, 2.0, layers)
     layer = {"L": space(layers=["0:a"], shared=1, median=0.5, spread=None)}
     time = graph._times(times, {}, layer)
     assert (origin, "time", "ms") == (time["origin"], time["id"], time["unit"])
-    assert 1.0 == time["layers"]["L"]["value"]
-    assert (bool(scaled), bool(scaled)) == ("scaled" in time["title"], time["source"].startswith("estimated"))
-    assert time["source"].endswith("here")
+    assert 0.5 == time["layers"]["L"]["value"]
+    assert (scaled, scaled) == ("scaled" in time["title"], time["source"].startswith("estimated"))
+    assert "here" in time["source"]
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import rtlab
+from nets import graph
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.value import Value
+from rtlab.core.variant import Target
 from rtlab.relation.layerwork import _fits, layer_works
+from rtlab.relation.mapping import Mapping, Pair
+from rtlab.relation.roles import Role
 
 
 def count_windows(size: int, before: int, after: int, stride: int, dilation: int, kernel: int) -> int:
@@ -56,3 +63,19 @@ def test_a_size_of_an_input_fits_where_it_is_the_declared_one_or_none_is(declare
 
 def test_a_shape_fits_no_input_that_the_model_lacks() -> None:
     assert not _fits((1,), None)
+
+
+@pytest.mark.parametrize("role", ["bias", "cast", "scale", "layout", "Q"])
+@pytest.mark.parametrize("has_product", [True, False])
+def test_a_layer_that_serves_a_product_takes_none_of_its_work(role: Role, has_product: bool) -> None:
+    """Of 4 by 16 and 16 by 8 there are 512 multiplications, also where both layers are generated kernels."""
+    ends = [("x", TensorProto.FLOAT, [4, 16])], [("y", TensorProto.FLOAT, [4, 8])]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    model = graph([node], *ends, {"w": np.ones((16, 8), np.float32)})
+    layers = tuple(Layer(i, i, "kgen", n) for n, i in enumerate(("product", "helper")))
+    engine = Engine("test", "1", Target("sm89"), layers)
+    pairs = [Pair("product", "product", "declared")] * has_product
+    mapping = Mapping((*pairs, Pair("product", "helper", "declared", "", role)), ())
+    works = layer_works(engine, mapping, model)
+    assert works["product"].macs == (512 if has_product else None)
+    assert not works["helper"].macs

@@ -103,7 +103,8 @@ def test_the_five_slowest_layers_are_listed_measured_before_estimated(monkeypatc
         ("e", 0.1, 0.05),
         ("f", 0.05, 0.0),
     ]
-    timing = SimpleNamespace(layers=[SimpleNamespace(layer=n, median=t, share=s) for n, t, s in rows])
+    timed = [SimpleNamespace(layer=n, median=t, share=s) for n, t, s in rows]
+    timing = SimpleNamespace(layers=timed, scale=1.0, layer_origin="measured")
     points = [SimpleNamespace(layer=n, estimated=t) for n, t in (("a", 0.3), ("b", None), ("c", 0.1))]
     roof = SimpleNamespace(layers=points, withheld="", peaks=SimpleNamespace(name="GPU"))
     origin, measured = slow(monkeypatch, timing, roof)
@@ -111,6 +112,10 @@ def test_the_five_slowest_layers_are_listed_measured_before_estimated(monkeypatc
     assert ["Title", "a", "d", "e", "f"] == [r[0] for r in measured]
     assert ("Title", "1.5 ms", "75 %", "nb, mb") == measured[0]
     assert ("a", "250 µs", "12.5 %") == measured[1][:3]
+    # What timing each cost is taken off, which no longer is a measurement.
+    scaled = SimpleNamespace(layers=timed, scale=0.5, layer_origin="estimated")
+    origin, halves = slow(monkeypatch, scaled, roof)
+    assert ("○", "750 µs", "75 %") == (origin, *halves[0][1:3])
     origin, estimated = slow(monkeypatch, None, roof)
     assert "○ GPU" == origin
     assert [("a", "300 µs", "75 %"), ("c", "100 µs", "25 %"), ("Title", "0 ms", "0 %")] == [

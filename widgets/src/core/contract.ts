@@ -155,7 +155,7 @@ export interface Later {
   overlays: Overlay[];
 }
 
-/** Layers that have something in common, by id in execution order. ``milliseconds`` is the sum of their measured times and ``share`` its part of the sum of all layers, from 0 to 1; both None where none of them has a time. ``name`` is what their cards say of it, such as their precision. */
+/** Layers that have something in common, by id in execution order. ``milliseconds`` is the sum of their times in an inference and ``share`` its part of the sum of all layers, from 0 to 1; both None where none of them has a time. ``origin`` is that of the times. ``name`` is what their cards say of it, such as their precision. */
 export interface Slice {
   name: string;
   layers: string[];
@@ -171,7 +171,7 @@ export interface Transition {
   milliseconds: number | null;
 }
 
-/** One step that changes the type or the layout of ``tensor`` and computes nothing. ``before`` and ``after`` are type and layout, such as ``fp32 · row major``. ``producer`` and ``consumer`` are ids of the layers on both sides, empty at the edge of the engine. ``cause`` and ``fix`` are a sentence or two each. ``milliseconds`` is its measured time, None where it has none. ``avoidable`` is False where nothing in the model asks for it; ``fix`` says so then. */
+/** One step that changes the type or the layout of ``tensor`` and computes nothing. ``before`` and ``after`` are type and layout, such as ``fp32 · row major``. ``producer`` and ``consumer`` are ids of the layers on both sides, empty at the edge of the engine. ``cause`` and ``fix`` are a sentence or two each. ``milliseconds`` is its time in an inference, of ``origin``; None where it has none. ``avoidable`` is False where nothing in the model asks for it; ``fix`` says so then. */
 export interface Reformat {
   layer: string;
   tensor: string;
