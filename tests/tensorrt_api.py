@@ -35,7 +35,9 @@ BOTH = {
     "set_tensor_address set_tensor_debug_state unfused_tensors_debug_state",
     "IHostMemory": "",
     "ILogger": "ERROR INFO INTERNAL_ERROR Severity VERBOSE WARNING log",
-    "INetworkDefinition": "get_input mark_unfused_tensors_as_debug_tensors num_inputs num_layers",
+    "IAttentionInputLayer": "",
+    "ILayer": "type",
+    "INetworkDefinition": "get_input get_layer mark_unfused_tensors_as_debug_tensors num_inputs num_layers",
     "IOptimizationProfile": "set_shape set_shape_input",
     "IOutputAllocator": "",
     "IProfiler": "report_layer_time",
@@ -53,6 +55,7 @@ _FLAGS = "EDITABLE_TIMING_CACHE TF32 SPARSE_WEIGHTS STRICT_NANS"
 _ENUMS = {
     "BuilderFlag": _FLAGS, "DataType": "FLOAT HALF BF16 INT8 INT32 INT64 BOOL UINT8 FP8 INT4 FP4 E8M0",
     "EngineStat": "TOTAL_WEIGHTS_SIZE STRIPPED_WEIGHTS_SIZE", "LayerInformationFormat": "ONELINE JSON",
+    "LayerType": "ATTENTION_INPUT",
     "MemoryPoolType": "WORKSPACE DLA_MANAGED_SRAM DLA_LOCAL_DRAM DLA_GLOBAL_DRAM TACTIC_DRAM TACTIC_SHARED_MEMORY",
     "NetworkDefinitionCreationFlag": "STRONGLY_TYPED",
     "PreviewFeature": "ALIASED_PLUGIN_IO_10_03 RUNTIME_ACTIVATION_RESIZE_10_10",

@@ -23,6 +23,8 @@ ROOTS = {
 }  # fmt: skip
 #: Pure virtual in C++, so that the binding calls them and has no method to list.
 VIRTUAL = {f"IOutputAllocator.{n}" for n in ("reallocate_output", "reallocate_output_async", "notify_shape")}
+#: A layer of the network becomes one of its own class by assignment, and has its members only then.
+RECLASSED = {"ILayer.__class__", "ILayer.attention"}
 #: What is used by a name that is computed, or by the binding itself.
 COMPUTED = {
     "builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "name", "log", "Severity", "ERROR",
@@ -38,7 +40,10 @@ def listings() -> dict[str, Any]:
 def test_what_is_touched_exists_in_every_release_it_is_touched_in() -> None:
     checks = {f: Check(listings(), ROOTS).run((LIVE / f"{f}.py").read_text()) for f in FILES}
     assert [] == [
-        f"{f}.py:{p}" for f, c in checks.items() for p in c.problems if not any(v in p for v in VIRTUAL)
+        f"{f}.py:{p}"
+        for f, c in checks.items()
+        for p in c.problems
+        if not any(v in p for v in VIRTUAL | RECLASSED)
     ]
     # The check sees all that is listed by hand, and no more is listed.
     used = set().union(*(c.used for c in checks.values()))
