@@ -11,14 +11,14 @@ import numpy as np
 
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.advice import Advice, Cause, Remedy
+from rtlab.analyses.why.advice import Advice, Cause, Remedy, count_worthwhile
 from rtlab.analyses.why.missed_fusions import MissedPair, find_missed_fusions
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
 from rtlab.core.variant import Rewrite, Variant
-from rtlab.errors import BuildError, Unavailable, VariantError
+from rtlab.errors import BuildError, Cancelled, RtlabError, VariantError
 from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.running import difference, open_engine
 from rtlab.experiments.why.cutting import paths
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _ACTIVITY = "asking why fusions do not happen"
 #: Parts that may be built for one pair.
-_BUILDS = 30
+_BUILDS = 60
 #: Seconds for one pair.
-_SECONDS = 10.0
+_SECONDS = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +71,8 @@ class _AdviceState:
         self.model = facts.prepared.model
         self.missed = find_missed_fusions(facts)
         self.signatures = {one: self._signature(one) for one in self.missed}
+        timing = estimate_timing(facts)
+        self.worth = count_worthwhile(self.missed, None if timing is None else timing.estimated)
         self.began = time.monotonic()
         self.verdicts: dict[MissedPair, Verdict] = {}
         #: The pair that stands for others like it.
@@ -87,18 +89,14 @@ class _AdviceState:
         offered_rewrites: dict[Rewrite, None] = {}
         yield self._advice()
         for one in context.iterate(self.missed, _ACTIVITY):
-            like = representatives.get(self.signatures[one]) or representatives.get(
-                self._context_signature(one)
-            )
+            like = representatives.get(self._context_signature(one))
             if like is not None:
                 self.alike[one] = like
             elif self._has_time(len(offered_rewrites)) and (verdict := self._ask(one)) is not None:
                 self.verdicts[one] = verdict
                 pair_rewrites = self._rewrites(verdict)
                 offered_rewrites.update(dict.fromkeys(pair_rewrites))
-                if verdict.verdict == "never":
-                    representatives[self.signatures[one]] = one
-                elif not pair_rewrites:
+                if not pair_rewrites:
                     # A remedy is one of a pair's own nodes; any other verdict holds for those that stand alike.
                     representatives[self._context_signature(one)] = one
             context.advance()
@@ -149,7 +147,7 @@ class _AdviceState:
         steps = [model.by_id[n] for n in (one.first, *way, one.second)]
         return (*(n.op for n in steps), *(model.values[n.outputs[0]].dtype for n in steps))
 
-    def _note_unavailable(self, error: Unavailable) -> None:
+    def _note_unavailable(self, error: RtlabError) -> None:
         self.unavailable_note = self.unavailable_note or f"Not all could be asked about or tried. {error}"
 
     def _ask(self, one: MissedPair) -> Verdict | None:
@@ -162,7 +160,9 @@ class _AdviceState:
         why = FusionBlockerSearch(self.model, facts.engine, facts.variant, one.first, one.second)
         try:
             verdict = run_experiment(why, inner)
-        except Unavailable as error:
+        except Cancelled:
+            raise
+        except RtlabError as error:
             self._note_unavailable(error)
             return None
         self.context.count(builds=inner.builds)
@@ -192,9 +192,11 @@ class _AdviceState:
             engine = self.context.tool.builder.build(
                 BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
             )
-        except (BuildError, VariantError, Unavailable) as error:
+        except Cancelled:
+            raise
+        except RtlabError as error:
             self.tried[chosen_rewrites] = None
-            if isinstance(error, Unavailable):
+            if not isinstance(error, (BuildError, VariantError)):
                 self._note_unavailable(error)
             return
         self.context.count(builds=1)
@@ -237,6 +239,7 @@ class _AdviceState:
         return Advice(
             tuple(sorted(causes, key=lambda c: -(c.stake or 0.0))),
             len(self.missed),
+            self.worth,
             len(self.verdicts),
             self.every,
             tuple(self.verdicts.values()),
@@ -259,7 +262,7 @@ class _AdviceState:
         pair_rewrites = self._rewrites(verdict)
         return Cause(
             verdict.verdict,
-            verdict.cause or ("the compiler" if verdict.verdict == "never" else "not found"),
+            verdict.cause or "not found",
             verdict.nodes or (members[0].first, members[0].second),
             tuple((m.first, m.second) for m in members),
             len(members),

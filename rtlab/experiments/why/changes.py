@@ -138,7 +138,7 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
             if maker is not None and maker.op == "QuantizeLinear":
                 words = f'remove the Q/DQ pair "{node.id}"'
                 yield Change(
-                    "quantization", words, (maker.id, node.id), _bypass, (maker.inputs[0], node.outputs[0])
+                    "quantization", words, (maker.id, node.id), bypass, (maker.inputs[0], node.outputs[0])
                 )
         elif node.op in _IDLE and node.id not in removed_ids:
             last = _find_cast_chain(model, node, nodes)
@@ -152,7 +152,7 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
                 "identity" if keeps_outputs else "cast",
                 words,
                 last,
-                _bypass,
+                bypass,
                 (node.inputs[0], model.by_id[last[-1]].outputs[0]),
                 rewrite=forms[0] if forms else None,
             )
@@ -183,7 +183,13 @@ def _iter_reader_changes(
 ) -> Iterator[Change]:
     for value in values:
         for reader in model.consumers.get(value, ()):
-            if reader.id not in excluded_ids:
+            if reader.id in excluded_ids:
+                continue
+            ends = [o for o in reader.outputs if o in model.outputs]
+            if reader.op == "Cast" and ends and not model.consumers.get(ends[0]):
+                words = f'do not mark "{ends[0]}" as an output'
+                yield Change("output", words, (model.producers[value].id,), _detach, (reader.id, value))
+            else:
                 words = f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"'
                 yield Change("reader", words, (reader.id,), _detach, (reader.id, value))
 
@@ -293,12 +299,12 @@ def _iter_weight_changes(model: Model, node: Node, value: str, first: str) -> It
     maker = model.producers.get(value)
     if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in model.known:
         words = f'give "{node.id}" float weights in place of "{maker.id}"'
-        yield Change("quantization", words, (maker.id,), _make_constant, (value,), retypes=True)
+        yield Change("quantization", words, (maker.id,), make_constant, (value,), retypes=True)
         return
     if model.sizes().get(value) is None or not _is_static(model, value):
         return
     words = f'make the weight "{value}" of "{node.id}" a constant'
-    yield Change("weight", words, (node.id,) if maker is None else (maker.id,), _make_constant, (value,))
+    yield Change("weight", words, (node.id,) if maker is None else (maker.id,), make_constant, (value,))
 
 
 # --- the same in another form --------------------------------------------------------------------------------------
@@ -409,7 +415,8 @@ def _hide(edit: Edit, value: str) -> None:
         cutting.add_reader(edit, output)
 
 
-def _bypass(edit: Edit, source: str, target: str) -> None:
+def bypass(edit: Edit, source: str, target: str) -> None:
+    """Let readers of one value read another one in its place."""
     old, new = edit.values[target], edit.values[source]
     edit.graph.outputs[:] = [new if end is old else end for end in edit.graph.outputs]
     old.replace_all_uses_with(new)
@@ -462,7 +469,7 @@ def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
     _replace_operand(reader, was, new_value)
 
 
-def _make_constant(edit: Edit, value: str) -> None:
+def make_constant(edit: Edit, value: str) -> None:
     """Random numbers in place of a value: what is computed changes, what the compiler sees of it does not."""
     was, shape = edit.values[value], edit.model.sizes().get(value)
     if shape is None:

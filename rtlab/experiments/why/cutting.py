@@ -11,6 +11,7 @@ import onnx_ir as ir
 from rtlab.analyses.why.missed_fusions import BETWEEN
 from rtlab.core.memo import memoized
 from rtlab.core.model import Model, extract_nodes, wrap
+from rtlab.errors import ModelError
 from rtlab.quantize.edit import Edit
 from rtlab.relation.roles import PRODUCT_OPS, QUANTIZING_OPS
 
@@ -87,7 +88,11 @@ def iter_neighbourhoods(
     output.
     """
     for count in hops:
-        part = cut(model, find_neighbourhood(model, nodes, count), still_open=still_open)
+        try:
+            part = cut(model, find_neighbourhood(model, nodes, count), still_open=still_open)
+        except ModelError:
+            # A value that would be an input has a size that is not known.
+            continue
         if len(part.top) >= len(model.top):
             return
         yield f"the neighbourhood of {len(part.nodes)} nodes", part
@@ -102,6 +107,25 @@ def find_neighbourhood(model: Model, nodes: Iterable[str], hops: int) -> dict[st
         node_ids.update(dict.fromkeys(fresh))
         edge = fresh
     return node_ids
+
+
+def isolate(model: Model, nodes: Iterable[str], second: str) -> dict[str, None]:
+    """Those of some nodes that lead to ``second`` or on from it, without others that read a value on the way.
+
+    Behind it, one reader of a value stays, a product where there is one, with those that are joined with it again.
+    """
+    chosen, down, todo = {*nodes}, {second}, [second]
+    while todo:
+        readers = [n for n in build_node_graph(model).successors(todo.pop()) if n in chosen - down]
+        if not readers:
+            continue
+        main = min(readers, key=lambda n: (model.by_id[n].op not in PRODUCT_OPS, model.by_id[n].index))
+        joined = find_nodes_before(model, main) | find_nodes_after(model, main)
+        fresh = [n for n in readers if n == main or n in joined]
+        down.update(fresh)
+        todo += fresh
+    leading = set[str]().union(*(find_nodes_before(model, n) for n in down))
+    return dict.fromkeys(n for n in (x.id for x in model.top) if n in chosen & (down | leading))
 
 
 def _iter_neighbours(model: Model, node: str) -> Iterator[str]:

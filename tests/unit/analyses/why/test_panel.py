@@ -70,9 +70,9 @@ def test_a_pair_is_asked_about_and_its_experiments_are_shown(study) -> None:
     assert verdict.text == told["lead"]
     assert len(verdict.experiments) == len(told["rows"])
     shown = {f["key"]: f["value"] for f in told["facts"]}
-    assert ("never", str(verdict.builds)) == (shown["Verdict"], shown["Builds"])
+    assert ("not found", str(verdict.builds)) == (shown["Verdict"], shown["Builds"])
     assert verdict is study.ask("why", variant="fp32", pair=pair).result
-    assert "never" in {r["cells"][3] for r in panel(study)["rows"]}
+    assert "not found" in {r["cells"][3] for r in panel(study)["rows"]}
 
 
 def test_advice_is_a_row_for_each_cause(study) -> None:
