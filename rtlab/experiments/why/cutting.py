@@ -166,15 +166,24 @@ def cut_nodes(model: Model, nodes: Iterable[str], *, still_open: bool = False) -
 def cut(
     model: Model, node_ids: dict[str, None], *, keep_readers: bool = True, still_open: bool = False
 ) -> Model:
-    """Some nodes with what computes their weights; ``keep_readers`` keeps who else reads their values.
+    """Some nodes with what computes their weights and sizes; ``keep_readers`` keeps who else reads their values.
 
     Sizes that the model leaves open become the usual ones, unless they stay ``still_open``.
     """
     every, graph = dict(node_ids), build_node_graph(model)
-    for writer in dict.fromkeys(w for node in node_ids for w in graph.predecessors(node)):
-        if is_constant(model, writer):
-            every.update(dict.fromkeys((writer, *find_nodes_before(model, writer))))
+    todo = list(node_ids)
+    while todo:
+        for writer in [w for w in graph.predecessors(todo.pop()) if w not in every]:
+            if is_constant(model, writer):
+                every.update(dict.fromkeys((writer, *find_nodes_before(model, writer))))
+            elif _writes_sizes(model, writer):
+                every[writer] = None
+                todo += [writer] if model.by_id[writer].op != "Shape" else []
     proto, name = extract_nodes(model.ir, model.name, every), f"{model.name}_part"
+    brought = {o for n in every.keys() - node_ids.keys() for o in model.by_id[n].outputs}
+    kept = [v for v in proto.graph.output if v.name not in brought or v.name in model.outputs]
+    del proto.graph.output[:]
+    proto.graph.output.extend(kept)
     if still_open:
         part_model = wrap(proto, name=name, shapes=model.shapes)
     else:
@@ -183,6 +192,13 @@ def cut(
     return add_neutral_readers(
         part_model, frozenset(model.outputs if keep_readers else ()), alone=not keep_readers
     )
+
+
+def _writes_sizes(model: Model, node: str) -> bool:
+    """Whether a node writes a size or a list of them: as an input of a part, it would be one that nobody knows."""
+    values = [model.values[o] for o in model.by_id[node].outputs if o]
+    ranks = [len(s) for v in values if (s := v.shape) is not None]
+    return len(ranks) == len(values) and max(ranks) < 2 and all(v.dtype in {"int64", "int32"} for v in values)
 
 
 def remove_unused_nodes(graph: ir.Graph) -> None:

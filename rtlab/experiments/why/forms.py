@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.analyses.why.missed_fusions import BETWEEN
+from rtlab.experiments.why import cutting
 from rtlab.experiments.why.changes import Change, bypass, make_constant
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.qdq import QdqPair, QuantizedGraph
@@ -109,6 +110,35 @@ def find_inner_products(model: Model) -> list[Node]:
         n for n in model.top
         if n.op in PRODUCT_OPS and not any(v in model.known or _is_stored(model, v) for v in n.inputs[:_INDEX])
     ]  # fmt: skip
+
+
+def find_between_products(model: Model, pair: tuple[str, str]) -> dict[str, None]:
+    """Two products of computed values with what lies between, among them the pair: the core of an attention.
+
+    Transpositions and pairs at the rim come along. Empty where no two such products follow each other.
+    """
+    graph, products = cutting.build_node_graph(model), {n.id for n in find_inner_products(model)}
+    best: set[str] = set()
+    for first in products:
+        between, todo = {first}, [first]
+        while todo:
+            fresh = [n for n in graph.successors(todo.pop()) if n not in between]
+            between.update(fresh)
+            todo += [n for n in fresh if model.by_id[n].op not in PRODUCT_OPS]
+        for second in (between & products) - {first}:
+            core = {first, second, *(between & cutting.find_nodes_before(model, second))}
+            best = max(best, core, key=lambda nodes: len({*pair} & nodes))
+    if not {*pair} & best:
+        return {}
+    rim = {graph.predecessors: BETWEEN | {"Transpose"}, graph.successors: BETWEEN}
+    nodes = best | {*pair}
+    for step, ops in rim.items():
+        todo = [*best]
+        while todo:
+            idle = [n for n in step(todo.pop()) if n not in nodes and model.by_id[n].op in ops]
+            nodes.update(idle)
+            todo += idle
+    return dict.fromkeys(n.id for n in model.top if n.id in nodes)
 
 
 def _is_stored(model: Model, value: str) -> bool:

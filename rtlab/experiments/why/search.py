@@ -130,8 +130,10 @@ class _Search:
             form = yield from self._find_form()
             if form is not None and (form.half or form.changes):
                 is_settled = yield from self._search_stages(form)
-        if not is_settled:
-            yield self._make_negative_verdict(lone) if form is None else self._make_form_verdict(form)
+        if not is_settled and form is not None and (form.half or form.changes):
+            yield self._make_form_verdict(form, settled=False)
+        elif not is_settled:
+            yield self._make_negative_verdict(lone, form)
 
     def _search_stages(self, form: _Form) -> Generator[Verdict, None, bool]:
         """The verdict in the graphs that show the miss, each changed as a form says; whether there is one."""
@@ -190,18 +192,21 @@ class _Search:
 
         A part by itself has no readers outside and no outputs of the model.
         """
-        previous_count = 0
-        for hops in _HOPS:
-            nodes = cutting.find_neighbourhood(self.model, (*self.pair, *self.way), hops)
-            nodes = cutting.isolate(self.model, nodes, self.pair[1])
+        start = (*self.pair, *self.way)
+        near = (cutting.find_neighbourhood(self.model, start, hops) for hops in _HOPS)
+        isolated = (cutting.isolate(self.model, nodes, self.pair[1]) for nodes in near)
+        previous: dict[str, None] = {}
+        for nodes in (forms.find_between_products(self.model, self.pair), *isolated):
             if self.context.is_exhausted:
                 return None
+            if nodes == previous:
+                continue
+            previous = nodes
             # Where a value that would be an input has a size that is not known, there is no part.
             with contextlib.suppress(ModelError):
                 part = cutting.cut_nodes(self.model, nodes, still_open=self.sizes is not None)
-                if len(part.top) != previous_count and (form := (yield from self._try_part(part))):
+                if form := (yield from self._try_part(part)):
                     return form
-                previous_count = len(part.top)
         return None
 
     def _try_part(self, part: Model) -> Generator[Verdict, None, _Form | None]:
@@ -318,13 +323,18 @@ class _Search:
                     )
         return []
 
-    def _make_negative_verdict(self, lone: OracleAnswer) -> Verdict:
-        """That no form that was tried makes one layer of them."""
+    def _make_negative_verdict(self, lone: OracleAnswer, form: _Form | None = None) -> Verdict:
+        """That no form that was tried makes one layer of them; ``form`` is a part that is one layer as it is."""
         trials = self.oracle.trials
         experiments = pluralize(len(trials), "experiment")
         ops = " and ".join(self.search.model.by_id[n].op for n in self.pair)
         if self.context.is_exhausted:
             text = f"The budget was used up after {experiments}, before a cause was found."
+        elif form is not None:
+            text = (
+                f"A part of {form.nodes} nodes by itself has one layer for both, and here they are two, whatever was "
+                f"changed around them ({experiments})."
+            )
         elif lone.fused is None:
             text = (
                 f"The compiler refuses the two alone, and no change makes one layer of them ({experiments})."
@@ -362,8 +372,13 @@ class _Search:
         nodes = tuple(dict.fromkeys(n for c in pair_changes for n in c.nodes))
         return self._make_verdict("blocked", causes=("quantization",), nodes=nodes, edit=edit, text=text)
 
-    def _make_form_verdict(self, form: _Form, others: Sequence[Change] = ()) -> Verdict:
-        """That the two are one layer in another form, which computes something else; ``others`` were needed too."""
+    def _make_form_verdict(
+        self, form: _Form, others: Sequence[Change] = (), *, settled: bool = True
+    ) -> Verdict:
+        """That the two are one layer in another form, which computes something else; ``others`` were needed too.
+
+        Unless it is ``settled``, a part by itself alone shows it.
+        """
         every = [*form.changes, *others]
         causes: tuple[Cause, ...] = tuple(dict.fromkeys(c.cause for c in every))
         causes = ("type", *causes) if form.half else causes
@@ -371,12 +386,16 @@ class _Search:
         nodes = tuple(dict.fromkeys(n for c in every for n in c.nodes)) or self.pair
         ops = " and ".join(self.search.model.by_id[n].op for n in self.pair)
         text = f"What keeps them apart is {', and '.join(CAUSES[c] for c in causes)}: "
-        if form.half and not every:
+        if not settled:
+            text += f"a part of {form.nodes} nodes by itself has one layer for both once you {edit}; in the model itself "
+            is_tried = any(t.change == edit and t.fused is False for t in self.oracle.trials)
+            text += "that is not enough." if is_tried else "that could not be built."
+        elif form.half and not every:
             text += f"in FP32 this compiler makes no layer of {ops} here, and in FP16 it does."
         else:
             text += f"they are one layer once you {edit}."
         text += " That computes other numbers, and is no remedy"
-        text += "; a variant in FP16 has it." if form.half and not every else "."
+        text += "; a variant in FP16 has it." if settled and form.half and not every else "."
         return self._make_verdict("blocked", causes=causes, nodes=nodes, edit=edit, text=text)
 
     def _collect_tiers(self, stage: _Stage) -> list[list[Change]]:
