@@ -73,9 +73,9 @@ class _Stage:
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """A form in which a part of ``nodes`` nodes by itself has one layer that does both; as it is, where it is empty."""
+    """A form in which a part by itself, of ``nodes``, has one layer that does both; as it is, where it is empty."""
 
-    nodes: int
+    nodes: Sequence[str] = ()
     half: bool = False
     changes: Sequence[Change] = ()
 
@@ -125,7 +125,7 @@ class _Search:
                 if form is None:
                     yield self._make_negative_verdict(lone)
                     return
-        is_settled = yield from self._search_stages(form or _Form(0))
+        is_settled = yield from self._search_stages(form or _Form())
         if not is_settled and not is_alone:
             form = yield from self._find_form()
             if form is not None and (form.half or form.changes):
@@ -139,16 +139,16 @@ class _Search:
         """The verdict in the graphs that show the miss, each changed as a form says; whether there is one."""
         stages = [_Stage("the whole model", self.model, self.relation)]
         if len(self.model.top) > _SMALL:
-            near = yield from self._find_neighbourhood()
+            near = yield from self._find_neighbourhood(form.nodes)
             stages = [near, *stages] if near is not None else stages
         if form.half or form.changes:
-            stages = [s for stage in stages[:1] if (s := self._convert(stage, form)) is not None]
-        for stage in stages:
-            if (form.half and not form.changes and self._is_fused(stage)) or (
-                form.changes and self._fuses(stage, form.changes)
-            ):
-                yield self._make_form_verdict(form)
-                return True
+            converted = []
+            for stage in filter(None, (self._convert(s, form) for s in stages)):
+                if self._fuses(stage, form.changes) if form.changes else self._is_fused(stage):
+                    yield self._make_form_verdict(form)
+                    return True
+                converted.append(stage)
+            stages = converted
         # What lies on the edge is tried in each stage before anything around it.
         for tier_count in (1, None):
             for stage in stages:
@@ -205,14 +205,13 @@ class _Search:
             # Where a value that would be an input has a size that is not known, there is no part.
             with contextlib.suppress(ModelError):
                 part = cutting.cut_nodes(self.model, nodes, still_open=self.sizes is not None)
-                if form := (yield from self._try_part(part)):
+                if form := (yield from self._try_part(part, tuple(nodes))):
                     return form
         return None
 
-    def _try_part(self, part: Model) -> Generator[Verdict, None, _Form | None]:
+    def _try_part(self, part: Model, nodes: Sequence[str]) -> Generator[Verdict, None, _Form | None]:
         """The form of a part by itself in which one layer does both: as it is, in FP16, with the fewest changes."""
-        count, stages = len(part.top), []
-        title = f"a part of {count} nodes by itself"
+        stages, title = [], f"a part of {len(nodes)} nodes by itself"
         for is_half in (False, True):
             converted = self._convert_to_half(part) if is_half else part
             if converted is None:
@@ -220,14 +219,14 @@ class _Search:
             answer = self.oracle.build(converted, _HALF if is_half else "", title, self.pair)
             yield self._make_verdict("unknown", text=_OPEN)
             if answer.fused:
-                return _Form(count, is_half)
+                return _Form(nodes, is_half)
             if answer.relation is not None:
                 half_title = f"{title} in FP16" if is_half else title
                 stages.append(_Stage(half_title, converted, answer.relation, is_half))
         for stage in stages:
             few = yield from self._find_form_changes(stage)
             if few:
-                return _Form(count, stage.half, few)
+                return _Form(nodes, stage.half, few)
         return None
 
     def _find_form_changes(self, stage: _Stage) -> Generator[Verdict, None, Sequence[Change]]:
@@ -267,10 +266,10 @@ class _Search:
         )
         return any(same_layer(self.relation, *p) for p in alike)
 
-    def _find_neighbourhood(self) -> Generator[Verdict, None, _Stage | None]:
-        """The smallest part that shows the miss; None where none does."""
+    def _find_neighbourhood(self, nodes: Sequence[str]) -> Generator[Verdict, None, _Stage | None]:
+        """The smallest part that has some nodes and shows the miss; None where none does."""
         model = self.model
-        start = dict.fromkeys((*self.pair, *self.way, *(n for group in self.groups for n in group)))
+        start = dict.fromkeys((*self.pair, *self.way, *(n for group in self.groups for n in group), *nodes))
         for title, part in cutting.iter_neighbourhoods(
             model, start, _HOPS, still_open=self.sizes is not None
         ):
@@ -332,7 +331,7 @@ class _Search:
             text = f"The budget was used up after {experiments}, before a cause was found."
         elif form is not None:
             text = (
-                f"A part of {form.nodes} nodes by itself has one layer for both, and here they are two, whatever was "
+                f"A part of {len(form.nodes)} nodes by itself has one layer for both, and here they are two, whatever was "
                 f"changed around them ({experiments})."
             )
         elif lone.fused is None:
@@ -387,7 +386,7 @@ class _Search:
         ops = " and ".join(self.search.model.by_id[n].op for n in self.pair)
         text = f"What keeps them apart is {', and '.join(CAUSES[c] for c in causes)}: "
         if not settled:
-            text += f"a part of {form.nodes} nodes by itself has one layer for both once you {edit}; in the model itself "
+            text += f"a part of {len(form.nodes)} nodes by itself has one layer for both once you {edit}; in the model itself "
             is_tried = any(t.change == edit and t.fused is False for t in self.oracle.trials)
             text += "that is not enough." if is_tried else "that could not be built."
         elif form.half and not every:
