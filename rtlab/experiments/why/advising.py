@@ -18,7 +18,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
 from rtlab.core.variant import Rewrite, Variant
-from rtlab.errors import BuildError, Cancelled, RtlabError, VariantError
+from rtlab.errors import BuildError, Cancelled, VariantError, wrap_error
 from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.running import difference, open_engine
 from rtlab.experiments.why.cutting import paths
@@ -39,14 +39,14 @@ _SECONDS = 20.0
 
 @dataclasses.dataclass(frozen=True)
 class AdviceTools:
-    """What advice is made with: a compiler, and what computes outputs on one batch, where there is any.
+    """What advice is made with: a compiler, and what computes outputs, where there is any, on what ``batch`` gives.
 
     ``recall`` gives an earlier verdict on two nodes, ``keep`` keeps a new one.
     """
 
     builder: Builder
     evaluator: Evaluator | None
-    batch: Batch
+    batch: Callable[[], Batch]
     recall: Callable[[str, str], Verdict | None]
     keep: Callable[[Verdict], None]
 
@@ -147,26 +147,28 @@ class _AdviceState:
         steps = [model.by_id[n] for n in (one.first, *way, one.second)]
         return (*(n.op for n in steps), *(model.values[n.outputs[0]].dtype for n in steps))
 
-    def _note_unavailable(self, error: RtlabError) -> None:
-        self.unavailable_note = self.unavailable_note or f"Not all could be asked about or tried. {error}"
+    def _note_unavailable(self, error: Exception, action: str) -> None:
+        reason = wrap_error(error, action)
+        self.unavailable_note = self.unavailable_note or f"Not all could be asked about or tried. {reason}"
 
     def _ask(self, one: MissedPair) -> Verdict | None:
         """The verdict on a pair; None where its parts cannot be built here, which a note of the advice says."""
         tool, facts = self.context.tool, self.facts
-        if (before := tool.recall(one.first, one.second)) is not None:
-            return before
         budget = Budget(max(min(self.context.remaining, _SECONDS), 1.0), _BUILDS)
         inner = WorkContext(tool.builder, SearchProgress(self.context), budget)
         why = FusionBlockerSearch(self.model, facts.engine, facts.variant, one.first, one.second)
         try:
+            if (before := tool.recall(one.first, one.second)) is not None:
+                return before
             verdict = run_experiment(why, inner)
+            tool.keep(verdict)
         except Cancelled:
             raise
-        except RtlabError as error:
-            self._note_unavailable(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other pairs are answered
+            self._note_unavailable(error, f'ask why "{one.first}" and "{one.second}" are two')
             return None
-        self.context.count(builds=inner.builds)
-        tool.keep(verdict)
+        finally:
+            self.context.count(builds=inner.builds)
         return verdict
 
     def _rewrites(self, verdict: Verdict) -> list[Rewrite]:
@@ -183,29 +185,33 @@ class _AdviceState:
         """Build the whole model with some rewrites, and compare it with what it was."""
         if chosen_rewrites in self.tried:
             return
+        self.tried[chosen_rewrites] = None
+        try:
+            self.tried[chosen_rewrites] = self._make_remedy(chosen_rewrites)
+        except Cancelled:
+            raise
+        except (BuildError, VariantError):
+            # A remedy that cannot be built is none.
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other remedies are tried
+            self._note_unavailable(error, "try a remedy")
+
+    def _make_remedy(self, chosen_rewrites: tuple[Rewrite, ...]) -> Remedy:
         facts = self.facts
         taken = tuple(sorted({*facts.variant.rewrites, *chosen_rewrites}))
         variant: Variant = dataclasses.replace(facts.variant, rewrites=taken)
-        try:
-            source = rewrites.apply_rewrites(facts.source, taken)
-            ready = prepare(source, variant, facts.ranges)
-            engine = self.context.tool.builder.build(
-                BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
-            )
-        except Cancelled:
-            raise
-        except RtlabError as error:
-            self.tried[chosen_rewrites] = None
-            if not isinstance(error, (BuildError, VariantError)):
-                self._note_unavailable(error)
-            return
+        source = rewrites.apply_rewrites(facts.source, taken)
+        ready = prepare(source, variant, facts.ranges)
+        engine = self.context.tool.builder.build(
+            BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
+        )
         self.context.count(builds=1)
         after = dataclasses.replace(
             facts, variant=variant, prepared=Prepared(ready.model, ready.model), engine=engine
         )
         times = [estimate_timing(f) for f in (facts, after)]
         estimates = [t.estimated for t in times if t is not None and t.estimated is not None]
-        self.tried[chosen_rewrites] = Remedy(
+        return Remedy(
             tuple(map(str, chosen_rewrites)),
             (len(facts.engine.layers) - facts.engine.sync, len(engine.layers) - engine.sync),
             (estimates[0], estimates[1]) if len(estimates) == 2 else None,
@@ -227,7 +233,7 @@ class _AdviceState:
     def _run(self, runner: Evaluator, model: Model) -> dict[str, np.ndarray]:
         progress = SearchProgress(self.context)
         with open_engine(runner, model, progress) as engine:
-            return dict(runner.outputs(engine, self.context.tool.batch, model.outputs, progress=progress))
+            return dict(runner.outputs(engine, self.context.tool.batch(), model.outputs, progress=progress))
 
     def _advice(self) -> Advice:
         groups: dict[object, list[MissedPair]] = {}

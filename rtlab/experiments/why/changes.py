@@ -286,6 +286,12 @@ def _iter_broadcast_changes(model: Model, node: Node, first: str) -> Iterator[Ch
         verb = "write out" if constant else "give as an input of the whole size"
         words = f'{verb} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(output_shape)}'
         yield Change("broadcast", words, (node.id,), _spread, (node.id, value, output_shape))
+        if model.by_id[first].op in _WEIGHTED and not constant:
+            axis = len(output_shape) - 1 if model.by_id[first].op in {"Gemm", "MatMul"} else 1
+            channels = tuple(d if i == axis else 1 for i, d in enumerate(output_shape))
+            words = f'give "{node.id}" a constant number for each channel in place of "{value}"'
+            cause: Cause = "broadcast" if value in model.known else "weight"
+            yield Change(cause, words, (node.id,), _set_constant, (node.id, value, channels))
 
 
 def _is_static(model: Model, value: str) -> bool:
@@ -471,12 +477,20 @@ def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
 
 def make_constant(edit: Edit, value: str) -> None:
     """Random numbers in place of a value: what is computed changes, what the compiler sees of it does not."""
-    was, shape = edit.values[value], edit.model.sizes().get(value)
+    shape = edit.model.sizes().get(value)
     if shape is None:
         raise KeyError(value)
-    kind = (was.dtype or ir.DataType.FLOAT).numpy()
-    noise = np.random.default_rng(0).normal(0, 0.1, shape).astype(kind)
-    was.replace_all_uses_with(edit.add_constant(f"{value}/constant", noise))
+    edit.values[value].replace_all_uses_with(_add_noise(edit, value, shape))
+
+
+def _set_constant(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
+    """Random numbers in place of what one node reads."""
+    _replace_operand(edit.nodes[node], edit.values[value], _add_noise(edit, value, shape))
+
+
+def _add_noise(edit: Edit, value: str, shape: tuple[int, ...]) -> ir.Value:
+    kind = (edit.values[value].dtype or ir.DataType.FLOAT).numpy()
+    return edit.add_constant(f"{value}/constant", np.random.default_rng(0).normal(0, 0.1, shape).astype(kind))
 
 
 def join_words(changes: Sequence[Change]) -> str:
