@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
 
-#: A size that kernels are written for.
-_USUAL_SIZE = 64
+#: Sizes that kernels are written for.
+_USUAL_SIZES = (64, 32, 128)
 #: Sizes are rounded up to a multiple of this, which vectors of every type have.
 _VECTOR = 16
 #: Parts with more weights are not made in other sizes.
@@ -160,17 +160,18 @@ def iter_mask_removals(model: Model) -> Iterator[Change]:
 
 
 def iter_size_changes(model: Model, products: Sequence[Node]) -> Iterator[Change]:
-    """The sizes that products contract or give, as a multiple of 16 and as 64."""
+    """The sizes that products contract or give, as a multiple of 16 and as a usual size that is none of theirs."""
     if sum(t.size for t in model.known.values()) > _LARGEST:
         return
     values = dict.fromkeys(v for n in products for v in n.inputs if v)
     shapes = [s for v in values if (s := model.sizes().get(v)) is not None]
     dims = dict.fromkeys(d for s in shapes for d in s[-_INDEX:] if d > 1)
     nodes = tuple(n.id for n in products)
+    usual = next((s for s in _USUAL_SIZES if s not in dims), 0)
     for old in dims:
         aligned = -(-old // _VECTOR) * _VECTOR
-        for new in dict.fromkeys((aligned, _USUAL_SIZE)):
-            if new not in dims:
+        for new in dict.fromkeys((aligned, usual)):
+            if new and new not in dims:
                 words = f"use {new} in place of the size {old}"
                 yield Change("shape", words, nodes, partial(_resize, old=old, new=new))
 

@@ -115,7 +115,7 @@ class _Search:
         is_alone = lone.fused is False and not self._is_fused_elsewhere()
         if is_alone and lone.relation is not None and part is not None:
             stage = _Stage("the two alone", part, lone.relation)
-            edge, _, operand_changes, _, _, rewritten = self._collect_tiers(stage)
+            edge, _, _, operand_changes, _, _, rewritten = self._collect_tiers(stage)
             pair_changes = yield from self._find_fewest(stage, [[*edge, *operand_changes, *rewritten]])
             if any(c.retypes for c in pair_changes):
                 yield self._make_retyped_verdict(pair_changes)
@@ -128,7 +128,7 @@ class _Search:
         is_settled = yield from self._search_stages(form or _Form())
         if not is_settled and not is_alone:
             form = yield from self._find_form()
-            if form is not None and (form.half or form.changes):
+            if form is not None:
                 is_settled = yield from self._search_stages(form)
         if not is_settled and form is not None and (form.half or form.changes):
             yield self._make_form_verdict(form, settled=False)
@@ -152,7 +152,7 @@ class _Search:
         # What lies on the edge is tried in each stage before anything around it.
         for tier_count in (1, None):
             for stage in stages:
-                tiers = self._collect_tiers(stage)[:tier_count]
+                tiers = self._collect_tiers(stage, form.nodes)[:tier_count]
                 if few := (yield from self._find_fewest(stage, tiers, form.changes)):
                     if form.half or form.changes:
                         yield self._make_form_verdict(form, few)
@@ -397,8 +397,10 @@ class _Search:
         text += "; a variant in FP16 has it." if settled and form.half and not every else "."
         return self._make_verdict("blocked", causes=causes, nodes=nodes, edit=edit, text=text)
 
-    def _collect_tiers(self, stage: _Stage) -> list[list[Change]]:
-        """Changes by how near they lie: on the edge, behind it, what the two read, what rivals there are, forms."""
+    def _collect_tiers(self, stage: _Stage, nodes: Sequence[str] = ()) -> list[list[Change]]:
+        """Changes by how near they lie: on the edge, among ``nodes`` that are one layer by themselves, behind it, what
+        the two read, what rivals there are, forms.
+        """
         (first, second), part = self.pair, stage.model
         ends = frozenset(self.search.model.outputs)
         before, after = (
@@ -410,6 +412,7 @@ class _Search:
                 *changes.iter_type_changes(part, first, second, self.way),
                 *(c for c in changes.iter_rewrites(part, [second]) if {*c.nodes} & {*self.way}),
             ],
+            list(changes.iter_changes_within(part, [n for n in nodes if n in part.by_id], ends)),
             list(changes.iter_changes_after(part, second, after, ends)),
             [
                 *changes.iter_operand_changes(part, first, second),
