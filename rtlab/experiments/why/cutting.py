@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from rtlab.analyses.why.missed_fusions import BETWEEN
@@ -184,10 +185,19 @@ def cut(
     kept = [v for v in proto.graph.output if v.name not in brought or v.name in model.outputs]
     del proto.graph.output[:]
     proto.graph.output.extend(kept)
+    sizes = {v.name: model.sizes().get(v.name) for v in proto.graph.input}
+    for value in proto.graph.input:
+        if not value.type.tensor_type.HasField("shape"):
+            # Without a shape it would be taken for a scalar.
+            shape = sizes[value.name]
+            if shape is None:
+                raise ModelError(f'Cannot cut out "{value.name}": its shape is not known. Choose other nodes.')
+            value.CopyFrom(
+                onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape)
+            )
     if still_open:
         part_model = wrap(proto, name=name, shapes=model.shapes)
     else:
-        sizes = {v.name: model.sizes().get(v.name) for v in proto.graph.input}
         part_model = wrap(proto, name=name, shapes={n: s for n, s in sizes.items() if s is not None}).static()
     return add_neutral_readers(
         part_model, frozenset(model.outputs if keep_readers else ()), alone=not keep_readers
