@@ -30,7 +30,7 @@ pytestmark = [
 class Attention:
     """An attention with its linear layers, on ``length`` tokens (0 for an open number).
 
-    ``type`` is that of its floats, ``pairs`` the type of Q/DQ pairs at what both products read, and with ``output_pair``
+    ``type`` is that of its floats, ``pairs`` that of Q/DQ pairs at what both products read, and with ``output_pair``
     behind the second; with ``linear`` the linear layers have INT8 ones. ``shown`` is a value that is an output,
     ``read`` one that a transposition reads too. With ``measured`` the last shape is computed from the value's own.
     """
@@ -64,7 +64,9 @@ class Attention:
         write("Transpose", mixed, out="back", perm=[0, 2, 1, 3])
         joined: Any = np.array([1, self.length or -1, width])
         if self.measured:
-            sizes = write("Slice", write("Shape", "back", out="sizes"), np.array([0]), np.array([2]), out="two")
+            sizes = write(
+                "Slice", write("Shape", "back", out="sizes"), np.array([0]), np.array([2]), out="two"
+            )
             joined = write("Concat", sizes, np.array([width]), out="joined_sizes", axis=0)
         self._linear(writer, write("Reshape", "back", joined, out="joined"), "y")
         if self.read:
@@ -124,7 +126,9 @@ class _Writer:
         name, at = name or source, np.asarray(scale, self.kind)
 
         def zero() -> Any:
-            return np.int8(0) if kind == "int8" else helper.make_tensor("", TensorProto.FLOAT8E4M3FN, [], [0.0])
+            return (
+                np.int8(0) if kind == "int8" else helper.make_tensor("", TensorProto.FLOAT8E4M3FN, [], [0.0])
+            )
 
         stored = self.write("QuantizeLinear", source, at, zero(), out=f"{name}/Q")
         return self.write("DequantizeLinear", stored, at, zero(), out=f"{name}/DQ")
@@ -179,7 +183,7 @@ def test_a_head_of_8_even_where_as_many_heads_are_reshaped_with_it() -> None:
     """The constant of a reshape has both as 8: in the model that cannot be built with another size, and it is said."""
     found = asked(Attention(heads=8, size=32, precision="fp16"), size=8)
     assert ("shape",) == found.causes
-    assert 'use 16 in place of the size 8' in found.edit
+    assert "use 16 in place of the size 8" in found.edit
     assert "in the model itself that could not be built" in found.text
 
 

@@ -102,7 +102,9 @@ def iter_changes_between(
 
 def iter_changes_within(model: Model, nodes: Sequence[str], ends: Collection[str]) -> Iterator[Change]:
     """What makes values between some nodes seen from outside, and what stands among them without computing."""
-    readers = {v: {r.id for r in model.consumers.get(v, ())} for n in nodes for v in model.by_id[n].outputs if v}
+    readers = {
+        v: {r.id for r in model.consumers.get(v, ())} for n in nodes for v in model.by_id[n].outputs if v
+    }
     inner = [v for v in readers if readers[v] & {*nodes}]
     yield from _iter_output_changes(model, inner, ends)
     yield from _iter_removals(model, [n for n in nodes if model.by_id[n].op in BETWEEN], one_way=False)

@@ -191,7 +191,9 @@ def cut(
             # Without a shape it would be taken for a scalar.
             shape = sizes[value.name]
             if shape is None:
-                raise ModelError(f'Cannot cut out "{value.name}": its shape is not known. Choose other nodes.')
+                raise ModelError(
+                    f'Cannot cut out "{value.name}": its shape is not known. Choose other nodes.'
+                )
             value.CopyFrom(
                 onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape)
             )

@@ -147,7 +147,9 @@ class _Search:
                 if self._fuses(stage, form.changes) if form.changes else self._is_fused(stage):
                     yield self._make_form_verdict(form)
                     return True
-                converted.append(stage)
+                # Where the form is refused, more changes of it show nothing.
+                if self.oracle.trials[-1].layers is not None:
+                    converted.append(stage)
             stages = converted
         # What lies on the edge is tried in each stage before anything around it.
         for tier_count in (1, None):
@@ -331,8 +333,8 @@ class _Search:
             text = f"The budget was used up after {experiments}, before a cause was found."
         elif form is not None:
             text = (
-                f"A part of {len(form.nodes)} nodes by itself has one layer for both, and here they are two, whatever was "
-                f"changed around them ({experiments})."
+                f"A part of {len(form.nodes)} nodes by itself has one layer for both, and here they are two, "
+                f"whatever was changed around them ({experiments})."
             )
         elif lone.fused is None:
             text = (
@@ -386,9 +388,9 @@ class _Search:
         ops = " and ".join(self.search.model.by_id[n].op for n in self.pair)
         text = f"What keeps them apart is {', and '.join(CAUSES[c] for c in causes)}: "
         if not settled:
-            text += f"a part of {len(form.nodes)} nodes by itself has one layer for both once you {edit}; in the model itself "
             is_tried = any(t.change == edit and t.fused is False for t in self.oracle.trials)
-            text += "that is not enough." if is_tried else "that could not be built."
+            text += f"a part of {len(form.nodes)} nodes by itself has one layer for both once you {edit}; "
+            text += f"in the model itself that {'is not enough' if is_tried else 'could not be built'}."
         elif form.half and not every:
             text += f"in FP32 this compiler makes no layer of {ops} here, and in FP16 it does."
         else:
@@ -398,8 +400,9 @@ class _Search:
         return self._make_verdict("blocked", causes=causes, nodes=nodes, edit=edit, text=text)
 
     def _collect_tiers(self, stage: _Stage, nodes: Sequence[str] = ()) -> list[list[Change]]:
-        """Changes by how near they lie: on the edge, among ``nodes`` that are one layer by themselves, behind it, what
-        the two read, what rivals there are, forms.
+        """Changes by how near they lie: on the edge, behind it, what the two read, what rivals there are, forms.
+
+        Those among ``nodes``, a part that is one layer by itself, come second.
         """
         (first, second), part = self.pair, stage.model
         ends = frozenset(self.search.model.outputs)
