@@ -210,7 +210,11 @@ def _writes_sizes(model: Model, node: str) -> bool:
     """Whether a node writes a size or a list of them: as an input of a part, it would be one that nobody knows."""
     values = [model.values[o] for o in model.by_id[node].outputs if o]
     ranks = [len(s) for v in values if (s := v.shape) is not None]
-    return len(ranks) == len(values) and max(ranks) < 2 and all(v.dtype in {"int64", "int32"} for v in values)
+    return (
+        len(ranks) == len(values)
+        and max(ranks) < 2
+        and all(v.dtype in {"int64", "int32", "bool"} for v in values)
+    )
 
 
 def remove_unused_nodes(graph: ir.Graph) -> None:

@@ -112,21 +112,14 @@ class _Search:
             lone = self.oracle.build(part, "", "the two alone", pair)
         yield self._make_verdict("unknown", text=_OPEN)
         form: _Form | None = None
-        is_alone = lone.fused is False and not self._is_fused_elsewhere()
-        if is_alone and lone.relation is not None and part is not None:
-            stage = _Stage("the two alone", part, lone.relation)
-            edge, _, _, operand_changes, _, _, rewritten = self._collect_tiers(stage)
-            pair_changes = yield from self._find_fewest(stage, [[*edge, *operand_changes, *rewritten]])
-            if any(c.retypes for c in pair_changes):
-                yield self._make_retyped_verdict(pair_changes)
+        if lone.fused is False and lone.relation is not None and part is not None:
+            is_answered, form = yield from self._search_alone(
+                _Stage("the two alone", part, lone.relation), lone
+            )
+            if is_answered:
                 return
-            if not pair_changes:
-                form = yield from self._find_form()
-                if form is None:
-                    yield self._make_negative_verdict(lone)
-                    return
         is_settled = yield from self._search_stages(form or _Form())
-        if not is_settled and not is_alone:
+        if not is_settled and lone.fused is not False:
             form = yield from self._find_form()
             if form is not None:
                 is_settled = yield from self._search_stages(form)
@@ -134,6 +127,25 @@ class _Search:
             yield self._make_form_verdict(form, settled=False)
         elif not is_settled:
             yield self._make_negative_verdict(lone, form)
+
+    def _search_alone(
+        self, stage: _Stage, lone: OracleAnswer
+    ) -> Generator[Verdict, None, tuple[bool, _Form | None]]:
+        """What two that are no layer alone lack: whether that is the answer, and the form of a part that has one."""
+        is_elsewhere = self._is_fused_elsewhere()
+        if not is_elsewhere:
+            edge, _, _, operand_changes, _, _, rewritten = self._collect_tiers(stage)
+            pair_changes = yield from self._find_fewest(stage, [[*edge, *operand_changes, *rewritten]])
+            if any(c.retypes for c in pair_changes):
+                yield self._make_retyped_verdict(pair_changes)
+                return True, None
+            if pair_changes:
+                return False, None
+        form = yield from self._find_form()
+        if form is None and not is_elsewhere:
+            yield self._make_negative_verdict(lone)
+            return True, None
+        return False, form
 
     def _search_stages(self, form: _Form) -> Generator[Verdict, None, bool]:
         """The verdict in the graphs that show the miss, each changed as a form says; whether there is one."""
@@ -190,46 +202,40 @@ class _Search:
         return same_layer(stage.relation, *self.pair) is True
 
     def _find_form(self) -> Generator[Verdict, None, _Form | None]:
-        """The form of the smallest part by itself in which one layer does both; None where none was tried that has.
+        """The form of a part by itself in which one layer does both; None where none was tried that has.
 
-        A part by itself has no readers outside and no outputs of the model.
+        Each part is built as it is and in FP16, the smallest first, and then with changes. A part by itself has no
+        readers outside and no outputs of the model.
         """
-        start = (*self.pair, *self.way)
-        near = (cutting.find_neighbourhood(self.model, start, hops) for hops in _HOPS)
-        isolated = (cutting.isolate(self.model, nodes, self.pair[1]) for nodes in near)
-        previous: dict[str, None] = {}
-        for nodes in (forms.find_between_products(self.model, self.pair), *isolated):
-            if self.context.is_exhausted:
-                return None
-            if nodes == previous:
-                continue
-            previous = nodes
-            # Where a value that would be an input has a size that is not known, there is no part.
-            with contextlib.suppress(ModelError):
-                part = cutting.cut_nodes(self.model, nodes, still_open=self.sizes is not None)
-                if form := (yield from self._try_part(part, tuple(nodes))):
-                    return form
-        return None
-
-    def _try_part(self, part: Model, nodes: Sequence[str]) -> Generator[Verdict, None, _Form | None]:
-        """The form of a part by itself in which one layer does both: as it is, in FP16, with the fewest changes."""
-        stages, title = [], f"a part of {len(nodes)} nodes by itself"
-        for is_half in (False, True):
-            converted = self._convert_to_half(part) if is_half else part
-            if converted is None:
-                continue
-            answer = self.oracle.build(converted, _HALF if is_half else "", title, self.pair)
-            yield self._make_verdict("unknown", text=_OPEN)
-            if answer.fused:
-                return _Form(nodes, is_half)
-            if answer.relation is not None:
-                half_title = f"{title} in FP16" if is_half else title
-                stages.append(_Stage(half_title, converted, answer.relation, is_half))
-        for stage in stages:
-            few = yield from self._find_form_changes(stage)
-            if few:
+        stages: list[tuple[Sequence[str], _Stage]] = []
+        for nodes, part in self._iter_parts():
+            for is_half in (False, True):
+                converted = self._convert_to_half(part) if is_half else part
+                if converted is None or self.context.is_exhausted:
+                    continue
+                title = f"a part of {len(nodes)} nodes by itself"
+                answer = self.oracle.build(converted, _HALF if is_half else "", title, self.pair)
+                yield self._make_verdict("unknown", text=_OPEN)
+                if answer.fused:
+                    return _Form(nodes, is_half)
+                if answer.relation is not None:
+                    title = f"{title} in FP16" if is_half else title
+                    stages.append((nodes, _Stage(title, converted, answer.relation, is_half)))
+        for nodes, stage in stages:
+            if few := (yield from self._find_form_changes(stage)):
                 return _Form(nodes, stage.half, few)
         return None
+
+    def _iter_parts(self) -> Iterator[tuple[Sequence[str], Model]]:
+        """Parts by themselves with the ids of their nodes: the core of an attention, and neighbourhoods."""
+        near = (cutting.find_neighbourhood(self.model, (*self.pair, *self.way), hops) for hops in _HOPS)
+        isolated = [cutting.isolate(self.model, nodes, self.pair[1]) for nodes in near]
+        for nodes in dict.fromkeys(
+            map(tuple, [forms.find_between_products(self.model, self.pair), *isolated])
+        ):
+            # Where a value that would be an input has a size that is not known, there is no part.
+            with contextlib.suppress(ModelError):
+                yield nodes, cutting.cut_nodes(self.model, nodes, still_open=self.sizes is not None)
 
     def _find_form_changes(self, stage: _Stage) -> Generator[Verdict, None, Sequence[Change]]:
         """The fewest changes of a part by itself after which one layer does both; empty where none has it."""
