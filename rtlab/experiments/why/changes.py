@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -292,6 +293,9 @@ def _iter_broadcast_changes(model: Model, node: Node, first: str) -> Iterator[Ch
     for value in dict.fromkeys(node.inputs):
         shape = sizes.get(value) if value else None
         if shape is None or shape == output_shape or _is_written_by(model, value, {first}):
+            continue
+        if value in model.known and math.prod(shape) == 1:
+            # One number is in nobody's way; written out, it would be another operation.
             continue
         constant = value in model.known and _is_static(model, node.outputs[0])
         verb = "write out" if constant else "give as an input of the whole size"
