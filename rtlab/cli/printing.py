@@ -209,8 +209,8 @@ def print_advice(fusion_advice: Advice) -> None:
 
     explained_count = sum(c.count for c in fusion_advice.causes)
     print(
-        f"{fusion_advice.missed} missed fusions, {fusion_advice.worth} worth asking about. {explained_count} "
-        f"explained by {fusion_advice.asked} questions: {fusion_advice.builds} builds in "
+        f"{fusion_advice.missed} missed fusions, {fusion_advice.worth} of them worth asking about; "
+        f"{explained_count} explained by {fusion_advice.asked} questions: {fusion_advice.builds} builds in "
         f"{fusion_advice.seconds:.2g} s (measured here); holds for {fusion_advice.compiler}"
     )
     if fusion_advice.causes:
