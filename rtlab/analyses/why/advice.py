@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Annotated
 
 from rtlab.analyses.why import Outcome, Verdict
@@ -97,10 +96,9 @@ class Cause:
         return self.text
 
 
-def count_worthwhile(missed: Sequence[MissedPair], milliseconds: float | None) -> int:
-    """Of missed fusions, those that could win at least a thousandth of an inference, or nothing is known of."""
-    least = _NOTHING * (milliseconds or 0.0)
-    return sum(m.stake is None or m.stake >= least for m in missed)
+def is_worthwhile(missed: MissedPair, milliseconds: float | None) -> bool:
+    """Whether a missed fusion could win at least a thousandth of an inference, or nothing is known of it."""
+    return missed.stake is None or missed.stake >= _NOTHING * (milliseconds or 0.0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -11,7 +12,7 @@ import numpy as np
 
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.advice import Advice, Cause, Remedy, count_worthwhile
+from rtlab.analyses.why.advice import Advice, Cause, Remedy, is_worthwhile
 from rtlab.analyses.why.missed_fusions import MissedPair, find_missed_fusions
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import VariantResult
@@ -69,10 +70,12 @@ class _AdviceState:
     def __init__(self, facts: VariantResult, context: WorkContext[AdviceTools]) -> None:
         self.facts, self.context = facts, context
         self.model = facts.prepared.model
-        self.missed = find_missed_fusions(facts)
-        self.signatures = {one: self._signature(one) for one in self.missed}
         timing = estimate_timing(facts)
-        self.worth = count_worthwhile(self.missed, None if timing is None else timing.estimated)
+        worth = functools.partial(is_worthwhile, milliseconds=None if timing is None else timing.estimated)
+        # What could pay comes first, and of that what has most at stake.
+        self.missed = sorted(find_missed_fusions(facts), key=lambda m: not worth(m))
+        self.worth = sum(map(worth, self.missed))
+        self.signatures = {one: self._signature(one) for one in self.missed}
         self.began = time.monotonic()
         self.verdicts: dict[MissedPair, Verdict] = {}
         #: The pair that stands for others like it.

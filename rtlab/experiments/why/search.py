@@ -471,7 +471,7 @@ class _Search:
             second = readers[0]
         try:
             changed_model = changes.apply_changes(part, chosen_changes)
-        except VariantError:
+        except (ModelError, VariantError):
             # Changes that exclude each other show nothing.
             return False
         words = changes.join_words(chosen_changes)
