@@ -119,7 +119,7 @@ class _Search:
             if is_answered:
                 return
         is_settled = yield from self._search_stages(form or _Form())
-        if not is_settled and lone.fused is not False:
+        if not is_settled and form is None:
             form = yield from self._find_form()
             if form is not None:
                 is_settled = yield from self._search_stages(form)
@@ -141,7 +141,8 @@ class _Search:
                 return True, None
             if pair_changes:
                 return False, None
-        form = yield from self._find_form()
+        # Where others like these are one layer, they lack neither a type nor a form.
+        form = yield from self._find_form(plain=is_elsewhere)
         if form is None and not is_elsewhere:
             yield self._make_negative_verdict(lone)
             return True, None
@@ -201,15 +202,15 @@ class _Search:
     def _is_fused(self, stage: _Stage) -> bool:
         return same_layer(stage.relation, *self.pair) is True
 
-    def _find_form(self) -> Generator[Verdict, None, _Form | None]:
+    def _find_form(self, *, plain: bool = False) -> Generator[Verdict, None, _Form | None]:
         """The form of a part by itself in which one layer does both; None where none was tried that has.
 
-        Each part is built as it is and in FP16, the smallest first, and then with changes. A part by itself has no
-        readers outside and no outputs of the model.
+        Each part is built as it is and in FP16, the smallest first, and then with changes; ``plain`` builds them as
+        they are alone. A part by itself has no readers outside and no outputs of the model.
         """
         stages: list[tuple[Sequence[str], _Stage]] = []
         for nodes, part in self._iter_parts():
-            for is_half in (False, True):
+            for is_half in (False,) if plain else (False, True):
                 converted = self._convert_to_half(part) if is_half else part
                 if converted is None or self.context.is_exhausted:
                     continue
@@ -221,7 +222,7 @@ class _Search:
                 if answer.relation is not None:
                     title = f"{title} in FP16" if is_half else title
                     stages.append((nodes, _Stage(title, converted, answer.relation, is_half)))
-        for nodes, stage in stages:
+        for nodes, stage in stages if not plain else ():
             if few := (yield from self._find_form_changes(stage)):
                 return _Form(nodes, stage.half, few)
         return None
