@@ -209,9 +209,9 @@ def print_advice(fusion_advice: Advice) -> None:
 
     explained_count = sum(c.count for c in fusion_advice.causes)
     print(
-        f"{fusion_advice.missed} missed fusions, {explained_count} of them explained by {fusion_advice.asked} "
-        f"questions: {fusion_advice.builds} builds in {fusion_advice.seconds:.2g} s (measured here); holds for "
-        f"{fusion_advice.compiler}"
+        f"{fusion_advice.missed} missed fusions, {fusion_advice.worth} of them worth asking about; "
+        f"{explained_count} explained by {fusion_advice.asked} questions: {fusion_advice.builds} builds in "
+        f"{fusion_advice.seconds:.2g} s (measured here); holds for {fusion_advice.compiler}"
     )
     if fusion_advice.causes:
         print(f"\n{ResultTable(Cause, fusion_advice.causes).text()}")

@@ -189,7 +189,7 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
         "ruled": {
             "why output": why("Exp2", "Add3"),
             "why reader": why("Add3", "Relu4"),
-            "why never": why("Relu1", "Exp2"),
+            "why not found": why("Relu1", "Exp2"),
             "why step": why("Relu7"),
             "advise": ask(lambda made: made.fusion.advise("newer", seconds=600), "why", "newer", "older"),
             "bisect": ask(bisect, "bisection", "newer", "older"),

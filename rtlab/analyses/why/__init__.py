@@ -15,13 +15,13 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import ReadError
 
-#: ``fused``: one step does both. ``blocked``: something in this graph keeps them apart. ``never``: the compiler keeps
-#: them apart whatever stands around them. ``unknown``: no experiment showed it.
-Outcome = Literal["fused", "blocked", "never", "unknown"]
+#: ``fused``: one layer does both. ``blocked``: something in this graph keeps them apart. ``not found``: in no form that
+#: was tried are they one layer. ``unknown``: the budget was used up, or the compiler refuses them.
+Outcome = Literal["fused", "blocked", "not found", "unknown"]
 #: What keeps two nodes apart.
 Cause = Literal[
-    "output", "reader", "quantization", "cast", "identity", "broadcast", "weight", "normalization",
-    "competitor", "operator", "size", "type", "layout",
+    "output", "reader", "quantization", "unquantized", "cast", "identity", "broadcast", "weight", "normalization",
+    "competitor", "operator", "size", "shape", "type", "layout",
 ]  # fmt: skip
 
 #: Each cause in a few words.
@@ -29,6 +29,7 @@ CAUSES: dict[Cause, str] = {
     "output": "a graph output",
     "reader": "another reader",
     "quantization": "a Q/DQ pair",
+    "unquantized": "a missing Q/DQ pair",
     "cast": "a cast",
     "identity": "a node without effect",
     "broadcast": "a broadcast",
@@ -37,6 +38,7 @@ CAUSES: dict[Cause, str] = {
     "competitor": "a competing fusion",
     "operator": "the form of the operator",
     "size": "a dynamic size",
+    "shape": "the size of a tensor",
     "type": "a type",
     "layout": "a layout",
 }
@@ -207,7 +209,7 @@ def describe_agreement(first: str, second: str) -> str:
     return f"{kind} in {engines} (reported; {remade} graphs remade from their layers' names): {summary}."
 
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,12 +6,14 @@ import dataclasses
 from typing import Annotated
 
 from rtlab.analyses.why import Outcome, Verdict
+from rtlab.analyses.why.missed_fusions import MissedPair
 from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.numbers import format_number
 
 #: Shares of a whole inference below this are no difference of estimates.
 _NOTHING = 1e-3
-_REST = "The others are like one of these that never is one layer, or came too late."
+_REST = "The others stand like one of these, or came too late."
+_WORTH = "What moving their values takes is at least a thousandth of the inference, or is not known."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +62,7 @@ class Cause:
     """One root cause with the pairs that it keeps apart.
 
     ``stake`` is what the values between them take to be written and read again on the engine's GPU, in milliseconds,
-    estimated: the most that their fusion could win. ``alike`` counts pairs of the same operators that were not asked
-    about, since others like them never become one step.
+    estimated: the most that their fusion could win.
     """
 
     verdict: Annotated[Outcome, FieldMeta("Verdict")]
@@ -95,13 +96,19 @@ class Cause:
         return self.text
 
 
+def is_worthwhile(missed: MissedPair, milliseconds: float | None) -> bool:
+    """Whether a missed fusion could win at least a thousandth of an inference, or nothing is known of it."""
+    return missed.stake is None or missed.stake >= _NOTHING * (milliseconds or 0.0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Advice:
     """Why the fusions of a variant that do not happen do not, the costliest cause first.
 
     Attributes:
         causes: One for each root cause.
-        missed: Pairs of neighbours that are not one step.
+        missed: Pairs of neighbours that are not one layer.
+        worth: Those of them that could win at least ``_NOTHING`` of the inference.
         asked: How many of them were asked about; the rest is like those, or the budget was over.
         every: All remedies that keep the outputs and pay, together; None where there is none.
         verdicts: What was found for each pair, with its experiments.
@@ -113,6 +120,7 @@ class Advice:
 
     causes: tuple[Cause, ...]
     missed: Annotated[int, FieldMeta("Missed fusions")]
+    worth: Annotated[int, FieldMeta("Worth asking about", note=_WORTH)]
     asked: Annotated[int, FieldMeta("Asked about", note=_REST)]
     every: Remedy | None
     verdicts: Annotated[tuple[Verdict, ...], FieldMeta(unsent=True)]

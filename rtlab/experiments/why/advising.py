@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -11,14 +12,14 @@ import numpy as np
 
 from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.advice import Advice, Cause, Remedy
+from rtlab.analyses.why.advice import Advice, Cause, Remedy, is_worthwhile
 from rtlab.analyses.why.missed_fusions import MissedPair, find_missed_fusions
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
 from rtlab.core.variant import Rewrite, Variant
-from rtlab.errors import BuildError, Unavailable, VariantError
+from rtlab.errors import BuildError, Cancelled, VariantError, wrap_error
 from rtlab.experiments.experiment import run_experiment
 from rtlab.experiments.running import difference, open_engine
 from rtlab.experiments.why.cutting import paths
@@ -32,21 +33,21 @@ if TYPE_CHECKING:
 
 _ACTIVITY = "asking why fusions do not happen"
 #: Parts that may be built for one pair.
-_BUILDS = 30
+_BUILDS = 60
 #: Seconds for one pair.
-_SECONDS = 10.0
+_SECONDS = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
 class AdviceTools:
-    """What advice is made with: a compiler, and what computes outputs on one batch, where there is any.
+    """What advice is made with: a compiler, and what computes outputs, where there is any, on what ``batch`` gives.
 
     ``recall`` gives an earlier verdict on two nodes, ``keep`` keeps a new one.
     """
 
     builder: Builder
     evaluator: Evaluator | None
-    batch: Batch
+    batch: Callable[[], Batch]
     recall: Callable[[str, str], Verdict | None]
     keep: Callable[[Verdict], None]
 
@@ -69,7 +70,11 @@ class _AdviceState:
     def __init__(self, facts: VariantResult, context: WorkContext[AdviceTools]) -> None:
         self.facts, self.context = facts, context
         self.model = facts.prepared.model
-        self.missed = find_missed_fusions(facts)
+        timing = estimate_timing(facts)
+        worth = functools.partial(is_worthwhile, milliseconds=None if timing is None else timing.estimated)
+        # What could pay comes first, and of that what has most at stake.
+        self.missed = sorted(find_missed_fusions(facts), key=lambda m: not worth(m))
+        self.worth = sum(map(worth, self.missed))
         self.signatures = {one: self._signature(one) for one in self.missed}
         self.began = time.monotonic()
         self.verdicts: dict[MissedPair, Verdict] = {}
@@ -87,18 +92,14 @@ class _AdviceState:
         offered_rewrites: dict[Rewrite, None] = {}
         yield self._advice()
         for one in context.iterate(self.missed, _ACTIVITY):
-            like = representatives.get(self.signatures[one]) or representatives.get(
-                self._context_signature(one)
-            )
+            like = representatives.get(self._context_signature(one))
             if like is not None:
                 self.alike[one] = like
             elif self._has_time(len(offered_rewrites)) and (verdict := self._ask(one)) is not None:
                 self.verdicts[one] = verdict
                 pair_rewrites = self._rewrites(verdict)
                 offered_rewrites.update(dict.fromkeys(pair_rewrites))
-                if verdict.verdict == "never":
-                    representatives[self.signatures[one]] = one
-                elif not pair_rewrites:
+                if not pair_rewrites:
                     # A remedy is one of a pair's own nodes; any other verdict holds for those that stand alike.
                     representatives[self._context_signature(one)] = one
             context.advance()
@@ -149,24 +150,28 @@ class _AdviceState:
         steps = [model.by_id[n] for n in (one.first, *way, one.second)]
         return (*(n.op for n in steps), *(model.values[n.outputs[0]].dtype for n in steps))
 
-    def _note_unavailable(self, error: Unavailable) -> None:
-        self.unavailable_note = self.unavailable_note or f"Not all could be asked about or tried. {error}"
+    def _note_unavailable(self, error: Exception, action: str) -> None:
+        reason = wrap_error(error, action)
+        self.unavailable_note = self.unavailable_note or f"Not all could be asked about or tried. {reason}"
 
     def _ask(self, one: MissedPair) -> Verdict | None:
         """The verdict on a pair; None where its parts cannot be built here, which a note of the advice says."""
         tool, facts = self.context.tool, self.facts
-        if (before := tool.recall(one.first, one.second)) is not None:
-            return before
         budget = Budget(max(min(self.context.remaining, _SECONDS), 1.0), _BUILDS)
         inner = WorkContext(tool.builder, SearchProgress(self.context), budget)
         why = FusionBlockerSearch(self.model, facts.engine, facts.variant, one.first, one.second)
         try:
+            if (before := tool.recall(one.first, one.second)) is not None:
+                return before
             verdict = run_experiment(why, inner)
-        except Unavailable as error:
-            self._note_unavailable(error)
+            tool.keep(verdict)
+        except Cancelled:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other pairs are answered
+            self._note_unavailable(error, f'ask why "{one.first}" and "{one.second}" are two')
             return None
-        self.context.count(builds=inner.builds)
-        tool.keep(verdict)
+        finally:
+            self.context.count(builds=inner.builds)
         return verdict
 
     def _rewrites(self, verdict: Verdict) -> list[Rewrite]:
@@ -183,27 +188,33 @@ class _AdviceState:
         """Build the whole model with some rewrites, and compare it with what it was."""
         if chosen_rewrites in self.tried:
             return
+        self.tried[chosen_rewrites] = None
+        try:
+            self.tried[chosen_rewrites] = self._make_remedy(chosen_rewrites)
+        except Cancelled:
+            raise
+        except (BuildError, VariantError):
+            # A remedy that cannot be built is none.
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other remedies are tried
+            self._note_unavailable(error, "try a remedy")
+
+    def _make_remedy(self, chosen_rewrites: tuple[Rewrite, ...]) -> Remedy:
         facts = self.facts
         taken = tuple(sorted({*facts.variant.rewrites, *chosen_rewrites}))
         variant: Variant = dataclasses.replace(facts.variant, rewrites=taken)
-        try:
-            source = rewrites.apply_rewrites(facts.source, taken)
-            ready = prepare(source, variant, facts.ranges, maker=facts.engine.maker)
-            engine = self.context.tool.builder.build(
-                BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
-            )
-        except (BuildError, VariantError, Unavailable) as error:
-            self.tried[chosen_rewrites] = None
-            if isinstance(error, Unavailable):
-                self._note_unavailable(error)
-            return
+        source = rewrites.apply_rewrites(facts.source, taken)
+        ready = prepare(source, variant, facts.ranges, maker=facts.engine.maker)
+        engine = self.context.tool.builder.build(
+            BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
+        )
         self.context.count(builds=1)
         after = dataclasses.replace(
             facts, variant=variant, prepared=Prepared(ready.model, ready.model), engine=engine
         )
         times = [estimate_timing(f) for f in (facts, after)]
         estimates = [t.estimated for t in times if t is not None and t.estimated is not None]
-        self.tried[chosen_rewrites] = Remedy(
+        return Remedy(
             tuple(map(str, chosen_rewrites)),
             (len(facts.engine.layers) - facts.engine.sync, len(engine.layers) - engine.sync),
             (estimates[0], estimates[1]) if len(estimates) == 2 else None,
@@ -225,7 +236,7 @@ class _AdviceState:
     def _run(self, runner: Evaluator, model: Model) -> dict[str, np.ndarray]:
         progress = SearchProgress(self.context)
         with open_engine(runner, model, progress) as engine:
-            return dict(runner.outputs(engine, self.context.tool.batch, model.outputs, progress=progress))
+            return dict(runner.outputs(engine, self.context.tool.batch(), model.outputs, progress=progress))
 
     def _advice(self) -> Advice:
         groups: dict[object, list[MissedPair]] = {}
@@ -237,6 +248,7 @@ class _AdviceState:
         return Advice(
             tuple(sorted(causes, key=lambda c: -(c.stake or 0.0))),
             len(self.missed),
+            self.worth,
             len(self.verdicts),
             self.every,
             tuple(self.verdicts.values()),
@@ -259,7 +271,7 @@ class _AdviceState:
         pair_rewrites = self._rewrites(verdict)
         return Cause(
             verdict.verdict,
-            verdict.cause or ("the compiler" if verdict.verdict == "never" else "not found"),
+            verdict.cause or "not found",
             verdict.nodes or (members[0].first, members[0].second),
             tuple((m.first, m.second) for m in members),
             len(members),

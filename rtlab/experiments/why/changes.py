@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,17 @@ def iter_changes_between(
     yield from _iter_reader_changes(model, on, {second, *way})
 
 
+def iter_changes_within(model: Model, nodes: Sequence[str], ends: Collection[str]) -> Iterator[Change]:
+    """What makes values between some nodes seen from outside, and what stands among them without computing."""
+    readers = {
+        v: {r.id for r in model.consumers.get(v, ())} for n in nodes for v in model.by_id[n].outputs if v
+    }
+    inner = [v for v in readers if readers[v] & {*nodes}]
+    yield from _iter_output_changes(model, inner, ends)
+    yield from _iter_removals(model, [n for n in nodes if model.by_id[n].op in BETWEEN], one_way=False)
+    yield from _iter_reader_changes(model, inner, {*nodes})
+
+
 def iter_changes_after(
     model: Model, second: str, after: Sequence[str], ends: Collection[str]
 ) -> Iterator[Change]:
@@ -138,7 +150,7 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
             if maker is not None and maker.op == "QuantizeLinear":
                 words = f'remove the Q/DQ pair "{node.id}"'
                 yield Change(
-                    "quantization", words, (maker.id, node.id), _bypass, (maker.inputs[0], node.outputs[0])
+                    "quantization", words, (maker.id, node.id), bypass, (maker.inputs[0], node.outputs[0])
                 )
         elif node.op in _IDLE and node.id not in removed_ids:
             last = _find_cast_chain(model, node, nodes)
@@ -152,7 +164,7 @@ def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) 
                 "identity" if keeps_outputs else "cast",
                 words,
                 last,
-                _bypass,
+                bypass,
                 (node.inputs[0], model.by_id[last[-1]].outputs[0]),
                 rewrite=forms[0] if forms else None,
             )
@@ -183,7 +195,13 @@ def _iter_reader_changes(
 ) -> Iterator[Change]:
     for value in values:
         for reader in model.consumers.get(value, ()):
-            if reader.id not in excluded_ids:
+            if reader.id in excluded_ids:
+                continue
+            ends = [o for o in reader.outputs if o in model.outputs]
+            if reader.op == "Cast" and ends and not model.consumers.get(ends[0]):
+                words = f'do not mark "{ends[0]}" as an output'
+                yield Change("output", words, (model.producers[value].id,), _detach, (reader.id, value))
+            else:
                 words = f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"'
                 yield Change("reader", words, (reader.id,), _detach, (reader.id, value))
 
@@ -276,10 +294,19 @@ def _iter_broadcast_changes(model: Model, node: Node, first: str) -> Iterator[Ch
         shape = sizes.get(value) if value else None
         if shape is None or shape == output_shape or _is_written_by(model, value, {first}):
             continue
+        if value in model.known and math.prod(shape) == 1:
+            # One number is in nobody's way; written out, it would be another operation.
+            continue
         constant = value in model.known and _is_static(model, node.outputs[0])
         verb = "write out" if constant else "give as an input of the whole size"
         words = f'{verb} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(output_shape)}'
         yield Change("broadcast", words, (node.id,), _spread, (node.id, value, output_shape))
+        if model.by_id[first].op in _WEIGHTED and not constant:
+            axis = len(output_shape) - 1 if model.by_id[first].op in {"Gemm", "MatMul"} else 1
+            channels = tuple(d if i == axis else 1 for i, d in enumerate(output_shape))
+            words = f'give "{node.id}" a constant number for each channel in place of "{value}"'
+            cause: Cause = "broadcast" if value in model.known else "weight"
+            yield Change(cause, words, (node.id,), _set_constant, (node.id, value, channels))
 
 
 def _is_static(model: Model, value: str) -> bool:
@@ -293,12 +320,12 @@ def _iter_weight_changes(model: Model, node: Node, value: str, first: str) -> It
     maker = model.producers.get(value)
     if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in model.known:
         words = f'give "{node.id}" float weights in place of "{maker.id}"'
-        yield Change("quantization", words, (maker.id,), _make_constant, (value,), retypes=True)
+        yield Change("quantization", words, (maker.id,), make_constant, (value,), retypes=True)
         return
     if model.sizes().get(value) is None or not _is_static(model, value):
         return
     words = f'make the weight "{value}" of "{node.id}" a constant'
-    yield Change("weight", words, (node.id,) if maker is None else (maker.id,), _make_constant, (value,))
+    yield Change("weight", words, (node.id,) if maker is None else (maker.id,), make_constant, (value,))
 
 
 # --- the same in another form --------------------------------------------------------------------------------------
@@ -409,7 +436,8 @@ def _hide(edit: Edit, value: str) -> None:
         cutting.add_reader(edit, output)
 
 
-def _bypass(edit: Edit, source: str, target: str) -> None:
+def bypass(edit: Edit, source: str, target: str) -> None:
+    """Let readers of one value read another one in its place."""
     old, new = edit.values[target], edit.values[source]
     edit.graph.outputs[:] = [new if end is old else end for end in edit.graph.outputs]
     old.replace_all_uses_with(new)
@@ -462,14 +490,22 @@ def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
     _replace_operand(reader, was, new_value)
 
 
-def _make_constant(edit: Edit, value: str) -> None:
+def make_constant(edit: Edit, value: str) -> None:
     """Random numbers in place of a value: what is computed changes, what the compiler sees of it does not."""
-    was, shape = edit.values[value], edit.model.sizes().get(value)
+    shape = edit.model.sizes().get(value)
     if shape is None:
         raise KeyError(value)
-    kind = (was.dtype or ir.DataType.FLOAT).numpy()
-    noise = np.random.default_rng(0).normal(0, 0.1, shape).astype(kind)
-    was.replace_all_uses_with(edit.add_constant(f"{value}/constant", noise))
+    edit.values[value].replace_all_uses_with(_add_noise(edit, value, shape))
+
+
+def _set_constant(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
+    """Random numbers in place of what one node reads."""
+    _replace_operand(edit.nodes[node], edit.values[value], _add_noise(edit, value, shape))
+
+
+def _add_noise(edit: Edit, value: str, shape: tuple[int, ...]) -> ir.Value:
+    kind = (edit.values[value].dtype or ir.DataType.FLOAT).numpy()
+    return edit.add_constant(f"{value}/constant", np.random.default_rng(0).normal(0, 0.1, shape).astype(kind))
 
 
 def join_words(changes: Sequence[Change]) -> str:

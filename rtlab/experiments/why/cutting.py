@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from rtlab.analyses.why.missed_fusions import BETWEEN
 from rtlab.core.memo import memoized
 from rtlab.core.model import Model, extract_nodes, wrap
+from rtlab.errors import ModelError
 from rtlab.quantize.edit import Edit
 from rtlab.relation.roles import PRODUCT_OPS, QUANTIZING_OPS
 
@@ -87,7 +89,11 @@ def iter_neighbourhoods(
     output.
     """
     for count in hops:
-        part = cut(model, find_neighbourhood(model, nodes, count), still_open=still_open)
+        try:
+            part = cut(model, find_neighbourhood(model, nodes, count), still_open=still_open)
+        except ModelError:
+            # A value that would be an input has a size that is not known.
+            continue
         if len(part.top) >= len(model.top):
             return
         yield f"the neighbourhood of {len(part.nodes)} nodes", part
@@ -102,6 +108,25 @@ def find_neighbourhood(model: Model, nodes: Iterable[str], hops: int) -> dict[st
         node_ids.update(dict.fromkeys(fresh))
         edge = fresh
     return node_ids
+
+
+def isolate(model: Model, nodes: Iterable[str], second: str) -> dict[str, None]:
+    """Those of some nodes that lead to ``second`` or on from it, without others that read a value on the way.
+
+    Behind it, one reader of a value stays, a product where there is one, with those that are joined with it again.
+    """
+    chosen, down, todo = {*nodes}, {second}, [second]
+    while todo:
+        readers = [n for n in build_node_graph(model).successors(todo.pop()) if n in chosen - down]
+        if not readers:
+            continue
+        main = min(readers, key=lambda n: (model.by_id[n].op not in PRODUCT_OPS, model.by_id[n].index))
+        joined = find_nodes_before(model, main) | find_nodes_after(model, main)
+        fresh = [n for n in readers if n == main or n in joined]
+        down.update(fresh)
+        todo += fresh
+    leading = set[str]().union(*(find_nodes_before(model, n) for n in down))
+    return dict.fromkeys(n for n in (x.id for x in model.top) if n in chosen & (down | leading))
 
 
 def _iter_neighbours(model: Model, node: str) -> Iterator[str]:
@@ -142,22 +167,53 @@ def cut_nodes(model: Model, nodes: Iterable[str], *, still_open: bool = False) -
 def cut(
     model: Model, node_ids: dict[str, None], *, keep_readers: bool = True, still_open: bool = False
 ) -> Model:
-    """Some nodes with what computes their weights; ``keep_readers`` keeps who else reads their values.
+    """Some nodes with what computes their weights and sizes; ``keep_readers`` keeps who else reads their values.
 
     Sizes that the model leaves open become the usual ones, unless they stay ``still_open``.
     """
     every, graph = dict(node_ids), build_node_graph(model)
-    for writer in dict.fromkeys(w for node in node_ids for w in graph.predecessors(node)):
-        if is_constant(model, writer):
-            every.update(dict.fromkeys((writer, *find_nodes_before(model, writer))))
+    todo = list(node_ids)
+    while todo:
+        for writer in [w for w in graph.predecessors(todo.pop()) if w not in every]:
+            if is_constant(model, writer):
+                every.update(dict.fromkeys((writer, *find_nodes_before(model, writer))))
+            elif _writes_sizes(model, writer):
+                every[writer] = None
+                todo += [writer] if model.by_id[writer].op != "Shape" else []
     proto, name = extract_nodes(model.ir, model.name, every), f"{model.name}_part"
+    brought = {o for n in every.keys() - node_ids.keys() for o in model.by_id[n].outputs}
+    kept = [v for v in proto.graph.output if v.name not in brought or v.name in model.outputs]
+    del proto.graph.output[:]
+    proto.graph.output.extend(kept)
+    sizes = {v.name: model.sizes().get(v.name) for v in proto.graph.input}
+    for value in proto.graph.input:
+        if not value.type.tensor_type.HasField("shape"):
+            # Without a shape it would be taken for a scalar.
+            shape = sizes[value.name]
+            if shape is None:
+                raise ModelError(
+                    f'Cannot cut out "{value.name}": its shape is not known. Choose other nodes.'
+                )
+            value.CopyFrom(
+                onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape)
+            )
     if still_open:
         part_model = wrap(proto, name=name, shapes=model.shapes)
     else:
-        sizes = {v.name: model.sizes().get(v.name) for v in proto.graph.input}
         part_model = wrap(proto, name=name, shapes={n: s for n, s in sizes.items() if s is not None}).static()
     return add_neutral_readers(
         part_model, frozenset(model.outputs if keep_readers else ()), alone=not keep_readers
+    )
+
+
+def _writes_sizes(model: Model, node: str) -> bool:
+    """Whether a node writes a size or a list of them: as an input of a part, it would be one that nobody knows."""
+    values = [model.values[o] for o in model.by_id[node].outputs if o]
+    ranks = [len(s) for v in values if (s := v.shape) is not None]
+    return (
+        len(ranks) == len(values)
+        and max(ranks) < 2
+        and all(v.dtype in {"int64", "int32", "bool"} for v in values)
     )
 
 

@@ -14,7 +14,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError, VariantError
+from rtlab.errors import BuildError, ModelError, VariantError
 from rtlab.experiments.why.open_sizes import OpenSizes
 from rtlab.relation.mapping import Mapping as Relation
 from rtlab.relation.relate import relate
@@ -64,7 +64,7 @@ class Oracle:
             engine = self.context.tool.build(
                 BuildRequest(model, variant, several=True), SearchProgress(self.context)
             )
-        except (BuildError, VariantError) as error:
+        except (BuildError, ModelError, VariantError) as error:
             refusal = str(error)
         else:
             relation = relate(model, model, engine)

@@ -91,8 +91,8 @@ def explain_by_rules(facts: VariantResult, first: str, second: str) -> Verdict:
     rule_verdict = explainer.explain(model, first, second)
     outcome: Outcome = "fused"
     if not rule_verdict.fused:
-        # A rule that is hindered holds elsewhere; where there is none, nothing helps.
-        outcome = "unknown" if rule_verdict.fused is None else "blocked" if rule_verdict.rule else "never"
+        # A rule that is hindered holds elsewhere.
+        outcome = "unknown" if rule_verdict.fused is None else "blocked" if rule_verdict.rule else "not found"
     return Verdict(
         first,
         second,

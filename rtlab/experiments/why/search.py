@@ -1,9 +1,16 @@
-"""The search: from the whole model to a part that shows the miss, and from there to the fewest changes that end it."""
+"""The search: from the whole model to a part that shows the miss, and from there to the fewest changes that end it.
+
+A layer of three nodes cannot show with two of them. So where the two alone are no layer, parts around them are built by
+themselves, the smallest first, as they are and in other forms. What makes one layer of the two in one of these is then
+tried where the miss is.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
+import re
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -13,11 +20,12 @@ from rtlab.analyses.why.missed_fusions import same_layer, steps_of
 from rtlab.core.budget import WorkContext
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
+from rtlab.core.phrases import list_first, pluralize
 from rtlab.core.protocols import Backend, Builder
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import VariantError
+from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.experiment import minimize
-from rtlab.experiments.why import changes, cutting
+from rtlab.experiments.why import changes, cutting, forms
 from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import ACTIVITY, Oracle, OracleAnswer, format_input_shapes
@@ -30,8 +38,7 @@ _SMALL = 60
 #: Hops of a neighbourhood, the smallest first.
 _HOPS = (1, 2, 4)
 _OPEN = "Not settled yet."
-#: Types that are no FP32 any more.
-_NARROW = frozenset({"fp16", "bf16", "int8", "uint8", "fp8", "int4", "uint4", "fp4"})
+_HALF = "compute everything in FP16"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +63,21 @@ class FusionBlockerSearch:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Stage:
-    """A graph that shows the miss, and what the compiler made of it."""
+    """A graph that shows the miss, and what the compiler made of it; ``half`` says that it was converted to FP16."""
 
     title: str
     model: Model
     relation: Relation
+    half: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """A form in which a part by itself, of ``nodes``, has one layer that does both; as it is, where it is empty."""
+
+    nodes: Sequence[str] = ()
+    half: bool = False
+    changes: Sequence[Change] = ()
 
 
 class _Search:
@@ -89,31 +106,161 @@ class _Search:
             yield self._make_verdict(shown[0], text=shown[1])
             return
         way = self.way = cutting.paths(model, *pair) or ()
-        part = cutting.cut_pair(model, (*pair, *way), still_open=self.sizes is not None)
-        lone = self.oracle.build(part, "", "the two alone", pair)
+        lone, part = OracleAnswer(None, None), None
+        with contextlib.suppress(ModelError):
+            part = cutting.cut_pair(model, (*pair, *way), still_open=self.sizes is not None)
+            lone = self.oracle.build(part, "", "the two alone", pair)
         yield self._make_verdict("unknown", text=_OPEN)
-        if lone.fused is False and lone.relation is not None and not self._is_fused_elsewhere():
-            # What stands around them cannot be what keeps them apart; they themselves, or what is between them, may.
-            stage = _Stage("the two alone", part, lone.relation)
-            edge, _, operand_changes, _, _, forms = self._collect_tiers(stage)
-            pair_changes = yield from self._find_fewest(stage, [[*edge, *operand_changes, *forms]])
-            if not pair_changes or any(c.retypes for c in pair_changes):
-                yield (None if pair_changes else self._try_fp16()) or self._make_negative_verdict(
-                    lone, pair_changes
-                )
+        form: _Form | None = None
+        if lone.fused is False and lone.relation is not None and part is not None:
+            is_answered, form = yield from self._search_alone(
+                _Stage("the two alone", part, lone.relation), lone
+            )
+            if is_answered:
                 return
-        stages = [_Stage("the whole model", model, self.relation)]
-        if len(model.top) > _SMALL:
-            near = yield from self._find_neighbourhood()
+        is_settled = yield from self._search_stages(form or _Form())
+        if not is_settled and form is None:
+            form = yield from self._find_form()
+            if form is not None:
+                is_settled = yield from self._search_stages(form)
+        if not is_settled and form is not None and (form.half or form.changes):
+            yield self._make_form_verdict(form, settled=False)
+        elif not is_settled:
+            yield self._make_negative_verdict(lone, form)
+
+    def _search_alone(
+        self, stage: _Stage, lone: OracleAnswer
+    ) -> Generator[Verdict, None, tuple[bool, _Form | None]]:
+        """What two that are no layer alone lack: whether that is the answer, and the form of a part that has one."""
+        is_elsewhere = self._is_fused_elsewhere()
+        if not is_elsewhere:
+            edge, _, _, operand_changes, _, _, rewritten = self._collect_tiers(stage)
+            pair_changes = yield from self._find_fewest(stage, [[*edge, *operand_changes, *rewritten]])
+            if any(c.retypes for c in pair_changes):
+                yield self._make_retyped_verdict(pair_changes)
+                return True, None
+            if pair_changes:
+                return False, None
+        # Where others like these are one layer, they lack neither a type nor a form.
+        form = yield from self._find_form(plain=is_elsewhere)
+        if form is None and not is_elsewhere:
+            yield self._make_negative_verdict(lone)
+            return True, None
+        return False, form
+
+    def _search_stages(self, form: _Form) -> Generator[Verdict, None, bool]:
+        """The verdict in the graphs that show the miss, each changed as a form says; whether there is one."""
+        stages = [_Stage("the whole model", self.model, self.relation)]
+        if len(self.model.top) > _SMALL:
+            near = yield from self._find_neighbourhood(form.nodes)
             stages = [near, *stages] if near is not None else stages
+        if form.half or form.changes:
+            converted = []
+            for stage in filter(None, (self._convert(s, form) for s in stages)):
+                if self._fuses(stage, form.changes) if form.changes else self._is_fused(stage):
+                    yield self._make_form_verdict(form)
+                    return True
+                # Where the form is refused, more changes of it show nothing.
+                if self.oracle.trials[-1].layers is not None:
+                    converted.append(stage)
+            stages = converted
         # What lies on the edge is tried in each stage before anything around it.
         for tier_count in (1, None):
             for stage in stages:
-                tiers = self._collect_tiers(stage)[:tier_count]
-                if few := (yield from self._find_fewest(stage, tiers)):
-                    yield from self._search_remedy(stage, few)
-                    return
-        yield self._try_fp16() or self._make_negative_verdict(lone)
+                tiers = self._collect_tiers(stage, form.nodes)[:tier_count]
+                if few := (yield from self._find_fewest(stage, tiers, form.changes)):
+                    if form.half or form.changes:
+                        yield self._make_form_verdict(form, few)
+                    else:
+                        yield from self._search_remedy(stage, few)
+                    return True
+        return False
+
+    def _convert(self, stage: _Stage, form: _Form) -> _Stage | None:
+        """A graph in FP16, where the form is; None where it cannot be converted, or the compiler refuses it."""
+        half = self._convert_to_half(stage.model) if form.half else stage.model
+        if half is None:
+            return None
+        if not form.half:
+            return stage
+        relation = self.oracle.build(half, _HALF, stage.title, self.pair).relation
+        return None if relation is None else _Stage(f"{stage.title} in FP16", half, relation, half=True)
+
+    def _convert_to_half(self, model: Model) -> Model | None:
+        """A graph in FP16; None where nothing of it is in FP32, or its compiler has no FP16."""
+        tool = self.context.tool
+        precisions = tool.capabilities().precisions if isinstance(tool, Backend) else ()
+        floats = {v.dtype for v in model.values.values() if v.kind != "constant"}
+        if Precision.FP16 not in precisions or "fp32" not in floats:
+            return None
+        try:
+            half = prepare(model, Variant(Precision.FP16)).model
+        except VariantError:
+            return None
+        return half if all(n in half.by_id for n in self.pair) else None
+
+    def _is_fused(self, stage: _Stage) -> bool:
+        return same_layer(stage.relation, *self.pair) is True
+
+    def _find_form(self, *, plain: bool = False) -> Generator[Verdict, None, _Form | None]:
+        """The form of a part by itself in which one layer does both; None where none was tried that has.
+
+        Each part is built as it is and in FP16, the smallest first, and then with changes; ``plain`` builds them as
+        they are alone. A part by itself has no readers outside and no outputs of the model.
+        """
+        stages: list[tuple[Sequence[str], _Stage]] = []
+        for nodes, part in self._iter_parts():
+            for is_half in (False,) if plain else (False, True):
+                converted = self._convert_to_half(part) if is_half else part
+                if converted is None or self.context.is_exhausted:
+                    continue
+                title = f"a part of {len(nodes)} nodes by itself"
+                answer = self.oracle.build(converted, _HALF if is_half else "", title, self.pair)
+                yield self._make_verdict("unknown", text=_OPEN)
+                if answer.fused:
+                    return _Form(nodes, is_half)
+                if answer.relation is not None:
+                    title = f"{title} in FP16" if is_half else title
+                    stages.append((nodes, _Stage(title, converted, answer.relation, is_half)))
+        for nodes, stage in stages if not plain else ():
+            if few := (yield from self._find_form_changes(stage)):
+                return _Form(nodes, stage.half, few)
+        return None
+
+    def _iter_parts(self) -> Iterator[tuple[Sequence[str], Model]]:
+        """Parts by themselves with the ids of their nodes: the core of an attention, and neighbourhoods."""
+        near = (cutting.find_neighbourhood(self.model, (*self.pair, *self.way), hops) for hops in _HOPS)
+        isolated = [cutting.isolate(self.model, nodes, self.pair[1]) for nodes in near]
+        for nodes in dict.fromkeys(
+            map(tuple, [forms.find_between_products(self.model, self.pair), *isolated])
+        ):
+            # Where a value that would be an input has a size that is not known, there is no part.
+            with contextlib.suppress(ModelError):
+                yield nodes, cutting.cut_nodes(self.model, nodes, still_open=self.sizes is not None)
+
+    def _find_form_changes(self, stage: _Stage) -> Generator[Verdict, None, Sequence[Change]]:
+        """The fewest changes of a part by itself after which one layer does both; empty where none has it."""
+        part = stage.model
+        fixes = [*self.sizes.iter_fixes(part)] if self.sizes else []
+        additions, removals = [*forms.iter_pair_additions(part)], [*forms.iter_pair_removals(part)]
+        masks, sizes, batch = [*changes.iter_rewrites(part, self.pair)], [], []
+        if products := forms.find_inner_products(part):
+            masks += forms.iter_mask_removals(part)
+        if products and not self.sizes:
+            sizes, batch = (
+                [*forms.iter_size_changes(part, products)],
+                [*forms.iter_batch_changes(part, products)],
+            )
+        singly = (*additions, *masks, *sizes, *batch)
+        together = [fixes, additions, [*fixes, *additions], removals, [*fixes, *removals]]
+        both = [[c, *batch] for c in sizes if batch] + [[a, c] for a in additions for c in sizes]
+        groups = [fixes, *([c] for c in singly), *together, *both]
+        groups = [g for i, g in enumerate(groups) if g and g not in groups[:i]]
+        for group in self.context.iterate(groups, ACTIVITY):
+            if self._fuses(stage, group):
+                return minimize(group, lambda some: self._fuses(stage, some), self.context, ACTIVITY)
+            yield self._make_verdict("unknown", text=_OPEN)
+        return []
 
     def _is_fused_elsewhere(self) -> bool:
         """Whether two nodes of the same operators are one step elsewhere in the engine."""
@@ -128,10 +275,10 @@ class _Search:
         )
         return any(same_layer(self.relation, *p) for p in alike)
 
-    def _find_neighbourhood(self) -> Generator[Verdict, None, _Stage | None]:
-        """The smallest part that shows the miss; None where none does."""
+    def _find_neighbourhood(self, nodes: Sequence[str]) -> Generator[Verdict, None, _Stage | None]:
+        """The smallest part that has some nodes and shows the miss; None where none does."""
         model = self.model
-        start = dict.fromkeys((*self.pair, *self.way, *(n for group in self.groups for n in group)))
+        start = dict.fromkeys((*self.pair, *self.way, *(n for group in self.groups for n in group), *nodes))
         for title, part in cutting.iter_neighbourhoods(
             model, start, _HOPS, still_open=self.sizes is not None
         ):
@@ -148,11 +295,13 @@ class _Search:
         there = frozenset(n for n in start if n in part.by_id)
         return [g & there for g in self.groups] == [_group(answer.relation, n) & there for n in self.pair]
 
-    def _try_singly(self, stage: _Stage, tier: Sequence[Change]) -> Generator[Verdict, None, Change | None]:
-        """The change after which the two are one step; of several, one that keeps the outputs."""
+    def _try_singly(
+        self, stage: _Stage, tier: Sequence[Change], first: Sequence[Change]
+    ) -> Generator[Verdict, None, Change | None]:
+        """The change after which, with ``first``, the two are one layer; of several, one that keeps the outputs."""
         solutions: list[Change] = []
         for change in self.context.iterate(tier, ACTIVITY):
-            if self._fuses(stage, [change]):
+            if self._fuses(stage, [*first, change]):
                 solutions.append(change)
                 # Rivals come the farthest first, which alone is enough.
                 if change.cause == "competitor":
@@ -161,28 +310,39 @@ class _Search:
         return min(solutions, key=lambda c: not c.keeps, default=None)
 
     def _find_fewest(
-        self, stage: _Stage, tiers: Sequence[Sequence[Change]]
+        self, stage: _Stage, tiers: Sequence[Sequence[Change]], first: Sequence[Change] = ()
     ) -> Generator[Verdict, None, Sequence[Change]]:
-        """The fewest changes after which the two are one layer: tier by tier, each alone and then several together."""
+        """The fewest changes after which the two are one layer: tier by tier, each alone and then several together.
+
+        ``first`` are made in any case.
+        """
         every: list[Change] = []
         for tier in tiers:
-            change = yield from self._try_singly(stage, tier)
+            change = yield from self._try_singly(stage, tier, first)
             if change is not None:
                 return [change]
             every += tier
             # The least first: with all that lies nearer changed too, one of the two may be gone.
             together = [list(tier), [*tiers[0], *tier], every] if len(every) > len(tier) else [every]
             for several in together if tier else ():
-                if len(several) > 1 and self._fuses(stage, several):
-                    return minimize(several, lambda some: self._fuses(stage, some), self.context, ACTIVITY)
+                if len(several) > 1 and self._fuses(stage, [*first, *several]):
+                    return minimize(
+                        several, lambda some: self._fuses(stage, [*first, *some]), self.context, ACTIVITY
+                    )
         return []
 
-    def _make_negative_verdict(self, lone: OracleAnswer, pair_changes: Sequence[Change] = ()) -> Verdict:
-        """That nothing makes one layer of them, or only what gives them another arithmetic."""
-        model, experiments = self.search.model, f"{len(self.oracle.trials)} experiments"
-        ops = " and ".join(model.by_id[n].op for n in self.pair)
+    def _make_negative_verdict(self, lone: OracleAnswer, form: _Form | None = None) -> Verdict:
+        """That no form that was tried makes one layer of them; ``form`` is a part that is one layer as it is."""
+        trials = self.oracle.trials
+        experiments = pluralize(len(trials), "experiment")
+        ops = " and ".join(self.search.model.by_id[n].op for n in self.pair)
         if self.context.is_exhausted:
             text = f"The budget was used up after {experiments}, before a cause was found."
+        elif form is not None:
+            text = (
+                f"A part of {len(form.nodes)} nodes by itself has one layer for both, and here they are two, "
+                f"whatever was changed around them ({experiments})."
+            )
         elif lone.fused is None:
             text = (
                 f"The compiler refuses the two alone, and no change makes one layer of them ({experiments})."
@@ -192,62 +352,65 @@ class _Search:
                 "The two nodes alone are one layer, and here they are not, whatever was changed around them "
                 f"({experiments})."
             )
-        elif not pair_changes:
-            text = f"This compiler never makes one layer of {ops} like these; tried: {experiments}."
-            return self._make_verdict("never", text=text)
         else:
-            sources = [model.by_id[c.nodes[0]].inputs[0] for c in pair_changes if c.retypes]
-            types = " and ".join(dict.fromkeys(model.values[v].dtype.upper() for v in sources))
-            edit = changes.join_words(pair_changes)
+            tried = [*dict.fromkeys(t.change for t in trials if t.layers is not None)]
+            refused = [*dict.fromkeys(t.change for t in trials if t.layers is None)]
+            most = max((int(n) for t in trials for n in re.findall(r"\d+", t.where)), default=2)
             text = (
-                f"In {types} this compiler never makes one layer of {ops} like these: they are one only once you "
-                f"{edit}. That is another arithmetic, and no remedy."
+                f"{ops} like these are one layer in none of {experiments}, alone and with up to {most} nodes: "
+                f"{list_first(tried)}."
             )
-            nodes = tuple(dict.fromkeys(n for c in pair_changes for n in c.nodes))
-            return self._make_verdict("never", causes=("quantization",), nodes=nodes, edit=edit, text=text)
+            if refused:
+                text += f" The compiler refused to: {list_first(refused)}."
+            if _HALF not in tried and _HALF not in refused:
+                text += " Not tried: another type."
+            return self._make_verdict("not found", text=text)
         return self._make_verdict("unknown", text=text)
 
-    def _try_fp16(self) -> Verdict | None:
-        """That the two are one step once all around them is in FP16; None where that is not so, or cannot be tried.
-
-        A part that is one in FP16 has to show the miss as it is, so that the type alone is what differs.
-        """
-        model = self.model
-        tool = self.context.tool
-        precisions = tool.capabilities().precisions if isinstance(tool, Backend) else ()
-        floats = {v.dtype for v in model.values.values() if v.kind != "constant"}
-        if (
-            Precision.FP16 not in precisions
-            or self.context.is_exhausted
-            or "fp32" not in floats
-            or floats & _NARROW
-        ):
-            return None
-        nodes = cutting.find_neighbourhood(model, (*self.pair, *self.way), _HOPS[-1])
-        part = cutting.cut(model, nodes, still_open=self.sizes is not None)
-        half = prepare(part, Variant(Precision.FP16)).model
-        if not all(n in half.by_id for n in self.pair):
-            return None
-        title, words = f"the neighbourhood of {len(part.nodes)} nodes", "compute everything in FP16"
-        if (
-            not self.oracle.build(half, words, title, self.pair).fused
-            or self.oracle.build(part, "", title, self.pair).fused is not False
-        ):
-            return None
-        ops = " and ".join(model.by_id[n].op for n in self.pair)
+    def _make_retyped_verdict(self, pair_changes: Sequence[Change]) -> Verdict:
+        """That the two are one layer only in another arithmetic."""
+        model = self.search.model
+        sources = [model.by_id[c.nodes[0]].inputs[0] for c in pair_changes if c.retypes]
+        types = " and ".join(dict.fromkeys(model.values[v].dtype.upper() for v in sources))
+        ops, edit = " and ".join(model.by_id[n].op for n in self.pair), changes.join_words(pair_changes)
         text = (
-            f"What keeps them apart is {CAUSES['type']}: in FP32 this compiler makes no layer of {ops} here, and in "
-            "FP16 it does. That rounds otherwise, and is no remedy; a variant in FP16 has it."
+            f"What keeps them apart is {CAUSES['quantization']}: in {types}, {ops} like these are one layer once you "
+            f"{edit}. That is another arithmetic, and no remedy."
         )
-        return self._make_verdict("blocked", causes=("type",), nodes=self.pair, edit=words, text=text)
+        nodes = tuple(dict.fromkeys(n for c in pair_changes for n in c.nodes))
+        return self._make_verdict("blocked", causes=("quantization",), nodes=nodes, edit=edit, text=text)
 
-    def _get_dtype(self, change: Change) -> str:
-        """The type that a change takes away."""
-        node = self.search.model.by_id[change.nodes[0]]
-        return self.search.model.values[node.inputs[0]].dtype.upper()
+    def _make_form_verdict(
+        self, form: _Form, others: Sequence[Change] = (), *, settled: bool = True
+    ) -> Verdict:
+        """That the two are one layer in another form, which computes something else; ``others`` were needed too.
 
-    def _collect_tiers(self, stage: _Stage) -> list[list[Change]]:
-        """Changes by how near they lie: on the edge, behind it, what the two read, what rivals there are, forms."""
+        Unless it is ``settled``, a part by itself alone shows it.
+        """
+        every = [*form.changes, *others]
+        causes: tuple[Cause, ...] = tuple(dict.fromkeys(c.cause for c in every))
+        causes = ("type", *causes) if form.half else causes
+        edit = " and ".join([*([_HALF] if form.half else []), *(c.words for c in every)])
+        nodes = tuple(dict.fromkeys(n for c in every for n in c.nodes)) or self.pair
+        ops = " and ".join(self.search.model.by_id[n].op for n in self.pair)
+        text = f"What keeps them apart is {', and '.join(CAUSES[c] for c in causes)}: "
+        if not settled:
+            is_tried = any(t.change == edit and t.fused is False for t in self.oracle.trials)
+            text += f"a part of {len(form.nodes)} nodes by itself has one layer for both once you {edit}; "
+            text += f"in the model itself that {'is not enough' if is_tried else 'could not be built'}."
+        elif form.half and not every:
+            text += f"in FP32 this compiler makes no layer of {ops} here, and in FP16 it does."
+        else:
+            text += f"they are one layer once you {edit}."
+        text += " That computes other numbers, and is no remedy"
+        text += "; a variant in FP16 has it." if settled and form.half and not every else "."
+        return self._make_verdict("blocked", causes=causes, nodes=nodes, edit=edit, text=text)
+
+    def _collect_tiers(self, stage: _Stage, nodes: Sequence[str] = ()) -> list[list[Change]]:
+        """Changes by how near they lie: on the edge, behind it, what the two read, what rivals there are, forms.
+
+        Those among ``nodes``, a part that is one layer by itself, come second.
+        """
         (first, second), part = self.pair, stage.model
         ends = frozenset(self.search.model.outputs)
         before, after = (
@@ -259,6 +422,7 @@ class _Search:
                 *changes.iter_type_changes(part, first, second, self.way),
                 *(c for c in changes.iter_rewrites(part, [second]) if {*c.nodes} & {*self.way}),
             ],
+            list(changes.iter_changes_within(part, [n for n in nodes if n in part.by_id], ends)),
             list(changes.iter_changes_after(part, second, after, ends)),
             [
                 *changes.iter_operand_changes(part, first, second),
@@ -308,7 +472,7 @@ class _Search:
             second = readers[0]
         try:
             changed_model = changes.apply_changes(part, chosen_changes)
-        except VariantError:
+        except (ModelError, VariantError):
             # Changes that exclude each other show nothing.
             return False
         words = changes.join_words(chosen_changes)

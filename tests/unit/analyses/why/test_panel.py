@@ -10,7 +10,8 @@ import rtlab
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.panels import render_panel
 from rtlab.analyses.why import Verdict
-from rtlab.analyses.why.missed_fusions import find_missed_fusions
+from rtlab.analyses.why.advice import is_worthwhile
+from rtlab.analyses.why.missed_fusions import MissedPair, find_missed_fusions
 from rtlab.core.variant import Target
 from rtlab.documents.commands import StartWork
 from rtlab.errors import VariantError
@@ -70,9 +71,9 @@ def test_a_pair_is_asked_about_and_its_experiments_are_shown(study) -> None:
     assert verdict.text == told["lead"]
     assert len(verdict.experiments) == len(told["rows"])
     shown = {f["key"]: f["value"] for f in told["facts"]}
-    assert ("never", str(verdict.builds)) == (shown["Verdict"], shown["Builds"])
+    assert ("not found", str(verdict.builds)) == (shown["Verdict"], shown["Builds"])
     assert verdict is study.ask("why", variant="fp32", pair=pair).result
-    assert "never" in {r["cells"][3] for r in panel(study)["rows"]}
+    assert "not found" in {r["cells"][3] for r in panel(study)["rows"]}
 
 
 def test_advice_is_a_row_for_each_cause(study) -> None:
@@ -151,3 +152,10 @@ def test_the_graphs_own_question_asks_the_compiler_once_and_the_panels_again(stu
     first = found({**pair, "unless": "known"})
     assert first is found({**pair, "unless": "known"})
     assert first is not found(pair)
+
+
+def test_what_could_pay_is_worth_asking_about_and_what_nothing_is_known_of_too() -> None:
+    """A thousandth of an inference of 2 ms is 2 µs; without a time of the whole, everything may."""
+    pairs = [MissedPair("a", "b", stake) for stake in (0.002, 0.0019, None)]
+    assert [True, False, True] == [is_worthwhile(p, 2.0) for p in pairs]
+    assert [True, True, True] == [is_worthwhile(p, None) for p in pairs]

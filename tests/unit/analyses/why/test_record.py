@@ -53,4 +53,4 @@ def test_a_record_of_a_step_is_read_as_it_was_written_and_is_no_verdict() -> Non
 
 def test_a_record_of_another_schema_is_refused() -> None:
     with pytest.raises(ReadError, match="99"):
-        read(RECORD.text().replace('"schema": 1', '"schema": 99'))
+        read(RECORD.text().replace('"schema": 2', '"schema": 99'))
