@@ -450,7 +450,7 @@ def test_an_operator_has_a_contest_beside_that_of_its_region() -> None:
     ("content", "words"),
     [
         (b"", "it is empty"),
-        (b"hello\nworld\n", "no line of it, 1 to 2"),
+        (b"hello\nworld\n", "none of its lines, 1 to 2"),
         (b"ptrt\x00\x00\x01" + bytes(range(256)), "of a form that rtlab knows"),
         (b"[07/07/2026-02:11:00] [I] Verbose: Disabled\n" * 2, "--verbose"),
         (None, "No such file"),

@@ -60,12 +60,12 @@ def test_a_scaled_time_is_an_estimate(scaled: bool, origin: str) -> None:
     [
         ({}, "max |error| 1.23, RMSE 0.00123, cosine 0.9877"),
         ({"overflowed": 3}, "max |error| 1.23, RMSE 0.00123, 3 not finite"),
+        ({"infinite": 7}, "max |error| 1.23, RMSE 0.00123, cosine 0.9877, 7 infinite in fp32 too"),
     ],
 )
 def test_an_error_is_told_in_few_digits(fields: dict[str, Any], note: str) -> None:
-    value = space(
-        **{"max_abs": 1.2345, "rmse": 0.0012345, "overflowed": 0, "cosine": 0.98765, "sqnr": 20.0, **fields}
-    )
+    counts = {"overflowed": 0, "infinite": 0, **fields}
+    value = space(**{"max_abs": 1.2345, "rmse": 0.0012345, "cosine": 0.98765, "sqnr": 20.0, **counts})
     assert {"value": 20.0, "spread": None, "shared": 1, "note": note} == graph._error(value)
 
 

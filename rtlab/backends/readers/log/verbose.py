@@ -544,7 +544,7 @@ class _LogReader:
             reason = (
                 "it is empty"
                 if text.is_empty
-                else f"no line of it, 1 to {self.line}, is of a form that rtlab knows"
+                else f"none of its lines, 1 to {self.line}, is of a form that rtlab knows"
             )
             raise ReadError(f"Cannot read {title}: {reason}. {_AGAIN}")
         if not has_build:
