@@ -31,7 +31,9 @@ CHUNKS, EACH = 8, 1250
 PLACE = re.compile(
     r"\b(line|lines,|column|layer|row|byte|tensor|profile|value) \d|\d+ (rows|layers|tensors|nodes)\b|(key|member) \""
 )
-EXPECTED = re.compile(r"belongs? there|Give lines with|[Ee]xpected are|Give the layers and the \w+ of one engine|Choose one")
+EXPECTED = re.compile(
+    r"belongs? there|Give lines with|[Ee]xpected are|Give the layers and the \w+ of one engine|Choose one"
+)
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
