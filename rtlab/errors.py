@@ -79,15 +79,21 @@ class Unavailable(BackendError):  # noqa: N818 - reads as the state it names
 
 
 class BuildError(BackendError):
-    """The compiler refused the model or crashed; ``nodes`` are the ids of those that it refuses, as far as it says."""
+    """The compiler refused the model or crashed.
 
-    def __init__(self, message: str, *, details: str = "", nodes: Iterable[str] = ()) -> None:
+    ``nodes`` are the ids of those that it refuses, as far as it says; ``until`` the values at which the model can be
+    cut before them, as far as that is known.
+    """
+
+    def __init__(
+        self, message: str, *, details: str = "", nodes: Iterable[str] = (), until: Iterable[str] = ()
+    ) -> None:
         super().__init__(message, details=details)
-        self.nodes = tuple(nodes)
+        self.nodes, self.until = tuple(nodes), tuple(until)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with ``details`` and ``nodes``."""
-        return (*super().__reduce__(), {"nodes": self.nodes})
+        """Pickle with all attributes."""
+        return (*super().__reduce__(), {"nodes": self.nodes, "until": self.until})
 
 
 class RunError(BackendError):

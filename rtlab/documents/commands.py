@@ -189,6 +189,13 @@ class ExtractNodes(PageCommand, frozen=True, tag="extract"):
     nodes: list[str]
 
 
+class CutModel(PageCommand, frozen=True, tag="cut"):
+    """Open the part of the model that some values follow from, and build it."""
+
+    action = "cut the model"
+    until: list[str]
+
+
 class ObserveRanges(PageCommand, frozen=True, tag="observe"):
     """Gather the activations' ranges."""
 
@@ -244,6 +251,7 @@ class DismissFailure(PageCommand, frozen=True, tag="dismiss"):
 Command: TypeAlias = (
     FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant
     | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes
+    | CutModel
     | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure
 )  # fmt: skip
 _BY_NAME: collections.abc.Mapping[str, Any] = {

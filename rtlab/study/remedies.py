@@ -26,7 +26,8 @@ def add_remedies(error: BuildError, model: Model) -> BuildError:
     nodes = [model.by_id[n] for n in error.nodes if n in model.by_id]
     if not nodes:
         return error
-    sentences = []
+    sentences: list[str] = []
+    values: tuple[str, ...] = ()
     quantizes = all(n.op in QUANTIZING for n in nodes)
     findings = check(model) if quantizes else ()
     hopeless = {n for f in findings if not f.fixable for n in f.nodes}
@@ -52,9 +53,8 @@ def add_remedies(error: BuildError, model: Model) -> BuildError:
             "onnx.inliner.inline_selected_functions writes in its place (inline_schema_functions=True)."
         )
     tried = " This was not tried." if sentences else ""
-    return BuildError(
-        f"{' '.join((str(error), *sentences))}{tried}", details=error.details, nodes=error.nodes
-    )
+    message = f"{' '.join((str(error), *sentences))}{tried}"
+    return BuildError(message, details=error.details, nodes=error.nodes, until=values)
 
 
 def find_cut(model: Model, refused: Collection[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rtlab
 from rtlab import backends
+from rtlab.documents import commands
 from rtlab.errors import BuildError
 
 here = backends.get("tensorrt-rtx").availability()
@@ -101,6 +102,21 @@ def test_nothing_runs_nms_but_what_comes_before_it() -> None:
         built(model)
     assert "--until h --until scores. This was not tried." in str(caught.value)
     assert len(built(rtlab.load(model.bytes(), until=["h", "scores"]))["v"].engine.layers) > 0
+
+
+@pytest.mark.slow
+def test_one_click_in_the_explorer_builds_the_model_before_what_is_refused() -> None:
+    turn = node("Transpose", ["h"], ["scores"], name="turn", perm=[0, 2, 1])
+    nms = node("NonMaxSuppression", ["h", "scores", "one"], ["y"], name="/nms")
+    explorer = rtlab.Study(net(turn, nms, y=(TensorProto.INT64, ["K", 3]))).explore()
+    explorer.run()
+    explorer.wait()
+    assert ["h", "scores"] == explorer.failure["until"]
+    explorer._receive(explorer, commands.CutModel(explorer.failure["until"]).to_dict(), [])
+    explorer.wait()
+    assert explorer.failure is None
+    assert ("h", "scores") == explorer.study.model.outputs
+    assert explorer.study["fp32@sm86"].engine.layers
 
 
 @pytest.mark.slow

@@ -393,6 +393,8 @@ class Explorer(ExplorerWidget):
                 view.inspect(command.node)
             case commands.ExtractNodes():
                 self._extract(command.nodes)
+            case commands.CutModel():
+                opens.cut(command.until)
             case commands.ObserveRanges():
                 self._tasks.start(lambda p: self.study.calibration.observe(progress=p), command.action)
             case commands.RankCalibrators():

@@ -211,6 +211,15 @@ class OpenCommands:
 
         self.tasks.start(work, "repair the model")
 
+    def cut(self, until: Sequence[str]) -> None:
+        """Open the part of the model that some values follow from, with what is chosen, and build it."""
+
+        def work(progress: Reporting) -> None:
+            progress.phase("Cutting the model")
+            self._adopt(self.study.cut(until=until, progress=progress), progress, self.widget.choice)
+
+        self.tasks.start(work, "cut the model")
+
     def name_sizes(self, shapes: collections.abc.Mapping[str, Sequence[int]]) -> None:
         """Open the model with these sizes of its dynamic dimensions, by input."""
         self.tasks.start(

@@ -17,7 +17,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.documents.contract import Failure
 from rtlab.documents.figure import SIGNS
 from rtlab.documents.numbers import format_number, get_layer_noun
-from rtlab.errors import RtlabError, wrap_error
+from rtlab.errors import BuildError, RtlabError, wrap_error
 from rtlab.web.page.contract import Chip
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ _PROCESSOR = re.compile(r"\b[CG]PU\b")
 def describe_failure(error: BaseException, action: str = "build the variant") -> Failure:
     """An error as the card shows it; ``action`` is what was attempted, continuing "Cannot"."""
     words = wrap_error(error, action) if isinstance(error, Exception) else RtlabError(str(error))
-    return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
+    until = [*words.until] if isinstance(words, BuildError) else []
+    return Failure(
+        kind=type(error).__name__, message=str(words), details=words.details[-20_000:], until=until
+    )
 
 
 def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "") -> Chip:

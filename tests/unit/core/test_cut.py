@@ -1,5 +1,7 @@
 """Models cut at values, against graphs written by hand."""
 
+import pickle
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -10,6 +12,7 @@ from nets import run
 from rtlab.errors import BuildError, ModelError
 from rtlab.quantize.findings import check
 from rtlab.study.remedies import add_remedies, find_cut
+from rtlab.web.page.table import describe_failure
 
 
 def fork():
@@ -79,7 +82,10 @@ def test_a_refusal_offers_the_model_before_it_and_says_that_nothing_was_tried():
         'No. Or build the model before it: study.cut(until=["i", "j"]), on the command line --until i --until j. '
         "This was not tried."
     )
-    assert (error.details, error.nodes) == ("d", ("e",))
+    assert (error.details, error.nodes, error.until) == ("d", ("e",), ("i", "j"))
+    assert ("i", "j") == pickle.loads(pickle.dumps(error)).until
+    assert ["i", "j"] == describe_failure(error)["until"]
+    assert [] == describe_failure(ValueError("x"))["until"]
 
 
 def test_an_operator_that_onnx_defines_by_others_is_named_with_what_writes_them():

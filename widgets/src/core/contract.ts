@@ -522,11 +522,12 @@ export interface Choice {
   treatments: string[];
 }
 
-/** An error card: the message in its three parts as one text, the vendor's words, and the kind. */
+/** An error card: the message in its three parts as one text, the vendor's words, and the kind. ``until`` are the values at which the model can be cut before what the compiler refuses; empty where there are none. */
 export interface Failure {
   kind: string;
   message: string;
   details: string;
+  until: string[];
 }
 
 /** How far a stage came: ``done`` of ``target_count`` of its ``unit`` (runs, samples). ``target_count`` is 0 if unknown. ``available_count`` is how many there are, if more than the first pass measures; ``Study.measure`` continues to all of them. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or running. */
@@ -735,6 +736,12 @@ export interface ExtractNodes {
   nodes: string[];
 }
 
+/** Open the part of the model that some values follow from, and build it. */
+export interface CutModel {
+  type: "cut";
+  until: string[];
+}
+
 /** Gather the activations' ranges. */
 export interface ObserveRanges {
   type: "observe";
@@ -811,7 +818,7 @@ export interface PanelAnswered {
   panel: Panel;
 }
 
-export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure;
+export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | CutModel | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure;
 
 export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered;
 

@@ -8,7 +8,7 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
   const failure = explorer.failure.value;
   if (explorer.sizing.value || (failure && asks(explorer, failure))) return <SizesCard explorer={explorer} />;
   if (!failure) return null;
-  const open = sizable(explorer, failure);
+  const open = failure.until.length === 0 && sizable(explorer, failure);
   return (
     <div class="rt-veil">
       <div
@@ -39,6 +39,17 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
           </>
         ) : (
           <footer>
+            {failure.until.length > 0 && !explorer.saved && (
+              <button
+                type="button"
+                class="rt-build rt-call"
+                data-control="cut"
+                title={`The model up to ${failure.until.join(", ")}: what comes behind is left out`}
+                onClick={() => explorer.send({ type: "cut", until: failure.until })}
+              >
+                Build the model before it
+              </button>
+            )}
             <Dismiss explorer={explorer} />
           </footer>
         )}

@@ -403,6 +403,7 @@ export class ExplorerState {
         kind: "Cannot read the files",
         message: `Cannot read what was dropped: ${error instanceof Error ? error.message : error}. Drop files, not folders.`,
         details: "",
+        until: [],
       };
     }
   }

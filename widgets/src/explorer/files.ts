@@ -25,12 +25,13 @@ function fileNames(files: readonly Sized[]): string {
 /** Why files cannot be handed to the kernel, or null where they can; `unusable` says why it hears nothing. */
 export function openError(files: readonly Sized[], running: boolean, unusable = ""): Failure | null {
   if (unusable)
-    return { kind: "No kernel", message: `Cannot open ${fileNames(files)}. ${unusable}.`, details: "" };
+    return { kind: "No kernel", message: `Cannot open ${fileNames(files)}. ${unusable}.`, details: "", until: [] };
   if (running)
     return {
       kind: "Busy",
       message: `Cannot open ${fileNames(files)} now: other work is running. Cancel it, or wait and open the files again.`,
       details: "",
+      until: [],
     };
   const size = files.reduce((sum, file) => sum + file.size, 0);
   if (size <= LARGEST_DROP) return null;
@@ -41,6 +42,7 @@ export function openError(files: readonly Sized[], running: boolean, unusable = 
       "browser can send to the kernel. Type the path of a model or of samples into the model list, or give paths " +
       "to study.read in a cell instead.",
     details: "",
+    until: [],
   };
 }
 
