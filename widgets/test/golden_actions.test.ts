@@ -297,7 +297,12 @@ describe("what the page does", () => {
     page = await open("written", { live: false });
     let text = lines(page.find(".rt-top")) + lines(page.find(".rt-chips"));
     page.close();
-    const failure = { kind: "Cannot build", message: "It failed.", details: "line 1\nline 2", until: ["scores"] };
+    const failure = {
+      kind: "Cannot build",
+      message: "It failed.",
+      details: "line 1\nline 2",
+      until: ["scores"],
+    };
     const states: Parameters<typeof open>[1][] = [
       { traits: { build: { running: true, phase: "compiling fp16 · 3 of 8", fraction: 0.4, elapsed: 75 } } },
       { traits: { failure, notice: "Said\nwhat it is" } },

@@ -25,7 +25,12 @@ function fileNames(files: readonly Sized[]): string {
 /** Why files cannot be handed to the kernel, or null where they can; `unusable` says why it hears nothing. */
 export function openError(files: readonly Sized[], running: boolean, unusable = ""): Failure | null {
   if (unusable)
-    return { kind: "No kernel", message: `Cannot open ${fileNames(files)}. ${unusable}.`, details: "", until: [] };
+    return {
+      kind: "No kernel",
+      message: `Cannot open ${fileNames(files)}. ${unusable}.`,
+      details: "",
+      until: [],
+    };
   if (running)
     return {
       kind: "Busy",

@@ -10,6 +10,11 @@ export function withLostWork(chips: readonly Chip[]): Chip[] {
     );
     if (chip.status !== "building") return { ...chip, stages };
     const message = `Cannot show "${chip.label}": the kernel was gone before it was built. Run the cells again, and build it.`;
-    return { ...chip, stages, status: "failed" as const, error: { kind: "Not built", message, details: "", until: [] } };
+    return {
+      ...chip,
+      stages,
+      status: "failed" as const,
+      error: { kind: "Not built", message, details: "", until: [] },
+    };
   });
 }
