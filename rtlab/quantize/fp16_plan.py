@@ -287,7 +287,7 @@ def _find_half_types(node: Node, model: Model, half: Precision) -> tuple[list[in
         symbol = schema.outputs[min(i, len(schema.outputs) - 1)].type_str
         is_free = symbol not in bound and len(allowed.get(symbol, ())) > 1
         follows_scale = node.op == "DequantizeLinear" and "output_dtype" not in node.attributes
-        if node.op != "Cast" and is_fp32(model, value) and is_free and not follows_scale:
+        if node.op not in {"Cast", "QuantizeLinear"} and value and is_free and not follows_scale:
             # An attribute or a default decides this type.
             return [], []
         casts = node.op == "Cast" or (follows_scale and 1 in reads)

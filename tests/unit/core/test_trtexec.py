@@ -23,7 +23,8 @@ FLAGS = frozenset({
     "dumpProfile", "dumpLayerInfo", "separateProfileRun", "profilingVerbosity", "verbose", "useCudaGraph",
     "stronglyTyped", "noTF32", "fp16", "int8", "calib", "layerPrecisions", "precisionConstraints", "sparsity",
     "minShapes", "optShapes", "maxShapes", "inputIOFormats", "outputIOFormats", "workspace", "memPoolSize",
-    "builderOptimizationLevel", "timingCacheFile",
+    "builderOptimizationLevel", "timingCacheFile", "allowGPUFallback", "plugins", "staticPlugins", "dynamicPlugins",
+    "hardwareCompatibilityLevel", "useSpinWait", "help",
 })  # fmt: skip
 
 
