@@ -63,8 +63,8 @@ MESSAGES: tuple[Message, ...] = (
         "no-implementation", rf"(?i:could not find any implementation for node) {_NODE}",
         "TensorRT has no kernel that runs {names}: the build fails there.",
         "Every tactic that the builder tried for it failed or did not fit into memory.",
-        "Raise the workspace (trtexec --memPoolSize=workspace:MiB) where tactics lacked memory; else write these nodes "
-        "in another form or precision, or build them in another release.",
+        "Where tactics lacked memory, raise the workspace (trtexec --memPoolSize=workspace:MiB) if the GPU has it, and "
+        "free memory if not; else write these nodes in another form or precision, or build them in another release.",
         "7 to 11", _GUIDE, failed=True,
     ),
     Message(
@@ -101,6 +101,14 @@ MESSAGES: tuple[Message, ...] = (
         "8.2 to 11", _MEMORY,
     ),
     Message(
+        "insufficient-memory", r"Skipping tactic (?P<tactic>\w+) due to exception .*(?i:allocat|out of memory)",
+        "The builder skips tactics because memory is short.",
+        "The allocator could not give a tactic what it asked for.",
+        "Free memory on the GPU, lower the largest shapes of the profile, or set the workspace (--memPoolSize) to what "
+        "is free.",
+        "8.2 to 11", _MEMORY,
+    ),
+    Message(
         "workspace", r"Some tactics do not have sufficient workspace memory",
         "The workspace is too small for some tactics.",
         "They were left out; a faster one may be among them.",
@@ -120,8 +128,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "tactic-exception", r"Skipping tactic (?P<tactic>\w+) due to (?:exception|CUDA error) ?(?P<reason>.*)",
         "Tactics are skipped because they fail.",
-        "A kernel raised an error when it was timed; others may do.",
-        "Nothing where the build succeeds; else see the reason, and build in another release.",
+        "They failed when they were tried, for the reason that the line gives; others may run.",
+        "Nothing where the build succeeds; else see the reason.",
         "8 to 11", _REPORTS,
     ),
     Message(
@@ -144,9 +152,28 @@ MESSAGES: tuple[Message, ...] = (
         r"(?P<reason>.*)|(?P<static>Static dimension mismatch while setting input shape.*)",
         "The shape of an input is not one that the engine was built for.",
         "It is outside its optimization profile, or differs in a dimension that is fixed.",
-        "Build with a profile that holds the shape, or give a shape within it.",
+        "Give a shape within the profile, or build with one that holds it; where the dimension is fixed, export the "
+        "model with a dynamic one.",
         "7 to 11", _SHAPES,
         effect="This inference does not run.",
+    ),
+    Message(
+        "address", r"Address is not set for (?:input |output )?tensor (?P<name>\S+?)(?=\.? |\.?$)",
+        "Tensors without a buffer: {names}.",
+        "An inference needs the address of a buffer for every input and output.",
+        "Call set_tensor_address (in C++ setTensorAddress) for each of them before the inference.",
+        "8.5 to 11", _GUIDE,
+        effect="This inference does not run.",
+    ),
+    Message(
+        "precision-flag",
+        r"!config\.getFlag\(BuilderFlag::k(?P<flag>\w+?)\)|"
+        r"'[\w.]*BuilderFlag' has no attribute '(?P<flag2>FP16|BF16|INT8|FP8|INT4|FP4)'",
+        "The compiler takes no precision flag.",
+        "TensorRT 11, TensorRT-RTX and strongly typed networks take the types from the model alone.",
+        "Leave the flag out and write the types into the ONNX graph, as rtlab prepare MODEL --precision fp16 does; or "
+        'install a release that has it (pip install "tensorrt<11").',
+        "10 (strongly typed), 11 and RTX", "NVIDIA's TensorRT documentation, Strongly Typed Networks", failed=True,
     ),
     Message(
         "int8-scale", r"Missing scale and zero-point for tensor (?P<name>.+?)(?=, expect|$)",
@@ -355,9 +382,8 @@ MESSAGES: tuple[Message, ...] = (
         r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found",
         "No plugin runs {names}.",
         "The parser has no importer of the operator, so that it must be a plugin, and no such plugin is loaded.",
-        "Load the library that has it (trtexec --staticPlugins or --dynamicPlugins, in Python "
-        "init_libnvinfer_plugins), "
-        "or export the model without the operator.",
+        "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; "
+        "in Python init_libnvinfer_plugins), or export the model without the operator.",
         "7 to 11", _PARSER, failed=True, is_parser=True,
     ),
     Message(
@@ -366,9 +392,16 @@ MESSAGES: tuple[Message, ...] = (
         "The parser has no importer of the operator, so that it must be a plugin; the lines behind say whether "
         "there is "
         "one.",
-        "Load the library that has it (trtexec --staticPlugins or --dynamicPlugins), or export the model without the "
-        "operator.",
+        "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on), "
+        "or export the model without the operator.",
         "7 to 11", _PARSER,
+    ),
+    Message(
+        "constant-input", r"Assertion failed: .*\bis_weights\(\)",
+        "The parser refuses {names}: one of its inputs has to be a constant.",
+        "This release takes that input as an initializer only, and the model computes it.",
+        "Fold constants (polygraphy surgeon sanitize --fold-constants), or take a later release.",
+        "7 to 10", "onnx/onnx-tensorrt, builtin_op_importers.cpp", failed=True, is_parser=True,
     ),
     Message(
         "unsupported-operator",
@@ -428,6 +461,7 @@ MESSAGES: tuple[Message, ...] = (
         "Enqueue takes longer than the computation, so that the GPU waits.",
         "Run with --useCudaGraph, or with a larger batch.",
         "8 to 11", _TRTEXEC,
+        effect="The summary has both: Enqueue Time and GPU Compute Time.",
     ),
     Message(
         "unstable-time", r"GPU compute time is unstable, with coefficient of variance = (?P<reason>[\d.]+%)",
@@ -482,8 +516,8 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 11", _TRTEXEC, failed=True,
     ),
     Message(
-        "error", r"Error Code (?P<code>\d+): (?P<kind>[\w ]+?) ?\((?P<reason>.*)",
-        "TensorRT reports error {code} ({kind}).",
+        "error", r"(?:(?P<call>\w+::\w+): )?Error Code (?P<code>\d+): (?P<kind>[\w ]+?) ?\((?P<reason>.*)",
+        "TensorRT reports error {code} ({kind}){place}.",
         "It is none of the messages that rtlab knows.",
         "Give more of the log, with --verbose.",
         "8 to 11", _GUIDE,
@@ -497,7 +531,7 @@ _GENERAL = ("build-failed", "error")
 _OVERLAPS = {
     "fp16-weights": ("fp16-subnormal", "fp16-overflow"),
     "provider-fallback": ("provider-partition",),
-    "parser-refusal": ("zero-point", "sequence", "plugin", "unsupported-operator"),
+    "parser-refusal": ("zero-point", "sequence", "plugin", "constant-input", "unsupported-operator"),
     "dla-fallback": ("dla-reason", "dla-precision", "dla-subgraphs", "dla-dynamic"),
 }
 _TACTIC = re.compile(
@@ -524,6 +558,7 @@ class _Group:
     text: str
     match: re.Match[str]
     names: dict[str, None] = dataclasses.field(default_factory=dict)
+    operator: str = ""
     reasons: dict[str, None] = dataclasses.field(default_factory=dict)
     tactics: dict[str, None] = dataclasses.field(default_factory=dict)
     sizes: list[int] = dataclasses.field(default_factory=list)
@@ -569,7 +604,8 @@ def _add_line(group: _Group, match: re.Match[str], lines: Sequence[str], number:
     fields = {k: v for k, v in match.groupdict().items() if v}
     names = [v for k, v in fields.items() if re.fullmatch(r"(?:name|plugin|operator)\d?", k)]
     if group.message.is_parser:
-        names = [*_find_node(lines, number), *names][:1]
+        name, group.operator = _find_node(lines, number)
+        names = [*filter(None, [name]), *names][:1]
     group.names.update(dict.fromkeys(n.strip() for n in names))
     group.reasons.update({v.strip(): None for k, v in fields.items() if k.startswith(("reason", "static"))})
     if "expected" in fields:
@@ -581,10 +617,13 @@ def _add_line(group: _Group, match: re.Match[str], lines: Sequence[str], number:
         group.sizes.append(size << 20 if size < _MEBIBYTES else size)
 
 
-def _find_node(lines: Sequence[str], number: int) -> list[str]:
-    """The name of the node in a line of the parser or above it, else its first output, operator or number."""
+def _find_node(lines: Sequence[str], number: int) -> tuple[str, str]:
+    """The name of the node in a line of the parser or above it, else its first output, operator or number.
+
+    And its operator; both are empty where the lines have none.
+    """
     if (stated := _IN_NODE.search(lines[number - 1])) is not None:
-        return [stated["name"] or stated["op"] or f"node {stated['index']}"]
+        return stated["name"] or stated["op"] or f"node {stated['index']}", stated["op"] or ""
     fields: dict[str, str] = {}
     for line in reversed(lines[max(0, number - _ABOVE) : number]):
         if (block := _BLOCK.match(line)) is not None:
@@ -596,14 +635,16 @@ def _find_node(lines: Sequence[str], number: int) -> list[str]:
         elif "--- Begin node ---" in line and "name" in fields:
             break
     name = next((fields[k] for k in ("name", "output", "op_type") if fields.get(k)), "")
-    return [name] if name else []
+    return name, fields.get("op_type", "")
 
 
 def _make_match(group: _Group, groups: Mapping[str, _Group], lines: Sequence[str]) -> MessageMatch:
     message = group.message
     names = drop_partial_names(group.names)
     fields = defaultdict(str, {k: v for k, v in group.match.groupdict().items() if v})
-    fields["names"] = quote_first(names) or "a node"
+    operator = f"{group.operator} " if len(names) == 1 and group.operator not in names[0] else ""
+    fields["names"] = f"{operator}{quote_first(names)}" if names else "a node"
+    fields["place"] = f" in {fields['call']}" if fields["call"] else ""
     # The provider asks the parser which nodes it takes; what it refuses stops nothing.
     is_question = message.is_parser and any("onnxruntime:" in line for line in lines)
     cost = (

@@ -283,7 +283,12 @@ def describe_placement(
     counts = counts or {
         p: sum(n.provider == p for n in nodes) for p in dict.fromkeys(n.provider for n in nodes)
     }
-    engines = sum(c for p, c in counts.items() if _TENSORRT.search(p)) if subgraphs is None else subgraphs
+    count = sum(c for p, c in counts.items() if _TENSORRT.search(p))
+    kernels = [n for n in nodes if _TENSORRT.search(n.provider)]
+    if subgraphs is None and len(kernels) == count:
+        # Each node of TensorRT is a subgraph, but for copies.
+        subgraphs = sum(not n.op.startswith("Memcpy") for n in kernels)
+    engines = count if subgraphs is None else subgraphs
     others = {p: c for p, c in counts.items() if not _TENSORRT.search(p)}
     if not engines and not any(_TENSORRT.search(p) for p in counts):
         return
@@ -296,15 +301,24 @@ def describe_placement(
     )
     yield MessageMatch(
         "provider-partition",
-        f"The model is cut into {pluralize(engines, 'subgraph')} for TensorRT"
+        (
+            f"{pluralize(count, 'node')} of the placement, a subgraph or a copy each, "
+            f"{'runs' if count == 1 else 'run'} in TensorRT"
+            if subgraphs is None
+            else f"The model is cut into {pluralize(engines, 'subgraph')} for TensorRT"
+        )
         + (f"; other nodes: {where}." if others else ", and nothing runs elsewhere.")
         if engines
         else f"Nothing runs in TensorRT: {where}.",
         _sum_times(outside),
         describe_remedy(
-            "Replace or remove the operators between the subgraphs, give CUDAExecutionProvider behind "
-            "TensorrtExecutionProvider, so that they stay on the GPU, and raise trt_min_subgraph_size where subgraphs "
-            "are small.",
+            "Replace or remove the operators between the subgraphs, "
+            + (
+                ""
+                if any(p.startswith("CUDA") for p in counts)
+                else "give CUDAExecutionProvider behind TensorrtExecutionProvider, so that they stay on the GPU, "
+            )
+            + "and raise trt_min_subgraph_size where subgraphs are small.",
             _ORT_SOURCE,
             f"{_ORT} 1.12 and later",
         ),
@@ -408,8 +422,9 @@ def _describe_providers(counts: dict[str, int], nodes: Sequence[PlacedNode]) -> 
 # trtexec.
 
 _SUMMARY = re.compile(
-    rf"(?P<what>GPU Compute(?: Time)?|(?:Host )?Latency|Enqueue Time|End-to-End Host Latency): min = {_NUMBER} ms, "
-    rf"max = (?P<max>{_NUMBER}) ms(?:, mean = (?P<mean>{_NUMBER}) ms)?(?:, median = (?P<median>{_NUMBER}) ms)?"
+    rf"(?P<what>GPU Compute(?: Time)?|(?:Host |H2D |D2H )?Latency|Enqueue Time|End-to-End Host Latency): "
+    rf"min = {_NUMBER} ms, max = (?P<max>{_NUMBER}) ms(?:, mean = (?P<mean>{_NUMBER}) ms)?"
+    rf"(?:, median = (?P<median>{_NUMBER}) ms)?"
     r"(?P<rest>.*)"
 )
 _SECTION = re.compile(r"(?P<what>Host Latency|GPU Compute)\s*$")
@@ -475,25 +490,29 @@ def _time(text: str) -> Iterator[MessageMatch]:
 
 # Torch-TensorRT.
 
-_LISTING = re.compile(r"Unsupported (?:or Excluded Nodes|operators listed below):?")
-_OPERATOR = re.compile(r"^\s*- (?P<op>[\w.:]+)(?:\(.*| \+ Operator Count: (?P<count>\d+).*)?$")
+_LISTING = re.compile(
+    r"Unsupported (?:or Excluded Nodes|operators listed below):?|"
+    r"ops are currently unsupported or excluded from conversion"
+)
+_OPERATOR = re.compile(
+    r"^\s*- (?P<op>[\w.:]+)(?:\(.*| \+ Operator Count: (?P<count>\d+).*)?$|"
+    r"^ ?(?P<op2>torch\.ops\.[\w.]+): (?P<count2>\d+)"
+)
 _ENGINES = re.compile(r"Number of TensorRT-Accelerated Engines Generated: (?P<count>\d+)")
 
 
 def _list_unconverted(text: str) -> Iterator[MessageMatch]:
     """What Torch-TensorRT leaves to PyTorch, and the engines that come of it."""
-    operators: dict[str, None] = {}
+    operators: dict[str, str] = {}
     engines = ""
     in_list = False
-    for line in (
-        text.split("\n") if "perators listed" in text or "Excluded" in text or _ENGINES.search(text) else ()
-    ):
+    for line in text.split("\n") if _LISTING.search(text) or _ENGINES.search(text) else ():
         if match := _ENGINES.search(line):
             engines = match["count"]
         if _LISTING.search(line):
             in_list = True
         elif in_list and (match := _OPERATOR.match(line)):
-            operators[match["op"]] = None
+            operators[match["op"] or match["op2"]] = match["count"] or match["count2"] or ""
         elif line.strip():
             in_list = False
     if not operators and not engines:
@@ -509,7 +528,13 @@ def _list_unconverted(text: str) -> Iterator[MessageMatch]:
             "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning",
             f"{_TORCH} 1.0 and later",
         ),
-        "PyTorch runs them, and each place where the runner changes cuts the graph."
+        "PyTorch runs them"
+        + (
+            f" ({', '.join(f'{c} of {o}' for o, c in operators.items() if c)})"
+            if any(operators.values())
+            else ""
+        )
+        + ", and each place where the runner changes cuts the graph."
         if operators
         else "The more engines, the more often tensors pass between PyTorch and TensorRT.",
         tuple(operators),

@@ -548,7 +548,7 @@ class _LogReader:
             )
             raise ReadError(f"Cannot read {title}: {reason}. {_AGAIN}")
         if not has_build:
-            if run and not has_failed:
+            if run and not has_failed and not any(m.id == "engine-time" for m in messages):
                 build.notes.append(f"The log is that of a run and reports no build: {run}.")
         elif not build.complete and not has_failed:
             build.notes.append(

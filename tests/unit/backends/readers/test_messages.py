@@ -31,6 +31,65 @@ class Fragment(NamedTuple):
 
 REGION = "{ForeignNode[/enc/Cast_2.../dec/Add_9]}"
 FRAGMENTS = {
+    # Composed by somebody who had not seen the table.
+    "trt10 allocator exception": Fragment(
+        "> [E] Error[9]: Error Code: 9: Skipping tactic 0x0000000000000003 due to exception "
+        "[tunable_graph.cpp:create:117] autotuning: User allocator error allocating 7516192768-byte buffer",
+        "insufficient-memory", (), ("because memory is short",),
+    ),
+    "trt7 pads": Fragment(
+        'While parsing node number 12 [Pad -> "88"]:\n--- Begin node ---\ninput: "80"\ninput: "87"\noutput: "88"\n'
+        'op_type: "Pad"\n--- End node ---\nERROR: builtin_op_importers.cpp:2106 In function importPad:\n'
+        "[8] Assertion failed: inputs.at(1).is_weights()\n",
+        "constant-input", ("88",), ('Pad "88"', "has to be a constant"),
+    ),
+    "trt10 no address": Fragment(
+        "[TRT] IExecutionContext::enqueueV3: Error Code 3: API Usage Error (Parameter check failed, condition: "
+        "mContext.profileObliviousBindings.at(profileObliviousIndex) != nullptr. Address is not set for input tensor "
+        "depth_map. Call setInputTensorAddress or setTensorAd",
+        "address", ("depth_map",), ("without a buffer",),
+    ),
+    "rtx FP16 flag": Fragment(
+        "[TRT] [E] IBuilder::buildSerializedNetwork: Error Code 3: API Usage Error (Parameter check failed, condition: "
+        "!config.getFlag(BuilderFlag::kFP16). )",
+        "precision-flag",
+    ),
+    "trt11 FP16 flag": Fragment(
+        '  File "build.py", line 4, in <module>\n    config.set_flag(trt.BuilderFlag.FP16)\n'
+        "AttributeError: type object 'tensorrt_bindings.tensorrt.BuilderFlag' has no attribute 'FP16'\n",
+        "precision-flag",
+    ),
+    "trt10 another call": Fragment(
+        "[TRT] [E] ICudaEngine::createExecutionContext: Error Code 4: Internal Error (something that nobody listed)",
+        "error", (), ("error 4 (Internal Error) in ICudaEngine::createExecutionContext",),
+    ),
+    "placement with a copy": Fragment(
+        " VerifyEachNodeIsAssignedToAnEp]  Node(s) placed on [TensorrtExecutionProvider]. Number of nodes: 2\n"
+        " VerifyEachNodeIsAssignedToAnEp]   TRTKernel_graph_g_1_0 (TensorrtExecutionProvider_TRTKernel_graph_g_1_0_0)\n"
+        " VerifyEachNodeIsAssignedToAnEp]   MemcpyFromHost (Memcpy)\n"
+        " VerifyEachNodeIsAssignedToAnEp]  Node(s) placed on [CUDAExecutionProvider]. Number of nodes: 1\n"
+        " VerifyEachNodeIsAssignedToAnEp]   ScatterND (/out/ScatterND)\n",
+        "provider-partition", ("/out/ScatterND",), ("cut into 1 subgraph for TensorRT",), ("provider-copies",),
+    ),
+    "placement that lists one of three": Fragment(
+        " VerifyEachNodeIsAssignedToAnEp]  Node(s) placed on [TensorrtExecutionProvider]. Number of nodes: 3\n"
+        " VerifyEachNodeIsAssignedToAnEp]   TRTKernel_graph_g_1_0 (TensorrtExecutionProvider_TRTKernel_graph_g_1_0_0)\n"
+        " VerifyEachNodeIsAssignedToAnEp]  Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1\n"
+        " VerifyEachNodeIsAssignedToAnEp]   NonZero (/out/NonZero)\n",
+        "provider-partition", ("/out/NonZero",), ("3 nodes of the placement, a subgraph or a copy each, run",),
+    ),
+    "torch dry run": Fragment(
+        "The following ops are currently unsupported or excluded from conversion, and are listed with their op-count "
+        "in the graph:\n torch.ops.aten.bucketize.default: 3\n torch.ops.aten.histc.default: 1\n",
+        "torch-unsupported", ("torch.ops.aten.bucketize.default", "torch.ops.aten.histc.default"),
+        ("3 of torch.ops.aten.bucketize.default",),
+    ),
+    "trtexec rows of copies": Fragment(
+        "[I] Engine built in 31.5 sec.\n"
+        "[I] H2D Latency: min = 0.04 ms, max = 0.09 ms, mean = 0.05 ms, median = 0.06 ms\n"
+        "[I] GPU Compute Time: min = 2.1 ms, max = 4.7 ms, mean = 2.3 ms, median = 2.2 ms\n",
+        "engine-time", (), ("31.5",), ("latency",),
+    ),
     # No implementation.
     "trt7 no implementation": Fragment(
         "[TensorRT] ERROR: ../builder/tacticOptimizer.cpp (1523) - TRTInternal Error in computeCosts: 0 (Could not "
