@@ -52,9 +52,9 @@ from rtlab.study.stages import plan_stages
 
 #: Quantizers that a diagnosis looks into.
 _PLACES = 8
-#: Least effect of such a quantizer: in nats or energies of the outputs (30 dB), and as a part of the largest effect,
+#: Least effect of such a quantizer: in nats or energies of the outputs (27 dB), and as a part of the largest effect,
 #: which grows with the square of an error: a fiftieth is a seventh of the error.
-_LEAST, _SHARE = 1e-3, 0.02
+_LEAST, _SHARE = 2e-3, 0.02
 
 
 @guard_methods

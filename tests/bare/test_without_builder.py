@@ -117,7 +117,7 @@ def test_experiments_answer_from_what_was_recorded_and_say_where_that_ends():
     study.add("int8", target="sm86")
     study.run(compare=False, budget_s=0)
     verdict = study.fusion.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="int8")
-    assert "not found" == verdict.verdict
+    assert ("blocked", ("quantization",)) == (verdict.verdict, verdict.causes)
     assert "recorded" in verdict.compiler
 
     other = studied("digits_vit")

@@ -82,7 +82,7 @@ def projected(make: str, nodes: int) -> tuple[Graph, EngineView]:
     # Squares of 1,000 elements of the reference, of the error, the product, squares of the variant, the largest error.
     sums = {
         o: np.array([1e3, 1e3 / 10 ** rng.normal(3.5, 0.8), 1e3 * (1 - rng.lognormal(-8)), 1e3, rng.lognormal(-4),
-                     1000, 0, 0, 0])
+                     1000, 0, 0, 0, 0])
         for n in model.top
         for o in n.outputs
     }  # fmt: skip
