@@ -49,6 +49,10 @@ marks = {}
 def mark(change):
     marks[change["name"]] = time.time(), time.process_time() - begun
 explorer.observe(mark, ["engine", "build"])
+# A small engine may be there before anybody looks.
+for name in ("engine", "build"):
+    if name not in marks and not explorer.build["running"]:
+        mark({"name": name})
 explorer
 """
 
