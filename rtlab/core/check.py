@@ -412,16 +412,29 @@ def _check_maps(proto: onnx.ModelProto, error_prefix: str) -> None:
 
 def _offer_cut(graph: onnx.GraphProto, name: str) -> str:
     """The command that cuts off the nodes that make a value, and those that read it."""
-    lost = {name}
-    lost_nodes = [n for n in graph.node if name in n.output]
-    for node in graph.node:
-        if not lost.isdisjoint(node.input):
-            lost_nodes.append(node)
-            lost.update(node.output)
-    made = {v for n in graph.node if n not in lost_nodes for v in n.output}
-    ends = [v.name for v in graph.output] + [v for n in lost_nodes for v in n.input]
-    values = [v for v in dict.fromkeys(ends) if v in made] or ["VALUE"]
+    nodes = ((n.input, n.output, name in (*n.input, *n.output)) for n in graph.node)
+    values = find_cut_values(nodes, (v.name for v in graph.output)) or ("VALUE",)
     return f"rtlab.load(..., until={json.dumps(values)}), on the command line {format_until(values)}."
+
+
+def find_cut_values(
+    nodes: Iterable[tuple[Iterable[str], Iterable[str], bool]], ends: Iterable[str]
+) -> tuple[str, ...]:
+    """The values at which a graph can be cut before some nodes: what these and all behind them read, and outputs.
+
+    Args:
+        nodes: Inputs and outputs of each node in the order of the graph, and whether it is one of those to avoid.
+        ends: The outputs of the graph.
+    """
+    left: dict[str, None] = {}
+    lost, read = set[str](), set(ends)
+    for inputs, outputs, is_avoided in nodes:
+        if is_avoided or not lost.isdisjoint(inputs):
+            lost.update(filter(None, outputs))
+            read.update(inputs)
+        else:
+            left.update(dict.fromkeys(outputs))
+    return tuple(v for v in left if v and v in read)
 
 
 def format_until(values: Iterable[str]) -> str:

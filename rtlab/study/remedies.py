@@ -8,7 +8,7 @@ from collections.abc import Collection
 import onnx
 
 from rtlab.backends.workers.compiler import QUANTIZING
-from rtlab.core.check import format_until
+from rtlab.core.check import find_cut_values, format_until
 from rtlab.core.model import Model
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.phrases import quote_names
@@ -59,18 +59,10 @@ def add_remedies(error: BuildError, model: Model) -> BuildError:
 
 def find_cut(model: Model, refused: Collection[str]) -> tuple[str, ...]:
     """The values at which a model can be cut before some nodes, by id; empty where nothing is computed before them."""
-    lost_nodes, lost = set[str](), set[str]()
-    for node in model.top:
-        if node.id in refused or not lost.isdisjoint(node.inputs):
-            lost_nodes.add(node.id)
-            lost.update(node.outputs)
-    read_later = {v for n in model.top if n.id in lost_nodes for v in n.inputs} | {*model.outputs}
+    nodes = ((n.inputs, n.outputs, n.id in refused) for n in model.top)
+    constants = {v for n in model.top if all(i in model.known for i in n.inputs if i) for v in n.outputs}
     return tuple(
-        v
-        for n in model.top
-        if n.id not in lost_nodes and not all(i in model.known for i in n.inputs if i)
-        for v in n.outputs
-        if v in read_later and v not in model.known
+        v for v in find_cut_values(nodes, model.outputs) if v not in constants and v not in model.known
     )
 
 

@@ -44,6 +44,24 @@ class Taking(Ruled):
         return [m for m in super()._makers(model, node) if not self._makers(model, m)]
 
 
+class Triple(Ruled):
+    """ReLU, exponential and negation behind each other are one layer, and no two of them."""
+
+    def _makers(self, model, node):
+        found = model.by_id[node]
+        middle = found if found.op == "Exp" else model.producers.get(found.inputs[0])
+        if found.op not in {"Exp", "Neg"} or middle is None or middle.op != "Exp":
+            return [] if found.op in {"Exp", "Neg"} else super()._makers(model, node)
+        inner = (middle.inputs[0], middle.outputs[0])
+        alone = all(v not in model.outputs and len(model.consumers.get(v, ())) == 1 for v in inner)
+        ops = (
+            [model.producers[inner[0]].op, model.consumers[inner[1]][0].op]
+            if alone and inner[0] in model.producers
+            else []
+        )
+        return [model.producers[found.inputs[0]].id] if ops == ["Relu", "Neg"] else []
+
+
 def model(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> Model:
     """A graph on an image of four channels, with weights for what reads them."""
     numbers = {k: np.full(4, v, np.float32) for k, v in {"g": 2, "b": 3, "m": 1, "v": 4}.items()}
@@ -89,6 +107,34 @@ def test_an_output_between_is_found_and_named() -> None:
     verdict, _ = asked(found, "conv_c", "Relu_y")
     assert ("blocked", ("output",), ("conv_c",)) == (verdict.verdict, verdict.causes, verdict.nodes)
     assert not verdict.remedy
+
+
+@pytest.mark.parametrize(
+    ("outputs", "beside", "cause", "nodes"),
+    [
+        (("y", "r"), (), "output", ("Relu_r",)),
+        (("y", "z"), (node("Sigmoid", "r", "z"),), "reader", ("Sigmoid_z",)),
+    ],
+)
+def test_what_splits_a_layer_of_three_is_found_though_no_two_of_it_are_a_layer(
+    outputs, beside, cause, nodes
+) -> None:
+    chain = (conv("x", "c"), node("Relu", "c", "r"), node("Exp", "r", "e"), node("Neg", "e", "y"), *beside)
+    whole = model(*chain[:4])
+    assert same_layer(relate(whole, whole, engine_of(whole, Triple())), "Relu_r", "Exp_e")
+    found = model(*chain, outputs=outputs)
+    search = FusionBlockerSearch(found, engine_of(found, Triple()), Variant(), "Relu_r", "Exp_e")
+    verdict = run_experiment(search, WorkContext(Triple(), None))
+    assert ("blocked", (cause,), nodes) == (verdict.verdict, verdict.causes, verdict.nodes)
+    # What nothing makes one layer is told as tried, with how often, and never as impossible.
+    other = model(*chain[:3], node("Tanh", "e", "y"))
+    verdict = run_experiment(
+        FusionBlockerSearch(other, engine_of(other, Triple()), Variant(), "Relu_r", "Exp_e"),
+        WorkContext(Triple(), None),
+    )
+    assert "not found" == verdict.verdict
+    assert f"in none of {verdict.builds} experiments" in verdict.text
+    assert "never" not in verdict.text
 
 
 def crowded() -> Model:

@@ -238,7 +238,7 @@ def reliability(effects: NDArray[np.float64]) -> float | None:
     return 2 * mean / (1 + mean) if mean > 0 else mean
 
 
-def interval(samples: NDArray[np.float64]) -> tuple[float, float]:
+def compute_interval(samples: NDArray[np.float64]) -> tuple[float, float]:
     """Both ends of an interval of the mean of samples of shape ``(n,)``, which holds at any of the looks; NaN for one.
 
     Student's, of ``t = sqrt(n) (W + g W²/3 + g² W³/27 + g/(6n))`` with ``W = (mean - truth) / s`` and the skewness g of
@@ -306,7 +306,7 @@ def rank_effects(
             mean, verified = float(samples.mean()), float(true.mean()) if len(true) else None
             origin: Literal["estimated", "measured"] = "estimated" if len(guess) else "measured"
             quantizer = place if by == "quantizer" else ""
-            low, high = interval(true if len(true) else guess)
+            low, high = compute_interval(true if len(true) else guess)
             # No noise brings outputs nearer to fp32 than fp32 itself.
             low = max(low, 0.0) if asks == "only" else low
             harm, is_sure = _compare_scores(effects, i, asks) if len(true) else (None, False)

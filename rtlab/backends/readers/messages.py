@@ -27,6 +27,10 @@ _TORCH = "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning"
 _TRTEXEC = "NVIDIA/TensorRT, samples/trtexec"
 _NO_ENGINE = "No engine came of it."
 _NEXT_PROVIDER = "ONNX Runtime gives the node to its next provider."
+_SHORT = "The builder skips tactics because memory is short."
+_FREE_MEMORY = (
+    "Free memory on the GPU, lower the profile's largest shapes, or set --memPoolSize to what is free."
+)
 _UNKNOWN_COST = "Cost unknown: the message has no times."
 
 
@@ -86,26 +90,23 @@ MESSAGES: tuple[Message, ...] = (
         "insufficient-memory",
         r"Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of (?P<size>\d+)"
         r"(?: detected for tactic (?P<tactic>\w+))?",
-        "The builder skips tactics because memory is short.",
+        _SHORT,
         "A tactic asked for more device memory than is free, or than the workspace allows.",
-        "Free memory on the GPU, lower the largest shapes of the profile, or set the workspace (--memPoolSize) to what "
-        "is free.",
+        _FREE_MEMORY,
         "8.2 to 11", _MEMORY,
     ),
     Message(
         "insufficient-memory", r"Tactic Device request: (?P<size>\d+)MB Available: (?P<available>\d+)MB",
-        "The builder skips tactics because memory is short.",
+        _SHORT,
         "A tactic asked for more device memory than is free.",
-        "Free memory on the GPU, lower the largest shapes of the profile, or set the workspace (--memPoolSize) to what "
-        "is free.",
+        _FREE_MEMORY,
         "8.2 to 11", _MEMORY,
     ),
     Message(
         "insufficient-memory", r"Skipping tactic (?P<tactic>\w+) due to exception .*(?i:allocat|out of memory)",
-        "The builder skips tactics because memory is short.",
+        _SHORT,
         "The allocator could not give a tactic what it asked for.",
-        "Free memory on the GPU, lower the largest shapes of the profile, or set the workspace (--memPoolSize) to what "
-        "is free.",
+        _FREE_MEMORY,
         "8.2 to 11", _MEMORY,
     ),
     Message(

@@ -31,7 +31,8 @@ _VECTOR = 16
 _LARGEST = 1 << 24
 #: Operators that mask scores: of their inputs, one has the shape of the output and is left in their place.
 _MASKING_OPS = frozenset({"Add", "Where", "Mul"})
-_INDEX = 2
+#: Dimensions of the matrices that a product of tensors multiplies; also its operands.
+_MATRIX_DIMS = 2
 
 
 def iter_pair_additions(model: Model) -> Iterator[Change]:
@@ -108,7 +109,7 @@ def find_inner_products(model: Model) -> list[Node]:
     """Products of two values that are both computed, as those of attention are."""
     return [
         n for n in model.top
-        if n.op in PRODUCT_OPS and not any(v in model.known or _is_stored(model, v) for v in n.inputs[:_INDEX])
+        if n.op in PRODUCT_OPS and not any(v in model.known or _is_stored(model, v) for v in n.inputs[:_MATRIX_DIMS])
     ]  # fmt: skip
 
 
@@ -165,7 +166,7 @@ def iter_size_changes(model: Model, products: Sequence[Node]) -> Iterator[Change
         return
     values = dict.fromkeys(v for n in products for v in n.inputs if v)
     shapes = [s for v in values if (s := model.sizes().get(v)) is not None]
-    dims = dict.fromkeys(d for s in shapes for d in s[-_INDEX:] if d > 1)
+    dims = dict.fromkeys(d for s in shapes for d in s[-_MATRIX_DIMS:] if d > 1)
     nodes = tuple(n.id for n in products)
     usual = next((s for s in _USUAL_SIZES if s not in dims), 0)
     for old in dims:
@@ -179,7 +180,7 @@ def iter_size_changes(model: Model, products: Sequence[Node]) -> Iterator[Change
 def iter_batch_changes(model: Model, products: Sequence[Node]) -> Iterator[Change]:
     """A batch of two for one of 1: a kernel for many matrices may not be taken for a single one."""
     shapes = [model.sizes().get(v) for v in model.inputs]
-    if any(s is not None and len(s) > _INDEX and s[0] == 1 for s in shapes):
+    if any(s is not None and len(s) > _MATRIX_DIMS and s[0] == 1 for s in shapes):
         nodes = tuple(n.id for n in products)
         yield Change("shape", "use a batch of 2 for 1", nodes, partial(_resize, old=1, new=2, axes=1))
 
@@ -196,14 +197,14 @@ def _resize(edit: Edit, *, old: int, new: int, axes: int | None = None) -> None:
 
     for name, tensor in dict(edit.model.known).items():
         array = tensor.numpy()
-        is_shape = array.dtype == np.int64 and array.ndim == 1 and array.size > _INDEX
+        is_shape = array.dtype == np.int64 and array.ndim == 1 and array.size > _MATRIX_DIMS
         if name in edit.values and (is_shape or axes is None):
             resized = (
                 np.array(replace(array.tolist())) if is_shape else np.resize(array, replace(array.shape))
             )
             edit.values[name].replace_all_uses_with(edit.add_constant(f"{name}/resized", resized))
     for value in edit.graph.inputs:
-        if value.shape is not None and len(value.shape) > _INDEX:
+        if value.shape is not None and len(value.shape) > _MATRIX_DIMS:
             value.shape = ir.Shape(replace([*value.shape]))
     for node in edit.graph:
         for value in node.outputs:

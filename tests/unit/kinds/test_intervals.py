@@ -13,7 +13,7 @@ from scipy import optimize, stats
 from rtlab.analyses.check import _compute_drop, _compute_median_interval
 from rtlab.analyses.samples.spread import compute_spread
 from rtlab.analyses.sensitivity import LOOKS, Effects, rank_effects, reliability
-from rtlab.analyses.sensitivity import interval as mean_interval
+from rtlab.analyses.sensitivity import compute_interval as mean_interval
 from rtlab.analyses.timing.times import _reduce_samples
 from rtlab.core.bootstrap import FEWEST, Interval, PairedDifference, compare_paired, interval
 from rtlab.core.metrics import Tally, find_metric

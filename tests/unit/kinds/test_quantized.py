@@ -212,6 +212,21 @@ def test_released_nodes_compute_on_what_enters_pairs_and_on_what_integers_stand_
     assert (bare, source) == existing_qdq.separate_existing_qdq(bare, source)
 
 
+def test_a_node_whose_output_alone_is_rounded_is_released_too() -> None:
+    """By hand: 2 x is rounded to steps of 0.5, and released it is not."""
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["v"], name="twice"),
+        helper.make_node("QuantizeLinear", ["v", "s", "z"], ["q"], name="q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["out"], name="dq"),
+    ]
+    weights = {"s": np.float32(0.5), "z": np.int8(0)}
+    source = graph(nodes, [("x", 1, (2, 3))], [("out", 1, (2, 3))], weights)
+    x = np.float32([[0.1, 0.2, 0.3], [-0.1, 1.0, 2.2]])
+    np.testing.assert_allclose(run(source, x), [[0, 0.5, 0.5], [0, 2, 4.5]])
+    assert ("twice",) == existing_qdq.find_quantized_nodes(source)
+    np.testing.assert_allclose(run(existing_qdq.release_all_nodes(source), x), 2 * x)
+
+
 @pytest.mark.parametrize(("zero", "relus"), [(0, 1), (1, 0)])
 def test_a_pair_that_cuts_off_what_is_below_zero_has_its_relu_spelled(zero: int, relus: int) -> None:
     """UINT8 with the zero point 0 holds nothing below zero; with another one it holds one step of it."""
