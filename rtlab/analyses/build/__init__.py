@@ -22,18 +22,19 @@ from rtlab.errors import ReadError
 from rtlab.relation.mapping import Mapping
 
 
-@memoized
 def get_build_log(facts: VariantResult) -> BuildLog | None:
     """What the builder told of the build: passes, decisions, tactics, memory; None where it left no log.
 
     Raises:
         ReadError: nothing in it tells of a build.
     """
-    return (
-        reading.parse_log(facts.engine.log)
-        if facts.build_log is None and facts.engine.log
-        else facts.build_log
-    )
+    return _parse_log(facts.engine) if facts.build_log is None and facts.engine.log else facts.build_log
+
+
+@memoized
+def _parse_log(engine: Engine) -> BuildLog:
+    """The log of an engine, parsed once however many results it is part of."""
+    return reading.parse_log(engine.log or "")
 
 
 _TOTALS = {

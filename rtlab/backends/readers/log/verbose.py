@@ -42,6 +42,12 @@ _COMPLETE_LINE = re.compile(
     rb"(?:\blayers|\bseconds\.?|\bms|\bsec\.|\bMiB|\*{3,}|(?:Layer\([^)]*\): |Name: ).*[\])]|&&&& .*)\s*$",
     re.DOTALL,
 )
+#: What the parser and the builder print of every node, tensor and kernel, where lines have no severity.
+_ROUTINE = re.compile(
+    rb"(?:Importing initializer|Registering (?:layer|tensor)|Searching for input|Parsing node|Static check for parsing "
+    rb"node|Using kernel|Convolution (?:in|out)put dimensions): |\s+(?:(?:Input|Output) \d|\d+\t\d+\s*$)| ?Name: |"
+    rb"\S+ \[\w+\] (?:in|out)puts: "
+)
 
 
 class LogLines:
@@ -296,7 +302,7 @@ class _LogReader:
         numbered_lines = {
             number: line
             for number, line in enumerate(lines, first)
-            if b"[V]" not in line and b"VERBOSE" not in line
+            if b"[V]" not in line and b"VERBOSE" not in line and not _ROUTINE.match(line)
         }
         self._message_lines |= numbered_lines
         self._message_room -= sum(map(len, numbered_lines.values()))
