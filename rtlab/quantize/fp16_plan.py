@@ -93,27 +93,29 @@ class HalfConstants:
         if key not in self._cache:
             self._check()
             values = np.asarray(tensor.numpy())
-            half_values = narrow_values(values, half)
+            half_values, overflows = _narrow(values, half)
             underflow_count = int(np.count_nonzero(values)) - int(np.count_nonzero(half_values))
-            overflows = bool(_find_overflows(values, half).any())
             self._cache[key] = _HalfConstant(tensor, half_values, overflows, underflow_count)
         return self._cache[key]
 
 
 def narrow_values(values: NDArray[Any], half: Precision) -> NDArray[Any]:
     """Numbers in 16 bits, to nearest; a finite one beyond the type becomes its largest number of that sign."""
+    return _narrow(values, half)[0]
+
+
+def _narrow(values: NDArray[Any], half: Precision) -> tuple[NDArray[Any], bool]:
+    """Numbers in 16 bits, and whether a finite one is beyond the type."""
     dtype, limit = half.stored.dtype, half.stored.largest
     with np.errstate(over="ignore"):
         half_values = values.astype(dtype)
+    # Magnitudes are in the order of their bits, and integers are compared in a tenth of the time.
+    magnitudes = half_values.view(np.uint16) & 0x7FFF
+    if magnitudes.max(initial=0) < np.array(np.inf, dtype).view(np.uint16):
+        return half_values, False
+    overflows = np.isfinite(values) & np.isinf(half_values)
     limits = np.where(values < 0, -limit, limit).astype(dtype)
-    return np.where(_find_overflows(values, half), limits, half_values).astype(dtype)
-
-
-def _find_overflows(values: NDArray[Any], half: Precision) -> NDArray[np.bool_]:
-    """Which numbers are finite and beyond the type."""
-    with np.errstate(over="ignore"):
-        rounded = values.astype(half.stored.dtype).astype(np.float32)
-    return np.asarray(np.isfinite(values) & np.isinf(rounded), np.bool_)
+    return np.where(overflows, limits, half_values).astype(dtype), bool(overflows.any())
 
 
 def get_onnx_type(precision: Precision) -> ir.DataType:
