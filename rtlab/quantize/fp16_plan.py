@@ -94,7 +94,8 @@ class HalfConstants:
             self._check()
             values = np.asarray(tensor.numpy())
             half_values, overflows = _narrow(values, half)
-            underflow_count = int(np.count_nonzero(values)) - int(np.count_nonzero(half_values))
+            is_zero = half_values == 0
+            underflow_count = int(np.count_nonzero(values[is_zero])) if is_zero.any() else 0
             self._cache[key] = _HalfConstant(tensor, half_values, overflows, underflow_count)
         return self._cache[key]
 
