@@ -103,6 +103,13 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 10", "NVIDIA's TensorRT documentation, Support Matrix",
     ),
     Message(
+        "gpu-type", r"require hardware with (?P<type>\w+) support",
+        "The GPU has no native arithmetic of {type}.",
+        "The model has layers that compute in no other type.",
+        "Build for another GPU, or from the model without Q/DQ pairs.",
+        "8 to 11", "NVIDIA's TensorRT documentation, Support Matrix", failed=True,
+    ),
+    Message(
         "no-output", r"Network must have at least one output",
         "The network has no outputs.",
         "No tensor was marked; after a parser that failed, the network is empty as well.",
@@ -168,6 +175,14 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 10", _MEMORY,
     ),
     Message(
+        "plugin-memory", r"plugin node (?P<name>\S.*?) ?requires (?P<size>\d+) bytes of scratch space",
+        "The workspace is too small for plugin {names}.",
+        "A plugin has one implementation, which needs that much.",
+        "Raise the workspace (trtexec --memPoolSize=workspace:MiB, --workspace up to 8.3) if the GPU has it, or lower "
+        "the batch or the profile's largest shapes.",
+        "7 to 11", _MEMORY, failed=True,
+    ),
+    Message(
         "out-of-memory",
         r"Cuda (?:Runtime|Driver|Error in \S+: \d+) \(out of memory\)|OutOfMemory|\bcuda out of memory\b|"
         r"Requested amount of GPU memory \((?P<size>\d+) bytes\) could not be allocated|"
@@ -195,7 +210,8 @@ MESSAGES: tuple[Message, ...] = (
         "no-profile", r"no optimization profile has been defined|dynamic input is missing dimensions in profile",
         "The network has dynamic inputs and no complete optimization profile.",
         "The builder has to know the least, the usual and the largest shape of each.",
-        "Give --minShapes, --optShapes and --maxShapes for every dynamic input.",
+        "Give --minShapes, --optShapes and --maxShapes for every dynamic input (in ONNX Runtime, by the provider's "
+        "options).",
         "7 to 11", _SHAPES, failed=True,
     ),
     Message(
@@ -320,7 +336,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "dla-reason",
-        r"(?<![^\s\[\]])(?P<name>[^\s\[\]]+): (?P<reason>(?:DLA cores? do(?:es)? not support|DLA only supports|DLA supports|"
+        r"(?<![^\s\[\]])(?P<name>[^\s\[\]]+): (?P<reason>(?:DLA (?:cores? do(?:es)? not support|(?:only )?supports)|"
         r"(?:(?!: ).)*? on DLA (?:requires|supports|needs)).*)",
         "DLA does not run {names}.",
         "The layer breaks a rule of DLA, which the message states.",
@@ -403,12 +419,21 @@ MESSAGES: tuple[Message, ...] = (
         effect="The engine runs; how fast is not known.",
     ),
     Message(
-        "library-version", r"was linked against (?P<library>\S+) (?P<expected>[\d.]*\d) but loaded \S+ "
-        r"(?P<actual>[\d.]*\d)",
-        "TensorRT was linked against another release of {library} than is loaded.",
+        "library-version",
+        r"(?:was linked|[Cc]ompiled) against (?P<library>\S+) (?P<expected>[\d.]*\d) but (?:loaded|running against) "
+        r"\S+ (?P<actual>[\d.]*\d)",
+        "TensorRT was made with another release of {library} than is loaded.",
         "Libraries of two installations are mixed.",
         "Install the release of {library} that TensorRT names, or remove the other one from the search path.",
         "7 to 8", _GUIDE,
+    ),
+    Message(
+        "refit", r"\bisRefittable\(\)",
+        "The engine's weights cannot be replaced.",
+        "It was not built for that.",
+        "Build it with BuilderFlag.REFIT (trtexec --refit).",
+        "7 to 11", "NVIDIA's TensorRT documentation, Refitting an Engine",
+        effect="The engine keeps its weights.",
     ),
     Message(
         "library-missing", r"(?P<name>lib(?:nvinfer|nvonnxparser|cudnn|cublas|cudart|"
@@ -467,6 +492,13 @@ MESSAGES: tuple[Message, ...] = (
         "8 to 11", "onnx/onnx-tensorrt, onnxOpImporters.cpp", failed=True, is_parser=True,
     ),
     Message(
+        "uff", r"U(?:ff|FF)Parser: .*?error: (?P<name>[^\s:]+): ?(?P<reason>.*)",
+        "The UFF parser refuses {names}.",
+        "That format has no further releases, and TensorRT 10 has no parser of it.",
+        "Export the model to ONNX.",
+        "5 to 8", _REPORTS, failed=True,
+    ),
+    Message(
         "sequence",
         r"(?:[Ss]equence(?:Empty|Insert|At|Construct|Erase|Length|Map)|SplitToSequence|ConcatFromSequence)\b.*?"
         r"(?:UNSUPPORTED|not supported)|No importer registered for op: \w*Sequence",
@@ -480,7 +512,8 @@ MESSAGES: tuple[Message, ...] = (
         r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found|"
         r"IPluginCreator not found",
         "No plugin runs {names}.",
-        "The parser has no importer of the operator, so that it must be a plugin, and no such plugin is loaded.",
+        "No library that is loaded has it. The parser takes an operator without an importer for a plugin; a plan needs "
+        "the plugins that it was built with.",
         "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; "
         "in Python init_libnvinfer_plugins), or export the model without the operator.",
         "7 to 11", _PARSER, failed=True, is_parser=True,
@@ -640,6 +673,14 @@ MESSAGES: tuple[Message, ...] = (
         "Torch-TensorRT 1.0 and later", _TORCH, failed=True,
     ),
     Message(
+        "torch-input", r"Expected input tensors to have (?P<reason>(?:type|device) .*)",
+        "An input is not what an engine of Torch-TensorRT takes.",
+        "It has another type, or is on another device.",
+        "Cast or move it (tensor.half(), .cuda()), or compile with torch_tensorrt.Input of that type.",
+        "Torch-TensorRT 1.0 and later", "pytorch/TensorRT, core/runtime/execute_engine.cpp",
+        effect="This inference does not run.",
+    ),
+    Message(
         "torch-unsupported",
         r"Unsupported operator: (?P<operator>(?:aten|prim)::\w+)|^[ \t]*- (?P<operator2>(?:aten|prim)::\w+)",
         "Torch-TensorRT does not convert {names}.",
@@ -705,6 +746,7 @@ _COMPILED = tuple((m, re.compile(m.pattern)) for m in MESSAGES)
 _GENERAL = ("error", "marked-error", "build-failed")
 _OVERLAPS = {
     "run-failed": ("cuda-error", "address", "shape-range", "out-of-memory", "error", "marked-error"),
+    "no-output": ("uff", "parser-refusal", "unsupported-operator", "plugin"),
     "triton-load": ("plan-version", "plan-damaged", "plan-device", "plugin"),
     "fp16-weights": ("fp16-subnormal", "fp16-overflow"),
     "provider-fallback": ("provider-partition",),

@@ -371,6 +371,17 @@ FRAGMENTS = {
         "[W] [TRT] TensorRT was linked against cuDNN 8.6.0 but loaded cuDNN 8.4.1", "library-version", (),
         ("expected 8.6.0, but it is 8.4.1",),
     ),
+    "cublas of myelin": Fragment(
+        "[TensorRT] ERROR: myelin/myelinGraphContext.h (26) - Myelin Error in MyelinGraphContext: 1 "
+        "(myelinVersionMismatch : Compiled against cuBLAS 11.4.1.0 but running against cuBLAS 11.2.1.0.",
+        "library-version", (), ("release of cuBLAS", "expected 11.4.1.0, but it is 11.2.1.0"),
+    ),
+    "plugin of a plan": Fragment(
+        "ERROR: [TRT]: 3: getPluginCreator could not find plugin: SLOT_TRT version: 1\nERROR: [TRT]: 1: Error Code 1: "
+        "Serialization (Cannot deserialize plugin since corresponding IPluginCreator not found in Plugin Registry)\n"
+        "ERROR: [TRT]: 4: Error Code 4: Internal Error (Engine deserialization failed.)\n",
+        "plugin", ("SLOT_TRT",), ("a plan needs the plugins",),
+    ),
     "missing library": Fragment(
         "libnvinfer.so.10: cannot open shared object file: No such file or directory", "library-missing",
         ("libnvinfer.so.10",),
@@ -443,6 +454,11 @@ FRAGMENTS = {
         "Layer* 42) [ElementWise]: output shape can not be computed)",
         "error", ("(Unnamed Layer* 42) [ElementWise]",), ("output shape can not",),
     ),
+    "uff": Fragment(
+        "[TensorRT] ERROR: UffParser: Validator error: net/up/ResizeBilinear: Unsupported operation _ResizeBilinear\n"
+        "[TensorRT] ERROR: Network must have at least one output\n",
+        "uff", ("net/up/ResizeBilinear",), ("_ResizeBilinear",),
+    ),
     "no output": Fragment(
         "[E] [TRT] 4: [network.cpp::validate::2959] Error Code 4: Internal Error (Network must have at least one "
         "output)",
@@ -463,6 +479,21 @@ FRAGMENTS = {
         "[W] [TRT] Half2 support requested on hardware without native FP16 support, performance will be negatively "
         "affected.",
         "gpu-type", (), ("arithmetic of Half2",),
+    ),
+    "gpu without a type": Fragment(
+        "[E] Error[9]: Error Code 9: Internal Error (Networks with QuantizeLayer/DequantizeLayer layers require "
+        "hardware with Int8 support.)\n[E] Engine could not be created from network\n",
+        "gpu-type", (), ("arithmetic of Int8", "No engine"),
+    ),
+    "scratch of a plugin": Fragment(
+        "[TRT] [E] Error Code 4: Internal Error (Internal error: plugin node a/attention/PLUGIN_V2_Paged_0 requires "
+        "98784247808 bytes of scratch space, but only 25769803776 is available.",
+        "plugin-memory", ("a/attention/PLUGIN_V2_Paged_0",), ("98,784,247,808",),
+    ),
+    "refit": Fragment(
+        "[TRT] [E] 3: [refit.cpp::createInferRefitter_INTERNAL::1209] Error Code 3: API Usage Error (Parameter check "
+        "failed at: optimizer/std/refit.cpp::createInferRefitter_INTERNAL::1209, condition: e.isRefittable()",
+        "refit",
     ),
     "cuda 7": Fragment(
         "[TensorRT] ERROR: ../rtSafe/cuda/reformat.cu (925) - Cuda Error in NCHWToNCHHW2: 400 (invalid resource "
@@ -596,6 +627,9 @@ FRAGMENTS = {
         "torch_tensorrt.dynamo.conversion._TRTInterpreter.UnsupportedOperatorException: Conversion of function "
         "torch._ops.aten.aten::_fft_r2c not currently supported!",
         "torch-converter", ("torch._ops.aten.aten::_fft_r2c",), ("No engine",),
+    ),
+    "torch input": Fragment(
+        "Expected input tensors to have type Half, found type float", "torch-input", (), ("Half",)
     ),
     "torch script": Fragment(
         "INFO: [Torch-TensorRT] - Method requested cannot be compiled end to end by Torch-TensorRT.TorchScript.\n"
