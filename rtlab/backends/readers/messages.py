@@ -431,7 +431,7 @@ MESSAGES: tuple[Message, ...] = (
         "refit", r"\bisRefittable\(\)",
         "The engine's weights cannot be replaced.",
         "It was not built for that.",
-        "Build it with BuilderFlag.REFIT (trtexec --refit).",
+        "Build it with BuilderFlag.REFIT.",
         "7 to 11", "NVIDIA's TensorRT documentation, Refitting an Engine",
         effect="The engine keeps its weights.",
     ),

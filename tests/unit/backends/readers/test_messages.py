@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import pasted
 import rtlab
 from rtlab.backends.readers import messages
+from rtlab.backends.readers.log import verbose
 from rtlab.backends.readers.reports import find_reports
 from rtlab.documents.commands import ReadDropped
 from rtlab.errors import ReadError
@@ -329,6 +330,11 @@ FRAGMENTS = {
     ),
     "dla none": Fragment(
         "[W] [TRT] setDefaultDeviceType was called but no layer in the network can run on DLA.", "dla-none"
+    ),
+    "dla twice": Fragment(
+        "[W] [TRT] /p/Pool: DLA only supports windows in the range of [1-8].\n"
+        "[W] [TRT] Default DLA is enabled but layer /p/Pool is not supported on DLA, falling back to GPU.\n",
+        "dla-reason", ("/p/Pool",),
     ),
     "dla of two": Fragment(
         "[W] [TRT] /p/Pool: DLA only supports windows in the range of [1-8].\n"
@@ -839,6 +845,27 @@ def test_kernels_of_another_engine_give_no_times() -> None:
     result = rtlab.read(text=f"{LAYER_FILE}\n\n{others}")["engine"]
     assert result.timing is None
     assert "none of the 3 kernels in the table" in " ".join(result.engine.notes)
+
+
+def test_a_log_without_severities_is_searched_without_its_lines_per_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(
+        verbose, "find_reports", lambda text, numbers: searched.append(text) or find_reports(text, numbers)
+    )
+    lines = [
+        line.format(i=i)
+        for i in range(500)
+        for line in (
+            "Parsing node: /n{i} [Relu]", "Searching for input: t{i}", "/n{i} [Relu] inputs: [t{i} -> (1, 8)[FLOAT]], ",
+            "Registering layer: /n{i} for ONNX node: /n{i}", "Registering tensor: u{i} for ONNX tensor: u{i}",
+        )
+    ]  # fmt: skip
+    lines += ["Original: 500 layers", f"Could not find any implementation for node {REGION}."]
+    found = verbose.parse("\n".join(lines)).messages
+    assert [("no-implementation", (REGION,), len(lines))] == [(m.id, m.names, m.line) for m in found]
+    assert [2] == [len(text.splitlines()) for text in searched]
 
 
 def test_a_tensor_that_differs_is_its_node(tmp_path: Path) -> None:
