@@ -21,7 +21,7 @@ _TYPES = "NVIDIA's TensorRT documentation, Accuracy Considerations"
 _PLANS = "NVIDIA's TensorRT documentation, Compatibility"
 _SHAPES = "NVIDIA's TensorRT documentation, Working with Dynamic Shapes"
 _PARSER = "onnx/onnx-tensorrt, ModelImporter.cpp and operators.md"
-_REPORTS = "seen in public reports"
+_REPORTS = "public reports"
 _ORT = "ONNX Runtime's documentation, TensorRT Execution Provider"
 _TORCH = "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning"
 _TRTEXEC = "NVIDIA/TensorRT, samples/trtexec"
@@ -183,6 +183,15 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 11", _MEMORY, failed=True,
     ),
     Message(
+        "plugin-formats",
+        rf"(?<![^\s(])(?:(?P<name>{_LAYER}): )?could not find any supported formats consistent with",
+        "Plugin {names} takes none of the types and formats that it may get.",
+        "TensorRT asks the plugin for each combination, and it refuses all.",
+        "Cast its inputs to types that it takes, or see its supportsFormatCombination; a plugin of INT8 or FP16 alone "
+        "needs that precision in the build.",
+        "7 to 11", _REPORTS, failed=True,
+    ),
+    Message(
         "out-of-memory",
         r"Cuda (?:Runtime|Driver|Error in \S+: \d+) \(out of memory\)|OutOfMemory|\bcuda out of memory\b|"
         r"Requested amount of GPU memory \((?P<size>\d+) bytes\) could not be allocated|"
@@ -227,7 +236,9 @@ MESSAGES: tuple[Message, ...] = (
         effect="This inference does not run.",
     ),
     Message(
-        "address", r"Address is not set for (?:input |output )?tensor (?P<name>\S+?)(?=\.? |\.?$)",
+        "address",
+        r"Address is not set for (?:input |output )?tensor (?P<name>\S+?)(?=\.? |\.?$)|"
+        r"Tensor [\"'“]?(?P<name2>[^\s\"'”]+)[\"'”]? is bound to nullptr",
         "Tensors without a buffer: {names}.",
         "An inference needs the address of a buffer for every input and output.",
         "Call set_tensor_address (in C++ setTensorAddress) for each of them before the inference.",
@@ -520,11 +531,10 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "plugin", r"No (?:importer|checker) registered for op: (?P<plugin>\w+)\. Attempting to",
-        "No plugin runs {names}.",
-        "The parser has no importer of the operator, so that it must be a plugin; the lines behind say whether "
-        "there is "
-        "one.",
-        "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on), "
+        "The parser takes {names} for a plugin.",
+        "It has no importer of the operator; the lines behind say whether there is such a plugin.",
+        "Where there is none, load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or "
+        "--dynamicPlugins from 8.6 on), "
         "or export the model without the operator.",
         "7 to 11", _PARSER,
     ),
@@ -711,8 +721,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "build-failed",
         r"Engine could not be created from network|Building engine failed|Build serialized network failed|"
-        r"Engine set up failed|Failed to create engine from model|(?i:failed to parse (?:the )?onnx)|Parsing model "
-        r"failed|Engine deserialization failed|&&&& FAILED TensorRT|"
+        r"Engine (?:set up|creation|deserialization) failed|Failed to create engine from model|"
+        r"(?i:failed to parse (?:the )?onnx)|Parsing model failed|&&&& FAILED TensorRT|"
         r"buildSerializedNetwork.*Assertion engine(?:Ptr)? != nullptr|"
         r"Network And Config setup failed|'NoneType' object has no attribute 'create_execution_context'|"
         r"Unable to deserialize the TensorRT engine|TRT conversion failed on the subgraph",

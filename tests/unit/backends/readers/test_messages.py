@@ -190,7 +190,8 @@ FRAGMENTS = {
         "unsupported-operator", ("node 1",), ("QLinearMatMul",),
     ),
     "trt8 attempt": Fragment(
-        "[I] [TRT] No importer registered for op: GridMask. Attempting to import as plugin.", "plugin", ("GridMask",)
+        "[I] [TRT] No importer registered for op: GridMask. Attempting to import as plugin.", "plugin", ("GridMask",),
+        ("takes",),
     ),
     "trt8 plugin creator": Fragment(
         "[E] [TRT] 3: getPluginCreator could not find plugin: SoftMask version: 1", "plugin", ("SoftMask",)
@@ -495,6 +496,18 @@ FRAGMENTS = {
         "[TRT] [E] Error Code 4: Internal Error (Internal error: plugin node a/attention/PLUGIN_V2_Paged_0 requires "
         "98784247808 bytes of scratch space, but only 25769803776 is available.",
         "plugin-memory", ("a/attention/PLUGIN_V2_Paged_0",), ("98,784,247,808",),
+    ),
+    "formats of a plugin": Fragment(
+        "[I] [TRT] No importer registered for op: RollWindow. Attempting to import as plugin.\n"
+        "[I] [TRT] Successfully created plugin: RollWindow\n"
+        "[E] [TRT] RollWindow_93: could not find any supported formats consistent with input/output data types\n"
+        "[E] Engine creation failed\n",
+        "plugin-formats", ("RollWindow_93",), (), ("plugin",),
+    ),
+    "bound to nothing": Fragment(
+        "[E] Error[3]: IExecutionContext::executeV2: Error Code 3: API Usage Error (Parameter check failed, condition: "
+        'nullPtrAllowed. Tensor "lidar" is bound to nullptr, which is allowed only for an empty input tensor)',
+        "address", ("lidar",),
     ),
     "refit": Fragment(
         "[TRT] [E] 3: [refit.cpp::createInferRefitter_INTERNAL::1209] Error Code 3: API Usage Error (Parameter check "
