@@ -132,7 +132,7 @@ class Timing:
         if self.inferences not in {0, self.runs}:
             inference_runs = f"the whole over {pluralize(self.inferences, 'run')}"
             runs = f"layers over {runs}, {inference_runs}" if self.layers and runs else inference_runs
-        sum_note = "sum of the layers, which overstates the latency" if self.total is None else ""
+        sum_note = "sum of the layers, not the latency" if self.total is None else ""
         parts = ("measured", self.source, self.device, runs, day, sum_note)
         return ", ".join(p for p in parts if p) + (f". {self.note}" if self.note else "")
 

@@ -42,6 +42,8 @@ _OBJECT = re.compile(r'\{\s*"')
 _NUMBER = re.compile(r"\s*-?\d{1,18}(\.\d+)?([eE][+-]?\d{1,3})?\s*")
 #: Starts of JSON that are tried behind lines of a log, and of objects around a cut.
 _TRIES = 50
+#: Characters of a piece of a file in which messages are looked for.
+_AROUND = 1 << 20
 #: Keys of an entry of a file, of which a piece of the file has one at least, and what an entry is called.
 _ENTRIES = {
     "layers": ({"LayerType", "Inputs", "Outputs"}, "layer"),
@@ -52,10 +54,11 @@ _ENTRIES = {
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """The value of a JSON file, and what a reader must know of how it was read."""
+    """The value of a JSON file, what a reader must know of how it was read, and the text around it, line by line."""
 
     value: Any
     notes: tuple[str, ...] = ()
+    around: str = ""
 
 
 def fault(kind: str, file: str, problem: str, expected: str) -> ReadError:
@@ -164,7 +167,8 @@ def _salvage(text: str, file: str, kind: str) -> Document | None:
         f"{_is_or_are(len(rows))} whole {_is_or_are(len(rows))} shown. Give the whole file for the rest."
     )
     if kind == "layers":
-        return Document({"Layers": rows, "I/O Tensors": [o for o in objects if "IOMode" in o]}, (note,))
+        tensors = [o for o in objects if "IOMode" in o]
+        return Document({"Layers": rows, "I/O Tensors": tensors}, (note,), text[:_AROUND])
     return Document([o for o in objects if keys & o.keys() or "count" in o], (note,))
 
 
@@ -226,7 +230,8 @@ def _parse(text: str, file: str, kind: str) -> Document:
         notes = _check_rest(text, end, file, kind)
         if at > start:
             notes.insert(0, _describe_skipped(text.count("\n", 0, at), "before", file))
-        return Document(value, tuple(notes))
+        around = text[:at] + "\n" * text.count("\n", at, end) + text[end:] if notes else ""
+        return Document(value, tuple(notes), around)
     assert first_error is not None  # noqa: S101 - there is always one try
     raise first_error
 
@@ -249,7 +254,7 @@ def _check_rest(text: str, end: int, file: str, kind: str) -> list[str]:
 
 
 def _describe_skipped(count: int, where: str, file: str) -> str:
-    return f'{pluralize(count, "line")} {where} the JSON of "{file}" {_is_or_are(count)} passed over.'
+    return f'{pluralize(count, "line")} {where} the JSON of "{file}" {_is_or_are(count)} no part of it.'
 
 
 def _is_or_are(count: int) -> str:

@@ -47,7 +47,7 @@ class InspectedEngine:
     """What the file tells.
 
     ``profile`` is the optimization profile whose layers these are, None where the engine has no others. ``shapes``
-    gives the bounds of each dynamic input by profile.
+    gives the bounds of each dynamic input by profile. ``around`` is the text around the listing.
     """
 
     layers: tuple[Layer, ...]
@@ -56,6 +56,7 @@ class InspectedEngine:
     notes: tuple[str, ...]
     profile: int | None
     shapes: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
+    around: str = ""
 
 
 def split_profile(name: str) -> tuple[str, int | None]:

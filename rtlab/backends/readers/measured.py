@@ -17,6 +17,7 @@ import numpy as np
 from rtlab.backends.readers import contents, inspector, printed
 from rtlab.backends.readers.contents import fault, format_value, parse_integer, parse_number
 from rtlab.backends.readers.log import listing
+from rtlab.backends.readers.reports import Kernel
 from rtlab.core.arrays import NUMPY
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.phrases import pluralize, quote_names
@@ -32,6 +33,8 @@ _LEAST, _MOST = 1e-9, 1e12
 #: Names that a message lists before it says that there are more.
 _LISTED = 3
 _UNKNOWN = Target("unknown")
+#: What the name of a kernel has behind that of its tactic.
+_KERNEL_END = re.compile(r"(?:_execute)?_kernel(?:_[a-z]+)?$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,6 +232,69 @@ def join_times(
         note="" if rows.has_medians else "Times of layers are means, because the file holds no medians",
         processor="GPU",
         runs=rows.count,
+    )
+    return profile, notes
+
+
+def join_kernels(
+    kernels: Sequence[Kernel], layers: Sequence[Layer], latencies: NDArray[np.float64]
+) -> tuple[Profile | None, list[str]]:
+    """Times by layer of kernels in a capture, joined by tactic; None where none joins; and notes on the rest.
+
+    A kernel is launched once for each of its layers in an inference, which tells how many inferences there are. The
+    first of several layers of a kernel has the time of all, as in ``join_times``.
+    """
+    by_tactic: dict[str, list[Layer]] = {}
+    for layer in layers:
+        by_tactic.setdefault(layer.tactic, []).append(layer)
+    joined = [
+        (k, same)
+        for k in kernels
+        if (same := by_tactic.get(k.name) or by_tactic.get(_KERNEL_END.sub("", k.name)))
+    ]
+    counts = Counter(
+        k.launches // len(same) for k, same in joined if k.launches and not k.launches % len(same)
+    )
+    if not counts:
+        note = (
+            f"No time of a layer: none of the {pluralize(len(kernels), 'kernel')} in the table of Nsight Systems is, "
+            f"by name and launches, the tactic of layers ({format_names([k.name for k in kernels])}). Give the layers "
+            "of the engine that ran, exported with --profilingVerbosity=detailed."
+        )
+        return None, [note]
+    runs = max(counts, key=lambda n: (counts[n], -n))
+    samples: defaultdict[str, float] = defaultdict(float)
+    for kernel, same in joined:
+        samples[same[0].id] += kernel.milliseconds / runs
+    joined_names = {k.name for k, _ in joined}
+    notes = []
+    if rest := {k.name: k.milliseconds for k in kernels if k.name not in joined_names}:
+        notes.append(
+            f"{pluralize(len(rest), 'kernel')} ({sum(rest.values()):.3g} ms of the capture), left out, "
+            f"{'is the tactic' if len(rest) == 1 else 'are tactics'} of no layer: {format_names(rest)}."
+        )
+    if shared_names := [k.name for k, same in joined if len(same) > 1]:
+        notes.append(
+            f"{pluralize(len(shared_names), 'kernel runs', 'kernels run')} several layers; the first of each shows the "
+            f"time of all: {format_names(shared_names)}."
+        )
+    timed_ids = {y.id for _, same in joined for y in same}
+    if untimed_names := [y.name for y in layers if y.id not in timed_ids]:
+        notes.append(
+            f"{pluralize(len(untimed_names), 'layer has', 'layers have')} no kernel in the table: "
+            f"{format_names(untimed_names)}."
+        )
+    note = f"Times of layers are those of kernels in the capture, divided by {pluralize(runs, 'inference')}, the "
+    profile = Profile(
+        source="Nsight Systems, device not recorded",
+        device="",
+        samples={i: np.array([t]) for i, t in samples.items()},
+        total=latencies,
+        warmup=0,
+        taken=None,
+        note=f"{note}launches per layer of {counts[runs]} of {pluralize(len(joined), 'joined kernel')}",
+        processor="GPU",
+        runs=runs,
     )
     return profile, notes
 

@@ -1,4 +1,4 @@
-"""Errors and warnings of TensorRT 7 to 11, TensorRT-RTX, trtexec, ONNX Runtime and Torch-TensorRT, as a table.
+"""Errors and warnings of TensorRT 7 to 11, TensorRT-RTX, trtexec, ONNX Runtime, Torch-TensorRT and Triton: a table.
 
 To add one: a row of ``MESSAGES``, before the rows that are more general, as a line belongs to the first row that fits.
 """
@@ -21,7 +21,7 @@ _TYPES = "NVIDIA's TensorRT documentation, Accuracy Considerations"
 _PLANS = "NVIDIA's TensorRT documentation, Compatibility"
 _SHAPES = "NVIDIA's TensorRT documentation, Working with Dynamic Shapes"
 _PARSER = "onnx/onnx-tensorrt, ModelImporter.cpp and operators.md"
-_REPORTS = "seen in public reports"
+_REPORTS = "public reports"
 _ORT = "ONNX Runtime's documentation, TensorRT Execution Provider"
 _TORCH = "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning"
 _TRTEXEC = "NVIDIA/TensorRT, samples/trtexec"
@@ -60,6 +60,15 @@ class Message:
 #: What stands behind the name of a layer in messages of any release.
 _END = r"(?=\.?\)|\. In |, try | due to |\.?\s*$)"
 _NODE = rf"(?P<name>\{{ForeignNode\[.*?\]\}}|\S.*?){_END}"
+#: A layer that a message begins with, behind a bracket, a kind of layer or what a logger writes.
+_LAYER = r"\(Unnamed Layer\* \d+\) \[[^\]\n]*\]|[^\s(:]+"
+_AT = rf"(?:\(|(?:I\w+Layer|ERROR:|\[TRT\]|\[E\]|\b\d:) )(?P<name>{_LAYER}): "
+#: How a logger marks an error.
+_MARK = (
+    r"\[[\d/]{10}-[\d:]{8}\] (?:\[TRT\] )?\[[EF]\](?: ?\[TRT\])?|\[TRT\] ?\[[EF]\]|\[[EF]\] ?\[TRT\]|"
+    r"^\[[EF]\](?=.*(?i:tensorrt|onnx|engine|myelin))|\[TensorRT\] (?:INTERNAL_)?ERROR:|"
+    r"ERROR: \[(?:TRT|Torch-TensorRT[^\]\n]*)\](?: -|:)?|\[[\d :-]{10,20} +ERROR\]|NVMEDIA_DLA : *\d+, ERROR:"
+)
 
 MESSAGES: tuple[Message, ...] = (
     # The builder.
@@ -72,11 +81,60 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 11", _GUIDE, failed=True,
     ),
     Message(
-        "no-runner", r"(?:failed\. )?(?P<name>\S+) has no runners that implement it",
+        "no-runner", r"(?<!\S)(?P<name>\S+) has no runners that implement it",
         "This compiler has no implementation of {names}.",
         "The operator is not among those that this release and GPU run; TensorRT-RTX lacks some that TensorRT has.",
         "Build with TensorRT in place of TensorRT-RTX, or cut the model before the node and run it elsewhere.",
         "8 to 11 and RTX", "TensorRT-RTX release notes, Limitations", failed=True,
+    ),
+    Message(
+        "gpu-unsupported", r"Target GPU SM (?P<sm>\d+) is not supported|Unsupported SM\b",
+        "This release of TensorRT does not support the GPU.",
+        "A release has kernels for a range of compute capabilities: later ones drop old GPUs, earlier ones lack new "
+        "ones.",
+        "Install a release whose support matrix lists the GPU.",
+        "7 to 11", "NVIDIA's TensorRT documentation, Support Matrix", failed=True,
+    ),
+    Message(
+        "gpu-type", r"\b(?P<type>\w+) support requested on hardware without native",
+        "The GPU has no native arithmetic of {type}.",
+        "Layers in that type run slowly there, or in another type.",
+        "Leave the flag out, or choose a type that the GPU has.",
+        "7 to 10", "NVIDIA's TensorRT documentation, Support Matrix",
+    ),
+    Message(
+        "gpu-type", r"require hardware with (?P<type>\w+) support",
+        "The GPU has no native arithmetic of {type}.",
+        "The model has layers that compute in no other type.",
+        "Build for another GPU, or from the model without Q/DQ pairs.",
+        "8 to 11", "NVIDIA's TensorRT documentation, Support Matrix", failed=True,
+    ),
+    Message(
+        "no-output", r"Network must have at least one output",
+        "The network has no outputs.",
+        "No tensor was marked; after a parser that failed, the network is empty as well.",
+        "Check what the parser returned and print its errors; else mark an output (mark_output).",
+        "7 to 11", _GUIDE, failed=True,
+    ),
+    Message(
+        "shape-tensor", rf"{_AT}(?:an? )?\w+ cannot be used to compute a shape tensor",
+        "TensorRT does not compute a shape with {names}.",
+        "A shape follows from its output. Shapes are computed on the host, by few kinds of layers.",
+        "Fold constants (polygraphy surgeon sanitize --fold-constants), or export the model with static shapes there.",
+        "8 to 11", _SHAPES, failed=True,
+    ),
+    Message(
+        "shape-conflict",
+        rf"(?:{_AT})?(?P<reason>(?:broadcast dimensions must be conformable|reshape (?:would change|changes) volume|"
+        r"all concat input tensors must have the same|inputs must have same (?:number of )?dimensions|"
+        r"dimensions not compatible|number of kernel weights does not|(?:kernel|bias) weights has count|"
+        rf"reshaping failed for tensor)(?:.*?I\w+Layer (?P<name2>{_LAYER}): )?.*)",
+        "Shapes contradict each other at {names}.",
+        "They are those of the model, or follow from the shapes of a profile or of an input.",
+        "Run the model in ONNX Runtime with the same input shapes: where it fails as well, export it anew; else fold "
+        "constants (polygraphy surgeon sanitize --fold-constants), or give shapes that the model takes.",
+        "7 to 11", _SHAPES, failed=True,
+        effect="The build or the inference stops there.",
     ),
     Message(
         "myelin-tactics", r"(?i)autotuner: no tactics to implement operation",
@@ -117,8 +175,25 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 10", _MEMORY,
     ),
     Message(
+        "plugin-memory", r"plugin node (?P<name>\S.*?) ?requires (?P<size>\d+) bytes of scratch space",
+        "The workspace is too small for plugin {names}.",
+        "A plugin has one implementation, which needs that much.",
+        "Raise the workspace (trtexec --memPoolSize=workspace:MiB, --workspace up to 8.3) if the GPU has it, or lower "
+        "the batch or the profile's largest shapes.",
+        "7 to 11", _MEMORY, failed=True,
+    ),
+    Message(
+        "plugin-formats",
+        rf"(?<![^\s(])(?:(?P<name>{_LAYER}): )?could not find any supported formats consistent with",
+        "Plugin {names} takes none of the types and formats that it may get.",
+        "TensorRT asks the plugin for each combination, and it refuses all.",
+        "Cast its inputs to types that it takes, or see its supportsFormatCombination; a plugin of INT8 or FP16 alone "
+        "needs that precision in the build.",
+        "7 to 11", _REPORTS, failed=True,
+    ),
+    Message(
         "out-of-memory",
-        r"Cuda Runtime \(out of memory\)|OutOfMemory|\bcuda out of memory\b|"
+        r"Cuda (?:Runtime|Driver|Error in \S+: \d+) \(out of memory\)|OutOfMemory|\bcuda out of memory\b|"
         r"Requested amount of GPU memory \((?P<size>\d+) bytes\) could not be allocated|"
         r"GPU memory allocation error during getBestTactic: (?P<name>\S+)",
         "The GPU's memory is full.",
@@ -134,7 +209,7 @@ MESSAGES: tuple[Message, ...] = (
         "8 to 11", _REPORTS,
     ),
     Message(
-        "type-mismatch", r"(?P<name>[^\s(]+): (?:(?!: ).)*?must have same input types?(?P<reason>.*)",
+        "type-mismatch", r"(?<![^\s(])(?P<name>[^\s(]+): (?:(?!: ).)*?must have same input types?(?P<reason>.*)",
         "Inputs of {names} have different types.",
         "A strongly typed network (the only kind since TensorRT 11) takes types as the model has them.",
         "Insert a Cast, or give both inputs one type in the model.",
@@ -144,13 +219,15 @@ MESSAGES: tuple[Message, ...] = (
         "no-profile", r"no optimization profile has been defined|dynamic input is missing dimensions in profile",
         "The network has dynamic inputs and no complete optimization profile.",
         "The builder has to know the least, the usual and the largest shape of each.",
-        "Give --minShapes, --optShapes and --maxShapes for every dynamic input.",
+        "Give --minShapes, --optShapes and --maxShapes for every dynamic input (in ONNX Runtime, by the provider's "
+        "options).",
         "7 to 11", _SHAPES, failed=True,
     ),
     Message(
         "shape-range",
         r"(?i)(?:supplied binding dimension|set dimensions?|runtime dimension).{0,80}?(?:exceed|not satisfy|out of)"
-        r"(?P<reason>.*)|(?P<static>Static dimension mismatch while setting input shape.*)",
+        r"(?P<reason>.*)|(?P<static>Static dimension mismatch while setting input shape(?: for (?P<name>\S+?)\. )?.*)|"
+        r"(?P<reason2>Batch size was: \d+, but engine max batch size was: \d+)",
         "The shape of an input is not one that the engine was built for.",
         "It is outside its optimization profile, or differs in a dimension that is fixed.",
         "Give a shape within the profile, or build with one that holds it; where the dimension is fixed, export the "
@@ -159,7 +236,9 @@ MESSAGES: tuple[Message, ...] = (
         effect="This inference does not run.",
     ),
     Message(
-        "address", r"Address is not set for (?:input |output )?tensor (?P<name>\S+?)(?=\.? |\.?$)",
+        "address",
+        r"Address is not set for (?:input |output )?tensor (?P<name>\S+?)(?=\.? |\.?$)|"
+        r"Tensor [\"'“]?(?P<name2>[^\s\"'”]+)[\"'”]? is bound to nullptr",
         "Tensors without a buffer: {names}.",
         "An inference needs the address of a buffer for every input and output.",
         "Call set_tensor_address (in C++ setTensorAddress) for each of them before the inference.",
@@ -175,6 +254,22 @@ MESSAGES: tuple[Message, ...] = (
         "Leave the flag out and write the types into the ONNX graph, as rtlab prepare MODEL --precision fp16 does; or "
         'install a release that has it (pip install "tensorrt<11").',
         "10 (strongly typed), 11 and RTX", "NVIDIA's TensorRT documentation, Strongly Typed Networks", failed=True,
+    ),
+    Message(
+        "python-api", r"'tensorrt[\w.]*\.(?P<class>\w+)' object has no attribute '(?P<member>\w+)'",
+        "The installed release of TensorRT has no {class}.{member}.",
+        "The script is for another release. Bindings by number, max_workspace_size and build_engine are gone since 10.",
+        "Write what the installed release has (get_tensor_name, set_memory_pool_limit, build_serialized_network), or "
+        "install the release of the script.",
+        "7 to 11", "NVIDIA's TensorRT documentation, Migration Guide", failed=True,
+        effect="The script stops there.",
+    ),
+    Message(
+        "no-scales", r"Calibration failure occurred with no scaling factors detected",
+        "INT8 is asked for, and there are no scales.",
+        "The build has neither a calibrator nor ranges, nor the model Q/DQ pairs.",
+        "Give a calibrator or its cache (trtexec --calib), or a model with Q/DQ pairs.",
+        "7 to 10", "NVIDIA's TensorRT documentation, Working with Quantized Types", failed=True,
     ),
     Message(
         "int8-scale", r"Missing scale and zero-point for tensor (?P<name>.+?)(?=, expect|$)",
@@ -252,7 +347,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "dla-reason",
-        r"(?P<name>[^\s\[\]]+): (?P<reason>(?:DLA cores? do(?:es)? not support|DLA only supports|DLA supports|"
+        r"(?<![^\s\[\]])(?P<name>[^\s\[\]]+): (?P<reason>(?:DLA (?:cores? do(?:es)? not support|(?:only )?supports)|"
         r"(?:(?!: ).)*? on DLA (?:requires|supports|needs)).*)",
         "DLA does not run {names}.",
         "The layer breaks a rule of DLA, which the message states.",
@@ -271,7 +366,7 @@ MESSAGES: tuple[Message, ...] = (
         r"Default DLA is enabled but layer (?P<name>.+?) is not (?:supported|running) on DLA|"
         r"Layer '(?P<name2>.+?)' \((?P<op>\w+)\): Unsupported on DLA|"
         r"Validation failed for DLA layer: (?P<name3>.+?)\. Switching",
-        "{names} run on the GPU and not on DLA.",
+        "On the GPU and not on DLA: {names}.",
         "DLA has no such layer, or not with these parameters; each change of device copies data.",
         "Replace them by layers that DLA has, or accept the fallback (--allowGPUFallback).",
         "7 to 10", _DLA,
@@ -322,8 +417,8 @@ MESSAGES: tuple[Message, ...] = (
         r"(?P<actual>[\d.]*\d))?",
         "The plan was built for another GPU.",
         "A plan holds kernels of one compute capability, unless it was built hardware compatible (8.6 and later).",
-        "Build it on this GPU, or with --hardwareCompatibilityLevel=ampere+.",
-        "7 to 11", _PLANS, failed=True,
+        "Build it on this GPU, or with --hardwareCompatibilityLevel=ampere+ (TensorRT-RTX: set_compute_capability).",
+        "7 to 11 and RTX", _PLANS, failed=True,
         effect="The engine is not opened.",
     ),
     Message(
@@ -335,21 +430,32 @@ MESSAGES: tuple[Message, ...] = (
         effect="The engine runs; how fast is not known.",
     ),
     Message(
-        "library-version", r"was linked against (?P<library>\S+) (?P<expected>[\d.]*\d) but loaded \S+ "
-        r"(?P<actual>[\d.]*\d)",
-        "TensorRT was linked against another release of {library} than is loaded.",
+        "library-version",
+        r"(?:was linked|[Cc]ompiled) against (?P<library>\S+) (?P<expected>[\d.]*\d) but (?:loaded|running against) "
+        r"\S+ (?P<actual>[\d.]*\d)",
+        "TensorRT was made with another release of {library} than is loaded.",
         "Libraries of two installations are mixed.",
         "Install the release of {library} that TensorRT names, or remove the other one from the search path.",
         "7 to 8", _GUIDE,
     ),
     Message(
+        "refit", r"\bisRefittable\(\)",
+        "The engine's weights cannot be replaced.",
+        "It was not built for that.",
+        "Build it with BuilderFlag.REFIT.",
+        "7 to 11", "NVIDIA's TensorRT documentation, Refitting an Engine",
+        effect="The engine keeps its weights.",
+    ),
+    Message(
         "library-missing", r"(?P<name>lib(?:nvinfer|nvonnxparser|cudnn|cublas|cudart|"
         r"onnxruntime_providers)\S*?\.so[\d.]*):"
-        r" cannot open shared object file|Failed to create (?P<provider>TensorrtExecutionProvider)",
+        r" cannot open shared object file|Failed to create (?P<provider>TensorrtExecutionProvider)|"
+        r"LoadLibrary failed with error \d+.*?(?P<name2>(?:onnxruntime_providers|nvinfer|nvonnxparser|cu)[\w.-]*\.dll)|"
+        r"Unable to load library: (?P<name3>\S*nvinfer\S*?)(?=[:,]?\s|$)",
         "A library of TensorRT or CUDA is missing.",
         "The program was built for a release that is not installed or not in the search path; ONNX Runtime then goes "
         "on with its next provider.",
-        "Install the release that the program names, and put its folder into LD_LIBRARY_PATH.",
+        "Install the release that the program names, and put its folder into LD_LIBRARY_PATH (Windows: PATH).",
         "7 to 11", _ORT,
     ),
     Message(
@@ -360,7 +466,34 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 11", _GUIDE, failed=True,
         effect="Nothing runs on the GPU.",
     ),
+    Message(
+        "cuda-error",
+        r"Cuda (?:Runtime|Driver) \((?P<reason>[^)\n]+)\)|"
+        r"\bC(?:uda|udnn|ublas|ask) Error in \S+: (?P<reason2>\d+ \([^)\n]+\))",
+        "A call to CUDA fails.",
+        "CUDA reports late: the call that fails may be an earlier one, of a plugin or of the program around.",
+        "Run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer, which names the call. Where a handle or a "
+        "context is invalid, make engine, context, stream and buffers in the thread and CUDA context that run them.",
+        "7 to 11", _REPORTS,
+        effect="What it stops is not known.",
+    ),
+    Message(
+        "lazy-loading", r"CUDA lazy loading is not enabled",
+        "CUDA loads every kernel at the start.",
+        "Lazy loading is off, which costs memory and time at the start.",
+        "Set CUDA_MODULE_LOADING=LAZY (CUDA 11.7 and later).",
+        "8.5 to 11", _GUIDE,
+    ),
     # The parser.
+    Message(
+        "file",
+        r"(?:[Cc]ould not open|Error opening engine|[Ff]ailed to open) file:? ?\"?"
+        r"(?P<file>\S+?\.(?:onnx|data|engine|plan|trt|weights?))\b",
+        'File "{file}" cannot be opened.',
+        "It is not at this path, or may not be read; a model over 2 GiB has its weights in files beside it.",
+        "Check the path, seen from the folder that the program runs in.",
+        "7 to 11", _TRTEXEC, failed=True,
+    ),
     Message(
         "zero-point",
         r"Non-zero zero point is not supported|shiftIsAllZeros|only supports? symmetric quantization",
@@ -368,6 +501,13 @@ MESSAGES: tuple[Message, ...] = (
         "TensorRT quantizes symmetrically; the model was quantized with an offset, as for uint8 activations.",
         "Quantize the FP32 model anew with symmetric INT8 (zero point 0).",
         "8 to 11", "onnx/onnx-tensorrt, onnxOpImporters.cpp", failed=True, is_parser=True,
+    ),
+    Message(
+        "uff", r"U(?:ff|FF)Parser: .*?error: (?P<name>[^\s:]+): ?(?P<reason>.*)",
+        "The UFF parser refuses {names}.",
+        "That format has no further releases, and TensorRT 10 has no parser of it.",
+        "Export the model to ONNX.",
+        "5 to 8", _REPORTS, failed=True,
     ),
     Message(
         "sequence",
@@ -380,20 +520,21 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "plugin",
-        r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found",
+        r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found|"
+        r"IPluginCreator not found",
         "No plugin runs {names}.",
-        "The parser has no importer of the operator, so that it must be a plugin, and no such plugin is loaded.",
+        "No library that is loaded has it. The parser takes an operator without an importer for a plugin; a plan needs "
+        "the plugins that it was built with.",
         "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; "
         "in Python init_libnvinfer_plugins), or export the model without the operator.",
         "7 to 11", _PARSER, failed=True, is_parser=True,
     ),
     Message(
         "plugin", r"No (?:importer|checker) registered for op: (?P<plugin>\w+)\. Attempting to",
-        "No plugin runs {names}.",
-        "The parser has no importer of the operator, so that it must be a plugin; the lines behind say whether "
-        "there is "
-        "one.",
-        "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on), "
+        "The parser takes {names} for a plugin.",
+        "It has no importer of the operator; the lines behind say whether there is such a plugin.",
+        "Where there is none, load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or "
+        "--dynamicPlugins from 8.6 on), "
         "or export the model without the operator.",
         "7 to 11", _PARSER,
     ),
@@ -457,6 +598,30 @@ MESSAGES: tuple[Message, ...] = (
         effect="trtexec stops there.",
     ),
     Message(
+        "input-name", r'Cannot find input tensor with name "?(?P<name>[^\s"]+)"?',
+        "The network has no input {names}.",
+        "trtexec got a shape or values under that name.",
+        "Give the names that the model has (polygraphy inspect model MODEL).",
+        "8 to 11", _TRTEXEC, failed=True,
+    ),
+    Message(
+        "static-shapes", r"Static model does not take explicit shapes",
+        "Shapes are given to a model that has no dynamic dimension.",
+        "Its shapes are written into it.",
+        "Leave --shapes, --minShapes, --optShapes and --maxShapes out, or export the model with dynamic dimensions.",
+        "8 to 11", _TRTEXEC, failed=True,
+    ),
+    Message(
+        "default-shapes",
+        r"(?:Dynamic dimensions required for input: ?|Shape missing for input with dynamic shape: ?)"
+        r"(?P<name>\S+?)(?:,[^.\n]*\. ?)?Automatically (?:overriding|setting) shape to: (?P<reason>\S+)",
+        "trtexec chooses the shapes of {names}.",
+        "No shapes are given under these names, so each dynamic dimension becomes 1.",
+        "Give --minShapes, --optShapes, --maxShapes and --shapes under the names of the model.",
+        "7 to 11", _TRTEXEC,
+        effect="Engine and times are those of these shapes.",
+    ),
+    Message(
         "enqueue-bound", r"Throughput may be bound by Enqueue Time",
         "The host is slower to start kernels than the GPU to run them.",
         "Enqueue takes longer than the computation, so that the GPU waits.",
@@ -480,7 +645,19 @@ MESSAGES: tuple[Message, ...] = (
     ),
     # ONNX Runtime and Torch-TensorRT.
     Message(
-        "ort-engine", r"TensorRT EP (?:failed to create|could not (?:build|deserialize|create)|failed to build) engine"
+        "ort-shapes",
+        r"TensorRT input: (?P<name>\S+) has no shape specified|"
+        r"input\(s\) has no associated shape profiles provided: (?P<reason>.*)",
+        "ONNX Runtime's TensorRT provider lacks shapes of tensors.",
+        "An input of a subgraph has no shape in the model, or no range in the provider's options.",
+        "Run onnxruntime/tools/symbolic_shape_infer.py on the model; with trt_profile_min_shapes, _opt_ and _max_, "
+        "name the inputs of every subgraph.",
+        "ONNX Runtime 1.12 and later", _ORT, failed=True,
+        effect="The session or the inference stops there.",
+    ),
+    Message(
+        "ort-engine",
+        r"TensorRT(?:RTX| RTX)? EP (?:failed to (?:create|build)|could not (?:build|deserialize|create)) engine"
         r".*?(?:for fused node: (?P<name>\S+)|$)",
         "ONNX Runtime's TensorRT provider makes no engine of a subgraph.",
         "TensorRT refused the subgraph or the engine in its cache; lines before say why.",
@@ -496,45 +673,99 @@ MESSAGES: tuple[Message, ...] = (
         "ONNX Runtime 1.12 and later", "microsoft/onnxruntime, core/framework/session_state.cc",
     ),
     Message(
+        "torch-converter",
+        r"[Cc]onversion of function (?P<operator>\S+) not currently supported|"
+        r"Unable to convert node: .*? = (?P<operator2>\w+::\w+)",
+        "Torch-TensorRT has no converter of {names}.",
+        "The operator is in a part of the graph that was to become an engine.",
+        "Rewrite the operator, register a converter (torch_tensorrt.dynamo.conversion.dynamo_tensorrt_converter), or "
+        "leave it to PyTorch (torch_executed_ops, without require_full_compilation).",
+        "Torch-TensorRT 1.0 and later", _TORCH, failed=True,
+    ),
+    Message(
+        "torch-input", r"Expected input tensors to have (?P<reason>(?:type|device) .*)",
+        "An input is not what an engine of Torch-TensorRT takes.",
+        "It has another type, or is on another device.",
+        "Cast or move it (tensor.half(), .cuda()), or compile with torch_tensorrt.Input of that type.",
+        "Torch-TensorRT 1.0 and later", "pytorch/TensorRT, core/runtime/execute_engine.cpp",
+        effect="This inference does not run.",
+    ),
+    Message(
         "torch-unsupported",
-        r"Unsupported operator: (?P<operator>(?:aten|prim)::\w+)|^\s*- (?P<operator2>(?:aten|prim)::\w+)|"
-        r"[Cc]onversion of function (?P<operator3>\S+) not currently supported",
+        r"Unsupported operator: (?P<operator>(?:aten|prim)::\w+)|^[ \t]*- (?P<operator2>(?:aten|prim)::\w+)",
         "Torch-TensorRT does not convert {names}.",
         "There is no converter of the operator; PyTorch runs it, and the graph is cut there.",
         "Rewrite the operator, or register a converter (torch_tensorrt.dynamo.conversion.dynamo_tensorrt_converter).",
         "Torch-TensorRT 1.0 and later", _TORCH,
     ),
+    Message(
+        "triton-load",
+        r"failed to load '[^'\n]+' version \d+: (?P<reason>[^\"\n]*)|"
+        r"(?P<reason2>unable to (?:load plan file|create TensorRT) [^|\"\n]*)",
+        "Triton does not load a model.",
+        "It says why in that line; where TensorRT refuses a plan, its own lines stand before.",
+        "Build a plan with the release of TensorRT in the server's image and on its GPU, and let config.pbtxt state "
+        "the plan's own shapes, types and batch.",
+        "Triton 2.0 and later", "triton-inference-server/tensorrt_backend", failed=True,
+        effect="The server does not serve it.",
+    ),
     # What follows from another failure.
+    Message(
+        "run-failed", r"FAILED_EXECUTION|execution context enqueue failed",
+        "An inference failed.",
+        "These lines only report that; the cause stands in an error before them.",
+        "Give the lines before, from the first that is marked as an error.",
+        "7 to 11", _REPORTS,
+        effect="This inference does not run.",
+    ),
     Message(
         "build-failed",
         r"Engine could not be created from network|Building engine failed|Build serialized network failed|"
-        r"Engine set up failed|Failed to create engine from model|(?i:failed to parse (?:the )?onnx)|Parsing model "
-        r"failed|"
-        r"Engine deserialization failed|&&&& FAILED TensorRT|buildSerializedNetwork.*Assertion enginePtr != nullptr",
+        r"Engine (?:set up|creation|deserialization) failed|Failed to create engine from model|"
+        r"(?i:failed to parse (?:the )?onnx)|Parsing model failed|&&&& FAILED TensorRT|"
+        r"buildSerializedNetwork.*Assertion engine(?:Ptr)? != nullptr|"
+        r"Network And Config setup failed|'NoneType' object has no attribute 'create_execution_context'|"
+        r"Unable to deserialize the TensorRT engine|TRT conversion failed on the subgraph",
         "The build or the loading of an engine failed.",
         "These lines only report that; the cause stands in an error before them.",
         "Give the lines before, from the first that is marked as an error.",
         "7 to 11", _TRTEXEC, failed=True,
     ),
     Message(
-        "error", r"(?:(?P<call>\w+::\w+): )?Error Code (?P<code>\d+): (?P<kind>[\w ]+?) ?\((?P<reason>.*)",
+        "error",
+        r"(?:(?P<call>\w+::\w+): )?Error Code (?P<code>\d+): (?P<kind>[\w ]+?) ?\((?:(?:I\w+Layer )?"
+        r"(?P<name>\(Unnamed Layer[^\]\n]*\]|[^\s:()]*[/_][^\s:()]*): )?(?P<reason>.*)",
         "TensorRT reports error {code} ({kind}){place}.",
         "It is none of the messages that rtlab knows.",
         "Give more of the log, with --verbose.",
         "8 to 11", _GUIDE,
         effect="What it stops is not known.",
     ),
+    Message(
+        "marked-error", rf"(?:{_MARK}) *(?P<reason>(?!FAILED \||Accuracy Summary)\S.*)",
+        "An error is reported.",
+        "Its line is marked as one, and is none of the messages that rtlab knows.",
+        "Give more of the log, with --verbose.",
+        "7 to 11", _REPORTS,
+        effect="What it stops is not known.",
+    ),
 )  # fmt: skip
 
 _COMPILED = tuple((m, re.compile(m.pattern)) for m in MESSAGES)
 #: Those that other failures explain, or that say less than another of the text.
-_GENERAL = ("build-failed", "error")
+_GENERAL = ("error", "marked-error", "build-failed")
 _OVERLAPS = {
+    "run-failed": ("cuda-error", "address", "shape-range", "out-of-memory", "error", "marked-error"),
+    "no-output": ("uff", "parser-refusal", "unsupported-operator", "plugin"),
+    "triton-load": ("plan-version", "plan-damaged", "plan-device", "plugin"),
     "fp16-weights": ("fp16-subnormal", "fp16-overflow"),
     "provider-fallback": ("provider-partition",),
-    "parser-refusal": ("zero-point", "sequence", "plugin", "constant-input", "unsupported-operator"),
+    "parser-refusal": (
+        "zero-point", "sequence", "plugin", "constant-input", "unsupported-operator", "type-mismatch",
+        "shape-conflict", "shape-tensor",
+    ),
     "dla-fallback": ("dla-reason", "dla-precision", "dla-subgraphs", "dla-dynamic"),
-}
+}  # fmt: skip
 _TACTIC = re.compile(
     r"(?:(?P<name>\S.*?) \((?P<runner>[^()]*)\) profiling completed in .*?)?Fastest Tactic: (?P<tactic>\S+) Time: inf"
 )
@@ -581,21 +812,26 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
         message, match = pair
         first_number = numbers[number - 1] if numbers else number
         group = groups.setdefault(message.id, _Group(message, first_number, line, match))
+        if message.is_parser and MESSAGES.index(message) < MESSAGES.index(group.message):
+            # The line behind says what the first one only announces.
+            group.message, group.line, group.text, group.match = message, first_number, line, match
         _add_line(group, match, lines, number)
     ids = set(groups)
     has_cause = any(g.message.failed for i, g in groups.items() if i not in _GENERAL)
-    shown_groups = [
-        g
-        for i, g in groups.items()
-        if not (i in _GENERAL and (has_cause or (i == "build-failed" and "error" in ids)))
-        and not ids & set(_OVERLAPS.get(i, ()))
-    ]
+    general = None if has_cause else next((i for i in _GENERAL if i in ids), None)
+    hidden_ids = {i for i in _GENERAL if i != general}
     for i, group in groups.items():
+        specials = [groups[special] for special in _OVERLAPS.get(i, ()) if special in ids]
+        named = {n for special in specials for n in special.names}
         # What is more general names the node as well.
-        for special in ids & set(_OVERLAPS.get(i, ())):
-            if not groups[special].names or i in {"fp16-weights", "dla-fallback"}:
-                groups[special].names.update(group.names)
-    matches = [_make_match(g, groups, lines) for g in shown_groups]
+        for special in specials:
+            if not special.names:
+                special.names.update(group.names)
+        if i == "dla-fallback":
+            group.names = {n: None for n in group.names if n not in named}
+        if specials and not (i == "dla-fallback" and group.names):
+            hidden_ids.add(i)
+    matches = [_make_match(g, groups, lines) for i, g in groups.items() if i not in hidden_ids]
     return tuple(sorted(matches, key=lambda m: not m.failed))
 
 

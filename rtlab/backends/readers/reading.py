@@ -348,18 +348,21 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     if rows is not None:
         device = device.merge(rows.device)
     latencies, latency_notes = measured.read_latencies(paths.get("times"), device)
+    messages = _choose_messages(paths, parsed_log, inspected_engine)
     profile: Profile | None = None
     time_notes: Sequence[str] = ()
     if rows is not None and inspected_engine.layers:
         path = paths.get("profile") or paths["log"]
         profile, time_notes = measured.join_times(rows, inspected_engine, path, device, latencies)
-    elif len(latencies):
+    elif inspected_engine.layers and any(m.id == "gpu-kernels" for m in messages):
+        kernels = reports.read_kernels(inspected_engine.around or contents.read_text(paths["log"], "log"))
+        profile, time_notes = measured.join_kernels(kernels, inspected_engine.layers, latencies)
+    if profile is None and len(latencies):
         # The one median of metadata is of untold many.
         runs = None if "times" in paths else 0
         source = measured.describe_source(device)
         profile = Profile(source, "", {}, latencies, warmup=0, taken=None, processor="GPU", runs=runs)
     notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes, *latency_notes]
-    messages = _choose_messages(paths, parsed_log, inspected_engine.layers)
     has_engine = bool(inspected_engine.layers or (parsed_log and parsed_log.has_build))
     notes = _adapt_notes(notes, messages, has_engine=has_engine)
     if "plan" in paths:
@@ -391,15 +394,20 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
 
 
 def _choose_messages(
-    paths: Mapping[str, Path], parsed_log: verbose.ParsedLog | None, layers: Sequence[Layer]
+    paths: Mapping[str, Path],
+    parsed_log: verbose.ParsedLog | None,
+    inspected_engine: inspector.InspectedEngine,
 ) -> tuple[MessageMatch, ...]:
-    """The messages of a log, or around a table of times; measurements are those of the engine, where there is one."""
-    messages: tuple[MessageMatch, ...] = ()
+    """The messages of a log, or around a table of times, and around a listing of layers.
+
+    Measurements are those of the engine, where there is one.
+    """
+    messages = reports.find_reports(inspected_engine.around)
     if parsed_log is not None:
-        messages = parsed_log.messages
+        messages += parsed_log.messages
     elif "profile" in paths and recognise.is_table_in_log(paths["profile"]):
-        messages = reports.find_reports(contents.read_text(paths["profile"], "profile"))
-    return tuple(m for m in messages if not layers or m.id not in reports.MEASUREMENTS)
+        messages += reports.find_reports(contents.read_text(paths["profile"], "profile"))
+    return tuple(m for m in messages if not inspected_engine.layers or m.id not in reports.MEASUREMENTS)
 
 
 def _adapt_notes(notes: Sequence[str], messages: Sequence[MessageMatch], *, has_engine: bool) -> list[str]:
@@ -442,14 +450,15 @@ def _read_layers(
     text = contents.read_text(path, "layers")
     is_text_form = _JSON.match(text) is None and '"LayerType"' not in text
     document = (
-        printed.parse_layers(text, path.name)
+        dataclasses.replace(printed.parse_layers(text, path.name), around=text)
         if is_text_form and (printed.INSPECTOR.search(text) or printed.ROW.search(text))
         else contents.parse_partial(text, path.name, "layers")
     )
     inspected_engine = inspector.parse(document.value, path.name, select=select, prefer=prefer)
     if parsed_log is not None:
         _check_same_build(paths["log"], parsed_log, inspected_engine)
-    return dataclasses.replace(inspected_engine, notes=(*document.notes, *inspected_engine.notes))
+    notes = (*document.notes, *inspected_engine.notes)
+    return dataclasses.replace(inspected_engine, notes=notes, around=document.around)
 
 
 def _read_log_layers(

@@ -255,13 +255,19 @@ def _detect_text(head: bytes) -> str | None:
     if printed.INSPECTOR.search(text) or printed.ROW.match(text):
         return "layers"
     json_kinds = (json_kind for at in starts if (json_kind := _detect_json(text[at:])))
-    return next(json_kinds, "log" if _LOG.search(text) else _detect_fragment(text) or _detect_messages(text))
+    json_kind = next(json_kinds, None) or _detect_piece(text)
+    return json_kind or ("log" if _LOG.search(text) else _detect_fragment(text) or _detect_messages(text))
+
+
+def _detect_piece(text: str) -> str | None:
+    """The kind of a piece of a JSON file, which has lost its beginning."""
+    return next((kind for kind, marks in _PIECES if marks.search(text)), None)
 
 
 def _detect_fragment(text: str) -> str | None:
     """The kind of a piece of a file, which has lost its beginning."""
-    if (fragment_kind := next((kind for kind, marks in _PIECES if marks.search(text)), None)) is not None:
-        return fragment_kind
+    if (json_kind := _detect_piece(text)) is not None:
+        return json_kind
     return "layers" if printed.ROW.search(text) else "log" if _RUN.search(text) else None
 
 

@@ -163,7 +163,7 @@ _LISTED, _MOVED = 5, 0.05
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kernel:
+class Kernel:
     """A row of the table: milliseconds of all launches in the capture."""
 
     name: str
@@ -177,7 +177,7 @@ class _Kernel:
         return f'"{shorten(self.name)}" {self.milliseconds:.4g} ms in {launches} of {mean:.4g} µs'
 
 
-def _read_kernels(text: str) -> list[_Kernel]:
+def read_kernels(text: str) -> list[Kernel]:
     """The rows of the last kernel table in a text, in text or CSV."""
     heads = [*_HEAD.finditer(text)]
     if not heads:
@@ -185,7 +185,7 @@ def _read_kernels(text: str) -> list[_Kernel]:
     head = heads[-1]
     scale, is_csv = _UNITS[head["unit"]], "," in head[0]
     numbers = len(_COLUMN.findall(head[0]))
-    kernels: list[_Kernel] = []
+    kernels: list[Kernel] = []
     for line in text[head.end() :].lstrip("\r\n").split("\n"):
         cells = next(csv.reader([line.strip()]), []) if is_csv else line.split(None, numbers)
         if cells and set(cells[0]) == {"-"}:
@@ -196,21 +196,21 @@ def _read_kernels(text: str) -> list[_Kernel]:
             break
         if len(cells) <= numbers or len(values) < 3:
             break
-        kernels.append(_Kernel(cells[-1].strip(), values[1] * scale, int(values[2])))
+        kernels.append(Kernel(cells[-1].strip(), values[1] * scale, int(values[2])))
     return kernels
 
 
 def _list_kernels(text: str) -> Iterator[MessageMatch]:
     """The kernels that take most of the time, and those that only move data."""
-    kernels = sorted(_read_kernels(text), key=lambda k: -k.milliseconds)
+    kernels = sorted(read_kernels(text), key=lambda k: -k.milliseconds)
     total = sum(k.milliseconds for k in kernels)
     if not kernels or not total:
         return
     count = pluralize(len(kernels), "kernel")
     cost = f"{count} together take {total:.4g} ms of the capture (measured, Nsight Systems)."
     remedy = describe_remedy(
-        "Find the layer of a kernel by its tactic: export the layers with --exportLayerInfo "
-        "--profilingVerbosity=detailed.",
+        "With the engine's layers beside the table (trtexec --exportLayerInfo --profilingVerbosity=detailed), kernels "
+        "are joined to them by tactic.",
         "NVIDIA Nsight Systems' documentation, cuda_gpu_kern_sum",
         f"{_NSIGHT} 2021 and later",
     )
@@ -229,8 +229,7 @@ def _list_kernels(text: str) -> Iterator[MessageMatch]:
     if share >= _MOVED:
         yield MessageMatch(
             "gpu-copies",
-            f"By their names {pluralize(len(moving), 'kernel')} only copy, cast or reorder data: {100 * share:.3g} "
-            f"% of "
+            f"{pluralize(len(moving), 'kernel')} named as copies, casts or reorderings of data: {100 * share:.3g} % of "
             "the time of the kernels in the table.",
             cost,
             remedy,

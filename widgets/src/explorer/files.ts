@@ -11,7 +11,7 @@ export const ACCEPT =
 export const SAMPLES = ".npz,.npy";
 
 export const OPENABLE =
-  "ONNX model, samples (.npz, .npy), or trtexec's layers, profile, times, log, and pieces of these";
+  "ONNX model, samples (.npz, .npy), trtexec's layers, profile, times, log, pieces of these, or any error text";
 
 const PASTED = "pasted.txt";
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 import pasted
 import rtlab
 from rtlab.backends.readers import messages
+from rtlab.backends.readers.log import verbose
 from rtlab.backends.readers.reports import find_reports
 from rtlab.documents.commands import ReadDropped
 from rtlab.errors import ReadError
@@ -189,7 +190,8 @@ FRAGMENTS = {
         "unsupported-operator", ("node 1",), ("QLinearMatMul",),
     ),
     "trt8 attempt": Fragment(
-        "[I] [TRT] No importer registered for op: GridMask. Attempting to import as plugin.", "plugin", ("GridMask",)
+        "[I] [TRT] No importer registered for op: GridMask. Attempting to import as plugin.", "plugin", ("GridMask",),
+        ("takes",),
     ),
     "trt8 plugin creator": Fragment(
         "[E] [TRT] 3: getPluginCreator could not find plugin: SoftMask version: 1", "plugin", ("SoftMask",)
@@ -330,6 +332,17 @@ FRAGMENTS = {
     "dla none": Fragment(
         "[W] [TRT] setDefaultDeviceType was called but no layer in the network can run on DLA.", "dla-none"
     ),
+    "dla twice": Fragment(
+        "[W] [TRT] /p/Pool: DLA only supports windows in the range of [1-8].\n"
+        "[W] [TRT] Default DLA is enabled but layer /p/Pool is not supported on DLA, falling back to GPU.\n",
+        "dla-reason", ("/p/Pool",),
+    ),
+    "dla of two": Fragment(
+        "[W] [TRT] /p/Pool: DLA only supports windows in the range of [1-8].\n"
+        "[W] [TRT] Default DLA is enabled but layer /p/Pool is not supported on DLA, falling back to GPU.\n"
+        "[W] [TRT] Default DLA is enabled but layer /u/Resize is not supported on DLA, falling back to GPU.\n",
+        "dla-reason", ("/p/Pool",), (), ("dla-fallback",),
+    ),
     # Caches, plans, libraries.
     "cache 8.0": Fragment(
         "WARN TRT: Detected invalid timing cache, setup a local cache instead trt_utils.cpp:252", "timing-cache"
@@ -365,6 +378,17 @@ FRAGMENTS = {
         "[W] [TRT] TensorRT was linked against cuDNN 8.6.0 but loaded cuDNN 8.4.1", "library-version", (),
         ("expected 8.6.0, but it is 8.4.1",),
     ),
+    "cublas of myelin": Fragment(
+        "[TensorRT] ERROR: myelin/myelinGraphContext.h (26) - Myelin Error in MyelinGraphContext: 1 "
+        "(myelinVersionMismatch : Compiled against cuBLAS 11.4.1.0 but running against cuBLAS 11.2.1.0.",
+        "library-version", (), ("release of cuBLAS", "expected 11.4.1.0, but it is 11.2.1.0"),
+    ),
+    "plugin of a plan": Fragment(
+        "ERROR: [TRT]: 3: getPluginCreator could not find plugin: SLOT_TRT version: 1\nERROR: [TRT]: 1: Error Code 1: "
+        "Serialization (Cannot deserialize plugin since corresponding IPluginCreator not found in Plugin Registry)\n"
+        "ERROR: [TRT]: 4: Error Code 4: Internal Error (Engine deserialization failed.)\n",
+        "plugin", ("SLOT_TRT",), ("a plan needs the plugins",),
+    ),
     "missing library": Fragment(
         "libnvinfer.so.10: cannot open shared object file: No such file or directory", "library-missing",
         ("libnvinfer.so.10",),
@@ -382,6 +406,160 @@ FRAGMENTS = {
         "condition: satisfyProfile. Set dimension [9,3,64,64] for tensor img does not satisfy any optimization "
         "profiles.)",
         "shape-range",
+    ),
+    "other input name": Fragment(
+        '[E] Cannot find input tensor with name "img" in the network inputs! Please make sure the input tensor names '
+        "are correct.\n[E] Network And Config setup failed\n",
+        "input-name", ("img",),
+    ),
+    "static shapes": Fragment(
+        "[E] Static model does not take explicit shapes since the shape of inference tensors will be determined by the "
+        "model itself",
+        "static-shapes",
+    ),
+    "default shapes": Fragment(
+        "[W] Dynamic dimensions required for input: ids, but no shapes were provided. Automatically overriding shape "
+        "to: 1x77\n[W] Shape missing for input with dynamic shape: maskAutomatically setting shape to: 1x1\n",
+        "default-shapes", ("ids", "mask"), ("those of these shapes", "1x1"),
+    ),
+    "static dimension": Fragment(
+        "[TRT] [E] IExecutionContext::setInputShape: Error Code 3: API Usage Error (Parameter check failed, condition: "
+        "engineDims.d[i] == dims.d[i]. Static dimension mismatch while setting input shape for cloud. Set dimensions "
+        "are [2,9]. Expected dimensions are [1,9].)",
+        "shape-range", ("cloud",), ("[2,9]",),
+    ),
+    "trt7 batch": Fragment(
+        "[TensorRT] ERROR: Parameter check failed at: engine.cpp::enqueue::387, condition: batchSize > 0 && batchSize "
+        "<= mEngine.getMaxBatchSize(). Note: Batch size was: 6, but engine max batch size was: 2",
+        "shape-range", (), ("max batch size was: 2",),
+    ),
+    "shapes that contradict": Fragment(
+        "[E] Error[4]: [graphShapeAnalyzer.cpp::analyzeShapes::1285] Error Code 4: Miscellaneous (IElementWiseLayer "
+        "Mul_77: broadcast dimensions must be conformable)\n[E] [TRT] ModelImporter.cpp:773: While parsing node number "
+        '77 [Mul -> "91"]:\n',
+        "shape-conflict", ("Mul_77",),
+    ),
+    "shapes of a profile": Fragment(
+        "[TRT] [E] 4: [shapeCompiler.cpp::evaluateShapeChecks::911] Error Code 4: Internal Error (kOPT values for "
+        "profile 0 violate shape constraints: reshape would change volume. IShuffleLayer Reshape_40: reshaping failed "
+        "for tensor: 512)",
+        "shape-conflict", ("Reshape_40",), ("build or the inference stops",),
+    ),
+    "torch layers": Fragment(
+        "ERROR: [Torch-TensorRT TorchScript Conversion Context] - 4: [graphShapeAnalyzer.cpp::analyzeShapes::1285] "
+        "Error Code 4: Miscellaneous (IElementWiseLayer %46 : Tensor = aten::add(%4, %5, %1) # /m.py:189:41: broadcast "
+        "dimensions must be conformable)",
+        "shape-conflict",
+    ),
+    "shape tensor": Fragment(
+        "[E] [graph.cpp::symbolicExecute::535] Error Code 4: Internal Error (/pick/OneHot: an IIOneHotLayer cannot be "
+        "used to compute a shape tensor)",
+        "shape-tensor", ("/pick/OneHot",),
+    ),
+    "unnamed layer": Fragment(
+        "[E] [TRT] 4: [graphShapeAnalyzer.cpp::needTypeAndDimensions::2212] Error Code 4: Internal Error ((Unnamed "
+        "Layer* 42) [ElementWise]: output shape can not be computed)",
+        "error", ("(Unnamed Layer* 42) [ElementWise]",), ("output shape can not",),
+    ),
+    "uff": Fragment(
+        "[TensorRT] ERROR: UffParser: Validator error: net/up/ResizeBilinear: Unsupported operation _ResizeBilinear\n"
+        "[TensorRT] ERROR: Network must have at least one output\n",
+        "uff", ("net/up/ResizeBilinear",), ("_ResizeBilinear",),
+    ),
+    "no output": Fragment(
+        "[E] [TRT] 4: [network.cpp::validate::2959] Error Code 4: Internal Error (Network must have at least one "
+        "output)",
+        "no-output",
+    ),
+    "trt7 says first that it will say": Fragment(
+        'While parsing node number 5 [Resize -> "up"]:\nERROR: builtin_op_importers.cpp:25 In function importResize:\n'
+        '[8] Assertion failed: (mode == "nearest") && "only nearest"\n',
+        "parser-refusal", ("up",), ("a form that the parser takes", "Line 3"),
+    ),
+    # The GPU, CUDA, Python.
+    "gpu too new": Fragment(
+        "[E] Error[9]: IBuilder::buildSerializedNetwork: Error Code 9: API Usage Error (Target GPU SM 120 is not "
+        "supported by this TensorRT release.)",
+        "gpu-unsupported", (), ("SM 120",),
+    ),
+    "gpu type": Fragment(
+        "[W] [TRT] Half2 support requested on hardware without native FP16 support, performance will be negatively "
+        "affected.",
+        "gpu-type", (), ("arithmetic of Half2",),
+    ),
+    "gpu without a type": Fragment(
+        "[E] Error[9]: Error Code 9: Internal Error (Networks with QuantizeLayer/DequantizeLayer layers require "
+        "hardware with Int8 support.)\n[E] Engine could not be created from network\n",
+        "gpu-type", (), ("arithmetic of Int8", "No engine"),
+    ),
+    "scratch of a plugin": Fragment(
+        "[TRT] [E] Error Code 4: Internal Error (Internal error: plugin node a/attention/PLUGIN_V2_Paged_0 requires "
+        "98784247808 bytes of scratch space, but only 25769803776 is available.",
+        "plugin-memory", ("a/attention/PLUGIN_V2_Paged_0",), ("98,784,247,808",),
+    ),
+    "formats of a plugin": Fragment(
+        "[I] [TRT] No importer registered for op: RollWindow. Attempting to import as plugin.\n"
+        "[I] [TRT] Successfully created plugin: RollWindow\n"
+        "[E] [TRT] RollWindow_93: could not find any supported formats consistent with input/output data types\n"
+        "[E] Engine creation failed\n",
+        "plugin-formats", ("RollWindow_93",), (), ("plugin",),
+    ),
+    "bound to nothing": Fragment(
+        "[E] Error[3]: IExecutionContext::executeV2: Error Code 3: API Usage Error (Parameter check failed, condition: "
+        'nullPtrAllowed. Tensor "lidar" is bound to nullptr, which is allowed only for an empty input tensor)',
+        "address", ("lidar",),
+    ),
+    "refit": Fragment(
+        "[TRT] [E] 3: [refit.cpp::createInferRefitter_INTERNAL::1209] Error Code 3: API Usage Error (Parameter check "
+        "failed at: optimizer/std/refit.cpp::createInferRefitter_INTERNAL::1209, condition: e.isRefittable()",
+        "refit",
+    ),
+    "cuda 7": Fragment(
+        "[TensorRT] ERROR: ../rtSafe/cuda/reformat.cu (925) - Cuda Error in NCHWToNCHHW2: 400 (invalid resource "
+        "handle)\n[TensorRT] ERROR: FAILED_EXECUTION: std::exception\n",
+        "cuda-error", (), ("400 (invalid resource handle)",),
+    ),
+    "cuda 10": Fragment(
+        "[TRT] [E] IExecutionContext::enqueueV3: Error Code 1: Cuda Driver (invalid resource handle)", "cuda-error"
+    ),
+    "an inference": Fragment(
+        "Status Message: TensorRT EP execution context enqueue failed.", "run-failed", (), ("does not run",)
+    ),
+    "lazy loading": Fragment("[W] [TRT] CUDA lazy loading is not enabled. Enabling it can", "lazy-loading"),
+    "python 10": Fragment(
+        "    n = engine.num_bindings\nAttributeError: 'tensorrt_bindings.tensorrt.ICudaEngine' object has no attribute "
+        "'num_bindings'\n",
+        "python-api", (), ("no ICudaEngine.num_bindings",),
+    ),
+    "no engine in Python": Fragment(
+        "AttributeError: 'NoneType' object has no attribute 'create_execution_context'", "build-failed"
+    ),
+    "no scales": Fragment(
+        "[E] 4: [standardEngineBuilder.cpp::initCalibrationParams::1402] Error Code 4: Internal Error (Calibration "
+        "failure occurred with no scaling factors detected. This could be due to no int8 calibrator)",
+        "no-scales",
+    ),
+    "no file": Fragment("[E] Error opening engine file: built/net.plan", "file", (), ('"built/net.plan"',)),
+    "windows library": Fragment(
+        'ProviderLibrary::Get [ONNXRuntimeError] : 1 : FAIL : LoadLibrary failed with error 126 "" when trying to load '
+        '"D:\\py\\capi\\onnxruntime_providers_tensorrt.dll"',
+        "library-missing", ("onnxruntime_providers_tensorrt.dll",),
+    ),
+    "marked by TensorRT": Fragment(
+        "[01/20/2026-11:02:42] [E] [TRT] Something that nobody listed: 7 of 8.\n"
+        "[01/20/2026-11:02:42] [E] Engine set up failed\n",
+        "marked-error", (), ("An error is reported", "nobody listed"),
+    ),
+    "marked by ONNX Runtime": Fragment(
+        "2026-08-16 05:40:41.19 [E:onnxruntime:Default, tensorrt_execution_provider.h:84 log] [2026-08-16 05:40:41   "
+        "ERROR] Something else",
+        "marked-error",
+    ),
+    "marked by DLA": Fragment("NVMEDIA_DLA : 1686, ERROR: runtime loadBare failed. err: 0x6.", "marked-error"),
+    "triton": Fragment(
+        'E0611 08:12:44.12 1 model_lifecycle.cc:638] "failed to load \'plates\' version 2: Internal: unable to load '
+        'plan file to auto complete config: /m/plates/2/model.plan"',
+        "triton-load", (), ("unable to load plan file",),
     ),
     # trtexec without --verbose.
     "workspace option": Fragment("Unknown option: --workspace 2048", "unknown-option", ("--workspace 2048",)),
@@ -459,6 +637,19 @@ FRAGMENTS = {
         "TRTKernel_graph_g_77_0",
         "ort-engine", ("TRTKernel_graph_g_77_0",),
     ),
+    "ort shapes": Fragment(
+        "[ONNXRuntimeError] : 1 : FAIL : TensorRT input: /n/Gather_output_0 has no shape specified. Please run shape "
+        "inference on the onnx model first.",
+        "ort-shapes", ("/n/Gather_output_0",),
+    ),
+    "torch exception": Fragment(
+        "torch_tensorrt.dynamo.conversion._TRTInterpreter.UnsupportedOperatorException: Conversion of function "
+        "torch._ops.aten.aten::_fft_r2c not currently supported!",
+        "torch-converter", ("torch._ops.aten.aten::_fft_r2c",), ("No engine",),
+    ),
+    "torch input": Fragment(
+        "Expected input tensors to have type Half, found type float", "torch-input", (), ("Half",)
+    ),
     "torch script": Fragment(
         "INFO: [Torch-TensorRT] - Method requested cannot be compiled end to end by Torch-TensorRT.TorchScript.\n"
         "Unsupported operators listed below:\n  - aten::fft_rfft(Tensor self) -> Tensor\n"
@@ -511,7 +702,11 @@ def test_a_failure_is_read_behind_any_logger_and_told_once(prefix: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["hello\nworld\n", "Traceback (most recent call last):\nKeyError: 'x'\n", "SELECT 1;", "[I] nothing of note\n"],
+    [
+        "hello\nworld\n", "Traceback (most recent call last):\nKeyError: 'x'\n", "SELECT 1;", "[I] nothing of note\n",
+        "[E] NetworkService: no route to host\n", "Failed to open file: notes.txt\n", "ERROR: No matching distribution",
+        "NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n",
+    ],
 )  # fmt: skip
 def test_text_of_no_known_form_is_refused_without_a_claim(text: str) -> None:
     assert () == find_reports(text)
@@ -607,6 +802,83 @@ def test_messages_around_a_table_of_times_are_read_too() -> None:
     result = rtlab.read(text=text)["engine"]
     assert 4 == len(result.engine.layers)
     assert "int8-scale" in [f.rule for f in result.findings]
+
+
+LAYER_FILE = json.dumps({
+    "Layers": [
+        {"Name": n, "LayerType": "gemm", "Inputs": [], "Outputs": [], "TacticName": t}
+        for n, t in (("fc1", "my gemm"), ("fc2", "my gemm"), ("conv", "sm80_conv"), ("cast", "__myl_Cast"))
+    ]
+}, indent=1)  # fmt: skip
+SCALE = "[W] [TRT] Missing scale and zero-point for tensor t9, expect fall back\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [SCALE + LAYER_FILE, f"{LAYER_FILE}\n{SCALE}", SCALE + LAYER_FILE[:-8], LAYER_FILE[20:] + "\n" + SCALE],
+)
+def test_messages_around_a_listing_of_layers_are_read_too(text: str) -> None:
+    result = rtlab.read(text=text)["engine"]
+    assert {"fc2", "conv"} <= {y.name for y in result.engine.layers}
+    finding = next(f for f in result.findings if f.rule == "int8-scale")
+    assert f"Line {1 + text[: text.index(SCALE)].count(chr(10))}:" in finding.evidence
+
+
+KERNELS = (
+    "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
+    "60.0,6000000,200,30000.0,29900.0,29000,40000,200.0,my gemm\n"
+    "30.0,3000000,100,30000.0,29900.0,29000,40000,200.0,sm80_conv_execute_kernel_trt\n"
+    "10.0,1000000,300,3333.0,3300.0,3000,4000,50.0,copyPackedKernel\n"
+)
+
+
+def test_kernels_of_nsight_systems_are_the_times_of_their_layers(tmp_path: Path) -> None:
+    (tmp_path / "layers.json").write_text(LAYER_FILE, encoding="utf-8")
+    (tmp_path / "kernels.csv").write_text(KERNELS, encoding="utf-8")
+    beside = rtlab.read(tmp_path / "layers.json", tmp_path / "kernels.csv")["engine"]
+    pasted_together = rtlab.read(text=f"{LAYER_FILE}\n\n{KERNELS}")["engine"]
+    # 200 launches of a kernel of two layers and 100 of a kernel of one are 100 inferences: 6 and 3 ms by 100.
+    for result in (beside, pasted_together):
+        times = {t.layer.split(":")[1]: t.median for t in result.timing.layers}
+        assert {"fc1": pytest.approx(0.06), "conv": pytest.approx(0.03)} == times
+        notes = " ".join(result.engine.notes)
+        assert (
+            '1 kernel (1 ms of the capture), left out, is the tactic of no layer: "copyPackedKernel"' in notes
+        )
+        assert '1 kernel runs several layers; the first of each shows the time of all: "my gemm"' in notes
+        assert '1 layer has no kernel in the table: "cast"' in notes
+        assert (
+            "divided by 100 inferences, the launches per layer of 2 of 2 joined kernels"
+            in result.timing.origin
+        )
+
+
+def test_kernels_of_another_engine_give_no_times() -> None:
+    others = KERNELS.replace("my gemm", "other").replace("sm80", "sm90")
+    result = rtlab.read(text=f"{LAYER_FILE}\n\n{others}")["engine"]
+    assert result.timing is None
+    assert "none of the 3 kernels in the table" in " ".join(result.engine.notes)
+
+
+def test_a_log_without_severities_is_searched_without_its_lines_per_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(
+        verbose, "find_reports", lambda text, numbers: searched.append(text) or find_reports(text, numbers)
+    )
+    lines = [
+        line.format(i=i)
+        for i in range(500)
+        for line in (
+            "Parsing node: /n{i} [Relu]", "Searching for input: t{i}", "/n{i} [Relu] inputs: [t{i} -> (1, 8)[FLOAT]], ",
+            "Registering layer: /n{i} for ONNX node: /n{i}", "Registering tensor: u{i} for ONNX tensor: u{i}",
+        )
+    ]  # fmt: skip
+    lines += ["Original: 500 layers", f"Could not find any implementation for node {REGION}."]
+    found = verbose.parse("\n".join(lines)).messages
+    assert [("no-implementation", (REGION,), len(lines))] == [(m.id, m.names, m.line) for m in found]
+    assert [2] == [len(text.splitlines()) for text in searched]
 
 
 def test_a_tensor_that_differs_is_its_node(tmp_path: Path) -> None:
