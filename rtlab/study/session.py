@@ -207,7 +207,8 @@ class Session:
             options: Options of a TensorRT builder by TensorRT's own names, as ``rtlab.BuildOptions.of`` takes them:
                 ``{"builder_optimization_level": 5}``.
             rewrites: Nodes in another form that computes the same, such as ``"fold /stem/norm/BatchNormalization"``:
-                the remedies of ``study.fusion.why``.
+                the remedies of ``study.fusion.why``; ``"inline op:Celu"`` writes the nodes of a pattern as those that
+                define their operator, in ONNX or in the model.
             calibrators: Calibrators of single values, by patterns of their names, or of the nodes that read them:
                 ``{"/layer1/*": "percentile(99.99)"}``; the last that fits counts.
             treatments: Transforms against rounding errors, of all nodes that they suit or those of a pattern behind a
