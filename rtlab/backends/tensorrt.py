@@ -374,6 +374,7 @@ def build_plan(
             error.details = "\n".join(filter(None, (error.details, tail)))
             if isinstance(error, BuildError):
                 error.nodes = tuple(names.get(n, n) for n in error.nodes)
+                raise explain_crash(error, request.model) from error
             raise
         text = _read(log)
     if file == request.model.path and request.model.origin is None:
@@ -388,6 +389,30 @@ def build_plan(
             notes.append(f"timing cache not kept: {error}")
     ranges = tuple(tuple(sorted(p.items())) for p in profiles)
     return BuiltPlan(output, text, names, (*notes, *output.notes), ranges)
+
+
+def explain_crash(error: BuildError, model: Model) -> BuildError:
+    """A crash with the nodes that TensorRT-RTX 1.7.1 crashes on; another error, or one of another model, itself.
+
+    These are Attention whose query, key and value are one value: in FP32 and FP16, also behind Identity.
+    """
+    if error.nodes or "crashed with SIG" not in str(error):
+        return error
+    nodes = [
+        n
+        for n in model.top
+        if n.op == "Attention" and len({_skip_identities(model, v) for v in n.inputs[:3]}) == 1
+    ]
+    if not nodes:
+        return error
+    cause = f"Attention whose query, key and value are one value makes it crash: {quote_names(n.title for n in nodes)}."
+    return BuildError(f"{error} {cause}", details=error.details, nodes=[n.id for n in nodes])
+
+
+def _skip_identities(model: Model, value: str) -> str:
+    while (maker := model.producers.get(value)) is not None and maker.op == "Identity":
+        value = maker.inputs[0]
+    return value
 
 
 def _write_model(

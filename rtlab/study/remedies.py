@@ -121,20 +121,16 @@ def _find_sources(error: BuildError, model: Model, built: Model) -> list[Node]:
 
 def _describe_trial(trial: _Trial, variant: str) -> str:
     operators = quote_names(p.removeprefix("op:") for p in trial.patterns)
+    start = f"With {operators} written as the operators that define {'it' if len(trial.patterns) == 1 else 'them'}"
     if trial.refusal is not None:
-        names = quote_names(trial.refusal.nodes[:_MOST])
-        rest = (
-            f"it refuses {names} then"
-            if names
-            else "it does not build the model either; the error's details say why"
-        )
-        return f"Written out as the operators that define it, {operators} was tried: {rest}."
+        names = trial.refusal.nodes[:_MOST]
+        reason = f"it refuses {quote_names(names)}" if names else "it fails for what the error's details say"
+        return f"{start}, {reason}, as was tried."
     rewrites = [str(r) for r in trial.rewrites]
     options = " ".join(f"--rewrite {shlex.quote(r)}" for r in rewrites)
     return (
-        f"It builds the model, as was tried, with the operators that define {operators} in the place of these nodes: "
-        f"study.fusion.suggest_edit({json.dumps(variant)}, {json.dumps(rewrites)}), then study.run(); on the command "
-        f"line {options}."
+        f"{start}, it builds the model, as was tried: study.fusion.suggest_edit({json.dumps(variant)}, "
+        f"{json.dumps(rewrites)}), then study.run(); on the command line {options}."
     )
 
 

@@ -110,7 +110,7 @@ def test_an_operator_is_offered_written_out_where_it_is_built_so():
     model = written("x[2]; a: h = Neg(x); b: i = Celu(h); c: y = Celu(i); y[2]")
     error = refusal(model, "Celu")
     assert str(error) == (
-        'No. It builds the model, as was tried, with the operators that define "Celu" in the place of these nodes: '
+        'No. With "Celu" written as the operators that define it, it builds the model, as was tried: '
         'study.fusion.suggest_edit("v", ["inline op:Celu"]), then study.run(); on the command line '
         "--rewrite 'inline op:Celu'."
     )
@@ -135,7 +135,7 @@ def test_what_is_written_out_goes_as_deep_as_the_refusals():
 
 def test_an_operator_that_is_refused_written_out_is_cut_off():
     error = refusal(written("x[2]; a: h = Neg(x); b: y = Celu(h); y[2]"), "Celu", "Elu")
-    assert 'Written out as the operators that define it, "Celu" was tried: it refuses "b/Elu" then.' in str(
+    assert 'With "Celu" written as the operators that define it, it refuses "b/Elu", as was tried.' in str(
         error
     )
     assert (error.rewrites, error.until) == ((), ("h",))
@@ -145,7 +145,7 @@ def test_an_operator_that_is_refused_written_out_is_cut_off():
 def test_the_cut_is_before_what_cannot_be_written_out():
     error = refusal(written("x[2]; a: h = Celu(x); b: i = Neg(h); c: y = Erf(i); y[2]"), "Celu", "Erf")
     assert error.until == ("i",)
-    assert '"Celu" was tried: it refuses "c" then. Or build the model before it' in str(error)
+    assert 'it refuses "c", as was tried. Or build the model before it' in str(error)
 
 
 def test_a_node_in_a_body_is_cut_off_with_what_owns_the_body():
