@@ -374,7 +374,8 @@ def build_plan(
             error.details = "\n".join(filter(None, (error.details, tail)))
             if isinstance(error, BuildError):
                 error.nodes = tuple(names.get(n, n) for n in error.nodes)
-                raise explain_crash(error, request.model) from error
+                if (crash := explain_crash(error, request.model)) is not None:
+                    raise crash from error
             raise
         text = _read(log)
     if file == request.model.path and request.model.origin is None:
@@ -391,21 +392,22 @@ def build_plan(
     return BuiltPlan(output, text, names, (*notes, *output.notes), ranges)
 
 
-def explain_crash(error: BuildError, model: Model) -> BuildError:
-    """A crash with the nodes that TensorRT-RTX 1.7.1 crashes on; another error, or one of another model, itself.
+def explain_crash(error: BuildError, model: Model) -> BuildError | None:
+    """A crash with the nodes that TensorRT-RTX 1.7.1 crashes on; None where there are none, or it is no crash.
 
     These are Attention whose query, key and value are one value: in FP32 and FP16, also behind Identity.
     """
-    if error.nodes or "crashed with SIG" not in str(error):
-        return error
+    if "crashed with SIG" not in str(error):
+        return None
     nodes = [
         n
         for n in model.top
         if n.op == "Attention" and len({_skip_identities(model, v) for v in n.inputs[:3]}) == 1
     ]
     if not nodes:
-        return error
-    cause = f"Attention whose query, key and value are one value makes it crash: {quote_names(n.title for n in nodes)}."
+        return None
+    names = quote_names(n.title for n in nodes)
+    cause = f"Attention whose query, key and value are one value makes it crash: {names}."
     return BuildError(f"{error} {cause}", details=error.details, nodes=[n.id for n in nodes])
 
 
