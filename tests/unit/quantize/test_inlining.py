@@ -165,3 +165,12 @@ def test_the_nodes_of_a_function_keep_their_origin_in_another_precision():
 def test_values_of_what_is_written_out_have_ranges_of_their_own():
     plain, other = Variant.of("int8"), Variant.of("int8", rewrites=["inline op:Celu"])
     assert make_activation_key(plain) != make_activation_key(other)
+
+
+def test_a_study_lists_what_can_be_written_out():
+    model = written(
+        "x[3, 4]; a: h = Celu(x); b: i = Celu(h); c: j = Neg(i); d: y = Relu(j); y[3, 4]", opset=18
+    )
+    listed = rtlab.Study(model).fusion.rewrites
+    assert [str(r) for r in listed("inline")] == ["inline op:Celu", "inline op:Relu"]
+    assert listed() == ()
