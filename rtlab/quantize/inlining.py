@@ -61,6 +61,13 @@ def list_patterns(model: Model, nodes: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"op:{op}" for inner, op in calls if _read_function(model.ir, inner)))
 
 
+def list_calls(model: Model, nodes: Iterable[str]) -> tuple[str, ...]:
+    """The local functions that some nodes, by id, stand in, as patterns of their calls."""
+    local = {(domain, name) for domain, name, _ in model.ir.functions}
+    owners = (model.by_id[o] for n in nodes for o in _iter_callers(model, n))
+    return tuple(dict.fromkeys(f"op:{o.op}" for o in owners if (o.domain, o.op) in local))
+
+
 def _is_composite(node: Node, opset: int) -> bool:
     """Whether the standard has a function for an operator, on whatever that depends."""
     schema = _get_schema(node.op, opset, node.domain)

@@ -15,7 +15,7 @@ from rtlab.core.phrases import quote_names
 from rtlab.core.variant import Rewrite
 from rtlab.errors import BuildError
 from rtlab.quantize.findings import check
-from rtlab.quantize.inlining import list_patterns
+from rtlab.quantize.inlining import list_calls, list_patterns
 from rtlab.quantize.rewrites import apply_rewrites
 
 #: Operators that ONNX Runtime's ``quantize_dynamic`` writes; that ONNX defines one of them by others is no help.
@@ -67,6 +67,8 @@ def add_remedies(
             owners = [model.by_id[t] for n in nodes for t in model.iter_top_nodes(n.id) if t in model.by_id]
             if values := find_cut(model, {n.id for n in owners}):
                 sentences += [_describe_cut(values, [n for n in owners if n not in nodes]), _UNTRIED]
+            elif inner_cut := _describe_inner_cut(model, nodes):
+                sentences += [inner_cut, _UNTRIED]
     message = " ".join((str(error), *sentences))
     return BuildError(message, details=details, nodes=error.nodes, until=values, rewrites=rewrites)
 
@@ -143,3 +145,14 @@ def _describe_cut(values: Sequence[str], owners: Sequence[Node]) -> str:
         f"Or build the model before {where}: study.cut(until={json.dumps(shown)}), on the command line "
         f"{format_until(shown)}{more}."
     )
+
+
+def _describe_inner_cut(model: Model, nodes: Sequence[Node]) -> str:
+    """Where a model can be cut before nodes of local functions, once their calls are written out; empty if nowhere."""
+    rewrites = [Rewrite("inline", p) for p in list_calls(model, [n.id for n in nodes])]
+    flat = apply_rewrites(model, rewrites)
+    values = find_cut(flat, {f.id for f in flat.top if f.origin in {n.id for n in nodes}}) if rewrites else ()
+    if not values:
+        return ""
+    texts = json.dumps([str(r) for r in rewrites])
+    return f"Or build the model before it: study.cut(until={json.dumps(values)}, rewrites={texts})."

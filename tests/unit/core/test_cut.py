@@ -183,6 +183,26 @@ def test_an_operator_in_a_local_function_is_written_out_with_the_call():
     assert 'before Own "call", in which it lies' in str(error)
 
 
+def test_a_model_that_is_one_call_is_cut_inside_of_its_function():
+    inner = [
+        helper.make_node("Neg", ["a"], ["m"], name="neg"),
+        helper.make_node("Erf", ["m"], ["b"], name="erf"),
+    ]
+    own = helper.make_function("own", "Own", ["a"], ["b"], inner, [helper.make_opsetid("", 17)])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
+    call = helper.make_node("Own", ["x"], ["y"], name="call", domain="own")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    graph = helper.make_graph([call], "g", ends[:1], ends[1:])
+    model = rtlab.load(helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[own]))
+    error = refusal(model, "Erf")
+    assert error.until == ()
+    assert 'study.cut(until=["call/m"], rewrites=["inline op:Own"]). This was not tried.' in str(error)
+    part = rtlab.Study(model).cut(until=["call/m"], rewrites=["inline op:Own"])
+    assert [n.op for n in part.model.nodes] == ["Neg"]
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(run(part.model.bytes(), {"x": x})[0], -x)
+
+
 def test_a_dynamic_scale_is_no_reason_to_rewrite_pairs_that_cannot_be_rewritten():
     model = dynamic()
     # Something else of it can be rewritten, and does not help.
