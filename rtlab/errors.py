@@ -82,18 +82,24 @@ class BuildError(BackendError):
     """The compiler refused the model or crashed.
 
     ``nodes`` are the ids of those that it refuses, as far as it says; ``until`` the values at which the model can be
-    cut before them, as far as that is known.
+    cut before them, as far as that is known; ``rewrites`` those with which it did build the model.
     """
 
     def __init__(
-        self, message: str, *, details: str = "", nodes: Iterable[str] = (), until: Iterable[str] = ()
+        self,
+        message: str,
+        *,
+        details: str = "",
+        nodes: Iterable[str] = (),
+        until: Iterable[str] = (),
+        rewrites: Iterable[str] = (),
     ) -> None:
         super().__init__(message, details=details)
-        self.nodes, self.until = tuple(nodes), tuple(until)
+        self.nodes, self.until, self.rewrites = tuple(nodes), tuple(until), tuple(rewrites)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle with all attributes."""
-        return (*super().__reduce__(), {"nodes": self.nodes, "until": self.until})
+        return (*super().__reduce__(), {"nodes": self.nodes, "until": self.until, "rewrites": self.rewrites})
 
 
 class RunError(BackendError):

@@ -58,7 +58,7 @@ def _values(before: Model, after: Model) -> str:
         return f'value "{missing}" is gone'
     for node in before.top:
         makers = (after.producers.get(out) for out in node.outputs)
-        if any(m is not None and node.id not in {m.id, m.origin} for m in makers):
+        if any(m is not None and {node.id, node.origin}.isdisjoint((m.id, m.origin)) for m in makers):
             return f'what "{node.id}" writes is made by another'
     return ""
 

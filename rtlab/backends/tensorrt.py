@@ -374,6 +374,8 @@ def build_plan(
             error.details = "\n".join(filter(None, (error.details, tail)))
             if isinstance(error, BuildError):
                 error.nodes = tuple(names.get(n, n) for n in error.nodes)
+                if (crash := explain_crash(error, request.model)) is not None:
+                    raise crash from error
             raise
         text = _read(log)
     if file == request.model.path and request.model.origin is None:
@@ -388,6 +390,31 @@ def build_plan(
             notes.append(f"timing cache not kept: {error}")
     ranges = tuple(tuple(sorted(p.items())) for p in profiles)
     return BuiltPlan(output, text, names, (*notes, *output.notes), ranges)
+
+
+def explain_crash(error: BuildError, model: Model) -> BuildError | None:
+    """A crash with the nodes that TensorRT-RTX 1.7.1 crashes on; None where there are none, or it is no crash.
+
+    These are Attention whose query, key and value are one value: in FP32 and FP16, also behind Identity.
+    """
+    if "crashed with SIG" not in str(error):
+        return None
+    nodes = [
+        n
+        for n in model.top
+        if n.op == "Attention" and len({_skip_identities(model, v) for v in n.inputs[:3]}) == 1
+    ]
+    if not nodes:
+        return None
+    names = quote_names(n.title for n in nodes)
+    cause = f"Attention whose query, key and value are one value makes it crash: {names}."
+    return BuildError(f"{error} {cause}", details=error.details, nodes=[n.id for n in nodes])
+
+
+def _skip_identities(model: Model, value: str) -> str:
+    while (maker := model.producers.get(value)) is not None and maker.op == "Identity":
+        value = maker.inputs[0]
+    return value
 
 
 def _write_model(

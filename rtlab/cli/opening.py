@@ -76,6 +76,7 @@ def choice(args: argparse.Namespace, precision: str) -> dict[str, Any]:
         "scales": args.scales,
         "calibrators": _parse_pairs("--calibrate", args.calibrate),
         "treatments": args.treat,
+        "rewrites": args.rewrite,
     }
 
 

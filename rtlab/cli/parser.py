@@ -19,6 +19,8 @@ _REPEATED = {
     "them, with * and ?",
     "--treat TREATMENT": "what makes rounding cost less accuracy: equalize, smooth(0.5), reconstruct or correct, of "
     'all nodes or of a pattern, as in "equalize /layer1/*"',
+    "--rewrite FORM": 'nodes in another form that computes the same: "inline op:Celu" writes an operator as those '
+    'that define it, "fold /stem/norm" folds a normalization into the convolution before it',
     "--shape NAME=1x3x224x224": "size of a dynamic input, or of a symbol: H=640",
     "--until VALUE": "cut the model at this value, which becomes an output, and leave out what comes behind",
 }

@@ -286,7 +286,7 @@ class Model:
         Raises:
             ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
         """
-        chosen = {owner for id_ in ids for owner in self._iter_top_nodes(id_)}
+        chosen = {owner for id_ in ids for owner in self.iter_top_nodes(id_)}
         proto = extract_nodes(self.ir, self.name, chosen)
         inputs = proto.graph.input
         symbols = {d.dim_param for v in inputs for d in v.type.tensor_type.shape.dim if d.dim_param}
@@ -302,7 +302,7 @@ class Model:
         """
         return load(self.proto(), name=f"{self.name}_part", shapes=self.shapes, until=values)
 
-    def _iter_top_nodes(self, id_: str) -> Iterator[str]:
+    def iter_top_nodes(self, id_: str) -> Iterator[str]:
         """The nodes of the main graph in which a node runs."""
         node = self.node(id_)
         for place in (id_,) if id_ in self.places else self.where(node.id):
@@ -657,7 +657,7 @@ def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx
         raise ModelError(
             f'Cannot extract a part of model "{title}": no node is chosen. Select at least one node.'
         )
-    reads = {id(n): list(_iter_reads(n)) for n in graph}
+    reads = {id(n): list(iter_reads(n)) for n in graph}
     produced_ids = {id(v) for n in nodes for v in n.outputs}
     outside = {id(v): v for n in nodes for v in reads[id(n)] if id(v) not in produced_ids}
     # A Constant node is an initializer in another form, so it comes along like one.
@@ -698,7 +698,7 @@ def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx
     return proto
 
 
-def _iter_reads(node: ir.Node) -> Iterator[ir.Value]:
+def iter_reads(node: ir.Node) -> Iterator[ir.Value]:
     """Values that a node reads from the graph that it stands in, those that its bodies read included."""
     local_ids: set[int] = set()
     read_values: dict[int, ir.Value] = {}

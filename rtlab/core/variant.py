@@ -137,13 +137,17 @@ class Target:
 #: Equivalent forms of a node: ``fold`` a normalization into the convolution before it, ``pool`` a global average as an
 #: average over windows of the whole size, ``drop`` one without effect, ``merge`` a convolution and its siblings into a
 #: wider one and a Split. Two are for models with Q/DQ pairs: ``mend`` repairs a QuantizeLinear in the wrong place, and
-#: ``release`` lets a node read the input of its pairs, which rounds less than before.
-RewriteKind = Literal["fold", "pool", "drop", "merge", "lift", "mend", "release"]
+#: ``release`` lets a node read the input of its pairs, which rounds less than before. ``inline`` writes nodes as those
+#: of the function that defines their operator, in ONNX's standard or in the model.
+RewriteKind = Literal["fold", "pool", "drop", "merge", "lift", "mend", "release", "inline"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Rewrite:
-    """A node of the source in another form, which computes the same but for rounding."""
+    """A node of the source in another form, which computes the same but for rounding.
+
+    ``node`` is an id; of ``inline`` a pattern, as of a pin.
+    """
 
     kind: RewriteKind
     node: str

@@ -161,13 +161,16 @@ class Controls(TypedDict):
 class Failure(TypedDict):
     """An error card: the message in its three parts as one text, the vendor's words, and the kind.
 
-    ``until`` are the values at which the model can be cut before what the compiler refuses; empty where there are none.
+    ``until`` are the values at which the model can be cut before what the compiler refuses, ``rewrites`` those with
+    which it builds ``variant``; empty where there are none.
     """
 
     kind: str
     message: str
     details: str
     until: list[str]
+    rewrites: list[str]
+    variant: str
 
 
 class BuildState(TypedDict):

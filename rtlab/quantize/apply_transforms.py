@@ -170,8 +170,11 @@ def check(model: Model, variant: Variant) -> None:
 def make_activation_key(variant: Variant) -> tuple[object, ...]:
     """What of a variant decides the activations of the model that it rounds."""
     moves = tuple(t for t in variant.treatments if t.kind in MOVES)
+    # The nodes of a function write values that the source does not have.
+    inlined = tuple(r for r in variant.rewrites if r.kind == "inline")
     return (
         variant.sparsity,
+        *((inlined,) if inlined else ()),
         *((variant.rewrites, moves) if moves else ()),
         *(("bare",) if changes_existing_pairs(variant) else ()),
     )

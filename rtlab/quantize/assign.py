@@ -48,7 +48,7 @@ def match_nodes(model: Model, pattern: str) -> tuple[str, ...]:
     A pattern that is a node's id means this node alone, even where others have such a name.
     """
     ids = tuple(n.id for n in model.top)
-    return (pattern,) if pattern in ids else tuple(n.id for n in model.top if _matches(pattern, n))
+    return (pattern,) if pattern in ids else tuple(n.id for n in model.top if matches(pattern, n))
 
 
 def resolve_calibrators(
@@ -90,7 +90,7 @@ def _match_values(
             yield value
 
 
-def _matches(pattern: str, node: Node) -> bool:
+def matches(pattern: str, node: Node) -> bool:
     """Whether a pattern means a node: its id or name with wildcards, or ``op:`` and its operator."""
     if pattern.startswith(_OPERATOR):
         return fnmatch.fnmatchcase(node.op, pattern.removeprefix(_OPERATOR))

@@ -160,7 +160,9 @@ class _Preparation:
 
     def _apply(self, graph_pass: Pass) -> None:
         if self._edit is None:
-            self._edit = Edit(self._model, keep_origins=self._model is not self.source)
+            # A rewritten source names the nodes of the user's model.
+            keep_origins = bool(self.variant.rewrites) or self._model is not self.source
+            self._edit = Edit(self._model, keep_origins=keep_origins)
         passes.apply(graph_pass, self._edit, self._check)
         self.notes += graph_pass.notes
 

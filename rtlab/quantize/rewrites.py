@@ -13,7 +13,7 @@ from rtlab.core.node import ORIGIN
 from rtlab.core.phrases import quote_names
 from rtlab.core.variant import Rewrite, RewriteKind
 from rtlab.errors import VariantError
-from rtlab.quantize import existing_qdq, findings, passes
+from rtlab.quantize import existing_qdq, findings, inlining, passes
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -84,9 +84,12 @@ def apply_rewrites(model: Model, rewrites: Sequence[Rewrite]) -> Model:
 
 def check(model: Model, rewrites: Sequence[Rewrite]) -> None:
     """Raise VariantError where there is no such node, or it has no such form."""
+    inlining.check(model, _list_inline_patterns(rewrites))
     repairs, releases = _find_repairs(model, rewrites), any(r.kind == "release" for r in rewrites)
     releasable_nodes = existing_qdq.find_quantized_nodes(model) if releases else ()
     for rewrite in rewrites:
+        if rewrite.kind == "inline":
+            continue
         node, reason = model.by_id.get(rewrite.node), ""
         if node is None:
             reason = "there is no node of this id"
@@ -101,6 +104,10 @@ def check(model: Model, rewrites: Sequence[Rewrite]) -> None:
                 f'Cannot {rewrite.kind} "{rewrite.node}" of model "{model.name}": {reason}. '
                 "Leave it out, or choose another node."
             )
+
+
+def _list_inline_patterns(rewrites: Iterable[Rewrite]) -> list[str]:
+    return [r.node for r in rewrites if r.kind == "inline"]
 
 
 #: What is done to the quantization that a model brings along.
@@ -130,6 +137,8 @@ def rewrite_nodes(edit: Edit, rewrites: Sequence[Rewrite]) -> None:
     for rewrite in rewrites:
         if rewrite.kind in _FORMS:
             _FORMS[rewrite.kind].write(edit, model, model.by_id[rewrite.node])
+    if patterns := _list_inline_patterns(rewrites):
+        inlining.inline(edit, patterns)
 
 
 def _explain_unfoldable(model: Model, node: Node) -> str:

@@ -33,6 +33,7 @@ from rtlab.experiments.why.advising import AdviceSearch, AdviceTools
 from rtlab.experiments.why.reported import explain_by_rules, make_reported_verdict
 from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.experiments.why.together import FusionSplitSearch
+from rtlab.quantize.inlining import list_patterns
 from rtlab.quantize.rewrites import iter_possible_rewrites
 from rtlab.study.planning import add_variant, vary
 from rtlab.study.progress import report_progress
@@ -177,7 +178,8 @@ class StudyFusion:
         """The rewrites that fit the model, in graph order, for ``Study.add`` and ``suggest_edit``.
 
         Args:
-            kinds: Kinds of rewrites, such as ``merge``, which makes siblings one wider node; all by default.
+            kinds: Kinds of rewrites, such as ``merge``, which makes siblings one wider node; by default all that may
+                pay, which ``inline`` does not.
 
         Raises:
             VariantError: there is no such kind.
@@ -191,9 +193,10 @@ class StudyFusion:
                     f'Cannot look for nodes that can be written by "{kind}": there is no such form. '
                     f"Choose among {', '.join(get_args(RewriteKind))}."
                 )
-        possible_rewrites = iter_possible_rewrites(
-            self._holder.state.model, (n.id for n in self._holder.state.model.top)
-        )
+        model = self._holder.state.model
+        possible_rewrites = [*iter_possible_rewrites(model, (n.id for n in model.top))]
+        if "inline" in kinds:
+            possible_rewrites += [Rewrite("inline", p) for p in list_patterns(model, [*model.by_id])]
         return tuple(rewrite for rewrite in possible_rewrites if not kinds or rewrite.kind in kinds)
 
     @boundary("look for what changed")

@@ -88,7 +88,12 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
         try:
             engine = builder.build(request, progress)
         except BuildError as error:
-            raise add_remedies(error, job.model) from error
+
+            def build(model: Model) -> None:
+                progress.phase(f"Trying {job.variant.name} with operators written out")
+                builder.build(dataclasses.replace(request, model=model, keep_plan=False), progress)
+
+            raise add_remedies(error, job.name, job.model, ready.model, build) from error
     if engine.backend != job.builder:
         raise BuildError(
             f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '

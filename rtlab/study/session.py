@@ -32,6 +32,7 @@ from rtlab.quantize import export
 from rtlab.quantize.export import Exported
 from rtlab.quantize.findings import check as check_placement
 from rtlab.quantize.ranges import STRIDE
+from rtlab.quantize.rewrites import apply_rewrites
 from rtlab.study.accuracy import StudyAccuracy
 from rtlab.study.calibration import StudyCalibration
 from rtlab.study.fusion import StudyFusion
@@ -207,7 +208,8 @@ class Session:
             options: Options of a TensorRT builder by TensorRT's own names, as ``rtlab.BuildOptions.of`` takes them:
                 ``{"builder_optimization_level": 5}``.
             rewrites: Nodes in another form that computes the same, such as ``"fold /stem/norm/BatchNormalization"``:
-                the remedies of ``study.fusion.why``.
+                the remedies of ``study.fusion.why``; ``"inline op:Celu"`` writes the nodes of a pattern as those that
+                define their operator, in ONNX or in the model.
             calibrators: Calibrators of single values, by patterns of their names, or of the nodes that read them:
                 ``{"/layer1/*": "percentile(99.99)"}``; the last that fits counts.
             treatments: Transforms against rounding errors, of all nodes that they suit or those of a pattern behind a
@@ -507,6 +509,7 @@ class Session:
         nodes: Iterable[str] = (),
         *,
         until: str | Iterable[str] = (),
+        rewrites: Iterable[str | Rewrite] = (),
         samples: int = 16,
         progress: Progress | None = None,
     ) -> Self:
@@ -515,11 +518,13 @@ class Session:
         Args:
             nodes: Nodes by id; one of a body or of a function stands for the node of the main graph that it runs in.
             until: Values in place of nodes: the part is what they follow from, and they are its outputs.
+            rewrites: Forms that the model is written in before, as ``add`` takes them: the calls of local functions.
             samples: On how many samples the values that enter the part are computed.
             progress: Where to report; the host's reporter by default.
 
         Raises:
             ModelError: there is no such node or value, none is chosen, or the weights do not fit into one file.
+            VariantError: a node lacks a form.
             Unavailable: nothing here can run the model.
             Cancelled: the work was stopped.
 
@@ -527,9 +532,10 @@ class Session:
         <Study tiny_part: 0 of 0 variants built>
         """
         values = [until] if isinstance(until, str) else [*until]
-        part = self.model.extract_until(values) if values else self.model.extract(nodes)
+        model = apply_rewrites(self.model, [Rewrite.of(r) for r in rewrites])
+        part = model.extract_until(values) if values else model.extract(nodes)
         with report_progress(progress) as reporter:
-            data = observe_part_inputs(self.model, part, self.data.take(samples), reporter)
+            data = observe_part_inputs(model, part, self.data.take(samples), reporter)
         return type(self)(part, data=data, limits=self.state.limits)
 
     def _panel_context(self, variant: str, baseline: str | None, settings: Mapping[str, str]) -> PanelContext:

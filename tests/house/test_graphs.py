@@ -18,8 +18,8 @@ CHANGES = {
 #: the parts that a search takes apart, and gradients.
 HANDS = {
     "gradients/tape.py", "experiments/sensitivity/estimate.py", "experiments/why/changes.py",
-    "experiments/why/forms.py", "quantize/edit.py", "quantize/findings.py", "quantize/requantize.py",
-    "quantize/rewrites.py", "quantize/isolated_error.py", "quantize/quantizer_toggles.py",
+    "experiments/why/forms.py", "quantize/edit.py", "quantize/findings.py", "quantize/inlining.py",
+    "quantize/requantize.py", "quantize/rewrites.py", "quantize/isolated_error.py", "quantize/quantizer_toggles.py",
 }  # fmt: skip
 #: Where a graph comes out of a proto or becomes one: a file, a copy of what lies in files, what a vendor reads.
 DOORS = {"core/model.py", "quantize/edit.py", "backends/onnxruntime.py"}

@@ -302,6 +302,8 @@ describe("what the page does", () => {
       message: "It failed.",
       details: "line 1\nline 2",
       until: ["scores"],
+      rewrites: ["inline op:Celu"],
+      variant: "fp32",
     };
     const states: Parameters<typeof open>[1][] = [
       { traits: { build: { running: true, phase: "compiling fp16 · 3 of 8", fraction: 0.4, elapsed: 75 } } },

@@ -351,7 +351,7 @@ class TaskRunner:
             except Cancelled:
                 pass
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
-                self.widget.failure = dict(describe_failure(error, action))
+                self.widget.failure = dict(describe_failure(error, action, self.building))
             finally:
                 self.building = ""
                 self.on_end()

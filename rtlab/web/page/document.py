@@ -218,7 +218,7 @@ def build_study_document(study: StudyState, built: Sequence[str], baseline: str)
             )
             for name, result in results.items()
         },
-        "failures": {name: describe_failure(error) for name, error in study.failures.items()},
+        "failures": {name: describe_failure(error, variant=name) for name, error in study.failures.items()},
         "recipe": to_builtins(build_recipe(study, built)),
     }
 

@@ -30,12 +30,20 @@ if TYPE_CHECKING:
 _PROCESSOR = re.compile(r"\b[CG]PU\b")
 
 
-def describe_failure(error: BaseException, action: str = "build the variant") -> Failure:
-    """An error as the card shows it; ``action`` is what was attempted, continuing "Cannot"."""
+def describe_failure(error: BaseException, action: str = "build the variant", variant: str = "") -> Failure:
+    """An error as the card shows it.
+
+    ``action`` is what was attempted, continuing "Cannot", ``variant`` the name of the one that was built.
+    """
     words = wrap_error(error, action) if isinstance(error, Exception) else RtlabError(str(error))
-    until = [*words.until] if isinstance(words, BuildError) else []
+    refusal = words if isinstance(words, BuildError) else BuildError("")
     return Failure(
-        kind=type(error).__name__, message=str(words), details=words.details[-20_000:], until=until
+        kind=type(error).__name__,
+        message=str(words),
+        details=words.details[-20_000:],
+        until=[*refusal.until],
+        rewrites=[*refusal.rewrites],
+        variant=variant,
     )
 
 
@@ -80,7 +88,7 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         score_told=describe_score(result, before, titles_by_name.get(baseline, "")) if result else "",
         score_source=f"{score.name}, measured, {score.source}" if score else "",
         random=describe_random_inputs(result) if result else "",
-        error=describe_failure(error) if error else None,
+        error=describe_failure(error, variant=name) if error else None,
         stages=list(result.stages.values()) if result and not result.recorded else [],
     )
 

@@ -7,8 +7,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from net_text import written
 from nets import graph
-from rtlab.backends.tensorrt import BuiltPlan, _write_model, restore_origins
+from rtlab.backends.tensorrt import BuiltPlan, _write_model, explain_crash, restore_origins
 from rtlab.backends.workers.compiler import BuildOutput
 from rtlab.backends.workers.refusals import explain_kind
 from rtlab.core.engine import Layer
@@ -16,7 +17,7 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
-from rtlab.errors import Cancelled
+from rtlab.errors import BuildError, Cancelled
 from rtlab.quantize import prepare, quantizable
 
 
@@ -101,3 +102,17 @@ def test_a_refused_operator_is_named_by_its_kind(op: str, why: str, kind: str) -
     assert explain_kind(op, why, "TensorRT-RTX").startswith(kind)
     # What only TensorRT-RTX lacks is another matter in TensorRT.
     assert "does not" not in explain_kind("NonMaxSuppression", why, "TensorRT")
+
+
+@pytest.mark.parametrize(
+    ("reads", "names"), [("x, x, v", ("it",)), ("x, x, n", ()), ("n, x, x", ()), ("v, v, v, m", ("it",))]
+)
+def test_a_crash_names_the_attention_that_reads_one_value(reads, names):
+    model = written(
+        f"x[1, 2, 4, 8]; m[4, 4]; i: v = Identity(x); n: n = Neg(x); it: y = Attention({reads}); y[1, 2, 4, 8]",
+        opset=23,
+    )
+    crash = explain_crash(BuildError("Cannot build: it crashed with SIGSEGV.", details="d"), model)
+    assert (crash.nodes if crash else ()) == names
+    assert crash is None or (crash.details == "d" and 'makes it crash: "it".' in str(crash))
+    assert explain_crash(BuildError("Cannot build: it passed its limit."), model) is None

@@ -76,8 +76,26 @@ def test_an_output_before_the_cut_stays_one():
     assert find_cut(model, {"b"}) == ("h",)
 
 
+def compiler(*ops):
+    """A build that refuses these operators, and nothing else."""
+
+    def build(model):
+        if nodes := [n.id for n in model.nodes if n.op in ops]:
+            raise BuildError("No.", details="d", nodes=nodes)
+
+    return build
+
+
+def refusal(model, *ops, prepared=None):
+    """What is said of a model where some operators are refused."""
+    prepared = prepared or model
+    with pytest.raises(BuildError) as caught:
+        compiler(*ops)(prepared)
+    return add_remedies(caught.value, "v", model, prepared, compiler(*ops))
+
+
 def test_a_refusal_offers_the_model_before_it_and_says_that_nothing_was_tried():
-    error = add_remedies(BuildError("No.", details="d", nodes=("e",)), fork())
+    error = refusal(fork(), "Add")
     assert str(error) == (
         'No. Or build the model before it: study.cut(until=["i", "j"]), on the command line --until i --until j. '
         "This was not tried."
@@ -88,19 +106,108 @@ def test_a_refusal_offers_the_model_before_it_and_says_that_nothing_was_tried():
     assert [] == describe_failure(ValueError("x"))["until"]
 
 
-def test_an_operator_that_onnx_defines_by_others_is_named_with_what_writes_them():
-    model = written("x[2]; a: h = Neg(x); b: y = Bernoulli(h); y[2]")
-    assert 'ONNX defines "Bernoulli" by other operators' in str(
-        add_remedies(BuildError("No.", nodes=("b",)), model)
+def test_an_operator_is_offered_written_out_where_it_is_built_so():
+    model = written("x[2]; a: h = Neg(x); b: i = Celu(h); c: y = Celu(i); y[2]")
+    error = refusal(model, "Celu")
+    assert str(error) == (
+        'No. With "Celu" written as the operators that define it, it builds the model, as was tried: '
+        'study.fusion.suggest_edit("v", ["inline op:Celu"]), then study.run(); on the command line '
+        "--rewrite 'inline op:Celu'."
     )
-    assert "defines" not in str(add_remedies(BuildError("No.", nodes=("a",)), model))
+    assert (error.nodes, error.until, error.rewrites) == (("b", "c"), (), ("inline op:Celu",))
+    assert ("inline op:Celu",) == pickle.loads(pickle.dumps(error)).rewrites
+    shown = describe_failure(error, variant="v")
+    assert (["inline op:Celu"], "v") == (shown["rewrites"], shown["variant"])
+
+
+def test_what_is_written_out_goes_as_deep_as_the_refusals():
+    nodes = [
+        helper.make_node("Neg", ["x"], ["h"], name="n"),
+        helper.make_node("SoftmaxCrossEntropyLoss", ["h", "t"], ["y"], name="it"),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [3, 4]), ("y", []))]
+    labels = helper.make_tensor("t", TensorProto.INT64, [3], [0, 1, 3])
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [labels])
+    model = rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    error = refusal(model, "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
+    assert error.rewrites == ("inline op:SoftmaxCrossEntropyLoss", "inline op:NegativeLogLikelihoodLoss")
+
+
+def test_an_operator_that_is_refused_written_out_is_cut_off():
+    error = refusal(written("x[2]; a: h = Neg(x); b: y = Celu(h); y[2]"), "Celu", "Elu")
+    assert 'With "Celu" written as the operators that define it, it refuses "b/Elu", as was tried.' in str(
+        error
+    )
+    assert (error.rewrites, error.until) == ((), ("h",))
+    assert str(error).endswith("This was not tried.")
+
+
+def test_the_cut_is_before_what_cannot_be_written_out():
+    error = refusal(written("x[2]; a: h = Celu(x); b: i = Neg(h); c: y = Erf(i); y[2]"), "Celu", "Erf")
+    assert error.until == ("i",)
+    assert 'it refuses "c", as was tried. Or build the model before it' in str(error)
+
+
+def test_a_node_in_a_body_is_cut_off_with_what_owns_the_body():
+    value = helper.make_tensor_value_info
+    x, y, o = (value(n, TensorProto.FLOAT, [2, 4]) for n in "xyo")
+    body = helper.make_graph([helper.make_node("Neg", ["h"], ["o"], name="neg")], "b", [], [o])
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"], name="r"),
+        helper.make_node("If", ["c"], ["y"], name="choice", then_branch=body, else_branch=body),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, value("c", TensorProto.BOOL, [])], [y])
+    model = rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    error = refusal(model, "Neg")
+    assert error.until == ("h",)
+    assert 'Or build the model before If "choice", in which it lies: study.cut(until=["h"])' in str(error)
+
+
+def test_an_operator_in_a_local_function_is_written_out_with_the_call():
+    inner = [
+        helper.make_node("Neg", ["a"], ["m"], name="neg"),
+        helper.make_node("Celu", ["m"], ["b"], name="celu"),
+    ]
+    own = helper.make_function("own", "Own", ["a"], ["b"], inner, [helper.make_opsetid("", 17)])
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"], name="r"),
+        helper.make_node("Own", ["h"], ["y"], name="call", domain="own"),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model = rtlab.load(helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[own]))
+    assert refusal(model, "Celu").rewrites == ("inline op:Own", "inline op:Celu")
+    error = refusal(model, "Neg")
+    assert (error.rewrites, error.until) == ((), ("h",))
+    assert 'before Own "call", in which it lies' in str(error)
+
+
+def test_a_model_that_is_one_call_is_cut_inside_of_its_function():
+    inner = [
+        helper.make_node("Neg", ["a"], ["m"], name="neg"),
+        helper.make_node("Erf", ["m"], ["b"], name="erf"),
+    ]
+    own = helper.make_function("own", "Own", ["a"], ["b"], inner, [helper.make_opsetid("", 17)])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 4]) for n in "xy"]
+    call = helper.make_node("Own", ["x"], ["y"], name="call", domain="own")
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    graph = helper.make_graph([call], "g", ends[:1], ends[1:])
+    model = rtlab.load(helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[own]))
+    error = refusal(model, "Erf")
+    assert error.until == ()
+    assert 'study.cut(until=["call/m"], rewrites=["inline op:Own"]). This was not tried.' in str(error)
+    part = rtlab.Study(model).cut(until=["call/m"], rewrites=["inline op:Own"])
+    assert [n.op for n in part.model.nodes] == ["Neg"]
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.testing.assert_array_equal(run(part.model.bytes(), {"x": x})[0], -x)
 
 
 def test_a_dynamic_scale_is_no_reason_to_rewrite_pairs_that_cannot_be_rewritten():
     model = dynamic()
     # Something else of it can be rewritten, and does not help.
     assert {True, False} == {f.fixable for f in check(model)}
-    error = add_remedies(BuildError("No.", nodes=("m", "q")), model)
+    error = refusal(model, "MatMulInteger", "DynamicQuantizeLinear")
     assert "quantize the FP32 model, with constant scales" in str(error)
     assert "fix_qdq" not in str(error)
 

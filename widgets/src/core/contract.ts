@@ -522,12 +522,14 @@ export interface Choice {
   treatments: string[];
 }
 
-/** An error card: the message in its three parts as one text, the vendor's words, and the kind. ``until`` are the values at which the model can be cut before what the compiler refuses; empty where there are none. */
+/** An error card: the message in its three parts as one text, the vendor's words, and the kind. ``until`` are the values at which the model can be cut before what the compiler refuses, ``rewrites`` those with which it builds ``variant``; empty where there are none. */
 export interface Failure {
   kind: string;
   message: string;
   details: string;
   until: string[];
+  rewrites: string[];
+  variant: string;
 }
 
 /** How far a stage came: ``done`` of ``target_count`` of its ``unit`` (runs, samples). ``target_count`` is 0 if unknown. ``available_count`` is how many there are, if more than the first pass measures; ``Study.measure`` continues to all of them. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or running. */

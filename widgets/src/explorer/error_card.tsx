@@ -1,4 +1,4 @@
-import type { Failure } from "../core/contract";
+import type { Command, Failure } from "../core/contract";
 import { Warning } from "../ui/icons";
 import type { ExplorerState } from "./explorer_state";
 import { Dismiss, Sizes } from "./input_sizes";
@@ -8,7 +8,8 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
   const failure = explorer.failure.value;
   if (explorer.sizing.value || (failure && asks(explorer, failure))) return <SizesCard explorer={explorer} />;
   if (!failure) return null;
-  const open = failure.until.length === 0 && sizable(explorer, failure);
+  const remedied = failure.until.length + failure.rewrites.length > 0;
+  const open = !remedied && sizable(explorer, failure);
   return (
     <div class="rt-veil">
       <div
@@ -39,6 +40,17 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
           </>
         ) : (
           <footer>
+            {failure.rewrites.length > 0 && !explorer.saved && (
+              <button
+                type="button"
+                class="rt-build rt-call"
+                data-control="rewrite"
+                title={`A variant beside it, with ${failure.rewrites.join(", ")}: computes the same`}
+                onClick={() => explorer.send(remedyOf(failure))}
+              >
+                Build it from other operators
+              </button>
+            )}
             {failure.until.length > 0 && !explorer.saved && (
               <button
                 type="button"
@@ -56,6 +68,10 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
       </div>
     </div>
   );
+}
+
+function remedyOf({ variant, rewrites }: Failure): Command {
+  return { type: "work", work: "remedy", variant, values: { rewrites: rewrites.join("\n") } };
 }
 
 function SizesCard({ explorer }: { explorer: ExplorerState }) {

@@ -404,6 +404,8 @@ export class ExplorerState {
         message: `Cannot read what was dropped: ${error instanceof Error ? error.message : error}. Drop files, not folders.`,
         details: "",
         until: [],
+        rewrites: [],
+        variant: "",
       };
     }
   }

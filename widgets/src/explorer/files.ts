@@ -30,6 +30,8 @@ export function openError(files: readonly Sized[], running: boolean, unusable = 
       message: `Cannot open ${fileNames(files)}. ${unusable}.`,
       details: "",
       until: [],
+      rewrites: [],
+      variant: "",
     };
   if (running)
     return {
@@ -37,6 +39,8 @@ export function openError(files: readonly Sized[], running: boolean, unusable = 
       message: `Cannot open ${fileNames(files)} now: other work is running. Cancel it, or wait and open the files again.`,
       details: "",
       until: [],
+      rewrites: [],
+      variant: "",
     };
   const size = files.reduce((sum, file) => sum + file.size, 0);
   if (size <= LARGEST_DROP) return null;
@@ -48,6 +52,8 @@ export function openError(files: readonly Sized[], running: boolean, unusable = 
       "to study.read in a cell instead.",
     details: "",
     until: [],
+    rewrites: [],
+    variant: "",
   };
 }
 

@@ -14,7 +14,7 @@ export function withLostWork(chips: readonly Chip[]): Chip[] {
       ...chip,
       stages,
       status: "failed" as const,
-      error: { kind: "Not built", message, details: "", until: [] },
+      error: { kind: "Not built", message, details: "", until: [], rewrites: [], variant: "" },
     };
   });
 }
