@@ -11,7 +11,7 @@ import onnx
 from rtlab.samples.architectures import SEED, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,22 +50,11 @@ def decoder_with_cache() -> Model:
     outputs: dict[str, tuple[str, Sequence[int | str]]] = {}
     for i in range(_LAYERS):
         at = f"/layers.{i}"
-        h, query_size, key_size = net.norm_square(x, at), (_WIDTH, _WIDTH), (_WIDTH, _SHARED_HEADS * _EACH)
-        query = net.split(net.dense(h, f"{at}/query", query_size, bias=False), f"{at}/query")
-        query = net.turn(query, f"{at}/query", turn)
-        key, value = (
-            net.split(net.dense(h, f"{at}/{n}", key_size, bias=False), f"{at}/{n}", _SHARED_HEADS)
-            for n in ("key", "value")
-        )
-        fresh = {"key": net.turn(key, f"{at}/key", turn), "value": value}
-        for name, part in fresh.items():
-            past = f"past_key_values.{i}.{name}"
-            fresh[name] = net.node("Concat", [past, part], f"{at}/{name}/cache", axis=2)
-            inputs[past] = cache
-            outputs[f"present.{i}.{name}"] = (fresh[name], (*cache[:2], _TOTAL, _EACH))
-        key, value = (net.repeat_heads(v, f"{at}/{n}/repeat") for n, v in fresh.items())
-        y = net.attend(query, key, value, f"{at}/attention", mask=mask)
-        x = net.add(x, net.dense(y, f"{at}/output", query_size, bias=False), f"{at}/attention/residual")
+        past = {n: f"past_key_values.{i}.{n}" for n in ("key", "value")}
+        y, present = net.attend_with_cache(net.norm_square(x, at), at, past, mask=mask, turn=turn)
+        x = net.add(x, y, f"{at}/attention/residual")
+        inputs |= dict.fromkeys(past.values(), cache)
+        outputs |= {f"present.{i}.{n}": (v, (*cache[:2], _TOTAL, _EACH)) for n, v in present.items()}
         y = net.feed_gated(net.norm_square(x, f"{at}/mlp"), f"{at}/mlp")
         x = net.add(x, y, f"{at}/mlp/residual")
     x = net.dense(net.norm_square(x, ""), "/head", (_WIDTH, _WORDS), bias=False)
@@ -259,6 +248,23 @@ class _Blocks:
             self.split(self.dense(context or x, f"{at}/{n}", source), f"{at}/{n}") for n in ("key", "value")
         )
         return self.dense(self.attend(query, key, value, at), f"{at}/output", size)
+
+    def attend_with_cache(
+        self, x: str, at: str, past: Mapping[str, str], *, mask: str, turn: tuple[str, str]
+    ) -> tuple[str, dict[str, str]]:
+        """Attention to earlier tokens too, and the keys and values of all, for heads that share them."""
+        square, narrow = (_WIDTH, _WIDTH), (_WIDTH, _SHARED_HEADS * _EACH)
+        query = self.split(self.dense(x, f"{at}/query", square, bias=False), f"{at}/query")
+        query = self.turn(query, f"{at}/query", turn)
+        present: dict[str, str] = {}
+        for name, values in past.items():
+            y = self.dense(x, f"{at}/{name}", narrow, bias=False)
+            y = self.split(y, f"{at}/{name}", _SHARED_HEADS)
+            y = self.turn(y, f"{at}/key", turn) if name == "key" else y
+            present[name] = self.node("Concat", [values, y], f"{at}/{name}/cache", axis=2)
+        key, value = (self.repeat_heads(v, f"{at}/{n}/repeat") for n, v in present.items())
+        y = self.attend(query, key, value, f"{at}/attention", mask=mask)
+        return self.dense(y, f"{at}/output", square, bias=False), present
 
     def mask_later_tokens(self) -> str:
         """What is added to the scores: zero where a query may look, else the lowest number of FP32.

@@ -87,7 +87,7 @@ def test_perplexities_of_the_table_are_what_is_measured_and_close_to_that_of_fp3
     """INT8 and FP8 within 1 %, INT4 in blocks within 3 %; the score is that of NumPy's logarithms."""
     sample = load("characters")
     ranges = observed(sample.model, sample.calibration)
-    names = {"int8 auto": "int8"}
+    names = {"auto": "int8"}
     found = {
         name: score(
             sample, quantize.prepare(sample.model, Variant.of(names.get(name, name)), ranges).emulation
@@ -95,7 +95,7 @@ def test_perplexities_of_the_table_are_what_is_measured_and_close_to_that_of_fp3
         for name in PERPLEXITIES
     }
     assert PERPLEXITIES == pytest.approx(found, rel=3e-3)
-    limits = {"fp16": 0.1, "bf16": 1, "int8 auto": 1, "fp8": 1, "int4": 3}
+    limits = {"fp16": 0.1, "bf16": 1, "auto": 1, "fp8": 1, "int4": 3}
     assert {*found} == {"fp32", *limits}
     for name, percent in limits.items():
         assert found[name] < (1 + percent / 100) * found["fp32"], name
@@ -110,7 +110,7 @@ def test_the_table_and_the_cards_have_every_trained_sample():
     usual = {
         n: {"fp32": row["fp32"], "int8 auto": row["auto"]} | worse.get(n, {}) for n, row in TABLE.items()
     }
-    decoder = {"characters": {k: PERPLEXITIES[k] for k in ("fp32", "int8 auto")}}
+    decoder = {"characters": {"fp32": PERPLEXITIES["fp32"], "int8 auto": PERPLEXITIES["auto"]}}
     assert usual | paired | decoder == cards
 
 
