@@ -15,16 +15,22 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from rtlab.analyses.cards.families import get_family
 
 from rtlab import samples
+from rtlab.analyses.cards.card import get_family
 from rtlab.core.model import Model
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
 OWN = "Apache-2.0, as rtlab"
-DIGITS = "digits of scikit-learn, CC BY 4.0"
+#: What the trained ones answer, on what, and its licence; the digits are the others'.
+TASKS = {
+    "sentences": ("which of ten animals acts", "sentences of a grammar of 40 words", ""),
+    "characters": ("which character comes next", "documentation of Python", "PSF-2.0"),
+}
+DIGITS = ("which of ten digits was written", "digits of scikit-learn", "CC BY 4.0")
 ARCHITECTURES = "rtlab.samples.architectures"
+BLOCKS = "rtlab.samples.blocks"
 #: The title of each, what it is there to show, and what makes it.
 SHOWS: dict[str, tuple[str, str, str]] = {
     "digits_inception": (
@@ -88,6 +94,11 @@ SHOWS: dict[str, tuple[str, str, str]] = {
         "an encoder as in BERT that reads token ids with an attention mask",
         "make_sentences.py",
     ),
+    "characters": (
+        "The next character, a decoder",
+        "a decoder with a causal mask that writes English; its score is a perplexity",
+        "make_characters.py",
+    ),
     "googlenet": (
         "GoogLeNet, synthetic weights",
         "nine Inception blocks, the classic figure of vertical and horizontal fusion",
@@ -112,6 +123,26 @@ SHOWS: dict[str, tuple[str, str, str]] = {
         "BERT, four layers, synthetic weights",
         "four encoder layers of BERT-base's size",
         "rtlab.samples.transformers.bert",
+    ),
+    "decoder_with_cache": (
+        "A decoder with a cache, synthetic weights",
+        "two layers as Llama's: past keys and values as inputs, rotary positions, shared heads, SwiGLU",
+        f"{BLOCKS}.decoder_with_cache",
+    ),
+    "unet_block": (
+        "A U-Net's block, synthetic weights",
+        "convolutions with group normalisation, self and cross attention, as in a diffusion model",
+        f"{BLOCKS}.unet_block",
+    ),
+    "whisper_encoder": (
+        "Whisper's encoder, two layers, synthetic weights",
+        "two convolutions in one dimension with GELU, a table of positions, encoder blocks",
+        f"{BLOCKS}.whisper_encoder",
+    ),
+    "mixture_of_experts": (
+        "A mixture of experts, synthetic weights",
+        "a router that chooses two of four experts by TopK, and their weighted sum",
+        f"{BLOCKS}.mixture_of_experts",
     ),
     "dynamic_shapes": (
         "Attention of dynamic length",
@@ -225,7 +256,7 @@ def accuracies() -> dict[str, dict[str, float]]:
     for line in README.read_text(encoding="utf-8").splitlines():
         cells = [c.strip(" *`") for c in line.strip("|").split("|")]
         if line.startswith("| | fp32 |"):
-            precisions = {"fp32", "fp16", "bf16", "int8 auto"}
+            precisions = {"fp32", "fp16", "bf16", "int8 auto", "fp8", "int4"}
             names = [c if c in precisions else f"int8 {c}" for c in cells[1:]]
         elif cells[0] in SHOWS and names and len(cells) == len(names) + 1:
             scores = dict(zip(names, map(float, cells[1:]), strict=True))
@@ -240,20 +271,17 @@ def card(sample: samples.Sample, accuracy: dict[str, float]) -> dict[str, object
     """One card as ``rtlab.samples.SampleCard`` reads it."""
     title, trait, script = SHOWS[sample.name]
     task = sample.task
-    digits = task is not None and sample.name != "sentences"
+    answer, data, licence = TASKS.get(sample.name, DIGITS) if task else ("not trained", "", "")
     return {
         "name": sample.name,
         "title": title,
         "trait": f"{trait[0].upper()}{trait[1:]}.",
-        "task": "not trained"
-        if task is None
-        else "which of ten digits was written"
-        if digits
-        else "which of ten animals acts",
-        "data": _data(sample, DIGITS.partition(",")[0] if digits else "sentences of a grammar of 40 words"),
+        "task": answer,
+        "data": _data(sample, data),
         "script": script,
-        "licence": f"model {OWN}; {DIGITS}" if digits else OWN,
+        "licence": f"model {OWN}; {data}, {licence}" if licence else OWN,
         "nodes": len(sample.model.nodes),
+        "metric": "" if task is None else "perplexity" if task.name == "perplexity" else "right",
         "accuracy": accuracy,
         "measured_on": 0 if task is None else len(task.labels),
         "thumbnail": thumbnail(sample),

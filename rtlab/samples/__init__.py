@@ -33,6 +33,13 @@ from rtlab.samples.architectures import (
     pictures,
     resnet50,
 )
+from rtlab.samples.blocks import (
+    decoder_with_cache,
+    draw_prompts,
+    mixture_of_experts,
+    unet_block,
+    whisper_encoder,
+)
 from rtlab.samples.transformers import bert, sentence_input, sentences, transformer_stack
 
 if TYPE_CHECKING:
@@ -63,8 +70,9 @@ class SampleCard:
         script: What makes it: a script of ``sample_models``, or a function of rtlab.
         licence: Of the model, and of the data where that differs.
         nodes: Number of nodes, those of bodies included.
-        accuracy: Percent right by preparation, measured on ONNX Runtime's CPU; empty without a task.
-        measured_on: Number of samples behind the percents.
+        metric: What ``accuracy`` counts, "right" (in percent) or "perplexity"; empty without a task.
+        accuracy: The score by preparation, measured on ONNX Runtime's CPU; empty without a task.
+        measured_on: Number of samples behind the scores.
         thumbnail: The graph from input to output, and the first sample, as SVG.
     """
 
@@ -76,23 +84,25 @@ class SampleCard:
     script: str
     licence: str
     nodes: int
+    metric: str
     accuracy: Mapping[str, float]
     measured_on: int
     thumbnail: str = dataclasses.field(repr=False)
 
     @property
     def scores(self) -> str:
-        """The percents and their source in words; empty without a task."""
+        """The numbers and their source in words; empty without a task."""
         if not self.accuracy:
             return ""
-        percents = ", ".join(f"{percent:.2f} % {how}" for how, percent in self.accuracy.items())
-        return f"{percents}; measured on {self.measured_on} held-out samples, ONNX Runtime's CPU"
+        form = "{:.2f} % {}" if self.metric == "right" else "{:.3f} {}"
+        scores = ", ".join(form.format(score, how) for how, score in self.accuracy.items())
+        return f"{scores}; measured on {self.measured_on} held-out samples, ONNX Runtime's CPU"
 
     def _repr_html_(self) -> str:
         facts = {
             "Task": self.task,
             "Data": self.data,
-            "Right": self.scores,
+            self.metric.capitalize(): self.scores,
             "Size": f"{self.nodes} nodes",
             "Made by": self.script,
             "Licence": self.licence,
@@ -191,7 +201,13 @@ __all__ = [
 UNTRAINED = 16
 #: ``CalibrationData.source`` of samples, but for random noise.
 SOURCES = frozenset(
-    {"digits, training half", "sentences, of the training", "1/f noise pictures", "random words"}
+    {
+        "digits, training half",
+        "sentences, of the training",
+        "characters, of the training",
+        "1/f noise pictures",
+        "random words",
+    }
 )
 
 
@@ -303,6 +319,22 @@ def _load_sentences(samples: int | None) -> Sample:
     return Sample("sentences", load_model(_folder() / "sentences.onnx"), calibration, task)
 
 
+#: The characters that the decoder reads and writes, by their id.
+_CHARACTERS = ("\n", *map(chr, range(ord(" "), ord("~") + 1)))
+
+
+def _load_characters(samples: int | None) -> Sample:
+    """Windows of a text: the model reads all characters but the last, and the labels are all but the first."""
+    with np.load(_folder() / "characters.npz", allow_pickle=False) as archive:
+        training_ids, test_ids = (archive[k].astype(np.int64) for k in ("train_ids", "test_ids"))
+    calibration = CalibrationData(
+        {"input_ids": training_ids[:samples, :-1]}, source="characters, of the training"
+    )
+    held_out = CalibrationData({"input_ids": test_ids[:, :-1]}, source="characters, held out")
+    task = Task(held_out, test_ids[:, 1:], metric="perplexity", vocabulary=_CHARACTERS)
+    return Sample("characters", load_model(_folder() / "characters.onnx"), calibration, task)
+
+
 def _load_digits(samples: int | None, *, name: str) -> Sample:
     calibration, task = load_halves(_folder() / "digits.npz", name, samples)
     return Sample(name, load_model(_folder() / f"{name}.onnx"), calibration, task)
@@ -318,19 +350,27 @@ def _generate(
     samples: int | None,
     *,
     make: Callable[[], Model],
-    draw: Callable[[int], NDArray[Any]],
+    draw: Callable[[int], NDArray[Any] | Mapping[str, NDArray[Any]]],
     source: str = "1/f noise pictures",
 ) -> Sample:
-    """A model of random weights, standardised layer by layer, with random samples for its one input."""
+    """A model of random weights with random samples, by name where it has several inputs."""
     model = make()
-    arrays = {model.inputs[0]: draw(samples or UNTRAINED)}
+    drawn = draw(samples or UNTRAINED)
+    arrays = drawn if isinstance(drawn, Mapping) else {model.inputs[0]: drawn}
     return Sample(model.name, model, CalibrationData(arrays, source=source, synthetic=True))
+
+
+def _generate_for_noise(samples: int | None, *, make: Callable[[], Model]) -> Sample:
+    """A model of random weights with normal noise as its data."""
+    model = make()
+    return Sample(model.name, model, CalibrationData.random(model, samples=samples or UNTRAINED))
 
 
 _PICTURES = functools.partial(pictures, size=224)
 _SAMPLES: dict[str, Callable[[int | None], Sample]] = {
     **{name: functools.partial(_load_digits, name=name) for name in NETWORKS},
     "sentences": _load_sentences,
+    "characters": _load_characters,
     "googlenet": functools.partial(_generate, make=googlenet, draw=_PICTURES),
     "resnet50": functools.partial(_generate, make=resnet50, draw=_PICTURES),
     "mobilenet_v2": functools.partial(_generate, make=mobilenet_v2, draw=_PICTURES),
@@ -338,6 +378,13 @@ _SAMPLES: dict[str, Callable[[int | None], Sample]] = {
         _generate, make=csp_detector, draw=functools.partial(pictures, size=256)
     ),
     "bert": functools.partial(_generate, make=bert, draw=sentences, source="random words"),
+    "decoder_with_cache": functools.partial(
+        _generate, make=decoder_with_cache, draw=draw_prompts, source="random words"
+    ),
+    **{
+        make.__name__: functools.partial(_generate_for_noise, make=make)
+        for make in (unet_block, whisper_encoder, mixture_of_experts)
+    },
     "dynamic_shapes": functools.partial(_load_trait, name="dynamic_shapes", shapes={"length": 24}),
     "control_flow": functools.partial(_load_trait, name="control_flow"),
     "hostile_names": functools.partial(_load_trait, name="hostile_names"),

@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from rtlab.core.model import Model, wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -69,26 +69,39 @@ class Writer:
 
     def model(
         self,
-        source: tuple[str, Sequence[int | str]],
-        result: str,
-        target: tuple[str, Sequence[int | str]],
+        inputs: Mapping[str, Sequence[int | str]],
+        outputs: Mapping[str, tuple[str, Sequence[int | str]]],
         *,
-        kind: int = onnx.TensorProto.FLOAT,
+        integers: Container[str] = (),
+        shapes: Mapping[str, int] | None = None,
     ) -> Model:
-        """The finished model; the value ``result`` becomes the output ``target``, ``kind`` is the input's type."""
-        last = next(n for n in self.nodes if result in n.output)
-        last.output[:] = [target[0]]
+        """The finished model.
+
+        Args:
+            inputs: The shape of each input by its name.
+            outputs: The value that becomes an output, and its shape, by the output's name.
+            integers: The inputs that are INT64; the others are FP32.
+            shapes: Sizes of dynamic dimensions by their symbol.
+        """
+        fresh = {value: name for name, (value, _) in outputs.items()}
+        for node in self.nodes:
+            node.input[:] = [fresh.get(v, v) for v in node.input]
+            node.output[:] = [fresh.get(v, v) for v in node.output]
+        kinds = {n: onnx.TensorProto.INT64 if n in integers else onnx.TensorProto.FLOAT for n in inputs}
         graph = helper.make_graph(
             self.nodes,
             self.name,
-            [helper.make_tensor_value_info(source[0], kind, source[1])],
-            [helper.make_tensor_value_info(target[0], onnx.TensorProto.FLOAT, target[1])],
+            [helper.make_tensor_value_info(n, kinds[n], shape) for n, shape in inputs.items()],
+            [
+                helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape)
+                for n, (_, shape) in outputs.items()
+            ],
             list(self.weights.values()),
         )
         proto = helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="rtlab"
         )
-        return wrap(proto, name=self.name)
+        return wrap(proto, name=self.name, shapes=shapes)
 
 
 #: ImageNet's channel means and deviations, by which its networks normalise pictures of 0 to 1.
@@ -418,7 +431,7 @@ class _Network:
             places += head.data[0, 0].size
         name = self.writer.node("Concat", flat, "/detect", axis=2)
         input_shape = ("N", *self.input.data.shape[1:])
-        return self.writer.model(("image", input_shape), name, ("detections", ("N", numbers, places)))
+        return self.writer.model({"image": input_shape}, {"detections": (name, ("N", numbers, places))})
 
     def add(self, x: SampledValue, y: SampledValue, where: str) -> SampledValue:
         """Add a residual branch and its shortcut."""
@@ -475,7 +488,7 @@ class _Network:
             self.writer.rename(names)
             name = self.writer.nodes[-1].name
         shape = ("N", *self.input.data.shape[1:])
-        return self.writer.model(("image", shape), name, ("logits", ("N", classes)))
+        return self.writer.model({"image": shape}, {"logits": (name, ("N", classes))})
 
 
 def _layout(kernel: int, stride: int) -> dict[str, list[int]]:

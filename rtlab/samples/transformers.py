@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 
 from rtlab.samples.architectures import SEED, SampledValue, Writer
 
@@ -33,7 +32,7 @@ def transformer_stack(*, nodes: int = 1000) -> Model:
         h = net.gelu(net.dense(net.norm(x, f"{at}/mlp"), f"{at}/mlp/up", 4 * width), f"{at}/mlp/gelu")
         x = net.add(x, net.dense(h, f"{at}/mlp/down", width, gain=branch), f"{at}/mlp")
     x, size = net.norm(x, ""), ("N", tokens, width)
-    return net.writer.model(("hidden", size), x.name, ("encoded", size))
+    return net.writer.model({"hidden": size}, {"encoded": (x.name, size)})
 
 
 def sentence_input(ids: NDArray[np.uint8]) -> dict[str, NDArray[np.int64]]:
@@ -61,8 +60,8 @@ def bert() -> Model:
         h = net.gelu(net.dense(x, f"{at}/up", 4 * _WIDTH), f"{at}/gelu")
         x = net.norm(net.add(x, net.dense(h, f"{at}/down", _WIDTH, gain=0.5), f"{at}/sum"), at)
     size = ("N", _TOKENS)
-    source, target = ("input_ids", size), ("last_hidden_state", (*size, _WIDTH))
-    return net.writer.model(source, x.name, target, kind=onnx.TensorProto.INT64)
+    outputs = {"last_hidden_state": (x.name, (*size, _WIDTH))}
+    return net.writer.model({"input_ids": size}, outputs, integers=("input_ids",))
 
 
 def _embed(net: _Encoder, ids: NDArray[np.int64]) -> SampledValue:

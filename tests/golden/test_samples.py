@@ -78,7 +78,7 @@ def test_a_shipped_sample_and_its_data_are_those_of_the_file(golden: Golden, nam
     data = {"calibration": sample.calibration} | ({"task": sample.task.data} if sample.task else {})
     arrays = {f"{k} {n}": spread(a) for k, d in data.items() for n, a in d.arrays.items()}
     if isinstance(sample.task, Task):
-        arrays["labels"] = np.bincount(sample.task.labels).tolist()
+        arrays["labels"] = np.bincount(sample.task.labels.ravel()).tolist()
     sources = {k: [len(d), d.source, d.synthetic] for k, d in data.items()}
     found = {"data": {"sources": sources, "arrays": arrays}, "model": facts(sample.model)}
     golden(f"samples/{name}.json", found, **TOLERANCE)

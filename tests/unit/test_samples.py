@@ -108,6 +108,35 @@ def test_sentences_come_with_the_mask_of_their_padding():
     assert 0.1 < np.abs(plain - run(sample.model, input_ids=junk, attention_mask=np.ones_like(mask))).max()
 
 
+def test_characters_are_windows_of_a_text_and_labels_are_what_comes_next():
+    sample = load("characters")
+    ids, labels = sample.task.data.arrays["input_ids"], sample.task.labels
+    np.testing.assert_array_equal(ids[:, 1:], labels[:, :-1])
+    calibration = sample.calibration.arrays["input_ids"]
+    assert ((198, 128), (128, 128), np.int64) == (ids.shape, calibration.shape, ids.dtype)
+    text, seen = ("".join(sample.task.vocabulary[i] for i in a.ravel()) for a in (ids, calibration))
+    assert text.isascii()
+    assert 0.14 < text.count(" ") / len(text) < 0.18
+    assert text.count(" the ") > 150
+    # No paragraph is in both; shorter ones may be a heading, or a line of code.
+    assert not {p for p in text.split("\n") if len(p) > 80} & {*seen.split("\n")}
+
+
+def test_a_character_depends_on_no_later_one_and_the_score_is_the_perplexity_by_hand():
+    """Uniform guesses among 96 characters would be 96; the most frequent one, always, far above that."""
+    sample = load("characters")
+    ids, labels = sample.task.data.arrays["input_ids"][:8], sample.task.labels[:8]
+    logits = run(sample.model, input_ids=ids)
+    other = np.where(np.arange(128) < 50, ids, 7)
+    np.testing.assert_allclose(run(sample.model, input_ids=other)[:, :50], logits[:, :50], atol=1e-4)
+    odds = np.exp(logits.astype(np.float64))
+    chosen = np.take_along_axis(odds, labels[..., None], axis=2)[..., 0] / odds.sum(axis=2)
+    expected = np.prod(chosen ** (-1 / chosen.size))
+    few = rtlab.Task(sample.task.data.take(8), labels, metric="perplexity")
+    assert expected == pytest.approx(few.score(logits), rel=1e-6)
+    assert 2 < expected < 6
+
+
 @pytest.mark.parametrize(
     ("name", "op", "steps", "linear"), [("digits_lstm", "LSTM", 8, 0), ("digits_gru", "GRU", 32, 1)]
 )
@@ -203,6 +232,9 @@ def test_cards_are_a_grid_in_a_notebook_and_a_table_as_text():
     few, untrained = samples.SampleCards(cards[:2]), next(c for c in cards if c.name == "googlenet")
     assert [c.name for c in few] == [*samples.names()][:2]
     assert [True, False] == ["<dt>Right</dt>" in c._repr_html_() for c in (few, untrained)]
+    (decoder,) = [c for c in cards if c.name == "characters"]
+    assert "<dt>Perplexity</dt>" in decoder._repr_html_()
+    assert "%" not in decoder.scores
 
 
 def test_what_there_is_not_is_refused() -> None:
