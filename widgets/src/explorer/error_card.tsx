@@ -59,7 +59,7 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
 }
 
 function SizesCard({ explorer }: { explorer: ExplorerState }) {
-  const lacking = explorer.controls.value.sizes.some((input) => input.lacking);
+  const lacking = explorer.controls.value.sizes.some(({ lacking }) => lacking);
   const title = lacking ? "Which sizes do the inputs have?" : "Sizes of the inputs";
   return (
     <div class="rt-veil">

@@ -1,0 +1,70 @@
+"""Prefill and one decoding step of a decoder with a cache, as two variants of one study."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from decoders import HEADS, WIDTH, decoder_proto
+from rtlab import Study, load
+from rtlab.analyses.recipe import build_recipe
+from rtlab.core.variant import Variant
+from rtlab.errors import ModelError, VariantError
+
+PREFILL, STEP = {"sequence_length": 16}, {"sequence_length": 1}
+
+
+def decoder_study() -> Study:
+    return Study(load(decoder_proto(), shapes={"past_sequence_length": 8}))
+
+
+def test_a_variant_has_sizes_of_its_own_and_others_as_they_are_named() -> None:
+    study = decoder_study()
+    variant = study.add("step", precision="fp32", target="cpu", backend="onnxruntime", sizes=STEP)
+    assert ("fp32 · sequence_length=1", "fp32 sequence_length=1@cpu/onnxruntime") == (
+        variant.name,
+        variant.id,
+    )
+    model = study.state.get_model(variant)
+    assert model.input_shape("past_key_values.0.key") == (1, HEADS, 8, WIDTH)
+    assert model.input_shape("attention_mask") == (1, 9)
+    assert study.state.get_model(variant) is model
+    with pytest.raises(ModelError, match=r'"length".*past_sequence_length, sequence_length'):
+        study.add("other", precision="fp32", sizes={"length": 1})
+    with pytest.raises(VariantError, match="no mapping from symbols"):
+        Variant.of("fp32", sizes={"sequence_length": "many"})
+
+
+@pytest.mark.slow
+def test_prefill_and_one_step_are_built_measured_and_compared_side_by_side() -> None:
+    study = decoder_study()
+    for precision in ("fp32", "int8"):
+        for name, sizes in (("prefill", PREFILL), ("step", STEP)):
+            study.add(
+                f"{precision} {name}", precision=precision, target="cpu", backend="onnxruntime",
+                calibrator="minmax" if precision == "int8" else None, sizes=sizes,
+            )  # fmt: skip
+    with pytest.raises(ModelError, match='"sequence_length": 1'):
+        study.run(["int8 step"])  # Scales come from the sizes of the study, of which one has no size.
+    study = Study(study.model.sized({**PREFILL, "past_sequence_length": 8}))
+    for precision in ("fp32", "int8"):
+        for name, sizes in (("prefill", {}), ("step", STEP)):
+            study.add(
+                f"{precision} {name}", precision=precision, target="cpu", backend="onnxruntime",
+                calibrator="minmax" if precision == "int8" else None, sizes=sizes,
+            )  # fmt: skip
+    study.run(budget_s=20)
+    prefill, step = (study.state.results[f"int8 {name}"] for name in ("prefill", "step"))
+    assert step.source.input_shape("input_ids") == (1, 1)
+    assert prefill.source.input_shape("input_ids") == (1, 16)
+    assert prefill.ranges.samples == step.ranges.samples
+    np.testing.assert_equal(
+        {v: s.amax for v, s in prefill.prepared.scales.items()},
+        {v: s.amax for v, s in step.prepared.scales.items()},
+    )
+    for result in (prefill, step):
+        assert result.errors is not None
+        assert result.profile is not None
+        sqnr = {row.value: row.sqnr for row in study[result.name].accuracy.values}
+        assert 15 < sqnr["logits"] < 70
+    assert "sizes={'sequence_length': 1}" in build_recipe(study.state, ["int8 step"]).python
