@@ -432,7 +432,7 @@ class CalibrationData:
             CalibrationError: one batch of the inputs alone takes more than 4 GiB.
         """
         arrays = make_samples(model, samples, seed)
-        cache = ZEROS if list_past(model) else ""
+        cache = ZEROS if any(arrays[name].size for name in list_past(model)) else ""
         return cls(arrays, source=f"random noise, seed {seed}{cache}", synthetic=True)
 
     @classmethod

@@ -150,6 +150,19 @@ def from_open_sizes(
     return {**symbols, **shapes}
 
 
+def list_past_sizes(declared: Mapping[str, Declared]) -> set[str]:
+    """The names of sizes that may be 0: inputs with keys and values of tokens before, and symbols of their lengths."""
+    inputs = [
+        n for n, dims in declared.items() if is_past(n) and not is_of_encoder(n) and len(dims or ()) > 2
+    ]
+    lengths = ((declared[n] or ())[-2] for n in inputs)
+    return {
+        *inputs,
+        *(f"{n}[{len(declared[n] or ()) - 2}]" for n in inputs),
+        *filter(None, map(get_symbol, lengths)),
+    }
+
+
 def override_sizes(
     declared: Mapping[str, Declared], named: Named, sizes: Named
 ) -> dict[str, tuple[int, ...] | int]:
@@ -327,12 +340,14 @@ def check(model: str, inputs: Mapping[str, Declared], named: Named) -> None:
     """Raise ``ModelError`` unless the named sizes are those of inputs and symbols of the model of this name."""
     written = [d for declared in inputs.values() for d in declared or () if isinstance(d, str)]
     symbols = {*written, *(name for dim in written for name in list_names(dim))}
+    past = list_past_sizes(inputs)
     for key, named_size in named.items():
         sizes = named_size if isinstance(named_size, tuple) else (named_size,)
-        if any(size < 1 for size in sizes):
+        least = int(key not in past)
+        if any(size < least for size in sizes):
             raise ModelError(
-                f'Cannot give "{key}" the size {"×".join(map(str, sizes))} in model "{model}": a size is at least 1. '
-                "Name positive sizes."
+                f'Cannot give "{key}" the size {"×".join(map(str, sizes))} in model "{model}": a size is at least '
+                f"{least}. Name {'positive sizes' if least else 'sizes from 0 on'}."
             )
         if isinstance(named_size, tuple):
             declared = inputs.get(key)

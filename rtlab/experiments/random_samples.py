@@ -63,6 +63,8 @@ def _size_first_run(model: Model) -> Model | None:
     if not past or not _match_outputs(model):
         return None
     length = model.input_shape(past[0])[find_past_axis(model, past[0])]
+    if not length:
+        return None
     sizes: dict[str, tuple[int, ...] | int] = {}
     for name in model.inputs:
         shape, declared = list(model.input_shape(name)), model.values[name].shape or ()

@@ -94,7 +94,8 @@ def resolve(
     """
     label, explicit_scales = _parse_scales(scales)
     variant = Variant.of(Precision.called(name) if precision is None else precision, scales=label, **choice)
-    model.resized(dict(variant.sizes))
+    if variant.sizes:
+        model.resized(dict(variant.sizes))
     assign(model, variant)
     sparsity.select_prunable_weights(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)

@@ -153,11 +153,13 @@ def _sizes(model: Model) -> list[OpenSize]:
         return []
     sizes = partial_shapes.collect_symbols(declared, model.proposed)
     sizes |= {f"{n}[{axis}]": size for n, shape in model.proposed.items() for axis, size in enumerate(shape)}
+    past = partial_shapes.list_past_sizes(declared)
     missing = partial_shapes.list_missing_sizes(declared, model.sizes_by_name, model.proposed)
     return [
         OpenSize(
             id=id_,
             size=sizes.get(id_, 1),
+            least=int(id_ not in past),
             inputs=[f"{name} {shape_text(declared[name])}" for name in inputs],
             lacking=id_ in missing or id_.rpartition("[")[0] in missing,
         )

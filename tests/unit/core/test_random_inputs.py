@@ -94,6 +94,56 @@ def test_sizes_of_a_decoder_are_asked_for_by_symbol_and_proposed_as_one_step() -
         model.sized({"input_ids": (1, 3), "attention_mask": (1, 8), "past_sequence_length": 1})
 
 
+def test_inputs_without_the_batch_are_whole_in_each_sample() -> None:
+    """Positions of a cache, and the switch of two decoders in one file: each sample is one inference of three rows."""
+    proto = decoder_proto(use_cache_branch=(BOOL, [1]), cache_position=(INT64, ["sequence_length"]))
+    model = load(proto, shapes={"batch_size": 3, "sequence_length": 6, "past_sequence_length": 8})
+    assert not model.dynamic_batch
+    data = draw_samples(model, get_evaluator(), samples=5)
+    data.check(model)
+    assert data.source.endswith("of a run before")
+    arrays = data.arrays
+    assert arrays["input_ids"].shape == (5, 3, 6)
+    np.testing.assert_array_equal(arrays["cache_position"], [np.arange(8, 14)] * 5)
+    assert arrays["use_cache_branch"].all()
+    mask = arrays["attention_mask"]
+    counted = np.maximum(np.cumsum(mask, -1) - 1, 0)[..., 8:]
+    np.testing.assert_array_equal(counted, arrays["position_ids"])
+    assert len({*mask.sum(-1).ravel()}) > 1, "rows have padding of their own"
+    for results in outputs(model, data):
+        assert all(np.isfinite(r).all() for r in results)
+
+
+def test_a_mask_with_a_row_for_each_token_hides_the_tokens_after_it() -> None:
+    nodes = [
+        node("Add", ["scores", "attention_mask"], ["sum"]), node("Softmax", ["sum"], ["y"], axis=-1),
+        node("Identity", ["past_key_values.0.key"], ["k"]),
+    ]  # fmt: skip
+    kinds = {"scores": ["N", 2, "S", "T"], "attention_mask": ["N", 1, "S", "T"]}
+    kinds["past_key_values.0.key"] = ["N", 2, "P", 4]
+    ends = [(n, FLOAT, s) for n, s in kinds.items()], [("y", FLOAT, kinds["scores"]), ("k", FLOAT, [None] * 4)]
+    model = graph(nodes, *ends, {}).sized({"S": 3, "T": 11, "P": 8})
+    mask = CalibrationData.random(model, samples=4).arrays["attention_mask"]
+    hidden = np.arange(11) > np.arange(3)[:, None] + 8
+    np.testing.assert_array_equal(mask[0, 0], np.where(hidden, np.float32(-1e4), 0))
+    assert (mask.max(-1) == 0).all(), "each token sees itself"
+
+
+def test_prefill_may_have_no_tokens_before() -> None:
+    model = load(decoder_proto(), shapes={"past_sequence_length": 0, "sequence_length": 12})
+    data = draw_samples(model, get_evaluator(), samples=4)
+    assert (data.source, data.arrays["past_key_values.0.key"].shape) == ("random noise, seed 0", (4, HEADS, 0, WIDTH))
+    mask = data.arrays["attention_mask"]
+    assert mask[0].all()
+    assert not mask[:, -1].all(), "padding is behind, since nothing is before"
+    for results in outputs(model, data):
+        assert all(np.isfinite(r).all() for r in results)
+    with pytest.raises(ModelError, match="at least 0"):
+        model.sized({"past_sequence_length": -1})
+    with pytest.raises(ModelError, match="at least 1"):
+        model.sized({"sequence_length": 0})
+
+
 @pytest.mark.parametrize("total", ["total_sequence_length", "s7"])
 def test_a_mask_with_a_symbol_of_its_own_is_as_long_as_both_parts(total) -> None:
     model = load(decoder_proto(total=total))

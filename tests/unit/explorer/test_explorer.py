@@ -601,8 +601,8 @@ def test_inputs_with_open_sizes_are_offered_and_named(shown, tmp_path) -> None:
     shown.load(tmp_path / "m.onnx").wait(60)
     asked = shown.controls["sizes"]
     inputs = ["tokens N×length×8", "mask N×length×1"]
-    length = {"id": "length", "size": 128, "inputs": inputs, "lacking": True}
-    assert [{"id": "N", "size": 1, "inputs": inputs, "lacking": False}, length] == asked
+    length = {"id": "length", "size": 128, "least": 1, "inputs": inputs, "lacking": True}
+    assert [{"id": "N", "size": 1, "least": 1, "inputs": inputs, "lacking": False}, length] == asked
     shown.run()
     assert ("Unsized", []) == (shown.failure["kind"], shown.chips), "nothing was tried yet"
 

@@ -478,10 +478,11 @@ export interface Panel {
   problem: string;
 }
 
-/** A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build. ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes. */
+/** A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build. ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes. ``least`` is 0 for the number of tokens before, else 1. */
 export interface OpenSize {
   id: string;
   size: number;
+  least: number;
   inputs: string[];
   lacking: boolean;
 }

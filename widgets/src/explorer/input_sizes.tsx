@@ -58,7 +58,7 @@ export function describeSizes(fields: readonly OpenSize[]): string {
 
 function sizeOf(field: OpenSize, draft: string | undefined): number | null {
   if (draft === undefined) return field.size;
-  return /^\s*[1-9]\d{0,8}\s*$/.test(draft) ? Number(draft) : null;
+  return /^\s*\d{1,9}\s*$/.test(draft) && Number(draft) >= field.least ? Number(draft) : null;
 }
 
 /** Each size as it is written; null where something is no size. */
