@@ -140,7 +140,8 @@ def from_open_sizes(
     declared: Mapping[str, Declared], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...] | int]:
     """Sizes by the names of ``list_open_sizes`` as symbols and shapes."""
-    symbols = {s: sizes[s] for s in list_open_symbols(declared) if s in sizes}
+    axes = {f"{name}[{axis}]" for name, dims in declared.items() for axis in range(len(dims or ()))}
+    symbols = {name: size for name, size in sizes.items() if name not in axes}
     shapes: dict[str, tuple[int, ...] | int] = {}
     for name, dims in declared.items():
         if dims and not all(isinstance(d, int) or get_symbol(d) for d in dims):
