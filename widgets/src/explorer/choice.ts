@@ -90,7 +90,8 @@ export function repruned(
 
 /** The name of a choice as `Variant.id` in rtlab/core/variant.py makes it, and its short form as `Variant.name`. */
 export function variantName(choice: Choice): { id: string; name: string } {
-  const { precision, calibrator, target, pins, weights, sparsity, treatments, sizes } = choice;
+  // A saved notebook may hold a choice that has none.
+  const { precision, calibrator, target, pins, weights, sparsity, treatments, sizes = [] } = choice;
   const head = calibrator ? `${precision}·${calibrator}` : precision;
   const tensor = weights === "tensor" ? ["per tensor"] : [];
   const which = sparsity.join() === "*" ? "" : ` ${sparsity.join()}`;
