@@ -10,6 +10,7 @@ from rtlab import Study, load
 from rtlab.analyses.recipe import build_recipe
 from rtlab.core.variant import Variant
 from rtlab.errors import ModelError, VariantError
+from rtlab.web.page.controls import build_choice, choice_to_variant
 
 PREFILL, STEP = {"sequence_length": 16}, {"sequence_length": 1}
 
@@ -33,6 +34,27 @@ def test_a_variant_has_sizes_of_its_own_and_others_as_they_are_named() -> None:
         study.add("other", precision="fp32", sizes={"length": 1})
     with pytest.raises(VariantError, match="no mapping from symbols"):
         Variant.of("fp32", sizes={"sequence_length": "many"})
+
+
+def test_the_choice_of_a_page_has_the_sizes_of_its_variant() -> None:
+    model = load(decoder_proto())
+    sizes = {"sequence_length": 1, "past_key_values.0.key": (1, HEADS, 8, WIDTH), "cache_position": (5,)}
+    variant = Variant.of("fp16", target="sm86", sizes=sizes)
+    choice = build_choice(model, variant)
+    assert choice["sizes"] == [
+        "sequence_length=1",
+        f"past_key_values.0.key=1x{HEADS}x8x{WIDTH}",
+        "cache_position=5x",
+    ]
+    assert choice_to_variant(choice).sizes == variant.sizes == tuple(sizes.items())
+
+
+def test_a_part_of_a_model_has_its_sizes_also_inside() -> None:
+    model = load(decoder_proto(), shapes={"sequence_length": 3, "past_sequence_length": 5})
+    assert model.extract(["mask", "softmax"]).input_shape("scores") == (1, HEADS, 3, 8)
+    # What is cut off takes its inputs along.
+    until = model.extract_until(["h"])
+    assert (until.inputs, until.input_shape("input_ids")) == (("input_ids", "position_ids"), (1, 3))
 
 
 @pytest.mark.slow
