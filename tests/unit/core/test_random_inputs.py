@@ -121,7 +121,10 @@ def test_a_mask_with_a_row_for_each_token_hides_the_tokens_after_it() -> None:
     ]  # fmt: skip
     kinds = {"scores": ["N", 2, "S", "T"], "attention_mask": ["N", 1, "S", "T"]}
     kinds["past_key_values.0.key"] = ["N", 2, "P", 4]
-    ends = [(n, FLOAT, s) for n, s in kinds.items()], [("y", FLOAT, kinds["scores"]), ("k", FLOAT, [None] * 4)]
+    ends = (
+        [(n, FLOAT, s) for n, s in kinds.items()],
+        [("y", FLOAT, kinds["scores"]), ("k", FLOAT, [None] * 4)],
+    )
     model = graph(nodes, *ends, {}).sized({"S": 3, "T": 11, "P": 8})
     mask = CalibrationData.random(model, samples=4).arrays["attention_mask"]
     hidden = np.arange(11) > np.arange(3)[:, None] + 8
@@ -132,7 +135,10 @@ def test_a_mask_with_a_row_for_each_token_hides_the_tokens_after_it() -> None:
 def test_prefill_may_have_no_tokens_before() -> None:
     model = load(decoder_proto(), shapes={"past_sequence_length": 0, "sequence_length": 12})
     data = draw_samples(model, get_evaluator(), samples=4)
-    assert (data.source, data.arrays["past_key_values.0.key"].shape) == ("random noise, seed 0", (4, HEADS, 0, WIDTH))
+    assert (data.source, data.arrays["past_key_values.0.key"].shape) == (
+        "random noise, seed 0",
+        (4, HEADS, 0, WIDTH),
+    )
     mask = data.arrays["attention_mask"]
     assert mask[0].all()
     assert not mask[:, -1].all(), "padding is behind, since nothing is before"
