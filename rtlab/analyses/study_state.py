@@ -117,6 +117,10 @@ class StudyState:
     selection: SampleSelection | None = None
     all_sample_results: Mapping[str, VariantResult] = _table()
 
+    def get_model(self, variant: Variant) -> Model:
+        """The model at the sizes of a variant; the study's own where it has none of its own."""
+        return self.model.resized(dict(variant.sizes)) if variant.sizes else self.model
+
     @property
     def user_data(self) -> CalibrationData | None:
         """The user's samples; None where random ones stand in for them."""
@@ -135,8 +139,10 @@ class StudyState:
     def is_outdated(self, name: str) -> bool:
         """Whether a built variant rests on random input although the study has other data by now."""
         result = self.results.get(name)
-        rests_on_random_input = result is not None and not result.recorded and describe_random_inputs(result)
-        return bool(rests_on_random_input) and self.user_data is not None
+        if result is None or result.recorded or self.user_data is None:
+            return False
+        # At sizes of its own a variant may run on random input although there is data.
+        return result.random_scales if result.variant.sizes else bool(describe_random_inputs(result))
 
     def with_variant(
         self, name: str, variant: Variant, explicit_scales: Mapping[str, Scale] | None, *, build: bool = True

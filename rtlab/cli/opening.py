@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Commands that score variants on any samples.
 _SCORING = {"check", "repair"}
-#: What a message says in Python of sizes that lack: the shapes by input, and one of them.
-_SHAPE = r'"([^"\n]+)": \((\d+(?:, \d+)*),?\)'
+#: What a message says in Python of sizes that lack: those of symbols and shapes of inputs, and one of them.
+_SHAPE = r'"([^"\n]+)": \(?(\d+(?:, \d+)*),?\)?'
 _SIZES = re.compile(rf"rtlab\.load\(\.\.\., shapes=\{{({_SHAPE}(?:, {_SHAPE})*)\}}\)")
 
 
@@ -95,9 +95,8 @@ def open_study(args: argparse.Namespace) -> Study:
             "Cannot use --preprocessing: it is for a folder of images, and --data names none. Give --data FOLDER."
         )
     sample = _load_sample(args.model)
-    if sample is not None and (args.shape or args.until):
-        option = "--shape" if args.shape else "--until"
-        raise ModelError(f"Cannot apply {option} to a sample: its shapes are set. Give the path of a file.")
+    if sample is not None:
+        _refuse_changes(args, "shape", "until")
     model = load(args.model, shapes=_shapes(args.shape), until=args.until) if sample is None else sample.model
     if args.data:
         user_data = _read_data(args, model)
@@ -159,8 +158,18 @@ def _open_comparison_study(args: argparse.Namespace) -> Study:
         return Study(make_empty_model())
     sample = _load_sample(args.model)
     if sample is None:
-        return Study(load(args.model, weights=False))
+        return Study(load(args.model, shapes=_shapes(args.shape), weights=False))
+    _refuse_changes(args, "shape")
     return Study(sample.model, data=sample.calibration, task=sample.task)
+
+
+def _refuse_changes(args: argparse.Namespace, *options: str) -> None:
+    """Raise ``ModelError`` where an option would change a sample."""
+    for option in options:
+        if getattr(args, option):
+            raise ModelError(
+                f"Cannot apply --{option} to a sample: its shapes are set. Give the path of a file."
+            )
 
 
 def _load_sample(name: str) -> Sample | None:

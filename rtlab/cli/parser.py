@@ -12,6 +12,7 @@ from rtlab.core.budget import BUDGET_S
 from rtlab.core.calibrators import METHODS
 
 _QUESTION = {"--ask QUESTION": "only the answer to one, such as kernels"}
+_SHAPE = {"--shape NAME=1x3x224x224": "size of a dynamic input, or of a symbol: H=640"}
 _REPEATED = {
     "--pin PATTERN=PRECISION": "another precision for nodes: an id or a name with * and ?, or op:Conv; of several, the "
     "last counts",
@@ -21,7 +22,7 @@ _REPEATED = {
     'all nodes or of a pattern, as in "equalize /layer1/*"',
     "--rewrite FORM": 'nodes in another form that computes the same: "inline op:Celu" writes an operator as those '
     'that define it, "fold /stem/norm" folds a normalization into the convolution before it',
-    "--shape NAME=1x3x224x224": "size of a dynamic input, or of a symbol: H=640",
+    **_SHAPE,
     "--until VALUE": "cut the model at this value, which becomes an output, and leave out what comes behind",
 }
 _DATA = {
@@ -75,6 +76,7 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
     add("second", help='the same; or "compilers", to see the first with every release of the compiler here')
     add("--target", help="what a precision is built for (default: the backend's)")
     _add_texts(parser, {"--model M.onnx": "the ONNX model of both, or a sample's name"})
+    _add_texts(parser, _SHAPE, action="append", default=[])
     releases = "the release of the compiler that builds, or one for the first and one for the second"
     _add_texts(parser, {"--compiler RELEASE": releases}, nargs="+")
     _add_json(parser)

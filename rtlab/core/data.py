@@ -7,7 +7,6 @@ import contextlib
 import copy
 import dataclasses
 import itertools
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from rtlab.core.images import Pictures, Preprocessing, open_pictures
 from rtlab.core.inputs import open_arrays
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
+from rtlab.core.random_inputs import list_past, make_samples
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError, RtlabError
 
@@ -383,12 +383,10 @@ def _count_arrays(arrays: Mapping[str, Any]) -> str:
     return "1 array" if good == 1 else f"{good} arrays"
 
 
+#: What the source of random samples says of a cache.
+ZEROS, OF_A_RUN = ", past keys and values are zeros", ", past keys and values of a run before"
 #: The mark of numbers from ``synthetic`` data.
 RANDOM = "random input"
-#: Bytes of random samples in all, and of one inference.
-_MOST, _MOST_OF_ONE = 256 << 20, 4 << 30
-#: Random numbers that are drawn in one piece, in float64.
-_PIECE = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -424,16 +422,18 @@ class CalibrationData:
 
     @classmethod
     def random(cls, model: Model, *, samples: int = 64, seed: int = 0) -> CalibrationData:
-        """Normal noise for floating inputs, zeros and ones for others.
+        """Normal noise for floating inputs, zeros and ones for others; for a language model inputs that it takes.
 
-        Where the graph fixes a batch, the number of samples is rounded up to whole batches. They are fewer where all
-        would take over 256 MiB.
+        Token ids are below the rows of their table, masks leave out padding, positions count tokens, and past keys and
+        values are zeros. Where the graph fixes a batch, the number of samples is rounded up to whole batches. They are
+        fewer where all would take over 256 MiB.
 
         Raises:
             CalibrationError: one batch of the inputs alone takes more than 4 GiB.
         """
         arrays = make_samples(model, samples, seed)
-        return cls(arrays, source=f"random noise, seed {seed}", synthetic=True)
+        cache = ZEROS if any(arrays[name].size for name in list_past(model)) else ""
+        return cls(arrays, source=f"random noise, seed {seed}{cache}", synthetic=True)
 
     @classmethod
     def read(cls, path: str | Path, *, model: Model | None = None) -> CalibrationData:
@@ -658,38 +658,6 @@ class CalibrationData:
                 )
                 for name, step in steps.items()
             }
-
-
-def make_samples(model: Model, samples: int, seed: int) -> dict[str, Any]:
-    """Random samples for inputs, in whole batches, of at most 256 MiB or one batch.
-
-    Raises:
-        CalibrationError: an inference reads more than 4 GiB.
-    """
-    shapes = {name: model.input_shape(name) for name in model.inputs}
-    types = {name: np.dtype(NUMPY.get(model.values[name].dtype, "float32")) for name in shapes}
-    batches = {shape[0] if shape else None for shape in shapes.values()}
-    batch = next(iter(batches)) if len(batches) == 1 else None
-    # Of one batch as the graph has it; where each sample is a batch, that of one sample.
-    sizes = {name: math.prod(shape) * types[name].itemsize for name, shape in shapes.items()}
-    total = sum(sizes.values())
-    if total > _MOST_OF_ONE:
-        largest = max(sizes, key=sizes.__getitem__)
-        raise CalibrationError(
-            f'Cannot draw random samples for model "{model.name}": an inference reads {total / 2**30:,.3g} GiB, the '
-            f'most of it by the input "{largest}" ({shape_text(shapes[largest])}), and at most {_MOST_OF_ONE >> 30} '
-            f'GiB are drawn. Name smaller sizes, rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your '
-            "own."
-        )
-    count = min(-(-samples // (batch or 1)), max(1, _MOST // max(1, total))) * (batch or 1)
-    rng = np.random.default_rng(seed)
-    arrays = {n: np.empty((count, *s[1:]) if batch else (count, *s), types[n]) for n, s in shapes.items()}
-    for array in arrays.values():
-        rows = max(1, _PIECE // max(1, array[:1].size))
-        for part in (array[first : first + rows] for first in range(0, count, rows)):
-            floating = array.dtype.kind == "f"
-            part[...] = rng.standard_normal(part.shape) if floating else rng.integers(0, 2, part.shape)
-    return arrays
 
 
 def read_samples(path: Path, model: Model) -> CalibrationData:

@@ -32,6 +32,7 @@ from rtlab.core.external_data import (
     strip_weights,
     weights_changed_error,
 )
+from rtlab.core.input_uses import InputUses
 from rtlab.core.inputs import FileFingerprint, fingerprint_file
 from rtlab.core.node import (
     NAME,
@@ -287,12 +288,7 @@ class Model:
             ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
         """
         chosen = {owner for id_ in ids for owner in self.iter_top_nodes(id_)}
-        proto = extract_nodes(self.ir, self.name, chosen)
-        inputs = proto.graph.input
-        symbols = {d.dim_param for v in inputs for d in v.type.tensor_type.shape.dim if d.dim_param}
-        names = {v.name for v in inputs}
-        shapes = {k: s for k, s in self.shapes.items() if k in (symbols if isinstance(s, int) else names)}
-        return wrap(proto, name=f"{self.name}_part", shapes=shapes)
+        return self._with_own_sizes(wrap(extract_nodes(self.ir, self.name, chosen), name=f"{self.name}_part"))
 
     def extract_until(self, values: Sequence[str]) -> Model:
         """What some values follow from as a model of its own, of which they are the outputs.
@@ -300,7 +296,20 @@ class Model:
         Raises:
             ModelError: no node writes such a value, or the weights do not fit into one file.
         """
-        return load(self.proto(), name=f"{self.name}_part", shapes=self.shapes, until=values)
+        return self._with_own_sizes(load(self.proto(), name=f"{self.name}_part", until=values))
+
+    def _with_own_sizes(self, part: Model) -> Model:
+        """A part of this model at the sizes that are named for this one, and at those that follow inside it."""
+        declared = part.declared_shapes
+        symbols = partial_shapes.list_open_symbols(declared)
+        sizes = self.sizes_by_name.items()
+        shapes = {k: s for k, s in sizes if k in (symbols if isinstance(s, int) else declared)}
+        for name, dims in declared.items():
+            if partial_shapes.list_unsized_axes(name, dims or (), shapes) and (
+                size := self.sizes().get(name)
+            ):
+                shapes[name] = size
+        return part.sized(shapes)
 
     def iter_top_nodes(self, id_: str) -> Iterator[str]:
         """The nodes of the main graph in which a node runs."""
@@ -326,23 +335,39 @@ class Model:
     def input_shape(self, name: str) -> tuple[int, ...]:
         """An input's shape: as named, else its own with a batch of 1; raises ``Unsized`` for an open dimension."""
         return partial_shapes.resolve_shape(
-            name, self.values[name].shape or (), self.shapes, self._list_missing_shapes
+            name, self.values[name].shape or (), self.sizes_by_name, self._list_missing_sizes
         )
 
+    @functools.cached_property
+    def sizes_by_name(self) -> Mapping[str, tuple[int, ...] | int]:
+        """The named sizes, and those of symbols that follow from a named shape."""
+        return {**partial_shapes.collect_symbols(self.declared_shapes, self.shapes), **self.shapes}
+
+    @functools.cached_property
+    def input_uses(self) -> InputUses:
+        """What the graph does with its inputs, where they are those of a language model."""
+        return InputUses(self.nodes, self.values, self.inputs, self.known)
+
     @property
-    def _declared(self) -> dict[str, tuple[int | str | None, ...] | None]:
+    def declared_shapes(self) -> dict[str, tuple[int | str | None, ...] | None]:
         """The shapes of the inputs as the graph has them."""
         return {n: self.values[n].shape for n in self.inputs}
 
     @functools.cached_property
     def proposed(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the inputs, with sizes to try where a dimension is open; see ``propose_shapes``."""
-        return propose_shapes(self.ir, self.scopes, self._declared, self.shapes)
+        return propose_shapes(
+            self.ir,
+            self.scopes,
+            self.declared_shapes,
+            self.shapes,
+            written=self.input_uses.list_written_lengths(),
+            longest=self.input_uses.count_positions(),
+        )
 
-    def _list_missing_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """What is proposed for the inputs that lack a size."""
-        unsized, declared = partial_shapes.list_unsized_axes, self._declared
-        return {n: s for n, s in self.proposed.items() if unsized(n, declared[n] or (), self.shapes)}
+    def _list_missing_sizes(self) -> Mapping[str, tuple[int, ...] | int]:
+        """What is proposed for the dimensions that lack a size."""
+        return partial_shapes.list_missing_sizes(self.declared_shapes, self.sizes_by_name, self.proposed)
 
     def sized(self, shapes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with sizes named for its dynamic dimensions, as ``rtlab.load(..., shapes=...)`` takes them.
@@ -350,7 +375,7 @@ class Model:
         Raises:
             ModelError: a name is neither an input nor a symbol, or a shape does not fit.
         """
-        declared = self._declared
+        declared = self.declared_shapes
         named = partial_shapes.parse_sizes(shapes, declared)
         partial_shapes.check(self.name, declared, named)
         sized_model = dataclasses.replace(self, shapes=named)
@@ -362,6 +387,23 @@ class Model:
         note = f"A batch of {batch} is written inside the model: it is run in batches of {batch}{rejected_batch}."
         return dataclasses.replace(sized_model, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
 
+    def resized(self, sizes: Mapping[str, Sequence[int] | int]) -> Model:
+        """This model with other sizes of some dimensions, and all others as they are named; one object for each choice.
+
+        Raises:
+            ModelError: a name is neither an input nor a symbol, or a shape does not fit.
+        """
+        key = repr(sorted(sizes.items()))
+        if key not in self._resized:
+            declared = self.declared_shapes
+            named = partial_shapes.parse_sizes(sizes, declared)
+            self._resized[key] = self.sized(partial_shapes.override_sizes(declared, self.shapes, named))
+        return self._resized[key]
+
+    @functools.cached_property
+    def _resized(self) -> dict[str, Model]:
+        return {}
+
     def sizes(self, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Sizes:
         """The shape of every value; computed once for each choice of shapes.
 
@@ -369,7 +411,7 @@ class Model:
             batch: The first dimension of every input whose first dimension is dynamic; 1 by default.
             shapes: Shapes of inputs by name, in place of those named when the model was loaded.
         """
-        inputs = partial_shapes.resolve_partial_shapes(self._declared, self.shapes, batch, shapes or {})
+        inputs = partial_shapes.resolve_partial_shapes(self.declared_shapes, self.shapes, batch, shapes or {})
         key = tuple(inputs.items())
         if key not in self._sizes:
             self._sizes[key] = Sizes(self.ir, self.scopes, inputs)
@@ -395,9 +437,8 @@ class Model:
 
     @property
     def dynamic_batch(self) -> bool:
-        """Whether the first dimension of every input is dynamic in the graph."""
-        shapes = (self.values[n].shape or () for n in self.inputs)
-        return all(bool(s) and not isinstance(s[0], int) for s in shapes)
+        """Whether the first dimension of every input is dynamic in the graph, and none of them is a length."""
+        return partial_shapes.has_batch(self.declared_shapes)
 
     @property
     def free_batch(self) -> bool:

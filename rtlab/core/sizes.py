@@ -93,13 +93,15 @@ class Sizes:
 
     @property
     def misfits(self) -> int:
-        """Number of nodes, in bodies too, whose outputs have no known shape or no element, or whose window is too wide.
+        """Number of nodes, in bodies too, whose outputs have no known shape or no element, or whose input does not fit.
 
         It is higher at input sizes that the model does not accept.
         """
         nodes = ((node, s.space) for s in self._scopes for node in s.nodes if node.op_type != "Constant")
         return sum(
-            not all(self._has_size(v, space) for v in node.outputs if v.name) or self._is_narrow(node, space)
+            not all(self._has_size(v, space) for v in node.outputs if v.name)
+            or self._is_narrow(node, space)
+            or self._changes_count(node, space)
             for node, space in nodes
         )
 
@@ -107,6 +109,13 @@ class Sizes:
         kind = self._table.get((space, id(value)), UNKNOWN)
         shape = to_static_shape(kind.dims)
         return bool(kind.other) or (shape is not None and 0 not in shape)
+
+    def _changes_count(self, node: ir.Node, space: int) -> bool:
+        """Whether a Reshape would write more or fewer elements than it reads; ONNX infers what its constant says."""
+        if node.domain not in ONNX_DOMAINS or node.op_type != "Reshape" or node.inputs[0] is None:
+            return False
+        read, written = self.of(node.inputs[0], space), self.of(node.outputs[0], space)
+        return read is not None and written is not None and math.prod(read) != math.prod(written)
 
     def _is_narrow(self, node: ir.Node, space: int) -> bool:
         """Whether the window of a convolution or a pool is wider than its input; ONNX infers a size all the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, cast, get_args
@@ -184,7 +185,8 @@ class Variant:
     are pruned to 2:4. ``scales`` names the source of given scales, such as a calibration cache; the calibrator is None
     then. ``options`` are settings of a TensorRT builder. ``rewrites`` are nodes in another form. ``calibrators`` set
     other ones by pattern, of a value's name or of the nodes that read it; the last match counts. ``treatments`` are
-    transforms of the model against rounding errors.
+    transforms of the model against rounding errors. ``sizes`` are those of dynamic dimensions that differ from the
+    study's, by symbol or by input.
     """
 
     precision: Precision = Precision.FP32
@@ -199,6 +201,7 @@ class Variant:
     rewrites: tuple[Rewrite, ...] = ()
     calibrators: tuple[tuple[str, Calibrator], ...] = ()
     treatments: tuple[PtqTransform, ...] = ()
+    sizes: tuple[tuple[str, int | tuple[int, ...]], ...] = ()
 
     @classmethod
     def of(
@@ -215,6 +218,7 @@ class Variant:
         rewrites: Iterable[str | Rewrite] = (),
         calibrators: Mapping[str, str | Calibrator] | None = None,
         treatments: Iterable[str | PtqTransform] = (),
+        sizes: Mapping[str, int | Sequence[int]] | None = None,
     ) -> Variant:
         """A variant from strings.
 
@@ -286,6 +290,7 @@ class Variant:
             if how
             else (),
             _select_transforms(treatments, used),
+            _parse_sizes(sizes),
         )
 
     @property
@@ -303,6 +308,7 @@ class Variant:
     def name(self) -> str:
         """What a chip shows: ``int8·auto``; ``int8·auto · 2 pinned · 2:4 · 3 options`` when it has more."""
         parts = [self._numbers]
+        parts += map(format_size, self.sizes)
         if self.pins:
             parts.append(f"{len(self.pins)} pinned")
         if self.weights == "tensor":
@@ -321,7 +327,7 @@ class Variant:
     @property
     def id(self) -> str:
         """A name unique among all variants of a study: ``int8·auto@sm86``."""
-        spelled = [self._numbers]
+        spelled = [self._numbers, *map(format_size, self.sizes)]
         spelled += [f"{pattern}={p}" for pattern, p in self.pins]
         if self.weights == "tensor":
             spelled.append("per tensor")
@@ -333,6 +339,38 @@ class Variant:
         if self.options is not None:
             spelled.append(str(self.options))
         return f"{' '.join(spelled)}@{self.target}" + (f"/{self.backend}" if self.backend else "")
+
+
+def _parse_sizes(
+    sizes: Mapping[str, int | Sequence[int]] | None,
+) -> tuple[tuple[str, int | tuple[int, ...]], ...]:
+    """Sizes by symbol or by input; ``VariantError`` where they are none."""
+    try:
+        return tuple(
+            (str(name), int(size) if isinstance(size, numbers.Integral) else tuple(int(n) for n in size))  # type: ignore[union-attr]
+            for name, size in (sizes or {}).items()
+        )
+    except (AttributeError, TypeError, ValueError):
+        raise VariantError(
+            f"Cannot build at the sizes {sizes!r}: they are no mapping from symbols or inputs to whole numbers. "
+            'Write sizes={"sequence_length": 1}, or sizes={"input_ids": (1, 128)}.'
+        ) from None
+
+
+def format_size(named_size: tuple[str, int | tuple[int, ...]]) -> str:
+    """The size of a symbol as ``length=128``, the shape of an input as ``ids=1x128``."""
+    name, size = named_size
+    return (
+        f"{name}={size}"
+        if isinstance(size, int)
+        else f"{name}={'x'.join(map(str, size))}{'x' * (len(size) == 1)}"
+    )
+
+
+def parse_size(text: str) -> tuple[str, int | tuple[int, ...]]:
+    """A size that ``format_size`` wrote."""
+    name, _, size = text.rpartition("=")
+    return name, tuple(int(n) for n in size.split("x") if n) if "x" in size else int(size)
 
 
 def has_effect(kind: PtqTransformKind, used: Iterable[Precision]) -> bool:

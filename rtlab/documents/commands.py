@@ -64,6 +64,7 @@ class Choice(TypedDict):
     weights: str
     sparsity: list[str]
     treatments: list[str]
+    sizes: list[str]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
@@ -156,10 +157,10 @@ class OpenNamed(PageCommand, frozen=True, tag="open"):
 
 
 class NameSizes(PageCommand, frozen=True, tag="sizes"):
-    """Give inputs these shapes, and build what is chosen."""
+    """Give open sizes these numbers, by symbol or by an input and its dimension, and build what is chosen."""
 
     action = "take these sizes"
-    shapes: dict[str, list[int]]
+    sizes: dict[str, int]
 
 
 class ReadDropped(PageCommand, frozen=True, tag="drop"):

@@ -130,24 +130,22 @@ class Panel(TypedDict):
     problem: str
 
 
-class Dimension(TypedDict):
-    """One dimension of an input: its size, or a default where it is ``open``; those of one ``symbol`` have one size."""
+class OpenSize(TypedDict):
+    """A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build.
 
+    ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes.
+    ``least`` is 0 for the number of tokens before, else 1.
+    """
+
+    id: str
     size: int
-    open: bool
-    symbol: str
-
-
-class OpenInput(TypedDict):
-    """An input with open dimensions; ``lacking`` where a size must be named before anything can be built."""
-
-    name: str
-    dimensions: list[Dimension]
+    least: int
+    inputs: list[str]
     lacking: bool
 
 
 class Controls(TypedDict):
-    """What the top row offers for the present choice, and the inputs whose sizes can be named."""
+    """What the top row offers for the present choice, and the sizes that can be named."""
 
     models: list[Option]
     precisions: list[Option]
@@ -155,7 +153,7 @@ class Controls(TypedDict):
     targets: list[Option]
     compilers: list[Option]
     treatments: list[Option]
-    sizes: list[OpenInput]
+    sizes: list[OpenSize]
 
 
 class Failure(TypedDict):

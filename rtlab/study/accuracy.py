@@ -146,8 +146,8 @@ class StudyAccuracy:
                     f'Cannot measure sensitivity with {name}="{choice}": there is no such choice. Choose '
                     f"{quote_names(allowed_choices)}."
                 )
-        task = self._holder.state.task
-        data = self._holder.data if task is None else task.data
+        task = self._holder.task_of(planned_variant, self._holder.state.task)
+        data = self._holder.data_of(planned_variant) if task is None else task.data
         if labels is not None:
             task = Task(data, np.asarray(labels))
             if data.count not in {None, len(task.labels)}:
@@ -190,7 +190,9 @@ class StudyAccuracy:
         planned_variant = self._holder.variant(variant, "diagnose")
         facts = self._get_own_result(variant, "diagnose", "diagnose")
         errors = accuracy.compute_accuracy(facts) if facts is not None else None
-        if errors is not None and (undefined := find_undefined(errors, self._holder.state.model)) is not None:
+        source, task = self._holder.state.get_model(planned_variant), self._holder.state.task
+        task = self._holder.task_of(planned_variant, task)
+        if errors is not None and (undefined := find_undefined(errors, source)) is not None:
             # Beside a reference that has no value no quantizer has an effect.
             diagnosis = AccuracyDiagnosis(
                 variant, (undefined,), undefined.nodes, (), errors.samples, errors.source
@@ -215,11 +217,11 @@ class StudyAccuracy:
                 ready,
                 planned_variant,
                 tuple(parse_quantizer(model.by_id[row.node], row.quantizer) for row in worst),
-                self._holder.data,
-                self._holder.state.task.data if self._holder.state.task is not None else None,
+                self._holder.data_of(planned_variant),
+                task.data if task is not None else None,
                 calibration_samples,
                 existing_qdq.ExistingQuantization.of(
-                    rewrites.apply_rewrites(self._holder.state.model, planned_variant.rewrites)
+                    rewrites.apply_rewrites(source, planned_variant.rewrites)
                 ),
             )
             return self._runner.search(
@@ -243,6 +245,7 @@ class StudyAccuracy:
         'stem'
         """
         planned_variant = self._holder.variant(variant, "measure the channels of")
+        task = self._holder.task_of(planned_variant, self._holder.state.task)
         facts = self._get_own_result(variant, "measure the channels of", "ask")
         with report_progress(progress) as reporter:
             ready = facts.prepared if facts is not None else self._runner.prepare(variant, progress=reporter)
@@ -262,7 +265,7 @@ class StudyAccuracy:
                 name,
                 channel_axis(readers[0] if readers else source.producers[name], name, source),
                 None if scale is None else scale.amax,
-                self._holder.state.task.data if self._holder.state.task is not None else self._holder.data,
+                self._holder.data_of(planned_variant) if task is None else task.data,
             )
             return self._runner.search(
                 search,
@@ -304,7 +307,8 @@ class StudyAccuracy:
         >>> study.accuracy.repair("int8", max_drop=100).changes
         ()
         """
-        facts, task = self._holder.result(variant), self._holder.state.task
+        facts = self._holder.result(variant)
+        task = self._holder.task_of(facts.variant, self._holder.state.task)
         if task is None:
             raise CalibrationError(
                 f'Cannot repair "{variant}": the study has no task, so that no score decides. Give '
@@ -314,7 +318,7 @@ class StudyAccuracy:
             task = self._observations.ensure_labels(reporter) or task
             diagnosis = self._holder.state.diagnoses.get(variant) or self.diagnose(variant, progress=reporter)
             ranking = self.sensitivity(variant, progress=reporter).ranking
-            source = self._holder.state.model
+            source = self._holder.state.get_model(facts.variant)
             experiment = RepairSearch(
                 facts,
                 task,
@@ -448,7 +452,7 @@ class StudyAccuracy:
                 fp32 = facts
             elif not facts.recorded and self._holder.state.task is not None:
                 fp32 = score_reference(self._runner, facts, seconds, reporter)
-            rounds = time_rounds(facts, self._holder.data, seconds, reporter)
+            rounds = time_rounds(facts, self._holder.data_of(facts.variant), seconds, reporter)
         facts = self._holder.result(variant)
         engines = [e for e in (facts.engine, facts.measured) if e is not None]
         versions = {"rtlab": importlib.metadata.version("rtlab")}
@@ -469,7 +473,8 @@ class StudyAccuracy:
         """The reference and the emulation of a variant, both without the model's own pairs, which round as well."""
         source = ready.reference
         if source is None:
-            source = rewrites.apply_rewrites(self._holder.state.model, planned_variant.rewrites)
+            model = self._holder.state.get_model(planned_variant)
+            source = rewrites.apply_rewrites(model, planned_variant.rewrites)
         return existing_qdq.separate_existing_qdq(source, ready.emulate(progress))
 
     def _get_own_result(self, variant: str, action: str, retry: str) -> VariantResult | None:

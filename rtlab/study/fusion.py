@@ -127,7 +127,7 @@ class StudyFusion:
         tools = AdviceTools(
             get_builder(facts),
             get_evaluator() if get_stand_in() is not None else None,
-            lambda: next(self._holder.data.batches(self._holder.state.model, 1)),
+            lambda: next(self._holder.data_of(facts.variant).batches(facts.source, 1)),
             functools.partial(load_verdict, facts),
             functools.partial(save_answer, facts),
         )

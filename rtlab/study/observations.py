@@ -352,10 +352,10 @@ class Observations:
         self.holder.update(change)
 
     @property
-    def comparison_data(self) -> CalibrationData:
-        """What variants run on: all samples, or those that are selected where there is no task."""
+    def selected_data(self) -> CalibrationData | None:
+        """The samples that variants run on where some are selected and there is no task; None for all."""
         selection = self.holder.state.selection
-        return self.holder.data if selection is None or selection.task is not None else selection.data
+        return None if selection is None or selection.task is not None else selection.data
 
     def scoring_task(self, progress: Progress) -> Task | None:
         """The task with labels, of the samples that are selected."""

@@ -89,10 +89,13 @@ def resolve(
 
     Raises:
         VariantError: the combination cannot exist, or a pattern fits no node.
+        ModelError: a size is that of neither an input nor a symbol.
         ReadError: the cache is damaged.
     """
     label, explicit_scales = _parse_scales(scales)
     variant = Variant.of(Precision.called(name) if precision is None else precision, scales=label, **choice)
+    if variant.sizes:
+        model.resized(dict(variant.sizes))
     assign(model, variant)
     sparsity.select_prunable_weights(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)

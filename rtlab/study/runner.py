@@ -150,8 +150,12 @@ class StudyRunner:
 
     def _make_full_job(self, job: Job, progress: Progress) -> Job:
         """A job with what its variant is measured on."""
+        holder, variant = self.holder, job.variant
+        selected = self.observations.selected_data
         return dataclasses.replace(
-            job, data=self.observations.comparison_data, task=self.observations.scoring_task(progress)
+            job,
+            data=holder.data_of(variant, selected),
+            task=holder.task_of(variant, self.observations.scoring_task(progress)),
         )
 
     def _run_in_executor(
@@ -255,10 +259,10 @@ class StudyRunner:
         job = Job(
             name=name,
             variant=variant,
-            model=self.holder.state.model,
+            model=state.get_model(variant),
             # Random samples of a large model take as long to make as it takes to compile.
             data=None,
-            task=state.scored_task,
+            task=self.holder.task_of(variant, state.scored_task),
             ranges=ranges,
             scales=state.scales.get(name),
             limits=state.limits,
@@ -276,7 +280,9 @@ class StudyRunner:
         """What products read, for the transforms of weights and biases that a variant has."""
         if {t.kind for t in job.variant.treatments}.isdisjoint({"reconstruct", "correct"}):
             return None
-        observer, ready = self.observations.observer_of(job.variant, progress), prepare_model(job, progress)
+        # At the sizes of the study's samples.
+        base = dataclasses.replace(job, model=self.holder.state.model)
+        observer, ready = self.observations.observer_of(job.variant, progress), prepare_model(base, progress)
         with _share(budget, progress) as deadline:
             return observer.inputs(job.variant, ready, self.holder.data, deadline)
 

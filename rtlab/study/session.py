@@ -188,6 +188,7 @@ class Session:
         rewrites: Sequence[str | Rewrite] = (),
         calibrators: Mapping[str, str | Calibrator] | None = None,
         treatments: str | PtqTransform | Sequence[str | PtqTransform] = (),
+        sizes: Mapping[str, int | Sequence[int]] | None = None,
         compiler: str | None = None,
     ) -> Variant:
         """Plan a variant; nothing is built yet.
@@ -215,10 +216,14 @@ class Session:
             treatments: Transforms against rounding errors, of all nodes that they suit or those of a pattern behind a
                 space: ``equalize`` and ``smooth(0.5)`` even out channels, ``reconstruct`` rounds weights so that
                 outputs stay, ``correct`` puts mean errors into biases.
+            sizes: Sizes of dynamic dimensions that differ from the model's, by symbol or by input, as
+                ``rtlab.load(..., shapes=...)`` takes them: prefill and one decoding step are two variants,
+                ``{"sequence_length": 128}`` and ``{"sequence_length": 1}``. Scales come from the study's samples.
             compiler: A release of the compiler, such as ``1.5``: see ``rtlab.compilers``.
 
         Raises:
             VariantError: the combination cannot exist.
+            ModelError: the model has no such dimension.
             Unavailable: the backend, or the release, is not installed.
             ReadError: the cache is damaged.
 
@@ -230,7 +235,7 @@ class Session:
         return add_variant(
             self._holder, name, precision=precision, target=target, backend=backend, compiler=compiler,
             scales=scales, options=options, calibrator=calibrator, weights=weights, sparsity=sparsity,
-            rewrites=rewrites, calibrators=calibrators, treatments=treatments,
+            rewrites=rewrites, calibrators=calibrators, treatments=treatments, sizes=sizes,
         )  # fmt: skip
 
     def vary(self, name: str, what: str) -> tuple[str, ...]:

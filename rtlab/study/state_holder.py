@@ -9,13 +9,17 @@ from collections.abc import Callable, Mapping
 
 from rtlab.analyses.study_state import StudyState
 from rtlab.analyses.titles import get_variant_titles
+from rtlab.backends.reference import get_evaluator, get_stand_in
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
+from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import View
 from rtlab.core.scale import Scale
+from rtlab.core.task import Task
 from rtlab.core.variant import Variant
-from rtlab.errors import VariantError
+from rtlab.errors import CalibrationError, VariantError
+from rtlab.experiments.random_samples import draw_samples
 
 
 class StateHolder:
@@ -26,6 +30,8 @@ class StateHolder:
         #: Views that are notified, in the thread of the change; one that is gone drops out.
         self.views: weakref.WeakSet[View] = weakref.WeakSet()
         self._lock = threading.Lock()
+        #: Random samples of models at the sizes of a variant.
+        self._random_samples: weakref.WeakKeyDictionary[Model, CalibrationData] = weakref.WeakKeyDictionary()
 
     def update(self, change: Callable[[StudyState], StudyState]) -> None:
         """Put another state in place of the present one, in one step."""
@@ -50,12 +56,37 @@ class StateHolder:
             ModelError: there are none of the user, and a dimension of an input has no size.
         """
         if self.state.data is None:
-            data = CalibrationData.random(self.state.model)
+            data = self._draw_samples(self.state.model)
             self.update(
                 lambda state: state if state.data is not None else dataclasses.replace(state, data=data)
             )
         assert self.state.data is not None  # noqa: S101 - data is only ever replaced by other data
         return self.state.data
+
+    def data_of(self, variant: Variant, samples: CalibrationData | None = None) -> CalibrationData:
+        """The study's samples, or some of them, for a variant; random ones where it has sizes which they do not fit.
+
+        Raises:
+            ModelError: a dimension of an input has no size.
+            CalibrationError: no random samples can be drawn.
+        """
+        if not variant.sizes:
+            return self.data if samples is None else samples
+        model, user_data = self.state.get_model(variant), self.state.user_data if samples is None else samples
+        if user_data is not None and _fits(user_data, model):
+            return user_data
+        if model not in self._random_samples:
+            self._random_samples[model] = self._draw_samples(model)
+        return self._random_samples[model]
+
+    def task_of(self, variant: Variant, task: Task | None) -> Task | None:
+        """A task of the study for a variant; None where the variant has sizes which its samples do not fit."""
+        fits = task is None or not variant.sizes or _fits(task.data, self.state.get_model(variant))
+        return task if fits else None
+
+    @staticmethod
+    def _draw_samples(model: Model) -> CalibrationData:
+        return draw_samples(model, get_evaluator() if get_stand_in() is not None else None)
 
     def result(self, name: str) -> VariantResult:
         """The facts of a variant, by its name or, where none has that name, by its title.
@@ -95,6 +126,17 @@ class StateHolder:
     ) -> None:
         """Plan a variant; ``build`` says whether ``run`` builds it without its name."""
         self.update(lambda state: state.with_variant(name, variant, scales, build=build))
+
+
+def _fits(data: CalibrationData, model: Model) -> bool:
+    """Whether samples are the user's, and those of a model at its sizes."""
+    if data.synthetic:
+        return False
+    try:
+        data.check(model)
+    except CalibrationError:
+        return False
+    return True
 
 
 def check_variant_name(name: object) -> None:

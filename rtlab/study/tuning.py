@@ -167,7 +167,8 @@ class StudyTuning:
         >>> [row.batch for row in study.tuning.batch_sizes("fp32", (1, 2)).rows]
         [1, 2]
         """
-        sweep = BatchSweep.of(self._holder.result(name), self._holder.data, batches, get_stand_in())
+        result = self._holder.result(name)
+        sweep = BatchSweep.of(result, self._holder.data_of(result.variant), batches, get_stand_in())
         with report_progress(progress) as reporter:
             return self._runner.search(
                 sweep,
@@ -220,7 +221,7 @@ class StudyTuning:
                 f"GPU here. Build it where a GPU is, with {suggest_backends(lambda c: c.counts)}."
             )
         counter: Counter = require_capability(engine.backend, "counts", "measure throughput")
-        batch = next(self._holder.data.batches(result.prepared.model, 1))
+        batch = next(self._holder.data_of(result.variant).batches(result.prepared.model, 1))
         with report_progress(progress) as reporter:
             return counter.throughput(engine, batch, reporter, streams=streams, seconds=seconds)
 

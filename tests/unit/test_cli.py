@@ -89,7 +89,7 @@ def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
         assert (3 * 20 * 30, 4 * 3 * 20 * 30) == (layer["flops"], layer["written_bytes"])
     for command, expected in (("inspect", 0), ("check", 1)):
         code, out, err = run(capsys, command, str(path), "--target", "cpu")
-        assert (expected, True) == (code, "--shape x=1x3x224x224" in out + err)
+        assert (expected, True) == (code, "--shape H=224 --shape W=224" in out + err)
 
 
 @pytest.mark.parametrize(

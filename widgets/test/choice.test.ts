@@ -22,6 +22,7 @@ const choice = (part: Partial<Choice> = {}): Choice => ({
   weights: "channel",
   sparsity: [],
   treatments: [],
+  sizes: [],
   ...part,
 });
 

@@ -2,7 +2,6 @@ import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 import type { StageStatus, Status } from "../src/core/contract";
 import type { ExplorerState } from "../src/explorer/explorer_state";
-import { shapesOf } from "../src/explorer/input_sizes";
 import { Overview } from "../src/explorer/overview";
 import { StageStatuses } from "../src/explorer/stage_status";
 import { StatusLine } from "../src/explorer/status_line";
@@ -135,13 +134,4 @@ describe("how far stages came", () => {
     expect(buttons([standing("partial", false, "stopped")])).toBe(0);
     expect(buttons([standing("done", true)], { saved: true })).toBe(0);
   });
-});
-
-it("shapes of inputs are told as they are written", () => {
-  const sizes = (...list: number[]) => list.map((size) => ({ size, open: true, symbol: "" }));
-  const inputs = [
-    { name: "image", lacking: true, dimensions: sizes(1, 3, 224) },
-    { name: "mask", lacking: true, dimensions: sizes(1) },
-  ];
-  expect(shapesOf(inputs)).toBe("image 1×3×224, mask 1");
 });

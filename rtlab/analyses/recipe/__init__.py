@@ -14,7 +14,7 @@ from rtlab import samples
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.study_state import StudyState
 from rtlab.analyses.variants.variations import get_add_arguments
-from rtlab.core.data import CalibrationData
+from rtlab.core.data import OF_A_RUN, ZEROS, CalibrationData
 from rtlab.core.options import BuildOptions
 from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Variant
@@ -86,9 +86,13 @@ def _format_python(study: StudyState, names: Sequence[str]) -> str:
         lines.append(f"model = rtlab.load({_get_file(study)!r}{shapes}, name={study.model.name!r})")
     if study.model.nodes:
         has_task = bool(sample and task is not None and not task.reference)
-        if study.data is not None:
+        # A study draws random samples with a cache by itself.
+        has_data = study.data is not None and not (
+            study.data.synthetic and study.data.source.endswith(OF_A_RUN)
+        )
+        if study.data is not None and has_data:
             lines.append(f"data = {_format_data(study.data, sample)}")
-        lines.append("study = rtlab.Study(model" + ", data=data" * (study.data is not None))
+        lines.append("study = rtlab.Study(model" + ", data=data" * has_data)
         lines[-1] += ", task=sample.task)" if has_task else ")"
         if task is not None and not has_task:
             lines[-1] += f"  # scored by {task.name!r}: give task=rtlab.Task(data, labels) for it"
@@ -126,7 +130,7 @@ def _simplify(argument: object) -> Any:
         plain["timing_cache"] = lambda path: path.name
         return {k: plain[k](v) if k in plain else v for k, v in options.items()}
     if isinstance(argument, Mapping):
-        return {k: str(v) for k, v in argument.items()}
+        return {k: v if isinstance(v, int | tuple) else str(v) for k, v in argument.items()}
     return [str(v) for v in argument] if isinstance(argument, list) else argument and str(argument)
 
 
@@ -137,7 +141,7 @@ def _get_file(study: StudyState) -> str:
 
 
 def _format_data(data: CalibrationData, sample: str) -> str:
-    if (noise := re.fullmatch(r"random noise, seed (\d+)", data.source)) and data.synthetic:
+    if (noise := re.fullmatch(rf"random noise, seed (\d+)(?:{ZEROS})?", data.source)) and data.synthetic:
         return f"rtlab.CalibrationData.random(model, samples={len(data)}, seed={noise[1]})"
     if sample and data.source in samples.SOURCES:
         return "sample.calibration"

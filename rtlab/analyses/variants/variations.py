@@ -129,6 +129,7 @@ def get_add_arguments(variant: Variant) -> dict[str, Any]:
         "rewrites": list(variant.rewrites),
         "calibrators": dict(variant.calibrators),
         "treatments": list(variant.treatments),
+        "sizes": dict(variant.sizes),
     }
 
 

@@ -384,7 +384,7 @@ class Explorer(ExplorerWidget):
             case commands.OpenNamed():
                 opens.open_from_page(command.path)
             case commands.NameSizes():
-                opens.name_sizes(command.shapes)
+                opens.name_sizes(command.sizes)
             case commands.ReadDropped():
                 opens.read_dropped_files(command, buffers)
             case commands.OpenNetron():

@@ -17,6 +17,7 @@ from rtlab.analyses.score import parse_sample_numbers
 from rtlab.backends.readers import build, recognise
 from rtlab.backends.selection import get_additional_backend
 from rtlab.core import model as _model
+from rtlab.core import partial_shapes
 from rtlab.core.budget import BUDGET_S, parse_budget
 from rtlab.core.data import read_samples
 from rtlab.core.inputs import read_input
@@ -220,11 +221,15 @@ class OpenCommands:
 
         self.tasks.start(work, "cut the model")
 
-    def name_sizes(self, shapes: collections.abc.Mapping[str, Sequence[int]]) -> None:
-        """Open the model with these sizes of its dynamic dimensions, by input."""
-        self.tasks.start(
-            lambda progress: self._adopt_model(self.study.model.sized(shapes), progress), "take these sizes"
-        )
+    def name_sizes(self, sizes: collections.abc.Mapping[str, int]) -> None:
+        """Open the model with these sizes of its dynamic dimensions, by the names that the page has for them."""
+
+        def work(progress: Reporting) -> None:
+            model = self.study.model
+            shapes = partial_shapes.from_open_sizes(model.declared_shapes, sizes)
+            self._adopt_model(model.sized(shapes), progress)
+
+        self.tasks.start(work, "take these sizes")
 
     def _adopt_model(self, model: Model, progress: Reporting) -> None:
         """Show the model on screen in another form, with its data, its task and what is chosen."""
@@ -371,8 +376,9 @@ class BuildCommands:
 
     def check_shapes(self) -> None:
         """Raise ``Unsized`` where the model lacks sizes: a build that cannot be is no variant that failed."""
-        for name in self.study.model.inputs:
-            self.study.model.input_shape(name)
+        model = self.study.state.get_model(offer.choice_to_variant(self.widget.choice))
+        for name in model.inputs:
+            model.input_shape(name)
 
     def plan_variant(self) -> str:
         """The name of the chosen variant, which is added to the study when it is new."""
@@ -389,6 +395,7 @@ class BuildCommands:
             weights=requested.weights,
             sparsity=requested.sparsity,
             treatments=requested.treatments,
+            sizes=dict(requested.sizes),
             backend=requested.backend,
         )
         return requested.id

@@ -17,9 +17,18 @@ from rtlab.backends.selection import (
 from rtlab.core import partial_shapes
 from rtlab.core.model import Model
 from rtlab.core.ptq_transform import PtqTransformKind
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant, has_effect
+from rtlab.core.value import shape_text
+from rtlab.core.variant import (
+    CALIBRATORS,
+    Calibrator,
+    Precision,
+    Variant,
+    format_size,
+    has_effect,
+    parse_size,
+)
 from rtlab.documents.commands import Choice, Pin
-from rtlab.documents.contract import Controls, Dimension, OpenInput, Option
+from rtlab.documents.contract import Controls, OpenSize, Option
 
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
@@ -82,6 +91,7 @@ def build_choice(model: Model, variant: Variant) -> Choice:
         weights=variant.weights,
         sparsity=list(variant.sparsity),
         treatments=[str(t) for t in variant.treatments],
+        sizes=[format_size(s) for s in variant.sizes],
     )
 
 
@@ -95,6 +105,7 @@ def choice_to_variant(choice_fields: Mapping[str, Any]) -> Variant:
         weights=choice_fields.get("weights") or "channel",
         sparsity=tuple(choice_fields.get("sparsity") or ()),
         treatments=tuple(choice_fields.get("treatments") or ()),
+        sizes=dict(map(parse_size, choice_fields.get("sizes") or ())),
         backend=get_additional_backend(choice_fields.get("backend")),
     )
 
@@ -135,22 +146,24 @@ def build_controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
     )
 
 
-def _sizes(model: Model) -> list[OpenInput]:
-    """The inputs with open dimensions; none where only the batch is open, which is 1 by default."""
-    declared = {n: model.values[n].shape or () for n in model.inputs}
-    shapes = {n: dims for n, dims in declared.items() if not all(isinstance(d, int) for d in dims)}
-    if all(isinstance(d, int) for dims in shapes.values() for d in dims[1:]):
+def _sizes(model: Model) -> list[OpenSize]:
+    """The sizes that the inputs leave open; none where only the batch is open, which is 1 by default."""
+    declared = {n: dims or () for n, dims in model.declared_shapes.items()}
+    if all(isinstance(d, int) for dims in declared.values() for d in dims[1:]):
         return []
+    sizes = partial_shapes.collect_symbols(declared, model.proposed)
+    sizes |= {f"{n}[{axis}]": size for n, shape in model.proposed.items() for axis, size in enumerate(shape)}
+    past = partial_shapes.list_past_sizes(declared)
+    missing = partial_shapes.list_missing_sizes(declared, model.sizes_by_name, model.proposed)
     return [
-        OpenInput(
-            name=name,
-            dimensions=[
-                Dimension(size=size, open=not isinstance(d, int), symbol=partial_shapes.get_symbol(d))
-                for size, d in zip(model.proposed[name], dims, strict=True)
-            ],
-            lacking=bool(partial_shapes.list_unsized_axes(name, dims, model.shapes)),
+        OpenSize(
+            id=id_,
+            size=sizes.get(id_, 1),
+            least=int(id_ not in past),
+            inputs=[f"{name} {shape_text(declared[name])}" for name in inputs],
+            lacking=id_ in missing or id_.rpartition("[")[0] in missing,
         )
-        for name, dims in shapes.items()
+        for id_, inputs in partial_shapes.list_open_sizes(declared).items()
     ]
 
 

@@ -81,6 +81,7 @@ def build_variant_document(
             "scales": result.variant.scales or None,
             "calibrators": [{"pattern": p, "calibrator": str(c)} for p, c in result.variant.calibrators],
             "treatments": [str(t) for t in result.variant.treatments],
+            **({"sizes": dict(result.variant.sizes)} if result.variant.sizes else {}),
         },
         "precisions": {n: str(p) for n, p in result.prepared.precisions.items()},
         "scales": {v: _scale(s) for v, s in result.prepared.scales.items()},

@@ -85,7 +85,7 @@ def test_random_data_says_so_and_keeps_saying_it():
     [((1, 1 << 11), 8), ((4, 1 << 9), 32), (("N", 1 << 11), 8), ((1, 1 << 6), 64), ((1, 1 << 15), 1)],
 )
 def test_random_samples_that_take_much_memory_are_fewer(monkeypatch, shape, samples):
-    monkeypatch.setattr("rtlab.core.data._MOST", 1 << 16)
+    monkeypatch.setattr("rtlab.core.random_inputs._MOST", 1 << 16)
     ends = ([(n, FLOAT, shape)] for n in "xy")
     net = graph([helper.make_node("Relu", ["x"], ["y"])], *ends, {})
     assert samples == len(CalibrationData.random(net))

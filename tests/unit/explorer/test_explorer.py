@@ -600,21 +600,21 @@ def test_inputs_with_open_sizes_are_offered_and_named(shown, tmp_path) -> None:
     onnx.save(graph_proto(nodes, inputs, outputs, {}), tmp_path / "m.onnx")
     shown.load(tmp_path / "m.onnx").wait(60)
     asked = shown.controls["sizes"]
-    assert [(i["name"], i["lacking"]) for i in asked] == [("tokens", True), ("mask", True)]
-    dimensions = [(d["symbol"], d["open"], d["size"]) for d in asked[0]["dimensions"]]
-    assert [("N", True, 1), ("length", True, 128), ("", False, 8)] == dimensions
+    inputs = ["tokens N×length×8", "mask N×length×1"]
+    length = {"id": "length", "size": 128, "least": 1, "inputs": inputs, "lacking": True}
+    assert [{"id": "N", "size": 1, "least": 1, "inputs": inputs, "lacking": False}, length] == asked
     shown.run()
     assert ("Unsized", []) == (shown.failure["kind"], shown.chips), "nothing was tried yet"
 
-    finish(shown, commands.NameSizes({"tokens": [2, 5, 8], "mask": [2, 5, 2]}))
-    assert "2×5×2" in shown.failure["message"]
+    finish(shown, commands.NameSizes({"N": 2, "length": 0}))
+    assert '"length" the size 0' in shown.failure["message"]
     assert not shown.study.state.results
 
-    finish(shown, commands.NameSizes({"tokens": [2, 5, 8], "mask": [2, 5, 1]}))
+    finish(shown, commands.NameSizes({"N": 2, "length": 5}))
     assert shown.failure is None
     assert {(2, 5, 8), (2, 5, 1)} <= {t.shape for t in shown.study.state.results["fp32@sm86"].engine.inputs}
-    told = [(i["lacking"], [d["size"] for d in i["dimensions"]]) for i in shown.controls["sizes"]]
-    assert [(False, [2, 5, 8]), (False, [2, 5, 1])] == told, "they can be changed later"
+    told = [(i["lacking"], i["size"]) for i in shown.controls["sizes"]]
+    assert [(False, 2), (False, 5)] == told, "they can be changed later"
 
 
 def test_a_file_of_an_engine_opens_where_a_model_does(tmp_path, shown) -> None:

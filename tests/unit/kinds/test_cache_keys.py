@@ -40,6 +40,7 @@ VARIANT = {
     "pins": (("a", Precision.FP32),), "weights": "tensor", "sparsity": ("*",), "scales": "a.cache",
     "options": BuildOptions(flags=("FP16",)), "rewrites": (Rewrite.of("fold a"),),
     "calibrators": (("a", Calibrator.MSE),), "treatments": (PtqTransform.of("equalize"),),
+    "sizes": (("length", 1),),
 }  # fmt: skip
 
 

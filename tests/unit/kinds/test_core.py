@@ -12,10 +12,10 @@ from onnx import helper, numpy_helper
 
 from nets import graph
 from rtlab.core import (
-    data,
     model,
     partial_shapes,
     progress,
+    random_inputs,
     slices,
     stage,
     validation,
@@ -186,15 +186,16 @@ def test_sizes_to_try_follow_from_where_a_dimension_stands(dims, named, sizes) -
 def test_a_symbol_has_one_size_in_all_inputs() -> None:
     declared = {"x": (None, "T"), "y": ("N", "T", "K"), "z": None, "w": ("K", 2)}
     suggest = partial_shapes.suggest_shapes
-    assert suggest(declared, {}) == {"x": (1, 128), "y": (1, 128, 1), "w": (1, 2)}
+    assert suggest(declared, {}) == {"x": (1, 128), "y": (1, 128, 128), "w": (128, 2)}
     named = {"x": (4, 9), "K": 6}
     assert suggest(declared, named) == {"x": (4, 9), "y": (1, 9, 6), "w": (6, 2)}
     partial = partial_shapes.resolve_partial_shapes
+    # "K" stands behind a batch, so that it is a length where it comes first, too.
     assert partial(declared, {}, None, {}) == {
-        "x": (1, None), "y": (1, None, 1), "z": None, "w": (1, 2)
+        "x": (1, None), "y": (1, None, None), "z": None, "w": (None, 2)
     }  # fmt: skip
     assert partial(declared, named, 5, {"z": (8,), "x": (2, 3)}) == {
-        "x": (5, 3), "y": (5, 3, 5), "z": (8,), "w": (5, 2)
+        "x": (5, 3), "y": (5, 3, 6), "z": (8,), "w": (6, 2)
     }  # fmt: skip
     assert partial_shapes.with_batch(declared, {"y": (1, 2, 3), "T": 4}, 6) == {
         "y": (6, 2, 3),
@@ -219,8 +220,8 @@ def test_an_open_dimension_behind_the_first_needs_a_size() -> None:
     assert resolve("x", dims, {"x": (2, 4, 5, 3)}, dict) == (2, 4, 5, 3)
     assert resolve("x", ("N", "C", 3), {"N": 6, "C": 4}, dict) == (6, 4, 3)
     assert resolve("x", (None, 3), {}, dict) == (1, 3)
-    with pytest.raises(Unsized, match=r"dimensions 1 and 2 of .* are dynamic.*\(1, 4, 5, 3\)"):
-        resolve("x", dims, {}, lambda: {"x": (1, 4, 5, 3)})
+    with pytest.raises(Unsized, match=r'dimensions 1 and 2 of .* are dynamic.*"x": \(1, 4, 5, 3\), "C": 4'):
+        resolve("x", dims, {}, lambda: {"x": (1, 4, 5, 3), "C": 4})
     with pytest.raises(Unsized, match=r"dimension 2 of .* is dynamic"):
         resolve("x", dims, {"C": 4}, dict)
 
@@ -319,7 +320,7 @@ def test_a_scale_is_never_zero_and_in_float32() -> None:
 def test_noise_is_what_the_generator_draws_input_after_input(total) -> None:
     ends = [("x", 1, ("N", 3)), ("i", 7, ("N", 2)), ("y", 11, ("N", 300_000))]
     model = graph([node("Relu", ["x"], ["z"])], ends, [("z", 1, ("N", 3))], {})
-    arrays = data.make_samples(model, total, 7)
+    arrays = random_inputs.make_samples(model, total, 7)
     rng = np.random.default_rng(7)
     np.testing.assert_array_equal(arrays["x"], rng.standard_normal((total, 3)).astype("f4"))
     np.testing.assert_array_equal(arrays["i"], rng.integers(0, 2, (total, 2)))
@@ -332,7 +333,7 @@ def test_noise_is_what_the_generator_draws_input_after_input(total) -> None:
 )  # fmt: skip
 def test_random_samples_come_in_whole_batches(shape, asked, counts) -> None:
     model = graph([node("Relu", ["x"], ["y"])], [("x", 1, shape)], [("y", 1, shape)], {})
-    assert data.make_samples(model, asked, 0)["x"].shape == counts
+    assert random_inputs.make_samples(model, asked, 0)["x"].shape == counts
 
 
 def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> None:
@@ -341,7 +342,7 @@ def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> No
     values = dict.fromkeys(shapes, types.SimpleNamespace(dtype="fp32"))
     model = types.SimpleNamespace(name="m", inputs=tuple(shapes), input_shape=shapes.get, values=values)
     with pytest.raises(CalibrationError, match=r'8 GiB, .*"x".* at most 4 GiB'):
-        data.make_samples(model, 1, 0)
+        random_inputs.make_samples(model, 1, 0)
 
 
 def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_tried(monkeypatch) -> None:

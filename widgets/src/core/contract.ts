@@ -478,21 +478,16 @@ export interface Panel {
   problem: string;
 }
 
-/** One dimension of an input: its size, or a default where it is ``open``; those of one ``symbol`` have one size. */
-export interface Dimension {
+/** A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build. ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes. ``least`` is 0 for the number of tokens before, else 1. */
+export interface OpenSize {
+  id: string;
   size: number;
-  open: boolean;
-  symbol: string;
-}
-
-/** An input with open dimensions; ``lacking`` where a size must be named before anything can be built. */
-export interface OpenInput {
-  name: string;
-  dimensions: Dimension[];
+  least: number;
+  inputs: string[];
   lacking: boolean;
 }
 
-/** What the top row offers for the present choice, and the inputs whose sizes can be named. */
+/** What the top row offers for the present choice, and the sizes that can be named. */
 export interface Controls {
   models: Option[];
   precisions: Option[];
@@ -500,7 +495,7 @@ export interface Controls {
   targets: Option[];
   compilers: Option[];
   treatments: Option[];
-  sizes: OpenInput[];
+  sizes: OpenSize[];
 }
 
 /** Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator. */
@@ -520,6 +515,7 @@ export interface Choice {
   weights: string;
   sparsity: string[];
   treatments: string[];
+  sizes: string[];
 }
 
 /** An error card: the message in its three parts as one text, the vendor's words, and the kind. ``until`` are the values at which the model can be cut before what the compiler refuses, ``rewrites`` those with which it builds ``variant``; empty where there are none. */
@@ -709,10 +705,10 @@ export interface OpenNamed {
   path: string;
 }
 
-/** Give inputs these shapes, and build what is chosen. */
+/** Give open sizes these numbers, by symbol or by an input and its dimension, and build what is chosen. */
 export interface NameSizes {
   type: "sizes";
-  shapes: Record<string, number[]>;
+  sizes: Record<string, number>;
 }
 
 /** Read files that come along: their names, and as many buffers. */

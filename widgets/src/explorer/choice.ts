@@ -90,12 +90,13 @@ export function repruned(
 
 /** The name of a choice as `Variant.id` in rtlab/core/variant.py makes it, and its short form as `Variant.name`. */
 export function variantName(choice: Choice): { id: string; name: string } {
-  const { precision, calibrator, target, pins, weights, sparsity, treatments } = choice;
+  // A saved notebook may hold a choice that has none.
+  const { precision, calibrator, target, pins, weights, sparsity, treatments, sizes = [] } = choice;
   const head = calibrator ? `${precision}·${calibrator}` : precision;
   const tensor = weights === "tensor" ? ["per tensor"] : [];
   const which = sparsity.join() === "*" ? "" : ` ${sparsity.join()}`;
-  const id = [head, ...pins.map((pin) => `${pin.pattern}=${pin.precision}`), ...tensor];
-  const name = [head, ...(pins.length ? [`${pins.length} pinned`] : []), ...tensor];
+  const id = [head, ...sizes, ...pins.map((pin) => `${pin.pattern}=${pin.precision}`), ...tensor];
+  const name = [head, ...sizes, ...(pins.length ? [`${pins.length} pinned`] : []), ...tensor];
   if (sparsity.length) {
     id.push(`2:4${which}`);
     name.push("2:4");

@@ -75,7 +75,7 @@ function remedyOf({ variant, rewrites }: Failure): Command {
 }
 
 function SizesCard({ explorer }: { explorer: ExplorerState }) {
-  const lacking = explorer.controls.value.sizes.some((input) => input.lacking);
+  const lacking = explorer.controls.value.sizes.some(({ lacking }) => lacking);
   const title = lacking ? "Which sizes do the inputs have?" : "Sizes of the inputs";
   return (
     <div class="rt-veil">

@@ -362,10 +362,10 @@ export class ExplorerState {
     });
   }
 
-  resized(shapes: Record<string, number[]>): void {
+  resized(sizes: Record<string, number>): void {
     this.sizing.value = false;
     this.ownFailure.value = null;
-    this.send({ type: "sizes", shapes });
+    this.send({ type: "sizes", sizes });
   }
 
   save(variant: string): void {

@@ -11,7 +11,7 @@ import { Tool } from "../ui/tool";
 import { transformKinds } from "./choice";
 import type { ExplorerState } from "./explorer_state";
 import { OPENABLE } from "./files";
-import { shapesOf } from "./input_sizes";
+import { describeSizes } from "./input_sizes";
 import { OpenFiles } from "./open_files";
 import { PresentMenu } from "./presentation_view";
 
@@ -332,7 +332,7 @@ function sizing(explorer: ExplorerState, dead: string): Item[] {
       id: "resize",
       label: sizes.some(({ lacking }) => lacking)
         ? "name them…"
-        : `${ending(shapesOf(sizes), LONGEST_PATTERN)}, change…`,
+        : `${ending(describeSizes(sizes), LONGEST_PATTERN)}, change…`,
       help: "Opens the model with other sizes of its inputs, and builds it.",
       reason: dead,
       pick: () => {

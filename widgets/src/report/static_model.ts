@@ -49,6 +49,7 @@ export class StaticModel {
         weights: "channel",
         sparsity: [],
         treatments: [],
+        sizes: [],
       },
       chips: saved.chips,
       build: { running: false, phase: "", fraction: null, elapsed: 0 },
