@@ -18,6 +18,7 @@ from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.fp16_passes import round_to_tf32
 from rtlab.quantize.weights import ScaleLayout, quantize_to_four_bits
+from trt_nets import from_nvfp4, nvfp4
 
 node = helper.make_node
 
@@ -141,7 +142,12 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     numbers = numbers * (1 if stored.tensor_scale is None else stored.tensor_scale)
     numbers = numbers.astype(np.float32).astype(to).astype(np.float32)
     x = weight(4, 32, seed=9)
-    expected = (x.astype(to).astype(np.float32) @ numbers).astype(to).astype(np.float32)
+    read = x.astype(to).astype(np.float32)
+    if precision == "fp4":
+        # The activation is rounded too, with the scale of amax 4, before it is a number of 16 bits.
+        whole = np.float32(np.float32(4) / np.float32(2688))
+        read = from_nvfp4(*nvfp4(x, whole), whole).astype(to).astype(np.float32)
+    expected = (read @ numbers).astype(to).astype(np.float32)
     got = run(done.emulation, {"x": x}, ["m0"])["m0"]
     np.testing.assert_allclose(got, expected, rtol=2e-6)
     # TensorRT dequantizes INT4 in the type of the product; FP4 has scales of scales, in FP32.
