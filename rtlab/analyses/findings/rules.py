@@ -183,10 +183,10 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
 
 #: What a format of blocks needs to be multiplied as it is.
 _BLOCK_FIXES = {
-    "FP4": "TensorRT multiplies NVFP4 on Blackwell (sm100 and sm120), where both factors are in it: quantize the "
-    "activation by TRT_FP4DynamicQuantize, as rtlab's fp4 does, and build for such a target.",
-    "MXFP8": "TensorRT-RTX 1.7 multiplied MXFP8 in floating point on every target that was tried, and FP8 with one "
-    "scale for a tensor or a channel in eight bits: quantize to fp8 where speed counts.",
+    "FP4": "TensorRT-RTX 1.7 multiplies in four bits for sm120, where both factors are in NVFP4: quantize the "
+    "activation by TRT_FP4DynamicQuantize, as rtlab's fp4 does.",
+    "MXFP8": "TensorRT-RTX 1.7 multiplied MXFP8 in floating point for sm89 and sm120, and FP8 with one scale for a "
+    "tensor or a channel in eight bits: quantize to fp8 where speed counts.",
 }
 
 
