@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab.core import trt_operators
+from rtlab.core import proto_repair, trt_operators
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.precision import NVFP4_RANGE, SMALLEST_BLOCK_SCALE, Precision
 from rtlab.core.value import dtype_text
@@ -47,10 +47,16 @@ _AXES_INPUT = 18
 
 
 def needs_standard_operators(model: Model) -> bool:
-    """Whether a model has such operators or numbers in its main graph."""
-    return any(n.domain == trt_operators.DOMAIN for n in model.top) or any(
-        _is_unknown_pair(model, n) for n in model.top if n.op in _PAIR_OPS
+    """Whether a model has such operators or numbers, outside of local functions."""
+    nodes = _list_nodes(model)
+    return any(n.domain == trt_operators.DOMAIN for n in nodes) or any(
+        _is_unknown_pair(model, n) for n in nodes if n.op in _PAIR_OPS
     )
+
+
+def _list_nodes(model: Model) -> list[Node]:
+    """The nodes of the main graph and of bodies."""
+    return [n for n in model.nodes if not (n.scope and n.scope[0].startswith("function "))]
 
 
 def _is_unknown_pair(model: Model, node: Node) -> bool:
@@ -67,11 +73,11 @@ class StandardForm:
         self.model = model
         self.nodes: dict[str, trt_operators.TrtOperator] = {}
         self.wide: set[str] = {n for n, v in model.values.items() if v.dtype in _WIDENED}
-        before = -1
+        nodes, before = _list_nodes(model), -1
         # A constant that a rewritten node reads is wide for all of its readers.
         while before < len(self.nodes) + len(self.wide):
             before = len(self.nodes) + len(self.wide)
-            for node in model.top:
+            for node in nodes:
                 self._classify(node)
 
     def _classify(self, node: Node) -> None:
@@ -103,7 +109,7 @@ class StandardForm:
     @property
     def _exponents(self) -> set[str]:
         """Scales that are stored as the exponents of powers of two."""
-        return {n.inputs[1] for n in self.model.top if n.op.startswith("TRT_MXFP8") and len(n.inputs) > 1}
+        return {n.inputs[1] for n in self.model.nodes if n.op.startswith("TRT_MXFP8") and len(n.inputs) > 1}
 
     def widen_constants(self, graph: ir.Graph) -> None:
         """Let the wide initializers of a copy of the model's graph hold FP32."""
@@ -116,23 +122,30 @@ class StandardForm:
 
     def rewrite(self, proto: onnx.ModelProto) -> None:
         """Write the nodes of the model's proto, whose initializers are wide already, with standard operators."""
-        used = {n.name for n in proto.graph.node}
+        used = {n.id for n in self.model.nodes} | {*self.model.values}
+        # Bodies first: nodes are copied where those of a graph change.
+        for graph in reversed(list(proto_repair.iter_graphs(proto))):
+            if isinstance(graph, onnx.GraphProto):
+                self._rewrite_graph(graph, proto, used)
+
+    def _rewrite_graph(self, graph: onnx.GraphProto, proto: onnx.ModelProto, used: set[str]) -> None:
         nodes: list[onnx.NodeProto] = []
-        for node, source in zip(proto.graph.node, self.model.top, strict=True):
-            if source.id in self.nodes:
-                writer = _Writer(self, source, proto, used)
-                writer.write(self.nodes[source.id])
+        for node in graph.node:
+            # The names in it are the ids of the model.
+            if node.name in self.nodes:
+                writer = _Writer(self, self.model.by_id[node.name], proto, used)
+                writer.write(self.nodes[node.name])
                 nodes += writer.nodes
                 continue
-            if source.op == "Constant" and self.wide.intersection(source.outputs):
-                _widen_constant(self, source.outputs[0], node)
+            if node.op_type == "Constant" and self.wide.intersection(node.output):
+                _widen_constant(self, node.output[0], node)
             nodes.append(node)
-        del proto.graph.node[:]
-        proto.graph.node.extend(nodes)
-        kept = [v for v in proto.graph.value_info if v.name not in self.wide]
-        del proto.graph.value_info[:]
-        proto.graph.value_info.extend(kept)
-        for value in (*proto.graph.output, *proto.graph.input):
+        del graph.node[:]
+        graph.node.extend(nodes)
+        kept = [v for v in graph.value_info if v.name not in self.wide]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        for value in (*graph.output, *graph.input):
             if value.name in self.wide:
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
 

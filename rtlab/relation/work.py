@@ -63,7 +63,7 @@ _POINTWISE: Mapping[str, int] = {
     **dict.fromkeys(("Clip", "LeakyRelu", "PRelu", "ThresholdedRelu", "Shrink", "BatchNormalization"), 2),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "QLinearAdd", "QLinearMul"), 2),
     # Some look for the largest magnitudes first, and one dequantizes as well.
-    **dict.fromkeys(TRT_OPS, 2), "TRT_FP4DynamicQuantize": 4, "TRT_MXFP8DynamicQuantize": 4, "TRT_FP4QDQ": 6,
+    **dict.fromkeys(sorted(TRT_OPS), 2), "TRT_FP4DynamicQuantize": 4, "TRT_MXFP8DynamicQuantize": 4, "TRT_FP4QDQ": 6,
     **dict.fromkeys(("HardSigmoid", "Elu", "Softsign", "Softplus", "Celu"), 3),
     "Sigmoid": 3, "DynamicQuantizeLinear": 4, "LpNormalization": 3, "RMSNormalization": 4,
     "SimplifiedLayerNormalization": 4, "Swish": 4, "HardSwish": 4, "Selu": 4, "Mish": 5, "Gelu": 5, "FastGelu": 5,
@@ -88,7 +88,7 @@ _WINDOWS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _RECURRENT: Mapping[str, tuple[int, int]] = {"RNN": (1, 1), "GRU": (3, 12), "LSTM": (4, 15)}
 #: Inputs that are no learned numbers: scales, zero points, observed statistics, bounds.
 _NO_PARAMETERS: Mapping[str, frozenset[int]] = {
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", *TRT_OPS), frozenset({1, 2})),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", *sorted(TRT_OPS)), frozenset({1, 2})),
     "BatchNormalization": frozenset({3, 4}),
     "Clip": frozenset({1, 2}), "Pad": frozenset({1, 2, 3}), "Resize": frozenset({1, 2, 3}),
     "QLinearConv": frozenset({1, 2, 4, 5, 6, 7}), "QLinearMatMul": frozenset({1, 2, 4, 5, 6, 7}),

@@ -51,7 +51,7 @@ _FAMILY: Mapping[str, Family] = {op: f for f, ops in _FAMILIES.items() for op in
 )
 _SHORT = {"BatchNormalization": "BN", "GlobalAveragePool": "GAP", "LayerNormalization": "LN", "Relu": "ReLU",
           "QuantizeLinear": "Q", "DequantizeLinear": "DQ", "MaxPool": "MaxPool",
-          **{op: QUANTIZING_OPS[op] for op in TRT_OPS}}  # fmt: skip
+          **{op: QUANTIZING_OPS[op] for op in sorted(TRT_OPS)}}  # fmt: skip
 #: Words in a compiler's kinds of layers that compute something, with the family of what it is.
 _COMPUTES: Mapping[str, Family] = {
     "conv": "convolution", "gemm": "matmul", "matmul": "matmul", "matrix": "matmul", "pool": "pool",

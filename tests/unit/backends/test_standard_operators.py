@@ -127,6 +127,7 @@ def test_blocks_along_another_axis_and_in_halves():
     ]
     whole = np.float32(0.002)
     model = one(nodes, (2, 32, 5), (2, 32, 5), {"g": whole}, dtype=TensorProto.FLOAT16)
+    assert [(2, 32, 5), (2, 2, 5)] == [model.values[v].shape for v in ("q", "s")]
     turned = np.moveaxis(x.astype(np.float32), 1, 2)
     expected = np.moveaxis(trt_nets.from_nvfp4(*trt_nets.nvfp4(turned, whole), whole), 2, 1)
     np.testing.assert_array_equal(expected.astype(np.float16), output(model, x)[0])

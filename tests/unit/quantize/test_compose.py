@@ -157,6 +157,24 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     assert (onnx.TensorProto.INT4 if precision == "int4" else onnx.TensorProto.FLOAT4E2M1) in stored_types
 
 
+def test_fp4_without_ranges_is_refused_and_a_value_without_scale_stays(chain: Model):
+    with pytest.raises(CalibrationError, match='"fp4": the scales of 3 activations need observed ranges'):
+        prepare(chain, Variant.of("fp4", target="sm120"))
+    done = prepare(chain, Variant.of("fp4", target="sm120"), scales={"s0": Scale(1.0)})
+    assert {"block1/MatMul": "fp4"} == done.precisions
+    assert "2 values have no scale in the given scales: their readers stay fp32 (x, s1)" in done.notes
+    assert {"s0": 2688.0} == {v: s.largest for v, s in done.scales.items()}
+    with pytest.raises(CalibrationError, match=r'value "s0": its threshold is 0\.0'):
+        prepare(chain, Variant.of("fp4", target="sm120"), scales={"s0": Scale(0.0)})
+
+
+def test_what_runs_fp4_in_float_says_so(chain: Model):
+    """A GPU that has it multiplies in four bits; the CPU does not."""
+    for target, count in (("cpu", 1), ("sm120", 0)):
+        done = prepare(chain, Variant.of("fp4", target=target), scales=given(chain))
+        assert count == sum("run in float here" in n for n in done.notes)
+
+
 def twice_read(make) -> Model:
     """One value and one weight, multiplied by two nodes."""
     return make(

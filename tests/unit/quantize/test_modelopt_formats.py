@@ -53,3 +53,17 @@ def test_mxfp8_of_the_models_of_the_tests_is_modelopts_to_the_bit() -> None:
     numbers, exponents = trt_nets.mxfp8(w)
     np.testing.assert_array_equal(scales.numpy(), exponents)
     np.testing.assert_array_equal(data._quantized_data.view(torch.uint8).numpy(), numbers.view(np.uint8))
+
+
+def test_the_codes_of_modelopts_onnx_export_are_as_near_or_farther() -> None:
+    """It divides by the scales of blocks before these are rounded; ModelOpt's tensors and rtlab by what is stored."""
+    w = weight()
+    whole = quant_utils.get_weights_scaling_factor_2(w)
+    blocks = quant_utils.get_weights_scaling_factor(w, 16, whole)
+    steps = quant_utils.quantize(w, 16, blocks, whole)
+    codes = np.clip(steps, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    ours = quantize_to_four_bits(w, ScaleLayout(1, 16), Precision.FP4)
+    scales = (ours.scale.astype(np.float32) * ours.tensor_scale).repeat(16, axis=1)
+    mine, theirs = (np.square(v - w).sum() for v in (ours.dequantize(), codes * scales))
+    assert 0 < (codes != ours.values.astype(np.float32)).mean() < 0.1
+    assert mine < theirs
