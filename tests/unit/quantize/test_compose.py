@@ -8,9 +8,10 @@ import onnx
 import pytest
 from onnx import helper
 
+import trt_nets
 from rtlab import Study
 from rtlab.core.compiler_info import Maker
-from rtlab.core.model import Model
+from rtlab.core.model import Model, load
 from rtlab.core.prepared import Prepared
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
@@ -173,6 +174,27 @@ def test_what_runs_fp4_in_float_says_so(chain: Model):
     for target, count in (("cpu", 1), ("sm120", 0)):
         done = prepare(chain, Variant.of("fp4", target=target), scales=given(chain))
         assert count == sum("run in float here" in n for n in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("fp8", "fp8"),
+        ("int4", "int4"),
+        ("int4_pair", "int4"),
+        ("nvfp4", "fp4"),
+        ("nvfp4_weights", "fp4"),
+        ("mxfp8", "fp8"),
+    ],
+)
+def test_what_modelopt_has_quantized_is_recognised_and_its_scales_stay(name: str, precision: str):
+    """Behind a Transpose and in TensorRT's domain too; a scale of scales has no FP16 form, which would round it."""
+    model = load(trt_nets.NETS[name]()[0])
+    assert precision == prepare(model, Variant.of("fp32")).precisions["product"]
+    done = prepare(model, Variant.of("fp16", target="sm120"))
+    assert precision == done.precisions["product"]
+    scales = [v for v in done.model.values if v in {"x_s", "w_s"} and name.startswith("nvfp4")]
+    assert {"fp32"} >= {done.model.values[v].dtype for v in scales}
 
 
 def twice_read(make) -> Model:
