@@ -212,6 +212,10 @@ _BYTES_PER_KERNEL_RUN, _MAX_PROFILER_BYTES, _MIN_PROFILED_RUNS = 3000, 32 << 20,
 _MAX_SESSIONS = 4
 #: How the notes of an engine begin that say how to open it again.
 _LEVEL_PREFIX, _OPTIONS_PREFIX = "optimization level ", "provider options "
+_STANDARD_NOTE = (
+    "numbers in FP4 and TensorRT's own operators are computed in FP32 by operators of ONNX: times here tell nothing of "
+    "theirs"
+)
 #: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
 _QUANTIZING = {"QuantizeLinear", "DequantizeLinear"} | TRT_OPS
 #: ONNX Runtime's settings for the weights of a folded model that it writes, and the optimizer that is left out then: it
@@ -310,6 +314,8 @@ class OnnxRuntime:
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
             runnable: bytes | Model = model
+            if needs_standard_operators(model):
+                notes = (_STANDARD_NOTE,)
             session_child.prestart_child()
             with open_session_model(model, progress=progress):
                 # What is written of a large model is there from now on.

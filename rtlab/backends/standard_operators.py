@@ -184,17 +184,19 @@ class _Writer:
         if operator.kind == "dequantize":
             self._finish(0, self._join(self._multiply(self._divide(data, block), self._scale(block)), block))
         elif node.op == "TRT_FP4DynamicQuantize":
-            blocks, whole = self._divide(data, block), self._to_float(node.inputs[1])
-            relative = self._compute_relative_scale(blocks, whole)
-            self._finish(0, self._join(self._to_fp4(blocks, relative, whole), block))
+            blocks, tensor_scale = self._divide(data, block), self._to_float(node.inputs[1])
+            relative = self._compute_relative_scale(blocks, tensor_scale)
+            self._finish(0, self._join(self._to_fp4(blocks, relative, tensor_scale), block))
             self._finish(1, self._join_scales(relative))
         elif node.op == "TRT_FP4QDQ":
             blocks = self._divide(data, block)
             largest = self._op("ReduceMax", [self._op("Abs", [data])], keepdims=0)
-            whole = self._op("Div", [largest, self._number(NVFP4_RANGE)])
-            whole = self._op("Max", [whole, self._number(float(np.finfo(np.float32).tiny))])
-            relative = self._compute_relative_scale(blocks, whole)
-            numbers = self._multiply(self._to_fp4(blocks, relative, whole), self._multiply(relative, whole))
+            tensor_scale = self._op("Div", [largest, self._number(NVFP4_RANGE)])
+            tensor_scale = self._op("Max", [tensor_scale, self._number(float(np.finfo(np.float32).tiny))])
+            relative = self._compute_relative_scale(blocks, tensor_scale)
+            numbers = self._multiply(
+                self._to_fp4(blocks, relative, tensor_scale), self._multiply(relative, tensor_scale)
+            )
             self._finish(0, self._join(numbers, block))
         elif node.op == "TRT_MXFP8DynamicQuantize":
             blocks = self._divide(data, block)
@@ -213,25 +215,25 @@ class _Writer:
 
     # Arithmetic.
 
-    def _compute_relative_scale(self, blocks: str, whole: str) -> str:
-        """The scale of each block in E4M3, in multiples of the whole tensor's; 1 for a block of zeros."""
+    def _compute_relative_scale(self, blocks: str, tensor_scale: str) -> str:
+        """The scale of each block in E4M3, in multiples of the tensor's scale; 1 for a block of zeros."""
         largest = self._reduce_max(blocks)
-        unit = self._op("Mul", [whole, self._number(Precision.FP4.stored.largest)])
+        unit = self._op("Mul", [tensor_scale, self._number(Precision.FP4.stored.largest)])
         relative = self._op("Div", [largest, unit])
         is_zero = self._op("Equal", [relative, self._number(0.0)])
         relative = self._op("Where", [is_zero, self._number(1.0), relative])
         relative = self._op("Max", [relative, self._number(SMALLEST_BLOCK_SCALE)])
         return self._round(relative, Precision.FP8)
 
-    def _to_fp4(self, blocks: str, relative: str, whole: str) -> str:
-        return self._round(self._op("Div", [blocks, self._multiply(relative, whole)]), Precision.FP4)
+    def _to_fp4(self, blocks: str, relative: str, tensor_scale: str) -> str:
+        return self._round(self._op("Div", [blocks, self._multiply(relative, tensor_scale)]), Precision.FP4)
 
     def _compute_power_of_two(self, blocks: str) -> str:
         """The smallest power of two, of those in E8M0, that keeps each block within E4M3."""
         share = self._op("Div", [self._reduce_max(blocks), self._number(Precision.FP8.stored.largest)])
         index = self._find_exponent(share, _EXPONENTS)
         table = self._constant(np.ldexp(np.float32(1), np.array(_EXPONENTS)).astype(np.float32))
-        # A logarithm is exact to a unit in the last place: it may be on the wrong side of a whole number.
+        # A logarithm is exact to a unit in the last place: it may be on the wrong side of an integer.
         for _ in range(2):
             power = self._op("Gather", [table, index])
             more = self._op("Cast", [self._op("Greater", [share, power])], to=TensorProto.INT64)

@@ -139,11 +139,11 @@ def _get_type(entry: onnx.TensorProto | onnx.ValueInfoProto) -> int:
 
 def add_functions(proto: onnx.ModelProto) -> None:
     """Let each node of such an operator call a function of its types and shapes, for ONNX's inference alone."""
-    own = {(f.domain, f.name) for f in proto.functions}
+    local_functions = {(f.domain, f.name) for f in proto.functions}
     functions: dict[str, onnx.FunctionProto] = {}
     for graph in list(proto_repair.iter_graphs(proto)):
         for node in graph.node:
-            if node.domain != DOMAIN or (node.domain, node.op_type) in own:
+            if node.domain != DOMAIN or (node.domain, node.op_type) in local_functions:
                 continue
             function = make_function(node)
             if function is not None:

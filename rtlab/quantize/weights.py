@@ -238,10 +238,10 @@ def _round_activations(edit: Edit, plan: FourBitPlan, scales: Mapping[str, Scale
     for value, nodes in plan.activations.items():
         name, source = f"{nodes[0]}/input", edit.values[value]
         place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
-        whole = edit.add_constant(f"{name}/scale", np.array(scales[value].scale, np.float32))
+        tensor_scale = edit.add_constant(f"{name}/scale", np.array(scales[value].scale, np.float32))
         blocks = {"axis": -1, "block_size": _FP4_BLOCK}
         stored = edit.insert(
-            "TRT_FP4DynamicQuantize", f"{name}/DynamicQuantize", [source, whole], domain=DOMAIN,
+            "TRT_FP4DynamicQuantize", f"{name}/DynamicQuantize", [source, tensor_scale], domain=DOMAIN,
             kind=ir.DataType.FLOAT4E2M1, attrs={**blocks, "scale_type": int(ir.DataType.FLOAT8E4M3FN)}, **place,
         )  # fmt: skip
         shape = None if source.shape is None else [*source.shape[:-1], _count_blocks(source.shape[-1])]
@@ -249,7 +249,7 @@ def _round_activations(edit: Edit, plan: FourBitPlan, scales: Mapping[str, Scale
             stored, ir.DataType.FLOAT8E4M3FN, None if shape is None else ir.Shape(shape)
         )
         kind, title = ir.DataType.FLOAT, f"{name}/scale/DequantizeLinear"
-        scale = edit.insert("DequantizeLinear", title, [relative, whole], kind=kind, **place)
+        scale = edit.insert("DequantizeLinear", title, [relative, tensor_scale], kind=kind, **place)
         title = f"{name}/DequantizeLinear"
         numbers = edit.insert("DequantizeLinear", title, [stored, scale], like=source, attrs=blocks, **place)
         for node in nodes:

@@ -8,8 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_nets
-from rtlab.backends.onnxruntime import open_session_model
+from rtlab.backends.onnxruntime import OnnxRuntime, open_session_model
 from rtlab.core.model import Model, load
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
 from sessions import computed, run
 from trt_nets import E2M1, E4M3
@@ -178,6 +181,13 @@ def test_a_dimension_that_is_not_known_is_named():
 def test_other_models_are_handed_over_as_they_are(tiny_model: Model):
     with open_session_model(tiny_model) as content:
         assert content == tiny_model.bytes()
+
+
+def test_an_engine_says_that_its_times_are_of_an_emulation(tiny_model: Model):
+    backend = OnnxRuntime(threads=1)
+    for model, count in ((load(trt_nets.make_nvfp4()[0]), 1), (tiny_model, 0)):
+        engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
+        assert count == sum("computed in FP32 by operators of ONNX" in note for note in engine.notes)
 
 
 @pytest.mark.slow
