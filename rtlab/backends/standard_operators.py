@@ -87,7 +87,7 @@ class StandardForm:
             self.wide.intersection((*node.inputs, *node.outputs)) or _is_unknown_pair(self.model, node)
         ):
             operator = trt_operators.OPERATORS[node.op]
-        if operator is not None:
+        if operator is not None and all(node.inputs[: operator.reads]) and len(node.inputs) >= operator.reads:
             self.nodes[node.id] = operator
             if operator.kind == "quantize":
                 self.wide.update(filter(None, node.outputs))

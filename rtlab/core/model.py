@@ -166,7 +166,10 @@ class Model:
         maker = self.producers.get(value)
         while maker is not None and maker.op in _TURNS:
             maker = self.producers.get(maker.inputs[0])
-        return maker if maker is not None and is_dequantizer(maker.domain, maker.op) else None
+        # No schema says how many inputs an operator of TensorRT has.
+        if maker is None or not is_dequantizer(maker.domain, maker.op) or not any(maker.inputs[:1]):
+            return None
+        return maker
 
     def node(self, id: str) -> Node:  # noqa: A002 - the field's word
         """The node with this id or at this place, or with this original name when it is unique.

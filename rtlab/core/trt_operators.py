@@ -18,6 +18,9 @@ DOMAIN = "trt"
 #: Opset of the functions: the first with all their types.
 _OPSET = 24
 _LARGEST = (1 << 63) - 1
+_FP8, _FP4, _INT4, _E8M0 = (
+    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT4E2M1, TensorProto.INT4, TensorProto.FLOAT8E8M0,
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,10 +39,12 @@ class TrtOperator:
     scales: int = 0
     block: int = 0
 
+    @property
+    def reads(self) -> int:
+        """The fewest inputs: the scale is one, unless it follows from the numbers alone."""
+        return 1 if self.kind == "round" or self.scales == _E8M0 else 2
 
-_FP8, _FP4, _INT4, _E8M0 = (
-    TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT4E2M1, TensorProto.INT4, TensorProto.FLOAT8E8M0,
-)  # fmt: skip
+
 OPERATORS: Mapping[str, TrtOperator] = {
     "QuantizeLinear": TrtOperator("quantize"),
     "DequantizeLinear": TrtOperator("dequantize"),

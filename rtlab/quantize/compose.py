@@ -509,7 +509,9 @@ def _get_quantized_precision(node: Node, typed: Model) -> Precision | None:
     is_weighted = node.op in placement.WEIGHTED
     makers = [typed.find_dequantizer(v) if is_weighted else typed.producers.get(v) for v in node.inputs]
     kinds = [
-        _STORED.get(typed.values[m.inputs[0]].dtype) if m and is_dequantizer(m.domain, m.op) else None
+        _STORED.get(typed.values[m.inputs[0]].dtype)
+        if m and is_dequantizer(m.domain, m.op) and any(m.inputs[:1])
+        else None
         for m in makers
     ]
     if node.op in placement.WEIGHTED:

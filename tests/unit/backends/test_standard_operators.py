@@ -12,8 +12,10 @@ from rtlab.backends.onnxruntime import OnnxRuntime, open_session_model
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
+from rtlab.core.trt_operators import TRT_OPS
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
+from rtlab.quantize import prepare
 from sessions import computed, run
 from trt_nets import E2M1, E4M3
 
@@ -176,6 +178,18 @@ def test_a_dimension_that_is_not_known_is_named():
     model = one(nodes, (2, 32, "open"), (2, 2, "open"), {"g": np.float32(1)})
     with pytest.raises(BuildError, match=r'cannot run node "quantizer".*"x" behind'):
         output(model, np.zeros((2, 32, 3), np.float32))
+
+
+@pytest.mark.parametrize("op", sorted(TRT_OPS))
+@pytest.mark.parametrize("reads", [[], ["x"], ["", "s"]])
+def test_a_node_without_its_inputs_is_left_to_errors_in_words(op: str, reads: list[str]):
+    nodes = [node(op, reads, ["q"], "odd", domain="trt"), node("Transpose", ["q"], ["t"], "turn")]
+    model = one(
+        [*nodes, node("MatMul", ["x", "t"], ["y"], "product")], (16, 16), (16, 16), {"s": np.float32(1)}
+    )
+    assert prepare(model, Variant.of("fp32")).model is model
+    with open_session_model(model) as content:
+        assert isinstance(content, bytes)
 
 
 def test_other_models_are_handed_over_as_they_are(tiny_model: Model):
