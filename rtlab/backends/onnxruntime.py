@@ -25,6 +25,7 @@ from rtlab.backends import compiler_info, placement, providers, vendor
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
+from rtlab.backends.standard_operators import StandardForm, needs_standard_operators
 from rtlab.backends.workers import inference, session_child
 from rtlab.backends.workers.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
 from rtlab.backends.workers.process import Bounds
@@ -37,6 +38,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Processor, Profile
+from rtlab.core.trt_operators import TRT_OPS
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, RunError, Unavailable
 
@@ -107,7 +109,7 @@ class _ModelFiles:
     def bytes(self, model: Model) -> bytes:
         with self._lock:
             if self._bytes is None:
-                self._bytes = model.bytes()
+                self._bytes = _serialize_standard(model) if needs_standard_operators(model) else model.bytes()
             return self._bytes
 
     @contextlib.contextmanager
@@ -146,11 +148,23 @@ def count_weight_bytes(runnable: bytes | Model) -> int:
     return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
 
 
+def _serialize_standard(model: Model) -> bytes:
+    """A model without operators and types that ONNX Runtime lacks."""
+    form, copy = StandardForm(model), ir.from_proto(model.proto())
+    form.widen_constants(copy.graph)
+    proto = ir.to_proto(copy)
+    form.rewrite(proto)
+    return bytes(proto.SerializeToString())
+
+
 def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
     """The graph of a model whose weights are written to a folder."""
     # The clone shares the tensors of the model, which stays as it is.
     copy = model.ir.clone()
     load_body_constants(copy)
+    form = StandardForm(model) if needs_standard_operators(model) else None
+    if form is not None:
+        form.widen_constants(copy.graph)
     large = {
         v: t
         for v in copy.graph.initializers.values()
@@ -162,7 +176,10 @@ def _write_external_weights(model: Model, folder: Path, progress: Progress) -> o
     external = ir.external_data.convert_tensors_to_external([*large.values()], folder, "weights", report)
     for value, tensor in zip(large, external, strict=True):
         value.const_value = tensor
-    return ir.to_proto(copy)
+    proto = ir.to_proto(copy)
+    if form is not None:
+        form.rewrite(proto)
+    return proto
 
 
 def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
@@ -187,7 +204,7 @@ def _add_outputs(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProt
 
 _CPU = Target("cpu")
 #: Types whose kernels the CPU lacks.
-_CPU_UNSUPPORTED = {Precision.BF16, Precision.FP4}
+_CPU_UNSUPPORTED = {Precision.BF16}
 #: Bytes that the profiler keeps of each run of a kernel (1.31, two threads), those that it may keep at a time, and the
 #: fewest runs, one of them untimed.
 _BYTES_PER_KERNEL_RUN, _MAX_PROFILER_BYTES, _MIN_PROFILED_RUNS = 3000, 32 << 20, 3
@@ -195,8 +212,12 @@ _BYTES_PER_KERNEL_RUN, _MAX_PROFILER_BYTES, _MIN_PROFILED_RUNS = 3000, 32 << 20,
 _MAX_SESSIONS = 4
 #: How the notes of an engine begin that say how to open it again.
 _LEVEL_PREFIX, _OPTIONS_PREFIX = "optimization level ", "provider options "
+_STANDARD_NOTE = (
+    "numbers in FP4 and TensorRT's own operators are computed in FP32 by operators of ONNX: times here tell nothing of "
+    "theirs"
+)
 #: Operators whose neighbours ONNX Runtime fuses into integer kernels that round otherwise.
-_QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
+_QUANTIZING = {"QuantizeLinear", "DequantizeLinear"} | TRT_OPS
 #: ONNX Runtime's settings for the weights of a folded model that it writes, and the optimizer that is left out then: it
 #: would give two constants one name when the file is read at a higher level (1.31, on a transformer).
 _FOLDED = (
@@ -243,8 +264,8 @@ class OnnxRuntime:
     def capabilities(self) -> Capabilities:
         """The CPU runs INT8 for real; other types run in FP32 kernels, so their tensors come from an emulation.
 
-        BF16 and FP4 are missing: for most BF16 operators, and for dequantizing FP4, there is no kernel at all. Other
-        processors may have some for BF16. ``options`` are those of the provider.
+        BF16 is missing: for most of its operators there is no kernel at all. Other processors may have some for it, and
+        are not given FP4, which the CPU computes by operators that it has. ``options`` are those of the provider.
         """
         unsupported = {Precision.FP4} if any(d != "cpu" for d in self.provider.devices) else _CPU_UNSUPPORTED
         return Capabilities(
@@ -293,6 +314,8 @@ class OnnxRuntime:
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
             runnable: bytes | Model = model
+            if needs_standard_operators(model):
+                notes = (_STANDARD_NOTE,)
             session_child.prestart_child()
             with open_session_model(model, progress=progress):
                 # What is written of a large model is there from now on.

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from rtlab.core import proto_repair
+from rtlab.core import proto_repair, trt_operators
 from rtlab.core.external_data import LARGE
 from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
@@ -110,6 +110,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
     _check_operators(proto, error_prefix)
     notes = tuple(proto_repair.repair(proto, error_prefix))
     light = replace_weights_with_inputs(proto, is_heavy)
+    trt_operators.move_early_pairs(light)
     checked: str | onnx.ModelProto = light
     if any(_is_external(tensor) for tensor, _ in _iter_tensors(light)):
         # Constants of bodies lie in files too. The file on disk is as it was; a proto would look for them from here.
@@ -453,6 +454,7 @@ def infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     sequences into tensors (seen in 1.1).
     """
     light = replace_weights_with_inputs(proto, lambda t: math.prod(t.dims) > LARGE)
+    trt_operators.add_functions(light)
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
     del light
     # Read from the proto: making a second model of it takes as long as all the rest.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NOWHERE = "device not recorded"
 #: TensorRT's names of types in rtlab's words, those of ``Tensor.dtype``.
 DTYPES = {name: name.lower() for name in ("Int8", "Int32", "Int64", "UInt8", "Bool", "FP8", "Int4", "FP4")}
-DTYPES |= {"Float": "fp32", "Half": "fp16", "BFloat16": "bf16", "FP4E2M1": "fp4"}
+DTYPES |= {"Float": "fp32", "Half": "fp16", "BFloat16": "bf16", "FP4E2M1": "fp4", "FP8UE8M0": "e8m0"}
 #: Floating and quantized types by resolution.
 NARROWEST_FIRST = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
 

@@ -48,8 +48,12 @@ from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.partial_shapes import propose_shapes
 from rtlab.core.phrases import quote_names
 from rtlab.core.sizes import Sizes, find_written_batch
+from rtlab.core.trt_operators import TRT_OPS, is_dequantizer
 from rtlab.core.value import Value, shape_text
 from rtlab.errors import ModelError, boundary
+
+#: Operators between a dequantization and its product that change no number.
+_TURNS = frozenset({"Transpose", "Cast", "Identity"})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,6 +161,16 @@ class Model:
             for name in dict.fromkeys(i for i in n.inputs if i):
                 table.setdefault(name, []).append(n)
         return {k: tuple(v) for k, v in table.items()}
+
+    def find_dequantizer(self, value: str) -> Node | None:
+        """The main-graph node that dequantizes a value, looked up behind views and casts; None where none does."""
+        maker = self.producers.get(value)
+        while maker is not None and maker.op in _TURNS:
+            maker = self.producers.get(maker.inputs[0])
+        # No schema says how many inputs an operator of TensorRT has.
+        if maker is None or not is_dequantizer(maker.domain, maker.op) or not any(maker.inputs[:1]):
+            return None
+        return maker
 
     def node(self, id: str) -> Node:  # noqa: A002 - the field's word
         """The node with this id or at this place, or with this original name when it is unique.
@@ -591,7 +605,7 @@ def of(graph: ir.Model, *, name: str, shapes: Mapping[str, tuple[int, ...] | int
     )
 
 
-_PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+_PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"}) | TRT_OPS
 #: Digits of a single number that are the same on all processors.
 _DIGITS = 5
 

@@ -29,13 +29,14 @@ class NumberFormat:
 
     Attributes:
         dtype: NumPy's type of a stored number; its width and its grid follow.
-        scaled: What is stored as multiples of a scale: activations and weights, weights alone, or nothing.
+        scaled: What is stored as multiples of a scale: activations and weights, both in blocks whose scales follow from
+            the numbers of each run, weights alone, or nothing.
         opset: The first ONNX opset that has the type with the scales that rtlab writes.
         min_sm: The first compute capability with this arithmetic, such as 89; 0 where all have it.
     """
 
     dtype: Any
-    scaled: Literal["activations", "weights", ""] = ""
+    scaled: Literal["activations", "blocks", "weights", ""] = ""
     opset: int = 0
     min_sm: int = 0
 
@@ -88,8 +89,9 @@ _INTEGERS = (np.int8, ml_dtypes.int4)
 class Precision(str, enum.Enum):
     """The arithmetic a variant asks for. A member equals its lower-case name.
 
-    ``int4`` and ``fp4`` are types of weights only: the product is computed in the activations' type. ``fp8`` is E4M3
-    and ``fp4`` E2M1 (OCP). INT8 has one scale per channel from opset 13 on.
+    ``int4`` is a type of weights only: the product is computed in the activations' type. ``fp8`` is E4M3 and ``fp4``
+    NVFP4: E2M1 numbers in blocks of 16 with scales in E4M3, weights and activations. INT8 has one scale per channel
+    from opset 13 on.
     """
 
     _value_: str
@@ -103,7 +105,7 @@ class Precision(str, enum.Enum):
     INT8 = "int8", NumberFormat(np.int8, "activations", opset=13)
     FP8 = "fp8", NumberFormat(ml_dtypes.float8_e4m3fn, "activations", opset=19, min_sm=89)
     INT4 = "int4", NumberFormat(ml_dtypes.int4, "weights", opset=21)
-    FP4 = "fp4", NumberFormat(ml_dtypes.float4_e2m1fn, "weights", opset=23, min_sm=120)
+    FP4 = "fp4", NumberFormat(ml_dtypes.float4_e2m1fn, "blocks", opset=23, min_sm=120)
 
     def __new__(cls, name: str, stored: NumberFormat = NumberFormat(np.float32)) -> Precision:  # noqa: PYI034 - has no subclass
         """A member of this name."""
@@ -128,7 +130,7 @@ class Precision(str, enum.Enum):
     @property
     def needs_calibrator(self) -> bool:
         """Whether activations need scales."""
-        return self.stored.scaled == "activations"
+        return self.stored.scaled in {"activations", "blocks"}
 
     @property
     def is_half(self) -> bool:
@@ -154,17 +156,23 @@ def parse_member(kind: type[E], choice: str | E, noun: str) -> E:
         ) from None
 
 
+#: Multiples of the scale of a whole tensor that NVFP4 reaches, the largest number times the largest scale of a block;
+#: and the smallest scale of a block, E4M3's smallest number above zero.
+NVFP4_RANGE, SMALLEST_BLOCK_SCALE = 6.0 * 448.0, 2.0**-9
+
+
 def get_activation_format(precision: Precision) -> NumberFormat:
-    """How quantized activations are stored.
+    """The format whose range a threshold of activations is chosen for; of FP4 that of the blocks' scales, E4M3.
 
     Raises:
         VariantError: activations have no scale in this precision.
     """
     if not precision.needs_calibrator:
         raise VariantError(
-            f'Cannot scale activations for "{precision}": only "int8" and "fp8" quantize them. Choose one of these.'
+            f'Cannot scale activations for "{precision}": only "int8", "fp8" and "fp4" quantize them. Choose one of '
+            "these."
         )
-    return precision.stored
+    return Precision.FP8.stored if precision is Precision.FP4 else precision.stored
 
 
 def quantize_linear(

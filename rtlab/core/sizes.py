@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from rtlab.core import trt_operators
 from rtlab.core.node import ONNX_DOMAINS, bodies
 from rtlab.core.value import dtype_text
 
@@ -391,6 +392,10 @@ def _infer_outputs(
 ) -> list[Kind]:
     """Types of the outputs; empty where ONNX cannot infer them."""
     with contextlib.suppress(Exception):
+        if (function := trt_operators.make_function(proto)) is not None:
+            read_types = [to_type_proto(kind) for kind in reads]
+            written = onnx.shape_inference.infer_function_output_types(function, read_types, [])
+            return [from_type_proto(t) for t in written]
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
         types = {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name}
         data = {proto.input[i]: onnx.numpy_helper.from_array(value) for i, value in constants.items()}

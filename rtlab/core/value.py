@@ -17,6 +17,7 @@ _DTYPES = {
     "DOUBLE": "fp64",
     "FLOAT8E4M3FN": "fp8",
     "FLOAT4E2M1": "fp4",
+    "FLOAT8E8M0": "e8m0",
 }
 
 

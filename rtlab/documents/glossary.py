@@ -31,7 +31,8 @@ _MEANINGS: Mapping[str, str] = {
     "estimated": "○ Computed by rtlab from what is known, such as bytes and the bandwidth of the GPU; not measured.",
     "FP16": "Sixteen bits: half the bytes of fp32, three decimal digits, numbers up to 65504.",
     "FP32": "Thirty-two bits: what most models are trained and given in.",
-    "FP4": "Four bits with a scale for each block of 16 values (NVFP4); from Blackwell (sm100) on.",
+    "FP4": "Four bits (E2M1) with a scale in E4M3 for each block of 16 numbers and one for the tensor (NVFP4). The "
+    "scales of activations are computed at each run, by TRT_FP4DynamicQuantize; from Blackwell (sm100) on.",
     "FP8": "Eight bits with an exponent (E4M3): a wider range than int8 and fewer steps in it; from Ada (sm89) on.",
     "fusion": "Several nodes run as one layer, so that what passes between them need not go through memory. A chain "
     "is fused vertically, siblings that read the same value horizontally.",
@@ -47,6 +48,7 @@ _MEANINGS: Mapping[str, str] = {
     "the GPU, and often does the work of several nodes.",
     "mapping": "Which nodes became which layers, and on what evidence: declared by the compiler, or inferred from "
     "inputs and outputs.",
+    "MXFP8": "E4M3 numbers in blocks of 32, each with a power of two as its scale (E8M0).",
     "McNemar": "A test of two variants on the same samples, by those that only one of them gets right: p is the "
     "chance of so uneven a split where both are equally good.",
     "measured": "● Timed or counted here, or on the machine whose profile was read.",
@@ -105,10 +107,13 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "constant folding": ("folded to a constant",),
     "dynamic shape": ("dynamic dimension",),
     "FP16": ("half precision",),
-    "FP4": ("NVFP4",),
+    "FP4": ("NVFP4", "TRT_FP4DynamicQuantize", "TRT_FP4QDQ"),
+    "FP8": ("TRT_FP8QuantizeLinear", "TRT_FP8DequantizeLinear"),
     "fusion": ("fused", "fuse", "not fused"),
+    "INT4": ("TRT_INT4QuantizeLinear", "TRT_INT4DequantizeLinear"),
     "launch": ("bound by the launch",),
     "McNemar": ("McNemar's test", "McNemar's exact test"),
+    "MXFP8": ("TRT_MXFP8DynamicQuantize", "TRT_MXFP8QuantizeLinear", "TRT_MXFP8DequantizeLinear"),
     "Myelin": ("foreign node", "ForeignNode"),
     "per-channel": ("one per channel",),
     "per-tensor": ("one per tensor", "per tensor"),

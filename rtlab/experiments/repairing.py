@@ -45,7 +45,8 @@ RUNS = 12
 #: The part of what a score may stay behind at which no other scale is tried: halves of the samples differ.
 _COMFORTABLE = 0.5
 _EIGHT, _FOUR = (
-    frozenset(p for p in Precision if p.stored.scaled == kind) for kind in ("activations", "weights")
+    frozenset(p for p in Precision if p.stored.scaled in kinds)
+    for kinds in ({"activations"}, {"weights", "blocks"})
 )
 #: What is tried where channels share scales, and where weights are coarse, in this order.
 _TREATMENTS: Mapping[PtqTransformKind, frozenset[Precision]] = {

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 from rtlab.core.compiler_info import Maker
 from rtlab.core.model import Model
 from rtlab.core.phrases import list_first, pluralize
+from rtlab.core.precision import NVFP4_RANGE
 from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent, check
 from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
+from rtlab.core.trt_operators import is_dequantizer
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
-from rtlab.quantize.rewrite import QUANTIZED, insert_pairs, share_scales
+from rtlab.quantize.rewrite import QUANTIZED, insert_pairs, share_scales, validate_scales
 from rtlab.quantize.thresholds import compute_scale
 from rtlab.quantize.weight_correction import WeightCorrector
 
@@ -40,6 +42,7 @@ _FP8_RELU_NOTE = (
     "{relus} in a graph that quantizes to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported "
     "has Max with 0 in the place of Relu"
 )
+_FP4_NOTE = "FP4 products run in float here: TensorRT multiplies in four bits, from Blackwell on"
 #: Precisions by the types of what is stored.
 _STORED = {kind: p for p in Precision if p.stored.scaled for kind in (str(p), f"u{p}")}
 
@@ -129,7 +132,7 @@ class _Preparation:
             self._quantize(precision, ranges, scales)
         self._note_excess_clipping()
         self._note_subgraph_products()
-        self._apply_narrow_types()
+        self._apply_narrow_types(ranges, scales)
         self._emulate_tf32()
         typed = self._finish_edit()
         requested = {n: p for n, p in self.requested_precisions.items() if p is not Precision.FP32}
@@ -245,13 +248,15 @@ class _Preparation:
             nodes -= {node for v in missing_values for node, _ in plan.activations[v]}
             plan = placement.plan(self._typed_model, nodes, precision)
         if unscaled_values:
-            count = pluralize(len(unscaled_values), "value has", "values have")
-            whose = self.variant.scales or "the given scales"
-            listed = list_first([*unscaled_values])
-            self.notes.append(
-                f"{count} no scale in {whose}: their readers stay {self.fallback_precision} ({listed})"
-            )
+            self._note_unscaled_values([*unscaled_values])
         return plan
+
+    def _note_unscaled_values(self, values: list[str]) -> None:
+        count = pluralize(len(values), "value has", "values have")
+        whose = self.variant.scales or "the given scales"
+        self.notes.append(
+            f"{count} no scale in {whose}: their readers stay {self.fallback_precision} ({list_first(values)})"
+        )
 
     def _calibrate(
         self, plan: placement.QuantizationPlan, precision: Precision, ranges: Ranges | None
@@ -320,15 +325,43 @@ class _Preparation:
         if inner and (precision in QUANTIZED or precision in weights.WEIGHT_PRECISIONS):
             self.notes += describe_skipped_nodes({"it stands in a body or a function": inner}, "as exported")
 
-    def _apply_narrow_types(self) -> None:
+    def _scale_blocks(
+        self, plan: weights.FourBitPlan, ranges: Ranges | None, scales: Mapping[str, Scale] | None
+    ) -> tuple[weights.FourBitPlan, Mapping[str, Scale]]:
+        """The scales of the activations of a plan in FP4, and the plan without nodes whose activation has none."""
+        if scales is None:
+            edges = {v: tuple((n, 0) for n in nodes) for v, nodes in plan.activations.items()}
+            activations = placement.QuantizationPlan(edges, {}, (), {})
+            chosen_scales = self._calibrate(activations, Precision.FP4, ranges) if edges else {}
+        else:
+            chosen_scales = scales
+            if missing_values := [v for v in plan.activations if v not in scales]:
+                self._note_unscaled_values(missing_values)
+                unscaled_nodes = {n for v in missing_values for n in plan.activations[v]}
+                plan = weights.plan(self._typed_model, plan.nodes - unscaled_nodes, Precision.FP4)
+        block_scales = {
+            v: dataclasses.replace(chosen_scales[v], largest=NVFP4_RANGE) for v in plan.activations
+        }
+        validate_scales(block_scales)
+        for value, scale in block_scales.items():
+            self.scales.setdefault(value, scale)
+        self.notes += [scale.note for scale in block_scales.values() if scale.note]
+        return plan, block_scales
+
+    def _apply_narrow_types(self, ranges: Ranges | None, scales: Mapping[str, Scale] | None) -> None:
         """Weights in four bits, then values in sixteen, in the typed graph and in its emulation."""
-        plans = {}
+        plans: dict[Precision, weights.FourBitPlan] = {}
+        block_scales: Mapping[str, Scale] = {}
         for precision in weights.WEIGHT_PRECISIONS:
             nodes = self._get_nodes(precision)
             plan = weights.plan(self._typed_model, nodes, precision)
             self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
+            if precision is Precision.FP4:
+                plan, block_scales = self._scale_blocks(plan, ranges, scales)
             if plan.weights:
                 plans[precision] = plan
+        if Precision.FP4 in plans and self.variant.target.sm is None:
+            self.notes.append(_FP4_NOTE)
         stored = {p: self._corrector.quantize_four_bit(self._typed_model, q, p) for p, q in plans.items()}
         correction = self._corrector.build_correction(self._typed_model, stored, plans)
         if correction is not None:
@@ -346,14 +379,15 @@ class _Preparation:
         emulation_model = self._finish_edit() if plans or half_plan.nodes else self._typed_model
         if plans:
             dequantize_passes = [
-                weights.dequantize_weights(plan, p, half_plan.nodes, stored[p]) for p, plan in plans.items()
+                weights.dequantize_weights(plan, p, half_plan.nodes, stored[p], block_scales)
+                for p, plan in plans.items()
             ]
             keep_origins = emulation_model is not self.source
             self.emulation = emulation_model = passes.run(
                 emulation_model, dequantize_passes, keep_origins=keep_origins
             )
             for precision, plan in plans.items():
-                self._apply(weights.store_weights(plan, precision, stored[precision]))
+                self._apply(weights.store_weights(plan, precision, stored[precision], block_scales))
         self.notes += notes
         if half_plan.nodes:
             self._apply_halves(emulation_model, half_plan, constants, plans)
@@ -370,7 +404,8 @@ class _Preparation:
             # Weights of four bits are written to each of the two.
             narrow = self._plan_half_with_four_bits(plans, half_plan)
             constants = HalfConstants(emulation_model.known, self._check)
-            half_plan = fp16_plan.plan(emulation_model, half_plan.nodes, constants=constants)
+            dequantizers = _list_dequantizers(emulation_model, plans)
+            half_plan = fp16_plan.plan(emulation_model, half_plan.nodes, dequantizers, constants=constants)
         else:
             narrow = fp16_passes.narrow(half_plan, constants)
         underflow_count, total = fp16_plan.count_constant_underflows(emulation_model, half_plan, constants)
@@ -388,13 +423,11 @@ class _Preparation:
         self, plans: Mapping[Precision, weights.FourBitPlan], narrow_plan: fp16_plan.HalfPlan
     ) -> passes.Pass:
         """What is narrowed where weights are stored in four bits: INT4 is dequantized to 16 bits."""
-        typed, halves, dequantizers = self._typed_model, dict(narrow_plan.nodes), list[str]()
-        for precision, plan in plans.items():
-            ids = dict.fromkeys(typed.producers[typed.by_id[n].inputs[1]].id for n in plan.nodes)
-            dequantizers += ids
-            if precision is Precision.INT4:
-                in_halves = [n for n in ids if typed.by_id[n].origin in narrow_plan.nodes]
-                halves.update(dict.fromkeys(in_halves, self.fallback_precision))
+        typed, halves = self._typed_model, dict(narrow_plan.nodes)
+        dequantizers = _list_dequantizers(typed, plans)
+        int4 = {Precision.INT4: plans[Precision.INT4]} if Precision.INT4 in plans else {}
+        in_halves = [n for n in _list_dequantizers(typed, int4) if typed.by_id[n].origin in narrow_plan.nodes]
+        halves.update(dict.fromkeys(in_halves, self.fallback_precision))
         constants = HalfConstants(typed.known, self._check)
         return fp16_passes.narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
 
@@ -424,16 +457,24 @@ class _Preparation:
             self.notes += describe_skipped_nodes(skipped, "tf32")
         model = self.emulation or self._finish_edit()
         model = model.model(self._progress) if isinstance(model, Emulation) else model
-        # Weights alone are in four bits; such products multiply in TF32.
+        # INT4 is of weights alone; such products multiply in TF32.
         others = {**self.source_precisions, **self.assigned_precisions}
         nodes = [
             n
             for n in fp16_passes.find_tf32_products(model)
-            if n in self.requested_precisions and others.get(n) in {None, *weights.WEIGHT_PRECISIONS}
+            if n in self.requested_precisions and others.get(n) in {None, Precision.INT4}
         ]
         if nodes:
             self.emulation = self._defer(model, functools.partial(fp16_passes.truncate, nodes))
             self.assigned_precisions = dict.fromkeys(nodes, Precision.TF32) | self.assigned_precisions
+
+
+def _list_dequantizers(model: Model, plans: Mapping[Precision, weights.FourBitPlan]) -> tuple[str, ...]:
+    """Ids of the nodes that dequantize what the nodes of some plans read."""
+    makers = (
+        model.producers.get(v) for p in plans.values() for n in p.nodes for v in model.by_id[n].inputs[:2]
+    )
+    return tuple(dict.fromkeys(m.id for m in makers if m is not None and m.op == "DequantizeLinear"))
 
 
 def _emulate(
@@ -467,9 +508,12 @@ def _collect_precisions(
 
 def _get_quantized_precision(node: Node, typed: Model) -> Precision | None:
     """The quantized type that a node computes in, by what is stored in front of its dequantizations."""
-    makers = [typed.producers.get(v) for v in node.inputs]
+    is_weighted = node.op in placement.WEIGHTED
+    makers = [typed.find_dequantizer(v) if is_weighted else typed.producers.get(v) for v in node.inputs]
     kinds = [
-        _STORED.get(typed.values[m.inputs[0]].dtype) if m is not None and m.op == "DequantizeLinear" else None
+        _STORED.get(typed.values[m.inputs[0]].dtype)
+        if m and is_dequantizer(m.domain, m.op) and any(m.inputs[:1])
+        else None
         for m in makers
     ]
     if node.op in placement.WEIGHTED:

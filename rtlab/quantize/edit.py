@@ -319,11 +319,13 @@ class Edit:
         after: str = "",
         output: ir.Value | None = None,
         attrs: Mapping[str, Any] | None = None,
+        domain: str = "",
     ) -> ir.Value:
         """Add a node with one output, before or after the node of an id, and return that output.
 
         Its name is made unique. The output has the shape of ``like``, by default the first input, and its type unless
-        ``kind`` is another; or it is ``output``. ``origin`` is the id of the source node that it serves.
+        ``kind`` is another; or it is ``output``. ``origin`` is the id of the source node that it serves; of another
+        ``domain`` than ONNX's the graph imports the first version.
         """
         unique = self.make_node_name(name)
         like = inputs[0] if like is None else like
@@ -331,7 +333,9 @@ class Edit:
         if output is None:
             output = self._make_value(self.make_value_name(f"{unique}/output"), output_type, like.shape)
         attributes = ir.convenience.convert_attributes(dict(attrs or {}))
-        node = ir.Node("", op, inputs, attributes, outputs=[output], name=unique)
+        node = ir.Node(domain, op, inputs, attributes, outputs=[output], name=unique)
+        if domain:
+            self._work.graph.opset_imports.setdefault(domain, 1)
         node.metadata_props[ORIGIN] = origin
         anchor = self.nodes[after or before]
         if after:
@@ -340,6 +344,18 @@ class Edit:
         else:
             self._work.graph.insert_before(anchor, node)
         self.nodes[unique] = node
+        self._view = None
+        return output
+
+    def add_output(self, value: ir.Value, kind: ir.DataType, shape: ir.Shape | None) -> ir.Value:
+        """One more output of the node that writes a value."""
+        node = value.producer()
+        assert node is not None  # noqa: S101 - the caller has inserted it
+        node.resize_outputs(len(node.outputs) + 1)
+        output = node.outputs[-1]
+        output.name = self.make_value_name(f"{value.name}{len(node.outputs) - 1}")
+        output.type, output.shape = ir.TensorType(kind), shape
+        self.values[output.name] = output
         self._view = None
         return output
 

@@ -261,6 +261,11 @@ def _explain_fp32(
         is_constant = is_fp32(model, value) and value in constants.tensors
         if is_constant and not _may_saturate(node, value, constants, half):
             return f"a constant beyond {half.stored.largest_text}"
+    if node.op in PAIR_OPS and any(
+        reader.op in PAIR_OPS and node.outputs[0] in reader.inputs[1:2]
+        for reader in model.consumers.get(node.outputs[0], ())
+    ):
+        return "it dequantizes scales"
     if node.op in PAIR_OPS and is_fp32(model, node.inputs[1]):
         tensor = constants.tensors.get(node.inputs[1])
         if tensor is None or not constants.holds_scales(tensor, half):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.layer_inputs import LayerInput, LayerInputs
-from rtlab.core.precision import quantize_linear
+from rtlab.core.precision import NVFP4_RANGE, quantize_linear
 from rtlab.core.progress import check
 from rtlab.core.variant import Precision
 from rtlab.errors import CalibrationError
+from rtlab.quantize import weights
 from rtlab.quantize.apply_transforms import match_treated_nodes
 from rtlab.quantize.placement import WEIGHTED
 
@@ -176,7 +177,12 @@ class InputStatsRequest:
         if self.scale is None:
             return x
         size, largest = np.float32(self.scale.scale), self.scale.largest
-        stored = next(p.stored for p in Precision if p.needs_calibrator and p.stored.largest == largest)
+        if largest == NVFP4_RANGE:
+            rows = x.reshape(-1, x.shape[-1])
+            return weights.quantize_blocks(rows, weights.FP4_ROWS, size).dequantize().reshape(x.shape)
+        stored = next(
+            p.stored for p in Precision if p.stored.scaled == "activations" and p.stored.largest == largest
+        )
         is_float = stored.is_small_float
         steps = stored.round(x / size) if is_float else quantize_linear(x, size, np.float32(0), (-128, 127))
         return np.asarray(steps * size, np.float32)

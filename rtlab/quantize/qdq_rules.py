@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from rtlab.core.finding import Finding
 from rtlab.core.node import ONNX_DOMAINS
+from rtlab.core.trt_operators import DOMAIN as TRT_DOMAIN
 from rtlab.quantize import qdq
 from rtlab.quantize.placement import WEIGHTED
 from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
@@ -111,6 +112,10 @@ class QdqRules:
 
     def _check_dynamic_scale(self) -> Iterator[Diagnosis]:
         for pair in self.reading.pairs.values():
+            maker = pair.source.producer()
+            if maker is not None and maker.domain == TRT_DOMAIN:
+                # TensorRT's own operators compute scales.
+                continue
             if pair.scale is None and pair.dq.inputs[1] not in self.constants:
                 yield _diagnose(
                     "dynamic-scale",

@@ -32,6 +32,8 @@ INPUT = "rtlab.switches"
 _OPSET = 9
 #: A switch, the position of an input, and what is read there with the switch on and off.
 _Choice: TypeAlias = "tuple[ir.Value, int, ir.Value, ir.Value]"
+#: Operators that round together.
+_PAIRS = {("QuantizeLinear", "DequantizeLinear"), ("TRT_FP4DynamicQuantize", "DequantizeLinear")}
 _HALVES = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 
 
@@ -145,7 +147,7 @@ class _SwitchFinder:
             return stored or value
         pair = (under.op_type, maker.op_type)
         is_half_cast = pair == ("Cast", "Cast") and under.outputs[0].dtype in _HALVES
-        if under.name not in self._was and (is_half_cast or pair == ("QuantizeLinear", "DequantizeLinear")):
+        if under.name not in self._was and (is_half_cast or pair in _PAIRS):
             first = under.inputs[0]
         else:
             # Split after Veltkamp, but for what is too large.

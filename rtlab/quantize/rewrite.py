@@ -74,7 +74,7 @@ def insert_pairs(
     stored = precision.stored
 
     def edit_graph(edit: Edit) -> None:
-        _validate_scales(plan, scales)
+        validate_scales({v: scales[v] for v in plan.activations})
         shared_scales = share_scales(plan, scales)
         tensors = edit.model.known
         zero = edit.add_constant("zero_point", np.zeros((), stored.dtype))
@@ -148,9 +148,10 @@ def require_finite(weight: NDArray[np.float32], value: str, node: str) -> NDArra
     return weight
 
 
-def _validate_scales(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> None:
-    for value in plan.activations:
-        amax = scales[value].amax
+def validate_scales(scales: Mapping[str, Scale]) -> None:
+    """Raise ``CalibrationError`` where a threshold is zero or not finite."""
+    for value, scale in scales.items():
+        amax = scale.amax
         if not 0 < amax <= _LARGEST:
             raise CalibrationError(
                 f'Cannot quantize value "{value}": its threshold is {amax}, and a scale is a positive float32. '

@@ -211,7 +211,7 @@ def _quantize_four_bit_weight(
     tensor_scale = weights.compute_tensor_scale(float(amax.max()))
 
     def to_relative(scale: Array) -> NDArray[Any]:
-        return Precision.FP8.stored.quantize(scale / float(tensor_scale))
+        return weights.round_block_scale(scale / float(tensor_scale))
 
     def round_scale(scale: Array) -> Array:
         """What is stored of a scale."""

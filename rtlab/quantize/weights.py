@@ -1,8 +1,9 @@
-"""Weights stored in four bits, INT4 or FP4 (E2M1): a dequantization before the product, which keeps its own type.
+"""Weights stored in four bits, INT4 or FP4 (E2M1), and with FP4 the activations that they are multiplied with.
 
-A compiler reads a quarter or an eighth of the bytes and multiplies in the activations' type. Scales are per block of
-consecutive weights along the axis that the product sums over; for convolutions, where TensorRT-RTX takes no blocks,
-per output channel.
+INT4 weights are dequantized before a product, which keeps its own type: a compiler reads a quarter or an eighth of the
+bytes. With FP4 both factors are in NVFP4: the scales of the activations' blocks are computed at each run
+(``TRT_FP4DynamicQuantize``), and a GPU that has it multiplies in four bits. Scales are per block of consecutive numbers
+along the axis that the product sums over; for convolutions, where TensorRT-RTX takes no blocks, per output channel.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
-from rtlab.core.precision import compute_amax
+from rtlab.core.precision import NVFP4_RANGE, SMALLEST_BLOCK_SCALE, compute_amax
+from rtlab.core.trt_operators import DOMAIN
 from rtlab.core.variant import Precision
-from rtlab.quantize import passes
+from rtlab.quantize import passes, placement
 from rtlab.quantize.placement import WEIGHTED, explain_nonconstant, get_weight_axes
 from rtlab.quantize.rewrite import require_finite
 
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 
     from rtlab.core.model import Model
     from rtlab.core.node import Node
+    from rtlab.core.scale import Scale
     from rtlab.quantize.edit import Edit
 
-#: Precisions of weights alone.
-WEIGHT_PRECISIONS = tuple(p for p in Precision if p.stored.scaled == "weights")
+#: Precisions whose weights are in four bits.
+WEIGHT_PRECISIONS = tuple(p for p in Precision if p.stored.scaled in {"weights", "blocks"})
 #: Weights that share a scale: at most for INT4, exactly for FP4 (the size that NVFP4 defines).
 _INT4_BLOCK, _FP4_BLOCK = 128, 16
 #: Fewer are not worth a scale of their own.
@@ -50,6 +53,10 @@ class ScaleLayout:
         if self.block:
             return np.repeat(scale, self.block, self.axis)
         return scale.reshape([-1 if i == self.axis else 1 for i in range(rank)])
+
+
+#: Activations in FP4: blocks along the last axis of a matrix.
+FP4_ROWS = ScaleLayout(1, _FP4_BLOCK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +86,13 @@ class FourBitWeight:
 class FourBitPlan:
     """Which weights are stored in four bits: a constant and its form, by the nodes that read it.
 
-    ``skipped_nodes`` are the nodes that keep their weights, by reason.
+    ``skipped_nodes`` are the nodes that keep their weights, by reason. ``activations`` are the values that these nodes
+    read in four bits too, as their first input; only FP4 has such.
     """
 
     weights: Mapping[tuple[str, ScaleLayout], tuple[str, ...]]
     skipped_nodes: Mapping[str, tuple[str, ...]]
+    activations: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -95,16 +104,26 @@ def plan(model: Model, nodes: Collection[str], precision: Precision) -> FourBitP
     """Choose products with constant weights among the nodes; what TensorRT-RTX does not compile is kept."""
     weights: dict[tuple[str, ScaleLayout], list[str]] = {}
     skipped_nodes: dict[str, list[str]] = {}
+    activations: dict[str, list[str]] = {}
+    # An activation in FP4 is one that could be in FP8.
+    in_fp8 = placement.plan(model, nodes, Precision.FP8) if precision is Precision.FP4 else None
+    refused = {n: why for why, ids in in_fp8.skipped_nodes.items() for n in ids} if in_fp8 else {}
     for node in model.top:
         if node.id not in nodes or node.domain not in ONNX_DOMAINS or node.op not in WEIGHTED:
             continue
         layout_or_reason = _choose_layout(model, node, precision)
         if isinstance(layout_or_reason, ScaleLayout):
+            layout_or_reason = refused.get(node.id, layout_or_reason)
+        if isinstance(layout_or_reason, ScaleLayout):
             weights.setdefault((node.inputs[1], layout_or_reason), []).append(node.id)
+            if in_fp8 is not None:
+                activations.setdefault(node.inputs[0], []).append(node.id)
         else:
             skipped_nodes.setdefault(layout_or_reason, []).append(node.id)
     return FourBitPlan(
-        {k: tuple(v) for k, v in weights.items()}, {k: tuple(v) for k, v in skipped_nodes.items()}
+        {k: tuple(v) for k, v in weights.items()},
+        {k: tuple(v) for k, v in skipped_nodes.items()},
+        {k: tuple(v) for k, v in activations.items()},
     )
 
 
@@ -128,6 +147,8 @@ def _choose_layout(model: Model, node: Node, precision: Precision) -> ScaleLayou
         return f"{precision.upper()} weights are for products of matrices{others}"
     _, axis = get_weight_axes(node, len(sizes))
     if precision is Precision.FP4:
+        if node.attributes.get("transA"):
+            return "its input is turned, and blocks of FP4 lie along the last axis"
         if sizes[axis] % _FP4_BLOCK:
             return f"its weight does not divide into blocks of {_FP4_BLOCK}"
         return ScaleLayout(axis, _FP4_BLOCK)
@@ -154,15 +175,20 @@ def iter_stored_weights(
 
 
 def store_weights(
-    plan: FourBitPlan, precision: Precision, four_bit_weights: FourBitWeights | None = None
+    plan: FourBitPlan,
+    precision: Precision,
+    four_bit_weights: FourBitWeights | None = None,
+    scales: Mapping[str, Scale] | None = None,
 ) -> passes.Pass:
-    """Weights stored in four bits, and dequantized before the products that read them.
+    """Weights stored in four bits, and dequantized before the products that read them, which activations are too.
 
-    Those that are not among ``four_bit_weights`` are rounded to nearest. Applied, it raises ModelError where a weight
-    holds NaN or infinity, and so does ``dequantize_weights``.
+    Those that are not among ``four_bit_weights`` are rounded to nearest. ``scales`` are those of the plan's
+    activations. Applied, it raises ModelError where a weight holds NaN or infinity, and so does
+    ``dequantize_weights``.
     """
 
     def edit_graph(edit: Edit) -> None:
+        _round_activations(edit, plan, scales or {})
         for value, nodes, stored in iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
             name, form = f"{nodes[0]}/weight", stored.form
             place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
@@ -187,13 +213,15 @@ def dequantize_weights(
     precision: Precision,
     halves: Mapping[str, Precision],
     four_bit_weights: FourBitWeights | None = None,
+    scales: Mapping[str, Scale] | None = None,
 ) -> passes.Pass:
-    """The numbers that the dequantizations of ``store_weights`` yield, as FP32 constants.
+    """The numbers that the dequantizations of ``store_weights`` yield, as FP32 constants; activations are its own.
 
     ``halves`` are the nodes that compute in 16 bits; for those the scales of INT4 are of 16 bits too.
     """
 
     def edit_graph(edit: Edit) -> None:
+        _round_activations(edit, plan, scales or {})
         for _, nodes, stored in iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
             half, weight = halves.get(nodes[0], Precision.FP32), stored
             if half.is_half and precision is Precision.INT4:
@@ -205,33 +233,76 @@ def dequantize_weights(
     return passes.Pass(f"numbers of {precision.upper()} weights", edit_graph, passes.INSERTION_PROMISES)
 
 
+def _round_activations(edit: Edit, plan: FourBitPlan, scales: Mapping[str, Scale]) -> None:
+    """Let the nodes of a plan read its activations in NVFP4, dequantized."""
+    for value, nodes in plan.activations.items():
+        name, source = f"{nodes[0]}/input", edit.values[value]
+        place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
+        tensor_scale = edit.add_constant(f"{name}/scale", np.array(scales[value].scale, np.float32))
+        blocks = {"axis": -1, "block_size": _FP4_BLOCK}
+        stored = edit.insert(
+            "TRT_FP4DynamicQuantize", f"{name}/DynamicQuantize", [source, tensor_scale], domain=DOMAIN,
+            kind=ir.DataType.FLOAT4E2M1, attrs={**blocks, "scale_type": int(ir.DataType.FLOAT8E4M3FN)}, **place,
+        )  # fmt: skip
+        shape = None if source.shape is None else [*source.shape[:-1], _count_blocks(source.shape[-1])]
+        relative = edit.add_output(
+            stored, ir.DataType.FLOAT8E4M3FN, None if shape is None else ir.Shape(shape)
+        )
+        kind, title = ir.DataType.FLOAT, f"{name}/scale/DequantizeLinear"
+        scale = edit.insert("DequantizeLinear", title, [relative, tensor_scale], kind=kind, **place)
+        title = f"{name}/DequantizeLinear"
+        numbers = edit.insert("DequantizeLinear", title, [stored, scale], like=source, attrs=blocks, **place)
+        for node in nodes:
+            edit.set_input(node, 0, numbers)
+
+
+def _count_blocks(size: int | ir.SymbolicDim) -> int | None:
+    return size // _FP4_BLOCK if isinstance(size, int) else None
+
+
 def quantize_to_four_bits(
     weight: NDArray[np.float32], form: ScaleLayout, precision: Precision
 ) -> FourBitWeight:
     """Quantize a weight to four bits, to nearest with ties to even.
 
-    INT4: ``q = round(w / s)`` in [-7, 7] with ``s = amax / 7``. FP4: ``q = E2M1(w / s)`` with
-    ``s = E4M3(amax / 6 / g) g`` per block and ``g = amax / (6 x 448)`` for the whole weight, the two levels of
-    NVIDIA's NVFP4.
+    INT4: ``q = round(w / s)`` in [-7, 7] with ``s = amax / 7``. FP4: ``quantize_blocks`` with the scale of the whole
+    weight.
     """
-    tiny, largest = np.finfo(np.float32).tiny, np.float32(precision.stored.largest)
     amax = _compute_amax(weight, form)
-    if precision is Precision.INT4:
-        scale = np.maximum(np.where(amax > 0, amax, np.float32(1)) / largest, tiny).astype(np.float32)
-        steps = weight / form.broadcast(scale, weight.ndim)
-        return FourBitWeight(form, precision.stored.quantize(steps), scale)
-    tensor_scale = compute_tensor_scale(float(amax.max()))
-    relative = Precision.FP8.stored.quantize(amax / largest / tensor_scale)
-    scale = form.broadcast(relative.astype(np.float32) * tensor_scale, weight.ndim)
-    # A block far below the largest has the scale zero, and is zero.
-    steps = np.divide(weight, scale, out=np.zeros_like(weight), where=scale > 0)
-    return FourBitWeight(form, precision.stored.quantize(steps), relative, np.asarray(tensor_scale))
+    if precision is Precision.FP4:
+        return quantize_blocks(weight, form, compute_tensor_scale(float(amax.max())))
+    tiny, largest = np.finfo(np.float32).tiny, np.float32(precision.stored.largest)
+    scale = np.maximum(np.where(amax > 0, amax, np.float32(1)) / largest, tiny).astype(np.float32)
+    steps = weight / form.broadcast(scale, weight.ndim)
+    return FourBitWeight(form, precision.stored.quantize(steps), scale)
+
+
+def quantize_blocks(
+    numbers: NDArray[np.float32], form: ScaleLayout, tensor_scale: np.float32
+) -> FourBitWeight:
+    """Numbers in NVIDIA's NVFP4, to nearest with ties to even.
+
+    ``q = E2M1(x / s)`` with ``s = E4M3(amax / 6g) g`` for each block, and ``g`` for the whole tensor.
+    """
+    relative = round_block_scale(
+        _compute_amax(numbers, form) / (np.float32(Precision.FP4.stored.largest) * tensor_scale)
+    )
+    scale = form.broadcast(relative.astype(np.float32) * tensor_scale, numbers.ndim)
+    return FourBitWeight(
+        form, Precision.FP4.stored.quantize(numbers / scale), relative, np.asarray(tensor_scale)
+    )
+
+
+def round_block_scale(relative: NDArray[np.floating]) -> NDArray[Any]:
+    """Scales of blocks in E4M3 as ModelOpt stores them: 1 for a block of zeros, and never 0."""
+    return Precision.FP8.stored.quantize(
+        np.maximum(np.where(relative == 0, 1, relative), SMALLEST_BLOCK_SCALE)
+    )
 
 
 def compute_tensor_scale(amax: float) -> np.float32:
-    """The scale of a whole weight in FP4 that scales of its blocks, in FP8, are multiples of."""
-    largest = np.float32(Precision.FP4.stored.largest * Precision.FP8.stored.largest)
-    return max(np.float32(amax or 1.0) / largest, np.finfo(np.float32).tiny)
+    """The scale of a whole weight in FP4 that scales of its blocks, in FP8, are multiples of: ``amax / (6 x 448)``."""
+    return max(np.float32(amax or 1.0) / np.float32(NVFP4_RANGE), np.finfo(np.float32).tiny)
 
 
 def _compute_amax(weight: NDArray[np.float32], form: ScaleLayout) -> NDArray[np.float32]:

@@ -18,6 +18,7 @@ from collections.abc import Set as AbstractSet
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.trt_operators import TRT_OPS
 from rtlab.relation.dataflow import kernel, moves, work
 from rtlab.relation.flow import VIEWS, Flow, Key, Reason
 from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
@@ -30,7 +31,7 @@ from rtlab.relation.roles import Roles
 EPILOGUES = frozenset({
     "BatchNormalization", "Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu",
     "Selu", "Softplus", "Gelu", "Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Exp", "QuantizeLinear",
-    "DequantizeLinear",
+    "DequantizeLinear", *TRT_OPS,
 })  # fmt: skip
 
 #: Letters by which the name of a kernel gives an operation.

@@ -14,6 +14,7 @@ from typing import Literal
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.trt_operators import OPERATORS
 from rtlab.relation.dataflow import PRODUCTS, SCALED_TYPES, Kernel, Work, kernel, work
 
 Role = Literal["work", "body", "scale", "bias", "Q", "DQ", "Q/DQ", "cast", "layout", "control"]
@@ -28,8 +29,9 @@ PRODUCT_OPS = frozenset({
     "QLinearConvTranspose", "Gemm", "FusedGemm", "QGemm", "MatMul", "FusedMatMul", "MatMulInteger", "MatMulNBits",
     "QLinearMatMul", "DynamicQuantizeMatMul", "Einsum",
 })  # fmt: skip
+_ROLES: Mapping[str, Role] = {"quantize": "Q", "dequantize": "DQ", "round": "Q/DQ"}
 QUANTIZING_OPS: Mapping[str, Role] = {
-    "QuantizeLinear": "Q", "DynamicQuantizeLinear": "Q", "DequantizeLinear": "DQ",
+    "DynamicQuantizeLinear": "Q", **{op: _ROLES[o.kind] for op, o in OPERATORS.items()},
 }  # fmt: skip
 #: Operators that own graphs, which are run by layers of their own.
 _OWNERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})

@@ -26,6 +26,7 @@ import onnx_ir as ir
 from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.core.sizes import Sizes
+from rtlab.core.trt_operators import DOMAIN, TRT_OPS
 from rtlab.core.value import describe, shape_text
 from rtlab.errors import ModelError
 from rtlab.relation.footprint import nbytes, total
@@ -47,6 +48,8 @@ _MOVES = frozenset({
 })  # fmt: skip
 #: Of these, those that read no more than they write.
 _LOOKUPS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Compress"})
+#: Domains whose operators have the names and the meaning that the tables below have.
+_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft", DOMAIN})
 #: Operators that own other nodes, which are counted by themselves.
 _OWNERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 #: Arithmetic steps per element of the output.
@@ -59,6 +62,8 @@ _POINTWISE: Mapping[str, int] = {
     ), 1),
     **dict.fromkeys(("Clip", "LeakyRelu", "PRelu", "ThresholdedRelu", "Shrink", "BatchNormalization"), 2),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", "QLinearAdd", "QLinearMul"), 2),
+    # Some look for the largest magnitudes first, and one dequantizes as well.
+    **dict.fromkeys(sorted(TRT_OPS), 2), "TRT_FP4DynamicQuantize": 4, "TRT_MXFP8DynamicQuantize": 4, "TRT_FP4QDQ": 6,
     **dict.fromkeys(("HardSigmoid", "Elu", "Softsign", "Softplus", "Celu"), 3),
     "Sigmoid": 3, "DynamicQuantizeLinear": 4, "LpNormalization": 3, "RMSNormalization": 4,
     "SimplifiedLayerNormalization": 4, "Swish": 4, "HardSwish": 4, "Selu": 4, "Mish": 5, "Gelu": 5, "FastGelu": 5,
@@ -83,7 +88,8 @@ _WINDOWS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _RECURRENT: Mapping[str, tuple[int, int]] = {"RNN": (1, 1), "GRU": (3, 12), "LSTM": (4, 15)}
 #: Inputs that are no learned numbers: scales, zero points, observed statistics, bounds.
 _NO_PARAMETERS: Mapping[str, frozenset[int]] = {
-    "QuantizeLinear": frozenset({1, 2}), "DequantizeLinear": frozenset({1, 2}), "BatchNormalization": frozenset({3, 4}),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear", *sorted(TRT_OPS)), frozenset({1, 2})),
+    "BatchNormalization": frozenset({3, 4}),
     "Clip": frozenset({1, 2}), "Pad": frozenset({1, 2, 3}), "Resize": frozenset({1, 2, 3}),
     "QLinearConv": frozenset({1, 2, 4, 5, 6, 7}), "QLinearMatMul": frozenset({1, 2, 4, 5, 6, 7}),
 }  # fmt: skip
@@ -209,7 +215,7 @@ def _count_operations(
 ) -> tuple[int | None, int | None]:
     """Multiply-accumulates and operations; None for an operator that is not known."""
     size = math.prod(outs[0]) if outs else 0
-    if node.domain not in {"", "ai.onnx", "com.microsoft"}:
+    if node.domain not in _DOMAINS:
         return None, None
     if node.op in _MOVES:
         return 0, 0

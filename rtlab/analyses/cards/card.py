@@ -19,6 +19,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.trt_operators import TRT_OPS
 from rtlab.relation.dataflow import MOVES, SCALED_TYPES, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair as NodePair
@@ -45,9 +46,12 @@ _FAMILIES: Mapping[Family, str] = {
     "quantize": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear Cast CastLike",
     "control": "If Loop Scan SequenceMap",
 }
-_FAMILY: Mapping[str, Family] = {op: f for f, ops in _FAMILIES.items() for op in ops.split()}
+_FAMILY: Mapping[str, Family] = {op: f for f, ops in _FAMILIES.items() for op in ops.split()} | dict.fromkeys(
+    TRT_OPS, "quantize"
+)
 _SHORT = {"BatchNormalization": "BN", "GlobalAveragePool": "GAP", "LayerNormalization": "LN", "Relu": "ReLU",
-          "QuantizeLinear": "Q", "DequantizeLinear": "DQ", "MaxPool": "MaxPool"}  # fmt: skip
+          "QuantizeLinear": "Q", "DequantizeLinear": "DQ", "MaxPool": "MaxPool",
+          **{op: QUANTIZING_OPS[op] for op in sorted(TRT_OPS)}}  # fmt: skip
 #: Words in a compiler's kinds of layers that compute something, with the family of what it is.
 _COMPUTES: Mapping[str, Family] = {
     "conv": "convolution", "gemm": "matmul", "matmul": "matmul", "matrix": "matmul", "pool": "pool",

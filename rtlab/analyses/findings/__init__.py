@@ -15,6 +15,7 @@ from rtlab.core.memo import memoized
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
+from rtlab.core.trt_operators import TRT_OPS
 from rtlab.quantize.findings import check
 
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
@@ -53,6 +54,10 @@ def summarize_findings(model: Model, facts: VariantResult | None = None) -> Find
     pairs = sum(n.op == "QuantizeLinear" for n in model.nodes)
     if not model.nodes:
         note = "No ONNX model was given: what is known comes from the engine's files."
+    elif own_ops := dict.fromkeys(n.op for n in model.nodes if n.op in TRT_OPS):
+        note = (
+            f"Quantized by TensorRT's own operators ({', '.join(own_ops)}): where these stand is not checked."
+        )
     elif not any(n.op in _QUANTIZED for n in model.nodes):
         note = (
             "This model has no Q/DQ pairs of its own: rtlab places them when a variant asks for int8 or fp8. "

@@ -13,7 +13,9 @@ from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
+from rtlab.core.node import Node
 from rtlab.core.prepared import Prepared
+from rtlab.core.trt_operators import TRT_OPS
 from rtlab.core.variant import Precision
 from rtlab.documents.numbers import shorten_name
 from rtlab.quantize.placement import WEIGHTED
@@ -25,7 +27,7 @@ _QUOTED = 3
 #: Layers whose arithmetic is a matrix product: what tensor cores are for.
 PRODUCTS: frozenset[Work] = frozenset({"convolution", "deconvolution", "matmul"})
 _NUMBERS = FLOATS | QUANTIZED
-PAIR_OPS = frozenset({"QuantizeLinear", "DequantizeLinear"})
+PAIR_OPS = frozenset({"QuantizeLinear", "DequantizeLinear"}) | TRT_OPS
 #: TensorRT-RTX's kind of layers that it compiles on the user's GPU, and what the codes in their names stand for.
 _FUSED = "runtime_fusion"
 _RESHAPED = re.compile("Resh|Tran")
@@ -123,6 +125,26 @@ class Reading:
             or all((m := self.model.producers.get(v)) is not None and m.op in PAIR_OPS for v in n.inputs[:2])
             for n in products
         )
+
+    def get_block_format(self, layer: Layer) -> str:
+        """``FP4`` or ``MXFP8`` where all products of a layer read it in the model, dequantized; else empty."""
+        model = self.model
+        if model is None:
+            return ""
+        nodes = [model.by_id.get(n) for n in self.nodes([layer])]
+        formats = {self._find_block_format(model, n) for n in nodes if n is not None and n.op in WEIGHTED}
+        return formats.pop() if len(formats) == 1 else ""
+
+    def _find_block_format(self, model: Model, node: Node) -> str:
+        if self.precisions.get(node.id) is Precision.FP4:
+            return "FP4"
+        for value in node.inputs[:2]:
+            maker = model.find_dequantizer(value)
+            if maker is not None and maker.op == "TRT_MXFP8DequantizeLinear":
+                return "MXFP8"
+            if maker is not None and model.values[maker.inputs[0]].dtype == "fp4":
+                return "FP4"
+        return ""
 
     def microseconds(self, layers: Iterable[Layer]) -> float | None:
         """The measured time of layers together; None where none of them has one."""

@@ -181,6 +181,34 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
         )
 
 
+#: What a format of blocks needs to be multiplied as it is.
+_BLOCK_FIXES = {
+    "FP4": "TensorRT-RTX 1.7 multiplies in four bits for sm120, where both factors are in NVFP4: quantize the "
+    "activation by TRT_FP4DynamicQuantize, as rtlab's fp4 does.",
+    "MXFP8": "TensorRT-RTX 1.7 multiplied MXFP8 in floating point for sm89 and sm120, and FP8 with one scale for a "
+    "tensor or a channel in eight bits: quantize to fp8 where speed counts.",
+}
+
+
+def block_formats_in_float(reading: Reading) -> Iterator[Finding]:
+    """Products of numbers in NVFP4 or MXFP8 that are dequantized and multiplied in floating point."""
+    groups: defaultdict[str, list[Layer]] = defaultdict(list)
+    for layer in reading.products():
+        if layer.reads in FLOATS and (block_format := reading.get_block_format(layer)):
+            groups[block_format].append(layer)
+    for block_format, layers in groups.items():
+        descriptions = {y.id: f"reads {format_tensor(y.inputs[0])}" for y in layers if y.inputs}
+        yield reading.finding(
+            "block-format-in-float",
+            block_format.lower(),
+            layers,
+            f"{pluralize(len(layers), 'product')} of {block_format} numbers "
+            f"{'runs' if len(layers) == 1 else 'run'} in floating point: the numbers are dequantized before.",
+            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
+            fix=_BLOCK_FIXES[block_format],
+        )
+
+
 def few_rows(reading: Reading) -> Iterator[Finding]:
     """Matrix products of so few rows that reading the weights is what takes the time. Silent without times."""
     layers, descriptions = [], {}
@@ -702,6 +730,7 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     off_tensor_cores,
     lone_pairs,
     lone_epilogues,
+    block_formats_in_float,
     wide_layers,
     quantized_in_float_out,
     few_rows,

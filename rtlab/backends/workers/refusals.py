@@ -81,6 +81,10 @@ def explain_kind(op: str, why: str, compiler: str) -> str:
     """
     if op == "EPContext":
         return "an engine that ONNX Runtime compiled for itself, and no operator"
+    if op == "TRT_FP4QDQ":
+        return (
+            "a weight that ModelOpt stores in four bits at the end of its export, which was not reached here"
+        )
     if op in _IN_TENSORRT and compiler != "TensorRT":
         return f"TensorRT has it, {compiler} does not"
     if "plugin" in why.lower():

@@ -8,9 +8,10 @@ import onnx
 import pytest
 from onnx import helper
 
+import trt_nets
 from rtlab import Study
 from rtlab.core.compiler_info import Maker
-from rtlab.core.model import Model
+from rtlab.core.model import Model, load
 from rtlab.core.prepared import Prepared
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
@@ -18,6 +19,7 @@ from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.fp16_passes import round_to_tf32
 from rtlab.quantize.weights import ScaleLayout, quantize_to_four_bits
+from trt_nets import from_nvfp4, nvfp4
 
 node = helper.make_node
 
@@ -141,7 +143,12 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     numbers = numbers * (1 if stored.tensor_scale is None else stored.tensor_scale)
     numbers = numbers.astype(np.float32).astype(to).astype(np.float32)
     x = weight(4, 32, seed=9)
-    expected = (x.astype(to).astype(np.float32) @ numbers).astype(to).astype(np.float32)
+    read = x.astype(to).astype(np.float32)
+    if precision == "fp4":
+        # The activation is rounded too, with the scale of amax 4, before it is a number of 16 bits.
+        whole = np.float32(np.float32(4) / np.float32(2688))
+        read = from_nvfp4(*nvfp4(x, whole), whole).astype(to).astype(np.float32)
+    expected = (read @ numbers).astype(to).astype(np.float32)
     got = run(done.emulation, {"x": x}, ["m0"])["m0"]
     np.testing.assert_allclose(got, expected, rtol=2e-6)
     # TensorRT dequantizes INT4 in the type of the product; FP4 has scales of scales, in FP32.
@@ -149,6 +156,45 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     assert {base if precision == "int4" else "fp32"} == types
     stored_types = {t.data_type for t in done.model.proto().graph.initializer}
     assert (onnx.TensorProto.INT4 if precision == "int4" else onnx.TensorProto.FLOAT4E2M1) in stored_types
+
+
+def test_fp4_without_ranges_is_refused_and_a_value_without_scale_stays(chain: Model):
+    with pytest.raises(CalibrationError, match='"fp4": the scales of 3 activations need observed ranges'):
+        prepare(chain, Variant.of("fp4", target="sm120"))
+    done = prepare(chain, Variant.of("fp4", target="sm120"), scales={"s0": Scale(1.0)})
+    assert {"block1/MatMul": "fp4"} == done.precisions
+    assert "2 values have no scale in the given scales: their readers stay fp32 (x, s1)" in done.notes
+    assert {"s0": 2688.0} == {v: s.largest for v, s in done.scales.items()}
+    with pytest.raises(CalibrationError, match=r'value "s0": its threshold is 0\.0'):
+        prepare(chain, Variant.of("fp4", target="sm120"), scales={"s0": Scale(0.0)})
+
+
+def test_what_runs_fp4_in_float_says_so(chain: Model):
+    """A GPU that has it multiplies in four bits; the CPU does not."""
+    for target, count in (("cpu", 1), ("sm120", 0)):
+        done = prepare(chain, Variant.of("fp4", target=target), scales=given(chain))
+        assert count == sum("run in float here" in n for n in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("fp8", "fp8"),
+        ("int4", "int4"),
+        ("int4_pair", "int4"),
+        ("nvfp4", "fp4"),
+        ("nvfp4_weights", "fp4"),
+        ("mxfp8", "fp8"),
+    ],
+)
+def test_what_modelopt_has_quantized_is_recognised_and_its_scales_stay(name: str, precision: str):
+    """Behind a Transpose and in TensorRT's domain too; a scale of scales has no FP16 form, which would round it."""
+    model = load(trt_nets.NETS[name]()[0])
+    assert precision == prepare(model, Variant.of("fp32")).precisions["product"]
+    done = prepare(model, Variant.of("fp16", target="sm120"))
+    assert precision == done.precisions["product"]
+    scales = [v for v in done.model.values if v in {"x_s", "w_s"} and name.startswith("nvfp4")]
+    assert {"fp32"} >= {done.model.values[v].dtype for v in scales}
 
 
 def twice_read(make) -> Model:

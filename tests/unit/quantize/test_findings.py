@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
+import trt_nets
 from qdq import FAULTS, Net, quantize_static, repair, two_convolutions, zero_point
 from rtlab import samples
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model, load, wrap
 from rtlab.quantize.findings import check
 from sessions import opened
 
@@ -285,3 +286,9 @@ def test_a_pair_that_another_repair_makes_useless_goes_too() -> None:
     assert () == check(repaired)
     (pool,) = (n for n in repaired.top if n.op == "GlobalAveragePool")
     assert "Add" == next(n.op for n in repaired.top if pool.inputs[0] in n.outputs)
+
+
+@pytest.mark.parametrize("name", trt_nets.NETS)
+def test_what_tensorrt_s_own_operators_quantize_is_no_fault(name: str) -> None:
+    """They compute scales as they run, which of ONNX's own pairs is one."""
+    assert () == check(load(trt_nets.NETS[name]()[0]))

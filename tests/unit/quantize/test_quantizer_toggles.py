@@ -13,6 +13,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare
 from rtlab.quantize.quantizer_toggles import INPUT, SwitchedModel, build_switched_model
+from trt_nets import from_nvfp4, nvfp4
 
 X = np.array([[0.3, -1.7, 2.2], [0.9, 0.05, -0.6]], np.float32)
 W = np.array([[0.11, -0.52], [0.93, 0.27], [-0.38, 0.64]], np.float32)
@@ -62,6 +63,21 @@ def test_a_switch_rounds_its_own_edge_and_no_other(model: Model, on: tuple[str, 
     ]
     got = run(one.model, {"x": X, INPUT: one.make_vector(on)}, ["y"])["y"]
     np.testing.assert_allclose(got, by_hand({*on}), rtol=0, atol=1e-6)
+
+
+def test_factors_in_fp4_have_a_switch_each(run) -> None:
+    """An activation in blocks is rounded by an operator of TensorRT's domain, and the weight is a constant."""
+    rng = np.random.default_rng(2)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 32), (32, 2)))
+    net = written("x[3, 32]; one: y = MatMul(x, w); y", w=w)
+    ready = prepare(net, Variant.of("fp4", target="sm120"), scales={"x": Scale(4.0)})
+    one = build_switched_model(net, ready.emulation)
+    assert ("one/input0", "one/weight1") == tuple(q.id for q in one.quantizers)
+    whole = np.float32(np.float32(4) / np.float32(2688))
+    near = from_nvfp4(*nvfp4(x, whole), whole)
+    for switches, expected in (((), x), (("one/input0",), near)):
+        got = run(one.model, {"x": x, INPUT: one.make_vector(switches)}, ["y"])["y"]
+        np.testing.assert_allclose(got, expected @ w, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

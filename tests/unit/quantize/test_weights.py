@@ -8,6 +8,8 @@ import pytest
 from onnx import helper
 
 from rtlab.core.model import Model
+from rtlab.core.precision import NVFP4_RANGE
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
 from rtlab.quantize.weights import (
@@ -17,8 +19,10 @@ from rtlab.quantize.weights import (
     dequantize_weights,
     plan,
     quantize_to_four_bits,
+    round_block_scale,
     store_weights,
 )
+from trt_nets import from_nvfp4, nvfp4
 
 node = helper.make_node
 INT4, FP4 = Precision.INT4, Precision.FP4
@@ -69,10 +73,11 @@ def test_fp4_equals_an_oracle_to_the_bit():
     for start in range(0, 64, 16):
         for column in range(3):
             part = w[start : start + 16, column]
-            relative = np.float32(np.abs(part).max()) / np.float32(6) / whole
+            relative = np.float32(np.abs(part).max()) / (np.float32(6) * whole)
+            relative = max(relative, np.float32(2**-9))
             scale = np.float32(np.float32(relative.astype(ml_dtypes.float8_e4m3fn)) * whole)
             for i, x in enumerate(part):
-                error = np.abs(E2M1 - float(np.float32(x / scale)) if scale else E2M1)
+                error = np.abs(E2M1 - float(np.float32(x / scale)))
                 expected[start + i, column] = np.float32(E2M1[int(np.argmin(error))]) * scale
     np.testing.assert_array_equal(expected, quantize_to_four_bits(w, ScaleLayout(0, 16), FP4).dequantize())
 
@@ -86,6 +91,44 @@ def test_the_scale_of_a_small_block_of_fp4_is_below_one():
     assert [448, 0.5] == stored.scale.astype(np.float32).ravel().tolist()
     assert [6, 0.5, -1, 3] == stored.values[16:20].astype(np.float32).ravel().tolist()
     np.testing.assert_array_equal(w, stored.dequantize())
+
+
+def test_no_scale_of_a_block_is_zero():
+    """As ModelOpt stores them: a parser that asks for positive scales takes them."""
+    got = round_block_scale(np.float32([0, 1e-9, 2**-9, 2**-8, 1, 448, 500]))
+    assert got.astype(np.float32).tolist() == [1, 2**-9, 2**-9, 2**-8, 1, 448, 448]
+
+
+def test_activations_are_rounded_in_blocks_along_their_last_axis(make, run):
+    """By NumPy from the specification; a value that two products read is rounded once."""
+    w, x = weight(32, 4), weight(3, 32, seed=7)
+    net = make(
+        "x[3, 32]; a: a = MatMul(x, w); b: b = MatMul(x, v); add: y = Add(a, b); y[3, 4]",
+        {"w": w, "v": w + 1},
+    )
+    decided = plan(net, {"a", "b"}, FP4)
+    assert {"x": ("a", "b")} == decided.activations
+    amax = float(np.abs(x).max())
+    scales = {"x": Scale(amax, largest=NVFP4_RANGE)}
+    whole = np.float32(np.float32(amax) / np.float32(2688))
+    graph = passes.run(
+        net, [passes.raise_opset(23, "for a test"), store_weights(decided, FP4, scales=scales)]
+    )
+    quantizers = [n for n in graph.top if n.op == "TRT_FP4DynamicQuantize"]
+    assert [("trt", "a", ("fp4", (3, 32)), ("fp8", (3, 2)))] == [
+        (n.domain, n.origin, *((graph.values[v].dtype, graph.values[v].shape) for v in n.outputs))
+        for n in quantizers
+    ]
+    assert {"axis": -1, "block_size": 16, "scale_type": 17} == quantizers[0].attributes
+    assert 1 == graph.ir.graph.opset_imports["trt"]
+    rounded = from_nvfp4(*nvfp4(x, whole), whole)
+    reads = graph.by_id["b"].inputs[0]
+    got = run(graph, {"x": x}, [reads, "y"])
+    np.testing.assert_array_equal(rounded, got[reads])
+    stored = [quantize_to_four_bits(m, ScaleLayout(0, 16), FP4).dequantize() for m in (w, w + 1)]
+    np.testing.assert_allclose(got["y"], rounded @ stored[0] + rounded @ stored[1], rtol=1e-5, atol=1e-4)
+    emulated = passes.run(net, [dequantize_weights(decided, FP4, {}, scales=scales)])
+    np.testing.assert_array_equal(got["y"], run(emulated, {"x": x})["y"])
 
 
 def typed(net: Model, decided: FourBitPlan) -> Model:
@@ -146,6 +189,7 @@ def test_blocks_are_at_most_128_and_at_least_two_of_them(size: int, block: int):
         ("MatMul", {}, (7, 5), INT4, "odd number"),
         ("MatMul", {}, (40, 4), FP4, "blocks of 16"),
         ("Gemm", {"transB": 1}, (4, 40), FP4, "blocks of 16"),
+        ("MatMul", {}, (32, 1), FP4, "a product with a vector"),
     ],
 )
 def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
