@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 
 from rtlab.backends import compiler_info, placement, providers, vendor
 from rtlab.backends.providers import CPU, PREFIX, Provider
@@ -31,8 +30,8 @@ from rtlab.backends.workers.process import Bounds
 from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.external_data import load_body_constants
 from rtlab.core.model import Model
+from rtlab.core.onnx_file import iter_weight_chunks
 from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
@@ -141,28 +140,17 @@ def _get_model_files(model: Model) -> _ModelFiles:
 
 def count_weight_bytes(runnable: bytes | Model) -> int:
     """Bytes of a model's weights; of a model as bytes, all of it."""
-    if not isinstance(runnable, Model):
-        return len(runnable)
-    return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
+    return runnable.weight_bytes if isinstance(runnable, Model) else len(runnable)
 
 
 def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
     """The graph of a model whose weights are written to a folder."""
-    # The clone shares the tensors of the model, which stays as it is.
-    copy = model.ir.clone()
-    load_body_constants(copy)
-    large = {
-        v: t
-        for v in copy.graph.initializers.values()
-        if (t := v.const_value) is not None
-        and t.dtype != ir.DataType.STRING
-        and (t.nbytes >= _EXTERNAL or isinstance(t, ir.ExternalTensor))
-    }
-    report = lambda *_: check(progress, "writing the model")  # noqa: E731
-    external = ir.external_data.convert_tensors_to_external([*large.values()], folder, "weights", report)
-    for value, tensor in zip(large, external, strict=True):
-        value.const_value = tensor
-    return ir.to_proto(copy)
+    light, weights = model.outline()
+    with (folder / "weights").open("wb") as file:
+        for chunk in iter_weight_chunks(light, weights, "weights"):
+            check(progress, "writing the model")
+            file.write(chunk)
+    return light
 
 
 def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
@@ -327,7 +315,11 @@ class OnnxRuntime:
         options, target = self._get_provider_options(request), request.variant.target
         with _make_folder() as folder, open_session_model(runnable) as data:
             saved = str(Path(folder) / "optimized.onnx")
-            spec = self._create_spec(data, bounds.error_prefix, level, options, target, saved=saved)
+            # A file holds no more than 2 GiB, and constants that ONNX Runtime folds take more than the model's own.
+            entries = _FOLDED if isinstance(data, str) else ()
+            spec = self._create_spec(
+                data, bounds.error_prefix, level, options, target, saved=saved, entries=entries
+            )
             session_child.call(inference.optimize, spec, bounds)
             proto = onnx.load(saved, load_external_data=False)
         return optimized.read(proto, request.model.name, request.model)[0]
