@@ -19,13 +19,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
 from rtlab.backends import compiler_info, placement, providers, vendor
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
 from rtlab.backends.workers import inference, session_child
-from rtlab.backends.workers.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
+from rtlab.backends.workers.inference import (
+    KEEP_WEIGHTS_MAPPED,
+    RECORD_PLACEMENT,
+    STOP_SPINNING,
+    SessionSpec,
+)
 from rtlab.backends.workers.process import Bounds
 from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
@@ -44,8 +50,12 @@ if TYPE_CHECKING:
 
 #: Bytes from which a weight lies outside the model that a session reads.
 _EXTERNAL = 1024
-#: Bytes of weights from which they are written to a file of their own.
-LARGE = 16 << 20
+#: Bytes of weights from which they are written to a file of their own; from which two sessions are not timed in turns;
+#: and from which a session leaves them in that file, which takes up to twice the time.
+LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, 1 << 30
+#: How many times its weights a session has in memory at most: those of FP32 in another order, those of 16 bits in FP32
+#: (1.32, decoders of 0.3 GB).
+_FP32_IN_MEMORY, _HALVES_IN_MEMORY = 1.1, 2.5
 
 
 def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
@@ -141,6 +151,21 @@ def _get_model_files(model: Model) -> _ModelFiles:
 def count_weight_bytes(runnable: bytes | Model) -> int:
     """Bytes of a model's weights; of a model as bytes, all of it."""
     return runnable.weight_bytes if isinstance(runnable, Model) else len(runnable)
+
+
+def _choose_mapping(runnable: bytes | Model) -> tuple[tuple[str, str], ...]:
+    """The setting that leaves the largest weights in their file."""
+    return (KEEP_WEIGHTS_MAPPED,) if count_weight_bytes(runnable) >= _LARGEST else ()
+
+
+def _require_memory(runnable: bytes | Model, bounds: Bounds) -> None:
+    """Refuse a session for whose weights there is no memory; raises ``BackendError`` of the kind of the work."""
+    if not isinstance(runnable, Model):
+        return
+    initializers = [t for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None]
+    halves = sum(t.nbytes for t in initializers if t.dtype in {ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+    factor = _HALVES_IN_MEMORY if 2 * halves > runnable.weight_bytes else _FP32_IN_MEMORY
+    bounds.require_memory(runnable.weight_bytes, factor)
 
 
 def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
@@ -279,6 +304,7 @@ class OnnxRuntime:
         error_prefix = f'Backend "{self.name}" cannot build "{request.variant.name}"'
         bounds = Bounds(error_prefix, session_child.BUILDING, request.limits, progress)
         notes: tuple[str, ...] = ()
+        _require_memory(model, bounds)
         if self.provider == CPU:
             runnable: bytes | Model = model
             session_child.prestart_child()
@@ -315,8 +341,8 @@ class OnnxRuntime:
         options, target = self._get_provider_options(request), request.variant.target
         with _make_folder() as folder, open_session_model(runnable) as data:
             saved = str(Path(folder) / "optimized.onnx")
-            # A file holds no more than 2 GiB, and constants that ONNX Runtime folds take more than the model's own.
-            entries = _FOLDED if isinstance(data, str) else ()
+            # A file holds no more than 2 GiB, and folded constants take more than the model's own; nothing is run.
+            entries = (KEEP_WEIGHTS_MAPPED, *_FOLDED) if isinstance(data, str) else ()
             spec = self._create_spec(
                 data, bounds.error_prefix, level, options, target, saved=saved, entries=entries
             )
@@ -387,15 +413,23 @@ class OnnxRuntime:
         started_at = time.monotonic()
         bounds = self._create_bounds("profile", progress, limit_s)
         progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
+        _require_memory(_require_runnable(engine), bounds)
         with _make_folder() as folder, open_session_model(_require_runnable(engine)) as data:
             spec = self._create_engine_spec(engine, data, bounds)
             profiled_spec = dataclasses.replace(spec, profile=str(Path(folder) / "profile"))
             remaining = None if seconds is None else seconds - (time.monotonic() - started_at)
             max_profiled_runs = self._limit_profiled_runs(engine, runs)
-            payload = spec, profiled_spec, dict(inputs), runs, warmup, remaining, max_profiled_runs
+            is_larger = count_weight_bytes(_require_runnable(engine)) >= _LARGER
+            payload = (
+                spec, profiled_spec, dict(inputs), runs, warmup, remaining, max_profiled_runs, not is_larger
+            )  # fmt: skip
             times, kernel_runs = session_child.call(inference.time_sessions, payload, bounds)
         total, profiled_total = times.milliseconds
         samples, notes = self._collect_samples(engine, kernel_runs)
+        if _choose_mapping(_require_runnable(engine)):
+            notes.append(
+                "Weights stay in their file (session.disable_prepacking), which saves memory and takes longer"
+            )
         return Profile(
             source=self.source,
             device=self._get_device_name(engine.target),
@@ -452,6 +486,7 @@ class OnnxRuntime:
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
+            _require_memory(_require_runnable(engine), bounds)
             with open_session_model(_require_runnable(engine), names, progress) as data:
                 session = ChildSession(self._create_engine_spec(engine, data, bounds, level="basic"), bounds)
         output_names = list(names) or list(session.outputs)
@@ -506,12 +541,17 @@ class OnnxRuntime:
         create_bounds = functools.partial(self._create_bounds, "run", progress, limit_s)
         level = "basic" if any(n.op in _QUANTIZING for n in model.nodes) else "all"
         # A plan of memory for all values at once is of no use when most are handed out.
-        spec = self._create_spec("", f'Backend "{self.name}" cannot run', level, planned=False)
+        _require_memory(model, create_bounds())
+        entries = _choose_mapping(model)
+        error_prefix = f'Backend "{self.name}" cannot run'
+        spec = self._create_spec("", error_prefix, level, planned=False, entries=entries)
         open_source = functools.partial(write_external_model, model, value_names)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
             folded = str(Path(folder) / "folded.onnx")
-            fold = dataclasses.replace(spec, level="basic", saved=folded, entries=_FOLDED, without=_ONCE)
+            fold = dataclasses.replace(
+                spec, level="basic", saved=folded, entries=(*entries, *_FOLDED), without=_ONCE
+            )
             inference.free_memory()
             inference.open_cancellable_session(open_source, fold, create_bounds())
             inference.free_memory()
@@ -578,7 +618,7 @@ class OnnxRuntime:
         options: dict[str, str] = json.loads(_read_note(engine, _OPTIONS_PREFIX, "{}"))
         level = level or _read_note(engine, _LEVEL_PREFIX, "all")
         # Threads that wait for more work would take the processor from the session that runs in turn.
-        entries = (STOP_SPINNING,)
+        entries = (STOP_SPINNING, *_choose_mapping(_require_runnable(engine)))
         return self._create_spec(data, bounds.error_prefix, level, options, engine.target, entries=entries)
 
 

@@ -342,7 +342,9 @@ def build_plan(
         _complete_profile(request.model, dict(profile), error_prefix) for profile in options.profiles
     )
     bounds = Bounds(error_prefix, BUILDING, request.limits, progress)
-    notes = list(filter(None, [bounds.announce_memory(request.model.weight_bytes, _WEIGHTS_IN_MEMORY)]))
+    notes = list(filter(None, [bounds.require_memory(request.model.weight_bytes, _WEIGHTS_IN_MEMORY)]))
+    for note in notes:
+        progress.phase(f"Preparing the build: {note}")
     with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "log"
         file, names = _write_model(request.model, Path(folder), static=not profiles, progress=progress)

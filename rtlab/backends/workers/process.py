@@ -54,8 +54,8 @@ _TICK = 0.05
 _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 #: Bytes from which arrays go through a file, and what each is aligned to there.
 _LARGE, _ALIGNED = 1 << 20, 64
-#: Bytes of weights from which it is said beforehand how much memory a work on them takes.
-_ANNOUNCED = 1 << 29
+#: Bytes of weights from which memory for a work on them is looked for before it begins.
+_REQUIRED = 1 << 29
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,15 +111,15 @@ class Bounds:
             return self.work.activity
         return self.error_prefix[:1].lower() + self.error_prefix[1:]
 
-    def announce_memory(self, weight_bytes: int, factor: float) -> str:
-        """Say what memory a work on large weights takes, ``factor`` times as much as they; empty of small ones.
+    def require_memory(self, weight_bytes: int, factor: float) -> str:
+        """What memory a work on large weights takes, ``factor`` times as much as they, in words; empty for small ones.
 
         Raises:
             BackendError: less is there; of the kind of the work.
         """
         import psutil
 
-        if weight_bytes < _ANNOUNCED:
+        if weight_bytes < _REQUIRED:
             return ""
         granted = min(self.limits.memory, int(psutil.virtual_memory().available))
         words = (
@@ -132,7 +132,6 @@ class Bounds:
                 f"granted by rtlab.Limits(memory=...), so that it is not begun. {self.work.memory_hint}, or take "
                 "another machine."
             )
-        self.progress.phase(f"Memory for {self.work.activity}: {words}; {granted / 2**30:.1f} GiB are free")
         return f"{self.work.activity} takes {words}"
 
     def check(self, pid: int | None = None) -> None:
