@@ -120,10 +120,10 @@ def derive_constant(
     if not is_lazy(tensor):
         return compute(np.asarray(tensor.numpy()))
     kind = ir.DataType.from_numpy(np.dtype(dtype))
-    return ir.LazyTensor(functools.partial(_compute, tensor, compute), kind, tensor.shape)
+    return ir.LazyTensor(functools.partial(_compute, tensor, compute), kind, ir.Shape(tensor.shape.numpy()))
 
 
-def _compute(tensor: ir.TensorProtocol, compute: Callable[[NDArray[Any]], NDArray[Any]]) -> ir.Tensor:
+def _compute(tensor: ir.TensorProtocol, compute: Callable[[NDArray[Any]], NDArray[Any]]) -> ir.TensorProtocol:
     return ir.Tensor(compute(np.asarray(tensor.numpy())))
 
 
@@ -220,8 +220,9 @@ def set_external_folder(
     """Set the folder of external constants that have none yet, and the expected fingerprints of their files by name."""
 
     def settle(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        is_settled = isinstance(tensor, ExternalWeight) or not isinstance(tensor, ir.ExternalTensor)
-        return tensor if is_settled else _make_external_weight(tensor, folder, stamps)
+        if isinstance(tensor, ir.ExternalTensor) and not isinstance(tensor, ExternalWeight):
+            return _make_external_weight(tensor, folder, stamps)
+        return tensor
 
     map_tensors(model, settle)
 

@@ -255,7 +255,7 @@ class Edit:
         """A new initializer with a name made unique; a scalar stays one."""
         unique = self.make_value_name(name)
         if isinstance(values, ir.LazyTensor):
-            tensor: ir.Tensor | ir.LazyTensor = values
+            tensor: ir.Tensor[Any] | ir.LazyTensor = values
             tensor.name = unique
         else:
             array = np.asarray(values, order="C")

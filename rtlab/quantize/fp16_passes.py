@@ -155,8 +155,8 @@ class _TypedModelWriter:
         form = (value, target, mask)
         if form not in self._forms and tensor is not None:
             numbers = self._constants.to_half(tensor, target, as_mask=mask)
-            is_single = isinstance(numbers, np.ndarray) and numbers.size == 1
-            if is_single and node.op in PAIR_OPS and "block_size" not in node.attributes:
+            is_scale = node.op in PAIR_OPS and "block_size" not in node.attributes
+            if is_scale and isinstance(numbers, np.ndarray) and numbers.size == 1:
                 # TensorRT-RTX 1.7 refuses weights whose only scale of 16 bits is a vector.
                 numbers = numbers.reshape(())
             self._forms[form] = edit.add_constant(f"{name}/{target}", numbers)
