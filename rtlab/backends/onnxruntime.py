@@ -547,19 +547,20 @@ class OnnxRuntime:
         spec = self._create_spec("", error_prefix, level, planned=False, entries=entries)
         open_source = functools.partial(write_external_model, model, value_names)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
-            # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
-            folded = str(Path(folder) / "folded.onnx")
-            fold = dataclasses.replace(
-                spec, level="basic", saved=folded, entries=(*entries, *_FOLDED), without=_ONCE
-            )
+            session: Any = None
             inference.free_memory()
-            inference.open_cancellable_session(open_source, fold, create_bounds())
-            inference.free_memory()
-            try:
-                session = inference.open_cancellable_session(
-                    lambda: contextlib.nullcontext(folded), spec, create_bounds()
-                )
-            except BuildError:
+            if not entries:
+                # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once. There are
+                # no blocks of those that stay in their file, and writing them once more takes a while.
+                folded = str(Path(folder) / "folded.onnx")
+                fold = dataclasses.replace(spec, level="basic", saved=folded, entries=_FOLDED, without=_ONCE)
+                inference.open_cancellable_session(open_source, fold, create_bounds())
+                inference.free_memory()
+                with contextlib.suppress(BuildError):
+                    session = inference.open_cancellable_session(
+                        lambda: contextlib.nullcontext(folded), spec, create_bounds()
+                    )
+            if session is None:
                 session = inference.open_cancellable_session(open_source, spec, create_bounds())
             inference.free_memory()
             sessions = [session]

@@ -99,3 +99,23 @@ def test_weights_are_never_copied_as_a_whole(benchmark, decoders, work: str) -> 
     benchmark.extra_info |= {"by the weights": (more - less) / weight_bytes, "bytes": more}
     assert more <= MOST * weight_bytes + BESIDE
     assert more - less <= MOST * weight_bytes
+
+
+_RUN = """
+import sys
+from rtlab.cli import main
+sys.exit(main(["inspect", sys.argv[1], "--backend", "onnxruntime", "--budget", "20"]))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_sessions_on_the_cpu_take_turns_with_the_weights(benchmark, request, decoders) -> None:
+    """ONNX Runtime turns 16 bits into FP32, twice the bytes, and up to 1 GiB puts them into another order."""
+    large, small, weight_bytes = decoders
+    more, less = benchmark.pedantic(
+        lambda: tuple(peak(_RUN, path) for path in (large, small)), rounds=1, iterations=1
+    )
+    benchmark.extra_info |= {"by the weights": (more - less) / weight_bytes, "bytes": more}
+    kind = request.node.callspec.id.split("-")[0]
+    most = {"fp32": 1.3, "fp16": 2.5 if weight_bytes >= 1 << 30 else 3.2}[kind]
+    assert more - less <= most * weight_bytes + (BESIDE if weight_bytes >= 1 << 30 else 0)
