@@ -27,13 +27,19 @@ from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
 from rtlab.backends.standard_operators import StandardForm, needs_standard_operators
 from rtlab.backends.workers import inference, session_child
-from rtlab.backends.workers.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
+from rtlab.backends.workers.inference import (
+    KEEP_WEIGHTS_MAPPED,
+    RECORD_PLACEMENT,
+    STOP_SPINNING,
+    SessionSpec,
+)
 from rtlab.backends.workers.process import Bounds
 from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.external_data import load_body_constants
+from rtlab.core.external_data import read_small_constants, strip_weights
 from rtlab.core.model import Model
+from rtlab.core.onnx_file import iter_weight_chunks
 from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
@@ -47,8 +53,12 @@ if TYPE_CHECKING:
 
 #: Bytes from which a weight lies outside the model that a session reads.
 _EXTERNAL = 1024
-#: Bytes of weights from which they are written to a file of their own.
-LARGE = 16 << 20
+#: Bytes of weights from which they are written to a file of their own; from which two sessions are not timed in turns;
+#: and from which a session leaves them in that file, which takes up to twice the time.
+LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, 1 << 30
+#: How many times its weights a session has in memory at most: those of FP32 in another order, those of 16 bits in FP32
+#: (1.32, decoders of 0.3 GB).
+_FP32_IN_MEMORY, _HALVES_IN_MEMORY = 1.1, 2.5
 
 
 def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
@@ -143,9 +153,22 @@ def _get_model_files(model: Model) -> _ModelFiles:
 
 def count_weight_bytes(runnable: bytes | Model) -> int:
     """Bytes of a model's weights; of a model as bytes, all of it."""
+    return runnable.weight_bytes if isinstance(runnable, Model) else len(runnable)
+
+
+def _choose_mapping(runnable: bytes | Model) -> tuple[tuple[str, str], ...]:
+    """The setting that leaves the largest weights in their file."""
+    return (KEEP_WEIGHTS_MAPPED,) if count_weight_bytes(runnable) >= _LARGEST else ()
+
+
+def _require_memory(runnable: bytes | Model, bounds: Bounds) -> None:
+    """Refuse a session for whose weights there is no memory; raises ``BackendError`` of the kind of the work."""
     if not isinstance(runnable, Model):
-        return len(runnable)
-    return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
+        return
+    initializers = [t for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None]
+    halves = sum(t.nbytes for t in initializers if t.dtype in {ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+    factor = _HALVES_IN_MEMORY if 2 * halves > runnable.weight_bytes else _FP32_IN_MEMORY
+    bounds.require_memory(runnable.weight_bytes, factor)
 
 
 def _serialize_standard(model: Model) -> bytes:
@@ -159,27 +182,21 @@ def _serialize_standard(model: Model) -> bytes:
 
 def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
     """The graph of a model whose weights are written to a folder."""
-    # The clone shares the tensors of the model, which stays as it is.
-    copy = model.ir.clone()
-    load_body_constants(copy)
     form = StandardForm(model) if needs_standard_operators(model) else None
-    if form is not None:
+    if form is None:
+        light, weights = model.outline()
+    else:
+        # The clone shares the tensors of the model, which stays as it is.
+        copy = model.ir.clone()
         form.widen_constants(copy.graph)
-    large = {
-        v: t
-        for v in copy.graph.initializers.values()
-        if (t := v.const_value) is not None
-        and t.dtype != ir.DataType.STRING
-        and (t.nbytes >= _EXTERNAL or isinstance(t, ir.ExternalTensor))
-    }
-    report = lambda *_: check(progress, "writing the model")  # noqa: E731
-    external = ir.external_data.convert_tensors_to_external([*large.values()], folder, "weights", report)
-    for value, tensor in zip(large, external, strict=True):
-        value.const_value = tensor
-    proto = ir.to_proto(copy)
+        light, weights = strip_weights(read_small_constants(copy))
+    with (folder / "weights").open("wb") as file:
+        for chunk in iter_weight_chunks(light, weights, "weights"):
+            check(progress, "writing the model")
+            file.write(chunk)
     if form is not None:
-        form.rewrite(proto)
-    return proto
+        form.rewrite(light)
+    return light
 
 
 def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
@@ -312,6 +329,7 @@ class OnnxRuntime:
         error_prefix = f'Backend "{self.name}" cannot build "{request.variant.name}"'
         bounds = Bounds(error_prefix, session_child.BUILDING, request.limits, progress)
         notes: tuple[str, ...] = ()
+        _require_memory(model, bounds)
         if self.provider == CPU:
             runnable: bytes | Model = model
             if needs_standard_operators(model):
@@ -350,7 +368,11 @@ class OnnxRuntime:
         options, target = self._get_provider_options(request), request.variant.target
         with _make_folder() as folder, open_session_model(runnable) as data:
             saved = str(Path(folder) / "optimized.onnx")
-            spec = self._create_spec(data, bounds.error_prefix, level, options, target, saved=saved)
+            # A file holds no more than 2 GiB, and folded constants take more than the model's own; nothing is run.
+            entries = (KEEP_WEIGHTS_MAPPED, *_FOLDED) if isinstance(data, str) else ()
+            spec = self._create_spec(
+                data, bounds.error_prefix, level, options, target, saved=saved, entries=entries
+            )
             session_child.call(inference.optimize, spec, bounds)
             proto = onnx.load(saved, load_external_data=False)
         return optimized.read(proto, request.model.name, request.model)[0]
@@ -418,15 +440,23 @@ class OnnxRuntime:
         started_at = time.monotonic()
         bounds = self._create_bounds("profile", progress, limit_s)
         progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
+        _require_memory(_require_runnable(engine), bounds)
         with _make_folder() as folder, open_session_model(_require_runnable(engine)) as data:
             spec = self._create_engine_spec(engine, data, bounds)
             profiled_spec = dataclasses.replace(spec, profile=str(Path(folder) / "profile"))
             remaining = None if seconds is None else seconds - (time.monotonic() - started_at)
             max_profiled_runs = self._limit_profiled_runs(engine, runs)
-            payload = spec, profiled_spec, dict(inputs), runs, warmup, remaining, max_profiled_runs
+            is_larger = count_weight_bytes(_require_runnable(engine)) >= _LARGER
+            payload = (
+                spec, profiled_spec, dict(inputs), runs, warmup, remaining, max_profiled_runs, not is_larger
+            )  # fmt: skip
             times, kernel_runs = session_child.call(inference.time_sessions, payload, bounds)
         total, profiled_total = times.milliseconds
         samples, notes = self._collect_samples(engine, kernel_runs)
+        if _choose_mapping(_require_runnable(engine)):
+            notes.append(
+                "Weights stay in their file (session.disable_prepacking), which saves memory and takes longer"
+            )
         return Profile(
             source=self.source,
             device=self._get_device_name(engine.target),
@@ -483,6 +513,7 @@ class OnnxRuntime:
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
+            _require_memory(_require_runnable(engine), bounds)
             with open_session_model(_require_runnable(engine), names, progress) as data:
                 session = ChildSession(self._create_engine_spec(engine, data, bounds, level="basic"), bounds)
         output_names = list(names) or list(session.outputs)
@@ -537,20 +568,26 @@ class OnnxRuntime:
         create_bounds = functools.partial(self._create_bounds, "run", progress, limit_s)
         level = "basic" if any(n.op in _QUANTIZING for n in model.nodes) else "all"
         # A plan of memory for all values at once is of no use when most are handed out.
-        spec = self._create_spec("", f'Backend "{self.name}" cannot run', level, planned=False)
+        _require_memory(model, create_bounds())
+        entries = _choose_mapping(model)
+        error_prefix = f'Backend "{self.name}" cannot run'
+        spec = self._create_spec("", error_prefix, level, planned=False, entries=entries)
         open_source = functools.partial(write_external_model, model, value_names)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
-            # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
-            folded = str(Path(folder) / "folded.onnx")
-            fold = dataclasses.replace(spec, level="basic", saved=folded, entries=_FOLDED, without=_ONCE)
+            session: Any = None
             inference.free_memory()
-            inference.open_cancellable_session(open_source, fold, create_bounds())
-            inference.free_memory()
-            try:
-                session = inference.open_cancellable_session(
-                    lambda: contextlib.nullcontext(folded), spec, create_bounds()
-                )
-            except BuildError:
+            if not entries:
+                # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once. There are
+                # no blocks of those that stay in their file, and writing them once more takes a while.
+                folded = str(Path(folder) / "folded.onnx")
+                fold = dataclasses.replace(spec, level="basic", saved=folded, entries=_FOLDED, without=_ONCE)
+                inference.open_cancellable_session(open_source, fold, create_bounds())
+                inference.free_memory()
+                with contextlib.suppress(BuildError):
+                    session = inference.open_cancellable_session(
+                        lambda: contextlib.nullcontext(folded), spec, create_bounds()
+                    )
+            if session is None:
                 session = inference.open_cancellable_session(open_source, spec, create_bounds())
             inference.free_memory()
             sessions = [session]
@@ -609,7 +646,7 @@ class OnnxRuntime:
         options: dict[str, str] = json.loads(_read_note(engine, _OPTIONS_PREFIX, "{}"))
         level = level or _read_note(engine, _LEVEL_PREFIX, "all")
         # Threads that wait for more work would take the processor from the session that runs in turn.
-        entries = (STOP_SPINNING,)
+        entries = (STOP_SPINNING, *_choose_mapping(_require_runnable(engine)))
         return self._create_spec(data, bounds.error_prefix, level, options, engine.target, entries=entries)
 
 

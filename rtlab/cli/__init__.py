@@ -447,12 +447,12 @@ def _prepare(args: argparse.Namespace) -> int:
         hint = "" if is_real else ": give --data for the scales of real inputs"
         notes = (f"calibrated on {len(study.data)} samples of {study.data.source}{hint}", *notes)
     if args.json:
-        files = {kind: getattr(exported_files, kind) for kind in ("model", "scales", "cache")}
+        files = {kind: getattr(exported_files, kind) for kind in ("model", "weights", "scales", "cache")}
         printing.print_json({"files": files, "commands": exported_files.commands, "notes": notes})
         return 0
     title = get_variant_titles(study.state)[name]
     print(f"{study.model.name} · {title}: {len(study.model.top)} nodes → {len(prepared_variant.model.top)}")
-    for path in filter(None, (exported_files.model, exported_files.scales, exported_files.cache)):
+    for path in exported_files.files:
         print(f"wrote {path}")
     for note in notes:
         print(f"note: {note}")

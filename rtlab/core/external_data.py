@@ -1,8 +1,9 @@
-"""Constants that lie in a file beside the model, as those of large models do; and others as arrays."""
+"""Constants that lie in a file beside the model, as those of large models do, and are read as they are needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,22 +29,102 @@ def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.Ten
     Those that are inputs or outputs as well keep their numbers.
     """
     graph = model.graph
-    listed = {v.name for v in (*graph.inputs, *graph.outputs)}
     weights: dict[str, ir.TensorProtocol] = {}
     light: dict[str, Any] = dict(graph.initializers)
-    for name, value in graph.initializers.items():
-        tensor = value.const_value
-        if (
-            tensor is not None
-            and name not in listed
-            and tensor.size > LARGE
-            and tensor.dtype != ir.DataType.STRING
-        ):
-            stub = onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
-            weights[name] = tensor
-            light[name] = _AttributeProxy(value, const_value=ir.TensorProtoTensor(stub))
+    for value in _iter_weights(graph):
+        assert value.name and value.const_value is not None  # noqa: S101, PT018 - by what they are
+        weights[value.name] = value.const_value
+        stub = ir.TensorProtoTensor(make_stub(value.const_value, value.name))
+        light[value.name] = _AttributeProxy(value, const_value=stub)
     outline: Any = _AttributeProxy(model, graph=_AttributeProxy(graph, initializers=light))
     return ir.serde.serialize_model(outline), weights
+
+
+def _iter_weights(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Large initializers that are neither inputs nor outputs."""
+    ends = {v.name for v in (*graph.inputs, *graph.outputs)}
+    for name, value in graph.initializers.items():
+        if name not in ends and value.const_value is not None and is_weight(value.const_value):
+            yield value
+
+
+def is_weight(tensor: ir.TensorProtocol) -> bool:
+    """Whether a constant is so large that protos of the graph go without its numbers."""
+    return bool(tensor.size > LARGE) and tensor.dtype != ir.DataType.STRING
+
+
+def make_stub(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
+    """A constant under a name, in the form in which it is serialized, without its numbers."""
+    bare: Any = _AttributeProxy(tensor, tobytes=bytes, name=name)
+    stub = ir.serde.serialize_tensor(bare)
+    stub.ClearField("raw_data")
+    if isinstance(tensor, ir.ExternalTensor):
+        # ONNX's own loader leaves this behind, and digests of files rest on it.
+        stub.data_location = onnx.TensorProto.DEFAULT
+    return stub
+
+
+def serialize_constant(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
+    """A constant under a name with its numbers inside; raises ``ModelError`` where they cannot be read."""
+    if isinstance(tensor, ir.ExternalTensor):
+        proto = make_stub(tensor, name)
+        proto.raw_data = tensor.tobytes()
+    else:
+        proto = ir.serde.serialize_tensor(tensor)
+        proto.name = name
+    return proto
+
+
+def copy_graph(model: ir.Model) -> ir.Model:
+    """A copy that shares its tensors."""
+    clone = model.clone()
+    for (old, _), (new, _) in zip(walk(model), walk(clone), strict=True):
+        for old_value, new_value in zip(old.outputs, new.outputs, strict=True):
+            # onnx-ir 0.1.14 does not copy these.
+            new_value.type = old_value.type
+            new_value.shape = None if old_value.shape is None else old_value.shape.copy()
+    return clone
+
+
+def read_small_constants(model: ir.Model) -> ir.Model:
+    """A model whose weights alone lie in files: itself, or a copy into which all else was read.
+
+    Raises ``ModelError`` where something cannot be read.
+    """
+    attributes = (a for node, _ in walk(model) for a in node.attributes.values() if not a.is_ref())
+    constants = (
+        *(v.const_value for v in iter_initializers(model)),
+        *(a.value for a in attributes if a.type == ir.AttributeType.TENSOR),
+    )
+    if not any(isinstance(t, ExternalWeight) for t in constants):
+        return model
+    clone = copy_graph(model)
+    map_tensors(clone, _load, skip={id(v.const_value) for v in _iter_weights(clone.graph)})
+    return clone
+
+
+def _load(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    is_external = isinstance(tensor, ExternalWeight)
+    return ir.TensorProtoTensor(serialize_constant(tensor, tensor.name or "")) if is_external else tensor
+
+
+def is_lazy(tensor: ir.TensorProtocol) -> bool:
+    """Whether a constant is read or computed anew at each access, so that it takes no memory in between."""
+    return isinstance(tensor, (ExternalWeight, ir.LazyTensor))
+
+
+def derive_constant(
+    tensor: ir.TensorProtocol, compute: Callable[[NDArray[Any]], NDArray[Any]], dtype: Any
+) -> NDArray[Any] | ir.LazyTensor:
+    """What a function of a module makes of a constant, of the same shape; at each access where that is lazy itself."""
+    if not is_lazy(tensor):
+        return compute(np.asarray(tensor.numpy()))
+    kind = ir.DataType.from_numpy(np.dtype(dtype))
+    return ir.LazyTensor(functools.partial(_compute, tensor, compute), kind, ir.Shape(tensor.shape.numpy()))
+
+
+def _compute(tensor: ir.TensorProtocol, compute: Callable[[NDArray[Any]], NDArray[Any]]) -> ir.TensorProtocol:
+    return ir.Tensor(compute(np.asarray(tensor.numpy())))
 
 
 class _AttributeProxy:
@@ -84,10 +165,12 @@ class ExternalWeight(ir.ExternalTensor):
 
     def numpy(self) -> NDArray[Any]:
         """Its numbers; raises ``ModelError`` where the file is gone, cannot be read, or was changed."""
-        proto = onnx.TensorProto(
-            data_type=int(self.dtype), dims=self.shape.numpy(), raw_data=self.tobytes()[: self.nbytes]
-        )
-        return np.asarray(ir.TensorProtoTensor(proto).numpy())
+        content, shape = self.tobytes(), self.shape.numpy()
+        if self.dtype.bitwidth % 8:
+            proto = onnx.TensorProto(data_type=int(self.dtype), dims=shape, raw_data=content)
+            return np.asarray(ir.TensorProtoTensor(proto).numpy())
+        # Through a proto, it would be in memory three times.
+        return np.frombuffer(content, self.dtype.numpy().newbyteorder("<")).reshape(shape)
 
     def __array__(self, dtype: Any = None) -> NDArray[Any]:
         """Its numbers, for NumPy."""
@@ -95,7 +178,12 @@ class ExternalWeight(ir.ExternalTensor):
 
     def tobytes(self) -> bytes:
         """Its bytes in the file; raises ``ModelError`` as ``numpy`` does."""
-        size = self.length or self.nbytes
+        size = self.nbytes
+        if self.base_dir == _NOWHERE:
+            raise ModelError(
+                f'Cannot read the weights "{self.name}": the file with them was not given. Load the model from its '
+                "path, with that file beside it."
+            )
         try:
             with Path(self.path).open("rb") as file:
                 file.seek(self.offset or 0)
@@ -129,10 +217,14 @@ def weights_changed_error(action: str, path: Path) -> ModelError:
 def set_external_folder(
     model: ir.Model, folder: Path | None, stamps: Mapping[str, FileFingerprint | None]
 ) -> None:
-    """Set the folder of a model's external constants, and the expected fingerprints of their files by name."""
-    map_tensors(
-        model, lambda t: _make_external_weight(t, folder, stamps) if isinstance(t, ir.ExternalTensor) else t
-    )
+    """Set the folder of external constants that have none yet, and the expected fingerprints of their files by name."""
+
+    def settle(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        if isinstance(tensor, ir.ExternalTensor) and not isinstance(tensor, ExternalWeight):
+            return _make_external_weight(tensor, folder, stamps)
+        return tensor
+
+    map_tensors(model, settle)
 
 
 def iter_external_weights(model: ir.Model) -> Iterator[ExternalWeight]:
@@ -140,23 +232,15 @@ def iter_external_weights(model: ir.Model) -> Iterator[ExternalWeight]:
     return (v.const_value for v in iter_initializers(model) if isinstance(v.const_value, ExternalWeight))
 
 
-def load_body_constants(model: ir.Model) -> None:
-    """Load the constants of bodies and nodes from their files; raises ``ModelError`` as ``ExternalWeight`` does."""
-
-    def load(t: ir.TensorProtocol) -> ir.TensorProtocol:
-        if not isinstance(t, ExternalWeight):
-            return t
-        return ir.Tensor(t.numpy(), dtype=t.dtype, shape=t.shape, name=t.name)
-
-    map_tensors(model, load, main=False)
-
-
 def map_tensors(
-    model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, main: bool = True
+    model: ir.Model,
+    change: Callable[[ir.TensorProtocol], ir.TensorProtocol],
+    *,
+    skip: Collection[int] = frozenset(),
 ) -> None:
-    """Replace each constant by ``change`` of it; without ``main`` not the initializers of the main graph."""
+    """Replace each constant by ``change`` of it, but for initializers whose tensors have an id among ``skip``."""
     for value in iter_initializers(model):
-        if value.const_value is not None and (main or value.graph is not model.graph):
+        if value.const_value is not None and id(value.const_value) not in skip:
             value.const_value = change(value.const_value)
     for node, _ in walk(model):
         for name, attribute in node.attributes.items():

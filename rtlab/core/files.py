@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,31 +24,36 @@ def check_path(path: str | Path, what: str) -> Path:
     raise RtlabError(f'Cannot write {what} to "{path}": {reason}. Name a file in a folder that exists.')
 
 
-def write(path: str | Path, content: bytes, *, what: str, model: Model | None = None) -> Path:
+def write(
+    path: str | Path, content: bytes | Iterable[bytes], *, what: str, model: Model | None = None
+) -> Path:
     """Write a file, replacing an old one when the new one is complete, and return its path.
 
     A symbolic link is followed; devices and pipes are written into.
 
     Args:
         path: The file.
-        content: All of it.
+        content: All of it, or its pieces in a row.
         what: Its name in an error: "the report".
-        model: Whose file must not be written to.
+        model: Whose files must not be written to.
 
     Raises:
         RtlabError: the file cannot be written there, or the model was read from it.
     """
     path = check_path(path, what)
-    if model is not None and model.path is not None and path.resolve() == model.path.resolve():
-        raise RtlabError(
-            f'Cannot write {what} to "{path}": the model was read from this file. Choose another name.'
-        )
+    if model is not None and model.path is not None:
+        sources = (model.path, *(model.path.parent / name for name in model.beside))
+        if path.resolve() in {source.resolve() for source in sources}:
+            raise RtlabError(
+                f'Cannot write {what} to "{path}": the model was read from this file. Choose another name.'
+            )
+    pieces = (content,) if isinstance(content, bytes) else content
     try:
         if is_stream(path):
             with path.open("wb") as stream:
-                stream.write(content)
+                stream.writelines(pieces)
         else:
-            _replace(path.resolve(), content)
+            _replace(path.resolve(), pieces)
     except OSError as error:
         reason = error.strerror if path.parent.is_dir() else f'there is no folder "{path.parent}"'
         raise RtlabError(
@@ -66,11 +72,12 @@ def is_stream(path: Path) -> bool:
     return not stat.S_ISDIR(mode) and (opened or not stat.S_ISREG(mode))
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, pieces: Iterable[bytes]) -> None:
     """Write beside a file and put the new one in its place, with the permissions of the old one."""
     temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        temporary_path.write_bytes(content)
+        with temporary_path.open("xb") as file:
+            file.writelines(pieces)
         if path.exists():
             shutil.copymode(path, temporary_path)
         temporary_path.replace(path)

@@ -18,19 +18,21 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
-from rtlab.core import check, partial_shapes
+from rtlab.core import check, onnx_file, partial_shapes
 from rtlab.core.check import infer_types
 from rtlab.core.cut import cut
 from rtlab.core.external_data import (
+    is_weight,
     iter_external_weights,
     iter_initializers,
+    make_stub,
     materialize_weights,
+    read_small_constants,
+    serialize_constant,
     set_external_folder,
     strip_weights,
-    weights_changed_error,
 )
 from rtlab.core.input_uses import InputUses
 from rtlab.core.inputs import FileFingerprint, fingerprint_file
@@ -83,7 +85,8 @@ class Model:
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
         rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "ir"}
-        return _restore, (_serialize(self.name, ir.to_proto(self.ir)), rest)
+        light, weights = strip_weights(self.ir)
+        return _restore, (light.SerializeToString(), weights, rest)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {len(self.nodes)} nodes, opset {self.opset}>"
@@ -199,7 +202,9 @@ class Model:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the serialized model with its weights and the named shapes."""
-        work = hashlib.sha256(self.bytes())
+        work = hashlib.sha256()
+        for chunk in onnx_file.iter_chunks(*self.outline()):
+            work.update(chunk)
         work.update(repr(sorted(self.shapes.items())).encode())
         return work.hexdigest()
 
@@ -210,31 +215,18 @@ class Model:
         return hash_structure(self.ir, self.shapes, *ends)
 
     def proto(self, *, static: bool = False) -> onnx.ModelProto:
-        """The model as a new ``ModelProto`` with all weights inside.
+        """The model as a new ``ModelProto`` with all weights inside; protobuf serializes no more than 2 GiB of it.
 
         ``static`` fixes every input dimension to ``input_shape`` and drops inner shapes.
 
         Raises:
             ModelError: the external data cannot be read any more, or was changed; or a dynamic size has no name.
         """
-        proto = ir.to_proto(self.ir)
-        if not self.path and any(True for _ in iter_external_weights(self.ir)):
-            raise ModelError(
-                f'Cannot serialize model "{self.name}": the file with its weights was not given. Load the model from '
-                "its path, with that file beside it."
-            )
-        try:
-            if self.path:
-                onnx.load_external_data_for_model(proto, str(self.path.parent))
-        except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
-            raise ModelError(
-                f'Cannot serialize model "{self.name}": its external data cannot be read any more. '
-                "Put the data file back beside the model and load it again.",
-                details=str(error),
-            ) from error
-        if self.path and (other := self._find_changed_file()):
-            raise weights_changed_error(f'serialize the weights of model "{self.name}"', other)
-        return self._fix_shapes(proto) if static else proto
+        proto, weights = self.outline(static=static)
+        for tensor in proto.graph.initializer:
+            if tensor.name in weights:
+                tensor.CopyFrom(serialize_constant(weights[tensor.name], tensor.name))
+        return proto
 
     def _find_changed_file(self) -> Path | None:
         """A file with its weights that changed since it was loaded."""
@@ -260,16 +252,26 @@ class Model:
     def outline(self, *, static: bool = False) -> tuple[onnx.ModelProto, Mapping[str, TensorProtocol]]:
         """A ``ModelProto`` whose large weights have types and shapes alone, and their tensors by name, for ``wrap``.
 
-        Weights in external data are inside the proto. ``static`` and errors are those of ``proto``.
+        Other constants are inside, also those in files. ``static`` and errors are those of ``proto``.
         """
-        if any(True for _ in iter_external_weights(self.ir)):
-            return self.proto(static=static), {}
-        light, weights = strip_weights(self.ir)
+        light, weights = strip_weights(read_small_constants(self.ir))
         return (self._fix_shapes(light) if static else light), weights
 
     def bytes(self) -> bytes:
-        """The model as one ONNX file with all weights inside; raises ``ModelError`` beyond its two gigabytes."""
-        return _serialize(self.name, self.proto())
+        """The model as one ONNX file with all weights inside; raises ``ModelError`` where they do not fit into one."""
+        light, weights = self.outline()
+        if (size := onnx_file.count_bytes(light, weights)) > onnx_file.MOST_BYTES:
+            raise ModelError(
+                f'Cannot put model "{self.name}" into one file: it takes {size / 2**30:.2f} GiB, and one ONNX file '
+                "holds at most 2 GiB. Take a part of it with model.extract, or write a variant with study.export, "
+                "which puts the weights into a file beside the model."
+            )
+        return b"".join(onnx_file.iter_chunks(light, weights))
+
+    @functools.cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of the initializers of the main graph."""
+        return sum(t.nbytes for v in self.ir.graph.initializers.values() if (t := v.const_value) is not None)
 
     @functools.cached_property
     def known(self) -> Mapping[str, TensorProtocol]:
@@ -299,18 +301,22 @@ class Model:
         A node of a body or of a function stands for the node of the main graph that it runs in.
 
         Raises:
-            ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
+            ModelError: there is no such node, none is chosen, or weights cannot be read.
         """
         chosen = {owner for id_ in ids for owner in self.iter_top_nodes(id_)}
-        return self._with_own_sizes(wrap(extract_nodes(self.ir, self.name, chosen), name=f"{self.name}_part"))
+        proto, weights = extract_nodes(self.ir, self.name, chosen)
+        return self._with_own_sizes(wrap(proto, name=f"{self.name}_part", weights=weights))
 
     def extract_until(self, values: Sequence[str]) -> Model:
         """What some values follow from as a model of its own, of which they are the outputs.
 
         Raises:
-            ModelError: no node writes such a value, or the weights do not fit into one file.
+            ModelError: no node writes such a value, or weights cannot be read.
         """
-        return self._with_own_sizes(load(self.proto(), name=f"{self.name}_part", until=values))
+        light, weights = self.outline()
+        cut(light, values, self.name)
+        part = wrap(light, name=f"{self.name}_part", notes=(_describe_cut(values),), weights=weights)
+        return self._with_own_sizes(part)
 
     def _with_own_sizes(self, part: Model) -> Model:
         """A part of this model at the sizes that are named for this one, and at those that follow inside it."""
@@ -488,23 +494,15 @@ class Model:
         """This model with every input dimension fixed to ``input_shape``; itself when nothing is dynamic."""
         if self._static:
             return self
-        return wrap(self.proto(static=True), name=self.name, path=self.path, notes=self.notes)
+        light, weights = self.outline(static=True)
+        return wrap(light, name=self.name, path=self.path, notes=self.notes, weights=weights)
 
 
-def _serialize(name: str, proto: onnx.ModelProto) -> bytes:
-    try:
-        return bytes(proto.SerializeToString())
-    except (EncodeError, ValueError) as error:
-        raise ModelError(
-            f'Cannot serialize model "{name}": one ONNX file holds at most 2 GiB. Load a smaller model.',
-            details=str(error),
-        ) from error
-
-
-def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
+def _restore(content: bytes, weights: Mapping[str, TensorProtocol], rest: Mapping[str, Any]) -> Model:
     """Unpickle; weights in external data stay in their files."""
     graph = ir.from_proto(onnx.load_from_string(content))
     materialize_weights(graph)
+    _set_weights(graph, weights)
     set_external_folder(graph, rest["path"].parent.absolute() if rest["path"] else None, rest["beside"])
     return Model(ir=graph, **rest)
 
@@ -537,7 +535,7 @@ def load(
     check.escape(proto)
     title = name or (path.stem if path else "") or proto.graph.name or "model"
     values = [until] if isinstance(until, str) else list(until)
-    cut_notes = (f"cut at {quote_names(values)}: nothing behind is in this model",) if values else ()
+    cut_notes = (_describe_cut(values),) if values else ()
     if values:
         cut(proto, values, title)
     external_files = {
@@ -576,9 +574,7 @@ def wrap(
             f'Cannot load model "{name}": onnx-ir cannot read a part of it. Export the model again.',
             details=str(error),
         ) from error
-    for initializer, tensor in (weights or {}).items():
-        if initializer in graph.graph.initializers:
-            graph.graph.initializers[initializer].const_value = tensor
+    _set_weights(graph, weights or {})
     materialize_weights(graph)
     set_external_folder(graph, path.parent.absolute() if path else None, external_files or {})
     assign_ids(graph)
@@ -588,6 +584,18 @@ def wrap(
     # A name stands in one line, wherever it is printed.
     model = of(graph, name=" ".join(name.splitlines()), shapes=shapes)
     return dataclasses.replace(model, path=path, notes=notes, beside=external_files or {})
+
+
+def _describe_cut(values: Iterable[str]) -> str:
+    return f"cut at {quote_names(values)}: nothing behind is in this model"
+
+
+def _set_weights(graph: ir.Model, weights: Mapping[str, TensorProtocol]) -> None:
+    """Put tensors in the place of initializers that have types and shapes alone."""
+    initializers = graph.graph.initializers
+    for name, tensor in weights.items():
+        if name in initializers:
+            initializers[name].const_value = tensor
 
 
 def of(graph: ir.Model, *, name: str, shapes: Mapping[str, tuple[int, ...] | int] | None = None) -> Model:
@@ -696,17 +704,19 @@ def _describe_constant(tensor: ir.TensorProtocol | None, roles: set[int]) -> str
 _MIN_IR = 8
 
 
-def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelProto:
-    """The chosen nodes of the main graph, by name, as a model of their own.
+def extract_nodes(
+    source: ir.Model, title: str, chosen: Collection[str]
+) -> tuple[onnx.ModelProto, Mapping[str, TensorProtocol]]:
+    """The chosen nodes of the main graph, by name, as a model of their own, in the form of ``Model.outline``.
 
     Values from outside become inputs, or are included where they are constant; values that the rest of the model or no
     node reads become outputs. Types and shapes are kept as far as they are known. ``title`` is the name of the source
     in errors.
 
     Raises:
-        ModelError: none is chosen, or the weights cannot be read or exceed one file.
+        ModelError: none is chosen, or weights cannot be read.
     """
-    graph = source.graph
+    graph = read_small_constants(source).graph
     nodes = [n for n in graph if n.name in chosen]
     if not nodes:
         raise ModelError(
@@ -720,7 +730,7 @@ def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx
     constants = {id(p) for p in makers if p.op_type == "Constant"}
     nodes = [n for n in graph if n.name in chosen or id(n) in constants]
     produced_ids = {id(v) for n in nodes for v in n.outputs}
-    weights = [v for v in outside.values() if v.const_value is not None and id(v) not in produced_ids]
+    constant_values = [v for v in outside.values() if v.const_value is not None and id(v) not in produced_ids]
     inputs = [v for v in outside.values() if v.const_value is None and id(v) not in produced_ids]
     read = {id(v) for n in graph for v in reads[id(n)]}
     elsewhere = {id(v) for n in graph if n.name not in chosen for v in reads[id(n)]}
@@ -733,24 +743,22 @@ def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx
     proto = onnx.ModelProto(ir_version=source.ir_version, producer_name="rtlab")
     proto.graph.name = f"{graph.name or title} (part)"
     graph_output_ids = {id(v) for v in outputs}
-    try:
-        proto.graph.node.extend(ir.serde.serialize_node(n) for n in nodes)
-        proto.graph.input.extend(_info(v) for v in inputs)
-        proto.graph.output.extend(_info(v) for v in outputs)
-        proto.graph.value_info.extend(_info(v) for v in inner if id(v) not in graph_output_ids)
-        proto.graph.initializer.extend(
-            _tensor(v, v.const_value) for v in weights if v.const_value is not None
-        )
-        proto.functions.extend(map(ir.serde.serialize_function, source.functions.values()))
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ModelError(
-            f'Cannot extract {len(nodes)} nodes of model "{title}": their weights cannot be read, or exceed the '
-            "2 GiB of one ONNX file. Select fewer nodes, or put the data file back beside the model.",
-            details=str(error),
-        ) from error
+    proto.graph.node.extend(ir.serde.serialize_node(n) for n in nodes)
+    proto.graph.input.extend(_info(v) for v in inputs)
+    proto.graph.output.extend(_info(v) for v in outputs)
+    proto.graph.value_info.extend(_info(v) for v in inner if id(v) not in graph_output_ids)
+    weights: dict[str, TensorProtocol] = {}
+    for value in constant_values:
+        name, tensor = value.name or "", value.const_value
+        if tensor is not None and is_weight(tensor):
+            weights[name] = tensor
+            proto.graph.initializer.append(make_stub(tensor, name))
+        elif tensor is not None:
+            proto.graph.initializer.append(serialize_constant(tensor, name))
+    proto.functions.extend(map(ir.serde.serialize_function, source.functions.values()))
     for domain, version in graph.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version)
-    return proto
+    return proto, weights
 
 
 def iter_reads(node: ir.Node) -> Iterator[ir.Value]:
@@ -776,14 +784,6 @@ def _info(value: ir.Value) -> onnx.ValueInfoProto:
         return ir.serde.serialize_value(value)
     # A value needs a type, and "undefined" is one; a shape that nobody knows is not invented.
     return onnx.helper.make_tensor_value_info(value.name or "", onnx.TensorProto.UNDEFINED, None)
-
-
-def _tensor(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:
-    if isinstance(tensor, ir.ExternalTensor):
-        tensor = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
-    proto = ir.serde.serialize_tensor(tensor)
-    proto.name = value.name or ""
-    return proto
 
 
 def edit_graph(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> onnx.ModelProto:

@@ -134,14 +134,14 @@ def sizes_of(model: Model, data: CalibrationData | None = None, runner: Evaluato
 def _learn(model: Model, sizes: Sizes, batch: Batch, runner: Evaluator) -> None:
     """Run one batch and read the shapes of values, not the values: together they may be larger than memory."""
     names = sizes.unknown
-    proto = model.proto()
+    proto, weights = model.outline()
     shape_names = [f"{name}/shape of value {i}" for i, name in enumerate(names)]
     for name, shape in zip(names, shape_names, strict=True):
         proto.graph.node.append(onnx.helper.make_node("Shape", [name], [shape], shape))
         proto.graph.output.append(onnx.helper.make_tensor_value_info(shape, onnx.TensorProto.INT64, [None]))
     shapes: dict[str, Sequence[int]] = {}
     try:
-        shape_model = wrap(proto, name=model.name, shapes=model.shapes)
+        shape_model = wrap(proto, name=model.name, shapes=model.shapes, weights=weights)
         with open_engine(runner, shape_model) as engine:
             outputs = runner.outputs(engine, batch, shape_names, limit_s=_LEARNING)
         shapes = {name: outputs[shape].tolist() for name, shape in zip(names, shape_names, strict=True)}

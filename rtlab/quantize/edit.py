@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core.check import infer_types
-from rtlab.core.external_data import LARGE, iter_external_weights, strip_weights
+from rtlab.core.external_data import LARGE, copy_graph, read_small_constants, strip_weights
 from rtlab.core.model import Model, of, wrap
 from rtlab.core.node import ORIGIN, bodies, walk
 from rtlab.errors import VariantError
@@ -168,9 +168,8 @@ class Edit:
 
     def __init__(self, model: Model, *, keep_origins: bool = False, source: bool = False) -> None:
         self._model, self._source = model, source
-        # Weights in files are read now: the copy is not beside them.
-        has_files = any(True for _ in iter_external_weights(model.ir))
-        self._load_graph(ir.from_proto(model.proto()) if has_files else copy_model(model.ir))
+        work = read_small_constants(model.ir)
+        self._load_graph(copy_graph(work) if work is model.ir else work)
         self._view: Model | None = model
         if source:
             return
@@ -252,13 +251,17 @@ class Edit:
         """Id of the source node that a node serves; of a source node, its own."""
         return self.nodes[node].metadata_props[ORIGIN]
 
-    def add_constant(self, name: str, values: NDArray[Any]) -> ir.Value:
+    def add_constant(self, name: str, values: NDArray[Any] | ir.LazyTensor) -> ir.Value:
         """A new initializer with a name made unique; a scalar stays one."""
         unique = self.make_value_name(name)
-        array = np.asarray(values, order="C")
-        kind = ir.DataType.from_numpy(array.dtype)
-        tensor = ir.Tensor(array, dtype=kind, shape=ir.Shape(array.shape), name=unique)
-        value = self._make_value(unique, ir.TensorType(kind), tensor.shape)
+        if isinstance(values, ir.LazyTensor):
+            tensor: ir.Tensor[Any] | ir.LazyTensor = values
+            tensor.name = unique
+        else:
+            array = np.asarray(values, order="C")
+            kind = ir.DataType.from_numpy(array.dtype)
+            tensor = ir.Tensor(array, dtype=kind, shape=ir.Shape(array.shape), name=unique)
+        value = self._make_value(unique, ir.TensorType(tensor.dtype), tensor.shape)
         value.const_value = tensor
         self._work.graph.register_initializer(value)
         self._view = None
@@ -375,14 +378,3 @@ class Edit:
         value = ir.Value(name=name, type=kind, shape=None if shape is None else shape.copy())
         self.values[name] = value
         return value
-
-
-def copy_model(model: ir.Model) -> ir.Model:
-    """A copy that shares its tensors."""
-    clone = model.clone()
-    for (old, _), (new, _) in zip(walk(model), walk(clone), strict=True):
-        for old_value, new_value in zip(old.outputs, new.outputs, strict=True):
-            # onnx-ir 0.1.14 does not copy these.
-            new_value.type = old_value.type
-            new_value.shape = None if old_value.shape is None else old_value.shape.copy()
-    return clone

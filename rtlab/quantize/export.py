@@ -6,12 +6,14 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx
+from onnx_ir import TensorProtocol
 
+from rtlab.core import onnx_file
 from rtlab.core.calibrators import METHODS, TENSORRT_CALIBRATORS
 from rtlab.core.files import check_path, is_stream, write
 from rtlab.core.node import ONNX_DOMAINS
@@ -31,16 +33,24 @@ VERSION = "101601"
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """Files that were written, and the commands that build an engine of them elsewhere."""
+    """Files that were written, and the commands that build an engine of them elsewhere.
+
+    ``weights`` is where those of a model are that does not fit into one file.
+    """
 
     model: Path
     scales: Path | None
     cache: Path | None
     commands: tuple[str, ...]
+    weights: Path | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that were written."""
+        return tuple(p for p in (self.model, self.weights, self.scales, self.cache) if p)
 
     def __repr__(self) -> str:
-        files = ", ".join(str(p) for p in (self.model, self.scales, self.cache) if p)
-        return f"<Exported {files}>\n" + "\n".join(self.commands)
+        return f"<Exported {', '.join(map(str, self.files))}>\n" + "\n".join(self.commands)
 
 
 def make_file_stem(model: Model, variant: Variant) -> str:
@@ -136,15 +146,31 @@ def export(
 ) -> Exported:
     """Write the prepared model, its scales beside it, and on demand a calibration cache.
 
+    Weights are read as they are written. Where they do not fit into one file, they are in another one beside the model.
     A file that the model was read from is never written to. ``version`` is that of the cache's header.
 
     Raises:
-        RtlabError: a file cannot be written there, or is the one that the model was read from.
+        RtlabError: a file cannot be written there, or is one that the model was read from.
         VariantError: a cache is requested and the variant has no INT8 activations.
     """
     path = check_path(path, "the prepared model")
     table = check_path(cache, "the calibration cache") if cache is not None else None
-    files: list[tuple[Path, bytes, str]] = [(path, _serialize_model(prepared.model), "the prepared model")]
+    light, weights = _outline_model(prepared.model)
+    files: list[tuple[Path, bytes | Iterable[bytes], str]] = []
+    beside = None
+    if onnx_file.count_bytes(light, weights) <= onnx_file.MOST_BYTES:
+        files.append((path, onnx_file.iter_chunks(light, weights), "the prepared model"))
+    elif is_stream(path):
+        raise RtlabError(
+            f'Cannot write the prepared model to "{path}": it is larger than the 2 GiB that one ONNX file holds, and '
+            "beside a device or a pipe there is no place for its weights. Name a file."
+        )
+    else:
+        beside = path.with_name(f"{path.name}.data")
+        chunks = onnx_file.iter_weight_chunks(light, weights, beside.name)
+        files.append((beside, chunks, "the weights of the prepared model"))
+        # Only then it says where they are.
+        files.append((path, onnx_file.iter_chunks(light, {}), "the prepared model"))
     # Beside a device or a pipe nothing is written.
     has_table = prepared.scales and not is_stream(path)
     scales = path.with_name(f"{path.stem}.scales.json") if has_table else None
@@ -160,18 +186,18 @@ def export(
     for target, content, what in files:
         write(target, content, what=what, model=model)
     lines = build_commands(model, variant, path.name, table.name if table else None)
-    return Exported(path, scales, table, lines)
+    return Exported(path, scales, table, lines, beside)
 
 
-def _serialize_model(model: Model) -> bytes:
-    """The bytes of a prepared model, in a form that ONNX Runtime computes as it is written, at every level.
+def _outline_model(model: Model) -> tuple[onnx.ModelProto, Mapping[str, TensorProtocol]]:
+    """The outline of a prepared model, in a form that ONNX Runtime computes as it is written, at every level.
 
     From level EXTENDED on it drops a Relu whose result becomes FP8, behind a pool too (seen in 1.32). It leaves a Max
     with 0 as it is, of which TensorRT-RTX 1.7.1 made the same layers in both samples that were tried.
     """
+    proto, weights = model.outline()
     if not find_fp8_relus(model):
-        return model.bytes()
-    proto = model.proto()
+        return proto, weights
     zeros: dict[int, str] = {}
     for node in proto.graph.node:
         if node.op_type == "Relu" and node.domain in ONNX_DOMAINS:
@@ -183,7 +209,7 @@ def _serialize_model(model: Model) -> bytes:
                 proto.graph.initializer.append(onnx.helper.make_tensor(zeros[kind], kind, [], [0.0]))
             node.op_type = "Max"
             node.input.append(zeros[kind])
-    return bytes(proto.SerializeToString())
+    return proto, weights
 
 
 def _iter_dynamic_shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.external_data import copy_graph
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model, of
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.errors import VariantError
 from rtlab.quantize import passes
-from rtlab.quantize.edit import Edit, copy_model
+from rtlab.quantize.edit import Edit
 from rtlab.quantize.passes import Pass
 from rtlab.quantize.placement import plan
 from rtlab.quantize.qdq import PASSES, QuantizedGraph, get_constant
@@ -482,7 +483,7 @@ def _has_quantization(graph: ir.Graph) -> bool:
 
 def _plan_quantized_inputs(model: Model) -> frozenset[tuple[str, int]]:
     """The inputs that rtlab itself would quantize in this model, were it not quantized yet."""
-    work = copy_model(model.ir)
+    work = copy_graph(model.ir)
     graph, reading = work.graph, QuantizedGraph(work.graph)
     for pair in reversed(list(reading.pairs.values())):
         replacement, shape = pair.source, pair.source.shape

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.external_data import derive_constant
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
@@ -76,8 +77,8 @@ def truncate(nodes: Collection[str], check: Callable[[], object] = lambda: None)
             for i, value in enumerate(node.inputs[:2]):
                 name = f"{node.id}/input{i or ''}/tf32"
                 if value not in rounded_values and value in model.known:
-                    numbers = np.asarray(model.known[value].numpy(), np.float32)
-                    rounded_values[value] = edit.add_constant(name, round_to_tf32(numbers))
+                    numbers = derive_constant(model.known[value], round_to_tf32, np.float32)
+                    rounded_values[value] = edit.add_constant(name, numbers)
                 elif value not in rounded_values:
                     rounded_values[value] = _insert_rounding(edit, edit.values[value], name, node.id)
                 edit.set_input(node.id, i, rounded_values[value])
@@ -154,7 +155,8 @@ class _TypedModelWriter:
         form = (value, target, mask)
         if form not in self._forms and tensor is not None:
             numbers = self._constants.to_half(tensor, target, as_mask=mask)
-            if node.op in PAIR_OPS and numbers.size == 1 and "block_size" not in node.attributes:
+            is_scale = node.op in PAIR_OPS and "block_size" not in node.attributes
+            if is_scale and isinstance(numbers, np.ndarray) and numbers.size == 1:
                 # TensorRT-RTX 1.7 refuses weights whose only scale of 16 bits is a vector.
                 numbers = numbers.reshape(())
             self._forms[form] = edit.add_constant(f"{name}/{target}", numbers)
@@ -194,7 +196,7 @@ def round_values(plan: HalfPlan, constants: HalfConstants) -> passes.Pass:
                 mask = value in tensors and is_mask(node, tensors[value], constants, precision)
                 form = (value, precision, mask)
                 if form not in rounded_values and value in tensors:
-                    values = constants.to_half(tensors[value], precision, as_mask=mask).astype(np.float32)
+                    values = constants.round(tensors[value], precision, as_mask=mask)
                     rounded_values[form] = edit.add_constant(f"{name}/rounded", values)
                 elif form not in rounded_values:
                     source = edit.values[value]
@@ -227,5 +229,5 @@ def _saturate_fills(edit: Edit, model: Model, plan: HalfPlan, constants: HalfCon
         maker = model.producers[value]
         tensor = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
         as_mask = all(map(is_masking, model.consumers[value]))
-        numbers = constants.to_half(tensor, precision, as_mask=as_mask).astype(np.float32)
+        numbers = np.asarray(constants.round(tensor, precision, as_mask=as_mask))
         edit.set_attribute(maker.id, "value", ir.Tensor(numbers, name=f"{maker.id}/value"))

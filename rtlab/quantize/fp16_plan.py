@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from rtlab.core.external_data import derive_constant, is_lazy
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.phrases import list_first, pluralize
 from rtlab.core.variant import Precision
@@ -50,16 +52,19 @@ EXACT = {
 
 @dataclasses.dataclass(frozen=True)
 class _HalfConstant:
-    """One constant in one type; ``tensor`` keeps the key alive."""
+    """One constant in one type; ``tensor`` keeps the key alive. The numbers of lazy ones are not kept."""
 
     tensor: ir.TensorProtocol
-    values: NDArray[Any]
+    values: NDArray[Any] | None
     overflows: bool
     underflow_count: int
 
 
 class HalfConstants:
-    """The constants of a model in types of 16 bits, each converted once; ``check`` is called before, and may raise."""
+    """The constants of a model in types of 16 bits; ``check`` is called before each conversion, and may raise.
+
+    Each is converted once, but for those that are lazy: they are looked at once, and converted as they are written.
+    """
 
     def __init__(
         self, tensors: Mapping[str, ir.TensorProtocol], check: Callable[[], object] = lambda: None
@@ -74,19 +79,29 @@ class HalfConstants:
     def holds_scales(self, tensor: ir.TensorProtocol, half: Precision) -> bool:
         """Whether the type rounds scales by a small share of each only."""
         scales = np.asarray(tensor.numpy())
-        error = np.abs(self._convert(tensor, half).values.astype(np.float32) - scales)
+        error = np.abs(narrow_values(scales, half).astype(np.float32) - scales)
         return bool((error <= _SCALE_ERROR * np.abs(scales)).all())
 
     def count_underflows(self, tensor: ir.TensorProtocol, half: Precision) -> int:
         """How many of its nonzero numbers become zero."""
         return self._convert(tensor, half).underflow_count
 
-    def to_half(self, tensor: ir.TensorProtocol, half: Precision, *, as_mask: bool = False) -> NDArray[Any]:
+    def to_half(
+        self, tensor: ir.TensorProtocol, half: Precision, *, as_mask: bool = False
+    ) -> NDArray[Any] | ir.LazyTensor:
         """Its numbers in 16 bits; a finite one stays finite, and one that masks leaves room for a sum."""
-        if not as_mask:
-            return self._convert(tensor, half).values
-        values, limit = np.asarray(tensor.numpy()), half.stored.largest * _MASK_SHARE
-        return narrow_values(np.where(np.isfinite(values), values.clip(-limit, limit), values), half)
+        values = None if as_mask else self._convert(tensor, half).values
+        narrow = functools.partial(narrow_mask if as_mask else narrow_values, half=half)
+        return derive_constant(tensor, narrow, half.stored.dtype) if values is None else values
+
+    def round(
+        self, tensor: ir.TensorProtocol, half: Precision, *, as_mask: bool = False
+    ) -> NDArray[Any] | ir.LazyTensor:
+        """The numbers of ``to_half`` in FP32."""
+        values = self.to_half(tensor, half, as_mask=as_mask)
+        if isinstance(values, ir.LazyTensor):
+            return derive_constant(values, _widen, np.float32)
+        return _widen(values)
 
     def _convert(self, tensor: ir.TensorProtocol, half: Precision) -> _HalfConstant:
         key = (id(tensor), half)
@@ -96,8 +111,19 @@ class HalfConstants:
             half_values, overflows = _narrow(values, half)
             is_zero = half_values == 0
             underflow_count = int(np.count_nonzero(values[is_zero])) if is_zero.any() else 0
-            self._cache[key] = _HalfConstant(tensor, half_values, overflows, underflow_count)
+            kept_values = None if is_lazy(tensor) else half_values
+            self._cache[key] = _HalfConstant(tensor, kept_values, overflows, underflow_count)
         return self._cache[key]
+
+
+def _widen(values: NDArray[Any]) -> NDArray[np.float32]:
+    return values.astype(np.float32)
+
+
+def narrow_mask(values: NDArray[Any], half: Precision) -> NDArray[Any]:
+    """Numbers that mask in 16 bits: a finite one leaves room for a sum."""
+    limit = half.stored.largest * _MASK_SHARE
+    return narrow_values(np.where(np.isfinite(values), values.clip(-limit, limit), values), half)
 
 
 def narrow_values(values: NDArray[Any], half: Precision) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decoders import HEADS, WIDTH, decoder_proto
+from cached_decoder import HEADS, WIDTH, decoder_proto
 from rtlab import Study, load
 from rtlab.analyses.recipe import build_recipe
 from rtlab.core.variant import Variant

@@ -105,10 +105,11 @@ def alternate(
     return Times(tuple(map(np.asarray, times)), warmed)
 
 
-#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; and it records
-#: which provider takes which node.
+#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; it records which
+#: provider takes which node; and weights stay in their file, in place of copies in the order that kernels read.
 STOP_SPINNING = ("session.force_spinning_stop", "1")
 RECORD_PLACEMENT = ("session.record_ep_graph_assignment_info", "1")
+KEEP_WEIGHTS_MAPPED = ("session.disable_prepacking", "1")
 #: The optimizer that writes a bias beside quantized weights as integers of 32 bits, by the product of the scales of
 #: input and weights. Where that is tiny (one channel of dead weights is enough) they saturate, and the bias is lost.
 NARROWING = "WeightBiasQuantization"
@@ -154,7 +155,12 @@ def optimize(spec: SessionSpec, report: Progress) -> tuple[Partition, ...]:  # n
         Unavailable: the provider cannot start.
     """
     ort_session = create_session(spec)
-    return list_partitions(ort_session) if RECORD_PLACEMENT in spec.entries else ()
+    partitions = list_partitions(ort_session) if RECORD_PLACEMENT in spec.entries else ()
+    del ort_session
+    if isinstance(spec.data, str):
+        # Of a large model, it took much; the next session is still to come.
+        free_memory()
+    return partitions
 
 
 def open_session(spec: SessionSpec, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
@@ -186,18 +192,18 @@ def run(payload: tuple[int, list[str], Mapping[str, NDArray[Any]]], report: Prog
 
 
 def time_sessions(
-    payload: tuple[SessionSpec, SessionSpec, Mapping[str, NDArray[Any]], int, int, float | None, int],
+    payload: tuple[SessionSpec, SessionSpec, Mapping[str, NDArray[Any]], int, int, float | None, int, bool],
     report: Progress,
 ) -> tuple[Times, Mapping[str, NodeRuns]]:
     """Time a session without the profiler and one with it, in turns; the times, and what the profiler recorded.
 
     The payload has both sessions, the batch, how many runs of each, the untimed ones before them, a budget in seconds,
-    which counts from now, and how many runs the profiler may keep at a time.
+    which counts from now, how many runs the profiler may keep at a time, and whether there is memory for both sessions.
 
     Raises:
         RunError: ONNX Runtime fails on the batch.
     """
-    plain_spec, profiled_spec, batch, runs, warmup, seconds, max_profiled_runs = payload
+    plain_spec, profiled_spec, batch, runs, warmup, seconds, max_profiled_runs, side_by_side = payload
     start = time.monotonic()
 
     def remaining() -> float | None:
@@ -205,12 +211,13 @@ def time_sessions(
 
     plain = create_session(plain_spec)
     works = [lambda: _measure_run(plain, batch)]
-    if max_profiled_runs < runs:
+    if max_profiled_runs < runs or not side_by_side:
         # Two sessions of a large model take too much memory side by side.
         budget = remaining()
         first = alternate(works, report, runs, warmup, seconds=None if budget is None else budget / 2)
         works.clear()
         del plain
+        free_memory()
         profiled = _ProfiledSession(profiled_spec, batch, max_profiled_runs)
         second = alternate((profiled.run,), report, runs, 0, seconds=remaining(), most=0)
         times = Times((*first.milliseconds, *second.milliseconds), first.warmup)

@@ -54,6 +54,8 @@ _TICK = 0.05
 _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 #: Bytes from which arrays go through a file, and what each is aligned to there.
 _LARGE, _ALIGNED = 1 << 20, 64
+#: Bytes of weights from which memory for a work on them is looked for before it begins.
+_REQUIRED = 1 << 29
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +110,29 @@ class Bounds:
         if self.error_prefix.startswith("Backend"):
             return self.work.activity
         return self.error_prefix[:1].lower() + self.error_prefix[1:]
+
+    def require_memory(self, weight_bytes: int, factor: float) -> str:
+        """What memory a work on large weights takes, ``factor`` times as much as they, in words; empty for small ones.
+
+        Raises:
+            BackendError: less is there; of the kind of the work.
+        """
+        import psutil
+
+        if weight_bytes < _REQUIRED:
+            return ""
+        granted = min(self.limits.memory, int(psutil.virtual_memory().available))
+        words = (
+            f"about {factor * weight_bytes / 2**30:.1f} GiB of memory, {factor:g} times its weights of "
+            f"{weight_bytes / 2**30:.2f} GiB"
+        )
+        if factor * weight_bytes > granted:
+            raise self.work.failure(
+                f"{self.error_prefix}: {self.work.activity} takes {words}, and {granted / 2**30:.1f} GiB are free or "
+                f"granted by rtlab.Limits(memory=...), so that it is not begun. {self.work.memory_hint}, or take "
+                "another machine."
+            )
+        return f"{self.work.activity} takes {words}"
 
     def check(self, pid: int | None = None) -> None:
         """Look at the user, the clock and the memory of a process.

@@ -180,7 +180,8 @@ def cut(
             elif _writes_sizes(model, writer):
                 every[writer] = None
                 todo += [writer] if model.by_id[writer].op != "Shape" else []
-    proto, name = extract_nodes(model.ir, model.name, every), f"{model.name}_part"
+    proto, weights = extract_nodes(model.ir, model.name, every)
+    name = f"{model.name}_part"
     brought = {o for n in every.keys() - node_ids.keys() for o in model.by_id[n].outputs}
     kept = [v for v in proto.graph.output if v.name not in brought or v.name in model.outputs]
     del proto.graph.output[:]
@@ -198,9 +199,10 @@ def cut(
                 onnx.helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape)
             )
     if still_open:
-        part_model = wrap(proto, name=name, shapes=model.shapes)
+        part_model = wrap(proto, name=name, shapes=model.shapes, weights=weights)
     else:
-        part_model = wrap(proto, name=name, shapes={n: s for n, s in sizes.items() if s is not None}).static()
+        shapes = {n: s for n, s in sizes.items() if s is not None}
+        part_model = wrap(proto, name=name, shapes=shapes, weights=weights).static()
     return add_neutral_readers(
         part_model, frozenset(model.outputs if keep_readers else ()), alone=not keep_readers
     )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from decoders import HEADS, POSITIONS, VOCABULARY, WIDTH, decoder_proto
+from cached_decoder import HEADS, POSITIONS, VOCABULARY, WIDTH, decoder_proto
 from nets import graph, session
 from rtlab import CalibrationData, load
 from rtlab.backends.reference import get_evaluator
