@@ -124,13 +124,13 @@ def _leads_to_product(value: str, model: Model) -> bool:
     return False
 
 
+@functools.lru_cache(maxsize=64)
 def _describe_mask(value: str, model: Model) -> str:
     """What a mask is that is added to the scores: where it is constant and closes all that follows, it is causal."""
     tensor = model.known.get(value)
     return "computed" if tensor is None else "causal" if _is_causal(tensor) else "constant"
 
 
-@functools.lru_cache(maxsize=64)
 def _is_causal(tensor: ir.TensorProtocol) -> bool:
     mask = np.asarray(tensor.numpy(), np.float32)
     if mask.ndim < 2 or mask.shape[-1] < 2:

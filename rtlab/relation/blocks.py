@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,8 @@ _INPUTS = 6
 _Ints = npt.NDArray[np.int64]
 
 
-class Repeat(NamedTuple):
+@dataclasses.dataclass(frozen=True, order=True)
+class Repeat:
     """``count`` equal blocks of ``period`` boxes each, one behind the other from ``start`` on."""
 
     start: int

@@ -103,7 +103,7 @@ def _weigh(model: Model, types: dict[str, str]) -> tuple[int, int]:
             if tensor is None or value in seen or len(tuple(tensor.shape)) < 2:
                 continue
             seen.add(value)
-            shape = [int(d) for d in tuple(tensor.shape)]
+            shape = [d for d in tuple(tensor.shape) if isinstance(d, int)]
             size += nbytes(types.get(node.id, model.values[value].dtype), shape) or 0
             count += nbytes("int8", shape) or 0
     return size, count

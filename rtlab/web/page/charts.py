@@ -144,8 +144,8 @@ def sum_blocks(bars: Sequence[Bar], view: EngineView, unit: str) -> tuple[Bar, .
             if len(copies) < repeats["count"] or len({b.shared for b in copies}) > 1:
                 continue
             values = [b.value for b in copies]
-            each = f"each {format_number(min(values), unit)} to {format_number(max(values), unit)}"
-            note = f"sum of {len(copies)} layers, {each}, in {repeats['title']}"
+            each = " to ".join(dict.fromkeys(format_number(end(values), unit) for end in (min, max)))
+            note = f"sum of {len(copies)} layers, each {each}, in {repeats['title']}"
             for bar in copies[1:]:
                 del by_layer[bar.layer]
             by_layer[copies[0].layer] = dataclasses.replace(

@@ -29,7 +29,7 @@ def find_repeated_blocks(
         edges: The edges between them.
         names: What a layer's box is called by the first node that it runs, by its id; by default a box has its title.
     """
-    joined = {end for e in edges for end in (e["source"], e["target"])} if edges else range(len(boxes))
+    joined = {end for e in edges for end in (e["source"], e["target"])} if edges else {*range(len(boxes))}
     # Layers without chips and tensors, such as signals, are no part of the picture.
     # Nor are nodes that read constants alone, such as the Identity of a weight: which blocks have one is chance.
     constants = {at for at, b in enumerate(boxes) if b["kind"] == "node"} - {e["target"] for e in edges}
@@ -109,7 +109,7 @@ def _drop_numbers(first: str, last: str) -> str:
 def _find_ends(
     boxes: Sequence[Box], edges: Sequence[Edge], copies: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """What one copy alone is joined to, a row for all copies that have the like: a cache, or the Identity of a weight."""
+    """What one copy alone is joined to, such as a cache of its own: a row for all copies that have the like."""
     at_copy = {at: (copy, k) for copy, members in enumerate(copies) for k, at in enumerate(members)}
     joined: defaultdict[int, set[tuple[int, int] | None]] = defaultdict(set)
     for edge in edges:

@@ -85,6 +85,7 @@ function Several({ explorer, side, ids }: IdsProps) {
         </button>
       )}
       <Numbers explorer={explorer} side={side} ids={ids} group={group} copies={copies} />
+      {group && group.kind !== "group" && <Attributes box={group} />}
       {side === "node" && (
         <Pinning explorer={explorer} boxes={explorer.selectedNodes().map((id) => study.box("node", id)!)} />
       )}
@@ -209,17 +210,7 @@ function One({ explorer, side, box }: BoxProps) {
       <Numbers explorer={explorer} side={side} ids={[box.id]} />
       {box.kind === "node" && <Pinning explorer={explorer} boxes={[box]} />}
       {study.isLoading(side) && <p class="rt-quiet">{study.loadingText("Its tensors and numbers")}</p>}
-      {box.details.length > 0 && (
-        <Section title={layer ? "Layer" : "Attributes"}>
-          <dl>
-            {box.details.map(({ key, value }) => (
-              <Row key={key} name={key}>
-                {shorten(value, LONGEST)}
-              </Row>
-            ))}
-          </dl>
-        </Section>
-      )}
+      <Attributes box={box} />
       {ports.map(([title, list]) => (
         <Ports key={title} explorer={explorer} side={side} box={box} title={title} ports={list} />
       ))}
@@ -227,6 +218,21 @@ function One({ explorer, side, box }: BoxProps) {
         <Tensors explorer={explorer} node={box.id} />
       )}
     </>
+  );
+}
+
+function Attributes({ box: { kind, details } }: { box: Box }) {
+  if (!details.length) return null;
+  return (
+    <Section title={kind === "layer" ? "Layer" : "Attributes"}>
+      <dl>
+        {details.map(({ key, value }) => (
+          <Row key={key} name={key}>
+            {shorten(value, LONGEST)}
+          </Row>
+        ))}
+      </dl>
+    </Section>
   );
 }
 

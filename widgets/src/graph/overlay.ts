@@ -186,13 +186,19 @@ export function combined(
       .slice(k * size, (k + 1) * size)
       .flatMap((id): [string, OverlayValue][] => (values[id] ? [[id, values[id]]] : [])),
   ).flatMap((some) => (some.length ? one(some) : []));
-  const range = [each.reduce((a, b) => Math.min(a, b)), each.reduce((a, b) => Math.max(a, b))];
-  const blocks = `${copies} blocks, each ${range.map((end) => quantity(end, overlay.unit)).join(" to ")}`;
+  const range = [Math.min, Math.max].map((end) =>
+    quantity(
+      each.reduce((a, b) => end(a, b)),
+      overlay.unit,
+    ),
+  );
+  const blocks = `${copies} blocks, each ${[...new Set(range)].join(" to ")}`;
   const members = plural(own.length, side === "node" ? "node" : "layer");
   return {
     value: one(own),
     spread: null,
-    shared: 1,
+    // Copies of one box have their numbers together with the same other boxes of their blocks.
+    shared: size === 1 ? own[0]![1].shared : 1,
     note: "",
     how: `${additive ? "sum" : "worst"} of ${copies > 1 ? blocks : members}${shared}`,
   };
