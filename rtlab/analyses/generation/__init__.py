@@ -61,17 +61,17 @@ def analyze_generation(context: PanelContext) -> Generation:
     """The bounds of a variant on the GPU that it is built for.
 
     Raises:
-        ModelError: the sizes of the attentions are not known.
+        ModelError: it is no language model, or the sizes of its attentions are not known.
     """
     model, facts = context.model, context.result
     tokens, attentions = _find_tokens(model), list_attentions(model)
-    ids = model.sizes().get(tokens.inputs[1]) if tokens is not None else None
-    if (
-        tokens is None
-        or not ids
-        or not attentions
-        or not all(a.heads and a.head_size and a.kv_heads for a in attentions)
-    ):
+    if tokens is None or not attentions:
+        raise ModelError(
+            f'Cannot estimate the generation of "{model.name}": it looks up no token ids in a table whose rows it '
+            "scores, or attends to nothing. Choose a language model with its head."
+        )
+    ids = model.sizes().get(tokens.inputs[1])
+    if not ids or not all(a.heads and a.head_size and a.kv_heads for a in attentions):
         raise ModelError(
             f'Cannot estimate the generation of "{model.name}": heads, their size or the length of the prompt are not '
             "known. Name the sizes of dynamic inputs, as rtlab.load(path, shapes=...) takes them."
