@@ -21,6 +21,7 @@ from rtlab.analyses.difference.panel import analyze_difference, build_difference
 from rtlab.analyses.engine import Summary, list_kernels, summarize_engine
 from rtlab.analyses.findings import Findings, summarize_findings
 from rtlab.analyses.formulations.panel import analyze_tuning, build_tuning_panel
+from rtlab.analyses.generation import analyze_generation, generates_text
 from rtlab.analyses.memory.panel import analyze_memory, build_memory_panel
 from rtlab.analyses.panel_context import PanelContext, PanelParts
 from rtlab.analyses.recipe import analyze_recipe, build_recipe_panel
@@ -112,6 +113,16 @@ ANALYSES: tuple[Analysis, ...] = (
         "size on only the latency rises.",
         compute=get_sweep,
         draw=build_batch_panel,
+    ),
+    Analysis(
+        "generation",
+        "timing",
+        "Generation",
+        "Prompts and tokens",
+        "How fast a language model can read a prompt and write tokens at most, and how large its key-value cache is. "
+        "A bound from sizes and published peaks: what is measured is slower.",
+        compute=analyze_generation,
+        applies=generates_text,
     ),
     Analysis(
         "difference",

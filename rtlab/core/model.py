@@ -176,7 +176,7 @@ class Model:
         return maker
 
     def node(self, id: str) -> Node:  # noqa: A002 - the field's word
-        """The node with this id or at this place, or with this original name when it is unique.
+        """The node with this id or at this place, or with this original name or title when it is unique.
 
         Raises:
             ModelError: there is none, or several have this name; the message names their ids or the nearest.
@@ -185,7 +185,7 @@ class Model:
             return self.by_id[id]
         if id in self.places:
             return self.places[id].node
-        named = [n for n in self.nodes if n.name == id]
+        named = [n for n in self.nodes if id in {n.name, n.title}]
         if len(named) == 1:
             return named[0]
         if named:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.module_path import read_module_path
 from rtlab.core.value import Value, ValueKind, describe, dtype_text, shape_text
 
 #: What ONNX's own operators have as their domain.
@@ -31,6 +32,8 @@ class Node:
     ``id`` is the name when that is unique and safe to print, otherwise ``#`` and the position. ``scope``
     holds the ids of the enclosing nodes (If, Loop, Scan) or ``function NAME``, outermost first. ``origin`` is
     the id of the source node when this one was inserted or changed by a preparation, otherwise its own id.
+    ``module_name`` is its operator behind the path of its PyTorch module, ``layers.0/self_attn/MatMul_1``, where the
+    exporter wrote the path.
     """
 
     id: str
@@ -43,11 +46,12 @@ class Node:
     scope: tuple[str, ...]
     index: int
     origin: str
+    module_name: str = ""
 
     @property
     def title(self) -> str:
-        """What to call this node on screen: its name, or operator and position when it has none."""
-        return self.name or f"{self.op} {self.index}"
+        """What to call this node on screen: by its module, else its name, or operator and position."""
+        return self.module_name or self.name or f"{self.op} {self.index}"
 
 
 def bodies(node: ir.Node) -> list[ir.Attr]:
@@ -88,8 +92,15 @@ def assign_ids(model: ir.Model) -> None:
 
 def project(model: ir.Model) -> Iterator[Node]:
     """The nodes of a graph whose ids are given, in the order of ``walk``."""
+    counts: Counter[str] = Counter()
     for index, (node, owners) in enumerate(walk(model)):
         id_ = node.name or ""
+        module_name = ""
+        if (path := read_module_path(node)) is not None:
+            # Numbered as the older exporter numbers the names that it writes.
+            name = "/".join([*path, node.op_type])
+            module_name = f"{name}_{counts[name]}" if counts[name] else name
+            counts[name] += 1
         yield Node(
             id=id_,
             name=node.metadata_props.get(NAME, id_),
@@ -101,6 +112,7 @@ def project(model: ir.Model) -> Iterator[Node]:
             scope=tuple(o if isinstance(o, str) else o.name or "" for o in owners),
             index=index,
             origin=node.metadata_props.get(ORIGIN, id_),
+            module_name=module_name,
         )
 
 

@@ -10,7 +10,8 @@ from rtlab.documents.commands import Message, WorkName
 #: One of those that ``rtlab.analyses.panels`` lists.
 PanelName = NewType("PanelName", str)
 Side = Literal["node", "layer", "other"]
-Grouping = Literal["none", "layers", "repeats", "scopes", "replay"]
+#: "auto" folds repeated blocks where the graph is large or repeats one often.
+Grouping = Literal["auto", "none", "layers", "repeats", "scopes", "replay"]
 
 
 class Option(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -177,9 +177,12 @@ class _Layers:
         kind = self.kinds[layer.id]
         if kind in _STILL:
             return LayerWork(layer.id, 0, 0, 0, 0, still=True)
-        reads = [(t.name, self._bytes(t)) for t in _deduplicate(layer.inputs)]
+        tables = self._list_tables(layer)
+        reads = [
+            (t.name, _take_rows(self._bytes(t), self._shape(t), tables)) for t in _deduplicate(layer.inputs)
+        ]
         writes = [(t.name, self._bytes(t)) for t in _deduplicate(layer.outputs)]
-        weights = self._weights(layer)
+        weights = self._weights(layer, tables)
         macs, flops, note = self._count_operations(layer, kind, self.shares.get(layer.id, []))
         product = self._find_product(layer, kind)
         if product is None and macs and writes:
@@ -338,10 +341,20 @@ class _Layers:
         # Its batch is folded into another dimension.
         return size * self.batch // self.built
 
-    def _weights(self, layer: Layer) -> int | None:
+    def _list_tables(self, layer: Layer) -> Mapping[int, int]:
+        """How many numbers are taken out of the constant tables that a layer looks up, by how many each has."""
+        tables: Counter[int] = Counter()
+        for work, _ in self.shares.get(layer.id, []):
+            if work.lookup is not None:
+                tables[work.lookup[0]] += work.lookup[1]
+        return tables
+
+    def _weights(self, layer: Layer, tables: Mapping[int, int]) -> int | None:
         """Bytes of weights and biases that are not among the inputs."""
         if layer.constants:
-            byte_counts = [nbytes(t.dtype, t.shape) for t in _deduplicate(layer.constants)]
+            byte_counts = [
+                _take_rows(nbytes(t.dtype, t.shape), t.shape, tables) for t in _deduplicate(layer.constants)
+            ]
             return None if None in byte_counts else sum(n or 0 for n in byte_counts)
         attributes = [layer.attributes.get(f"{p}{k}") for p in ("", "Conv") for k in ("Weights", "Bias")]
         attribute_bytes = [
@@ -353,8 +366,17 @@ class _Layers:
             return sum(attribute_bytes)
         if any(t.name and t.name not in self.tensor_names for t in layer.inputs):
             return 0
-        count = sum(w.parameters // n for w, n in self.shares.get(layer.id, []))
-        return nbytes(layer.reads or "fp32", (count,)) or 0
+        shares = self.shares.get(layer.id, [])
+        count = sum(min(w.parameters, w.lookup[1]) if w.lookup else w.parameters // n for w, n in shares)
+        # A lookup reads indices besides, which are no type of weights.
+        dtype = next((t for t in (layer.reads, layer.writes) if t in _COMPUTED), layer.reads or "fp32")
+        return nbytes(dtype, (count,)) or 0
+
+
+def _take_rows(size: int | None, shape: Sequence[int] | None, tables: Mapping[int, int]) -> int | None:
+    """Bytes that are read of a tensor of ``size`` bytes: where it is a table, those that are taken out of it."""
+    count = math.prod(shape) if shape is not None else 0
+    return size if not size or count not in tables else min(size, size * tables[count] // count)
 
 
 def _count_pointwise(layer: Layer) -> int | None:

@@ -106,7 +106,8 @@ class NodeWork:
     """What one node computes and moves, in the words of this module's docstring. ``estimated`` all of it, from shapes.
 
     ``flops`` and ``macs`` are None where they are not known, ``read`` and ``written`` are bytes or None; ``note`` then
-    says why. ``parameters`` counts those that this node reads, although others may share them.
+    says why. ``parameters`` counts those that this node reads, although others may share them; ``lookup`` has
+    the count of numbers in a constant table and of those that are taken out of it.
     """
 
     macs: int | None
@@ -115,6 +116,7 @@ class NodeWork:
     read: int | None = None
     written: int | None = None
     note: str = ""
+    lookup: tuple[int, int] | None = None
 
 
 def works(
@@ -191,8 +193,12 @@ def _count_node(node: ir.Node, plain: Node, sizes: Sizes, space: int, model: Mod
     output_bytes = [nbytes(sizes.dtype(v, space), s) for v, s in zip(outs, write_shapes, strict=True)]
     written = total(output_bytes)
     read = total(input_bytes)
+    lookup = None
     if plain.op in _LOOKUPS and not plain.domain:
         read = total([written, *input_bytes[1:]])
+        is_table = ins[0] is not None and ins[0].const_value is not None
+        if is_table and read_shapes[0] is not None and write_shapes[0] is not None:
+            lookup = math.prod(read_shapes[0]), math.prod(write_shapes[0])
     if any(s is None for v, s in zip(ins, read_shapes, strict=True) if v is not None) or None in write_shapes:
         if plain.op in _MOVES:
             return NodeWork(0, 0, count, read, written)
@@ -207,7 +213,7 @@ def _count_node(node: ir.Node, plain: Node, sizes: Sizes, space: int, model: Mod
         note = "Not counted: these shapes do not fit the operator."
         return NodeWork(None, None, count, read, written, note)
     note = "" if flops is not None else f'Not counted: what "{plain.op}" computes is not known to rtlab.'
-    return NodeWork(macs, flops, count, read, written, note)
+    return NodeWork(macs, flops, count, read, written, note, lookup)
 
 
 def _count_operations(

@@ -115,6 +115,7 @@ export function drawnOf({
     foldable: new Set(foldable),
     place: new Map([...boxes.map(({ id }, i): [string, number] => [id, i]), ...hidden]),
     members: (id) => [id],
+    copies: () => 1,
   };
 }
 

@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 import type { StageStatus, Status } from "../src/core/contract";
+import { Mapping } from "../src/core/mapping";
 import type { ExplorerState } from "../src/explorer/explorer_state";
 import { Overview } from "../src/explorer/overview";
 import { StageStatuses } from "../src/explorer/stage_status";
@@ -8,8 +9,9 @@ import { StatusLine } from "../src/explorer/status_line";
 import { LegendView } from "../src/graph/legend";
 import type { Legend } from "../src/graph/overlay";
 import type { PaneSet } from "../src/graph/paneset";
+import { arrange, PLAIN } from "../src/graph/visible_graph";
 import { elements, textOf } from "./elements";
-import { box, engineView, overlay, reading } from "./payloads";
+import { box, engineView, graph, overlay, reading } from "./payloads";
 
 describe("a legend", () => {
   const legend = (kind: Legend | null, mode = "time", reasons: string[] = []) =>
@@ -83,6 +85,8 @@ describe("what to look at first", () => {
     const boxes = ["A", "B", "C", "D"].map((id) => box({ id, kind: "layer" }));
     const study = {
       engine: signal(engineView({ overlays })),
+      source: signal(null),
+      visible: () => arrange(graph("engine", boxes), PLAIN, null, new Mapping(null)),
       modelless: signal(false),
       view: signal({}),
       variantTitle: (name: string) => name,

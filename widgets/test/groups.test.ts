@@ -2,7 +2,6 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Box, Edge, Graph, Grouping } from "../src/core/contract";
 import { Mapping } from "../src/core/mapping";
-import { repeats } from "../src/graph/groups";
 import { arrange, type VisibleGraph } from "../src/graph/visible_graph";
 import { box, engineView, graph } from "./payloads";
 
@@ -38,7 +37,11 @@ function chain(blocks: number, stem = 0): Graph {
   }
   boxes.push(box({ id: "out", kind: "output", op: "output" }));
   edges.push(edge(last, boxes.length - 1));
-  return { ...graph("chain", boxes), edges };
+  const rows = [0, 1, 2, 3].map((k) =>
+    Array.from({ length: blocks }, (_, block) => 1 + stem + 4 * block + k),
+  );
+  const repeats = [{ title: `${blocks} × net`, count: blocks, rows }];
+  return { ...graph("chain", boxes), edges, repeats };
 }
 
 const named = fc
@@ -56,12 +59,19 @@ const named = fc
       box({ id: `n${i}`, title: `/${path.join("/")}/${i}`, op: path[0]! }),
     );
     const edges = ends.flatMap(([s, t]) => (s < boxes.length && t < boxes.length ? [edge(s, t)] : []));
-    return { whole: { ...graph("g", boxes), edges }, folds, grouping };
+    // Of a repeated block nothing is asked but as many boxes in each copy.
+    const half = boxes.length >> 1;
+    const twice = {
+      title: "2 × half",
+      count: 2,
+      rows: Array.from({ length: half }, (_, v) => [v, v + half]),
+    };
+    return { whole: { ...graph("g", boxes), edges, repeats: half ? [twice] : [] }, folds, grouping };
   });
 
 /** Folds of groups that the arrangement really has, chosen by number. */
 function folded(whole: Graph, grouping: Grouping, picks: number[]): VisibleGraph {
-  const groups = [...draw(whole, grouping).place.keys()].filter((id) => /^(scope|repeat|block):/.test(id));
+  const groups = [...draw(whole, grouping).place.keys()].filter((id) => /^(scope|repeat):/.test(id));
   return draw(whole, grouping, groups.length ? picks.map((k) => groups[k % groups.length]!) : []);
 }
 
@@ -86,7 +96,7 @@ describe("folding", () => {
             .filter(([s, t], e) => {
               const self = whole.edges[e]!.source === whole.edges[e]!.target;
               return s === t
-                ? self && drawn.graph.boxes[s]!.kind !== "group"
+                ? self && drawn.graph.boxes[s]!.id === whole.boxes[whole.edges[e]!.source]!.id
                 : !inside(drawn, s, t) && !inside(drawn, t, s);
             })
             .map(([s, t]) => `${s}:${t}`),
@@ -110,19 +120,6 @@ describe("folding", () => {
         expect(whole.boxes.map(({ id }) => id).sort()).toEqual([...all].sort());
       }),
     );
-  });
-
-  it("of everything open gives the graph's own boxes and edges", () => {
-    // Opening all groups brings the whole picture back.
-    const whole = chain(5, 2);
-    const ids = [...draw(whole, "repeats").place.keys()];
-    const drawn = draw(
-      whole,
-      "repeats",
-      ids.filter((id) => /^(repeat|block):/.test(id)),
-    );
-    expect(whole.boxes.length).toBe(drawn.graph.boxes.filter(({ kind }) => kind !== "group").length);
-    expect(whole.edges.length).toBe(drawn.graph.edges.length);
   });
 });
 
@@ -152,88 +149,40 @@ describe("a folded group", () => {
 });
 
 describe("repeated blocks", () => {
+  const whole = chain(24, 1);
+  const run = "repeat:/net/Conv_2";
+
   it("become one box that says how many", () => {
     // "x 24" is what a reader wants of an encoder, between what comes before and after it.
-    expect(["in", "/net/Gemm_1", "24 × net", "out"]).toEqual(titles(draw(chain(24, 1), "repeats")));
+    const drawn = draw(whole, "repeats");
+    expect(["in", "/net/Gemm_1", "24 × net", "out"]).toEqual(titles(drawn));
+    expect([96, 24, ["4 nodes each"]]).toEqual([
+      drawn.members(run).length,
+      drawn.copies(run),
+      drawn.graph.boxes[2]!.lines,
+    ]);
   });
 
-  it("are called what their names have in common", () => {
-    // "24 × encoder/layer", not the name of the first of them.
-    const whole = chain(4);
-    const boxes = whole.boxes.map((each, i) => ({
-      ...each,
-      title: each.kind === "node" ? `/encoder/layer.${Math.floor((i - 1) / 4)}/${each.op}` : each.title,
-    }));
-    expect("4 × encoder/layer").toBe(titles(draw({ ...whole, boxes }, "repeats"))[1]);
-  });
-
-  it("open to their copies, and a copy to its nodes", () => {
-    // One step at a time: the run, a block, its nodes.
-    const whole = chain(3);
-    const run = draw(whole, "repeats").graph.boxes[1]!.id;
-    const opened = draw(whole, "repeats", [run]);
-    const blocks = opened.graph.boxes.filter(({ op }) => op === "block");
-    expect(3).toBe(blocks.length);
-    const one = draw(whole, "repeats", [run, blocks[1]!.id]);
-    const inner = one.graph.boxes.filter((_, v) => one.graph.boxes[one.parent[v]!]?.id === blocks[1]!.id);
+  it("open to one block, whose boxes stand for those of all", () => {
+    // Nobody reads 24 times the same picture; whatever is selected in the others shows in the one.
+    const drawn = draw(whole, "repeats", [run]);
+    const inner = drawn.graph.boxes.filter((_, v) => drawn.graph.boxes[drawn.parent[v]!]?.id === run);
     expect(["Conv", "Relu", "MaxPool", "Add"].sort()).toEqual(inner.map(({ op }) => op).sort());
-  });
-
-  it("of one name are numbered, runs as well as copies", () => {
-    // Three times "net" tells nobody which is which: of two runs each, and of the copies in one.
-    const whole = chain(6);
-    const odd = whole.boxes.findIndex(({ op }, i) => op === "MaxPool" && i > 12);
-    const boxes = whole.boxes.map((each, i) => (i === odd ? { ...each, op: "AveragePool" } : each));
-    const broken = { ...whole, boxes };
-    const runs = draw(broken, "repeats").graph.boxes.filter(({ op }) => op === "repeat");
-    const opened = draw(broken, "repeats", [runs[0]!.id]);
-    const named = opened.graph.boxes.filter(({ op }) => op === "block").map(({ title }) => title);
-    expect(["net · 1 of 3", "net · 2 of 3", "net · 3 of 3"]).toEqual(named);
-    // Four blocks, one that is another, and four again: two runs of the same name.
-    const twice = chain(9);
-    const middle = twice.boxes.findIndex(({ op }, i) => op === "MaxPool" && i > 16);
-    const two = twice.boxes.map((each, i) => (i === middle ? { ...each, op: "AveragePool" } : each));
-    expect(["4 × net · 1 of 2", "4 × net · 2 of 2"]).toEqual(
-      titles(draw({ ...twice, boxes: two }, "repeats")).filter((title) => title.includes("×")),
+    const first = inner[0]!.id;
+    const convs = whole.boxes.flatMap(({ id, op }) => (op === "Conv" ? [id] : []));
+    expect([convs, 24, 0]).toEqual([drawn.members(first), drawn.copies(first), drawn.copies(convs[7]!)]);
+    expect(new Set([drawn.place.get(first)])).toEqual(new Set(convs.map((id) => drawn.place.get(id))));
+    // The last of a copy feeds the first two of the next.
+    const at = new Map(drawn.graph.boxes.map(({ op }, v) => [op, v]));
+    const back = drawn.graph.edges.filter(
+      ({ source, target }) => source === at.get("Add") && target < source,
     );
+    expect(["Conv", "MaxPool"]).toEqual(back.map(({ target }) => drawn.graph.boxes[target]!.op));
   });
 
-  it("of another operator break the run", () => {
-    // Blocks that differ in one operator are not the same block.
-    const whole = chain(6);
-    const odd = whole.boxes.findIndex(({ op }, i) => op === "MaxPool" && i > 12);
-    const boxes = whole.boxes.map((each, i) => (i === odd ? { ...each, op: "AveragePool" } : each));
-    const drawn = draw({ ...whole, boxes }, "repeats");
-    expect(["3 × net", "2 × net"]).toEqual(titles(drawn).filter((title) => title.includes("×")));
-  });
-
-  it("are runs of equal stretches that do not overlap", () => {
-    // Against the definition, on any sequence.
-    fc.assert(
-      fc.property(fc.array(fc.nat(2), { maxLength: 40 }), (sign) => {
-        let end = 0;
-        for (const { start, period, count } of repeats(
-          sign,
-          sign.map(() => 3),
-        )) {
-          expect(start).toBeGreaterThanOrEqual(end);
-          end = start + period * count;
-          const words = Array.from({ length: count }, (_, k) =>
-            sign.slice(start + k * period, start + (k + 1) * period).join(),
-          );
-          expect(1).toBe(new Set(words).size);
-          expect(count).toBeGreaterThan(1);
-          expect(period).toBe(words[0]!.split(",").length);
-        }
-      }),
-    );
-  });
-
-  it("with a period of several stretches are found as one block", () => {
-    // Attention and feed-forward together are one layer of a transformer.
-    expect([{ start: 1, period: 2, count: 4 }]).toEqual(
-      repeats([9, 1, 2, 1, 2, 1, 2, 1, 2, 8], Array(10).fill(4)),
-    );
+  it("show in only some boxes, whichever copy was asked for", () => {
+    const relu = whole.boxes.filter(({ op }) => op === "Relu").at(-1)!.id;
+    expect(["24 × net", "/net/Relu_3"]).toEqual(titles(draw(whole, "repeats", [run], [relu])));
   });
 });
 

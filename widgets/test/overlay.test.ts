@@ -212,6 +212,48 @@ describe("numbers of several boxes", () => {
   });
 });
 
+describe("numbers of repeated blocks", () => {
+  // Layers a0 b0 a1 b1 a2 b2: three blocks of two.
+  const ids = [0, 1, 2].flatMap((k) => [`a${k}`, `b${k}`]);
+  const boxes = ids.map((id) => box({ id, kind: "layer" }));
+  const whole = {
+    ...graph("e", boxes),
+    repeats: [
+      {
+        title: "3 × block",
+        count: 3,
+        rows: [
+          [0, 2, 4],
+          [1, 3, 5],
+        ],
+      },
+    ],
+  };
+  const times = [4, 1, 5, 1, 6, 1];
+  const timed = overlay({ layers: Object.fromEntries(ids.map((id, k) => [id, reading(times[k]!)])) });
+  const visible = arrange(whole, { ...PLAIN, grouping: "repeats" }, null, new Mapping(null));
+
+  it("are the sum over the blocks, with what each has", () => {
+    expect([15, "sum of 3 blocks, each 4.00 ms to 6.00 ms"]).toEqual(
+      ((found) => [found?.value, found?.how])(combined(timed, "layer", visible.members("a0"), null, 3)),
+    );
+    const run = visible.members("repeat:a0");
+    expect([18, "sum of 3 blocks, each 5.00 ms to 7.00 ms"]).toEqual(
+      ((found) => [found?.value, found?.how])(
+        combined(timed, "layer", run, null, visible.copies("repeat:a0")),
+      ),
+    );
+  });
+
+  it("are one entry among the highest", () => {
+    // The same layer of three blocks is one finding, not the first three.
+    expect([
+      ["a0", 15],
+      ["b0", 3],
+    ]).toEqual(worst(timed, "layer", visible, 3).map(([id, { value }]) => [id, value]));
+  });
+});
+
 describe("the worst numbers", () => {
   it("are the first ones of all of them in order", () => {
     // Sorting everything is the plain way, which takes too long for many layers.
@@ -223,7 +265,14 @@ describe("the worst numbers", () => {
         );
         const sign = best === "low" ? -1 : 1;
         const sorted = Object.entries(values).sort(([, a], [, b]) => sign * (a.value - b.value));
-        expect(once(sorted).slice(0, 3)).toEqual(worst(values, best, 3));
+        const boxes = Object.keys(values).map((id) => box({ id, kind: "layer" }));
+        const visible = arrange(graph("e", boxes), PLAIN, null, new Mapping(null));
+        const found = worst(overlay({ layers: values, best }), "layer", visible, 3);
+        expect(
+          once(sorted)
+            .slice(0, 3)
+            .map(([id]) => id),
+        ).toEqual(found.map(([id]) => id));
       }),
     );
   });

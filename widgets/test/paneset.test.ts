@@ -72,7 +72,7 @@ describe("panes in view", () => {
       panes.toggleLayerFold();
       return study.view.value.grouping_nodes;
     });
-    expect(groupings).toEqual(["layers", "none"]);
+    expect(groupings).toEqual(["layers", "auto"]);
     study.engine.value = null;
     expect(panes.canFoldLayers()).toBe(false);
   });

@@ -34,7 +34,17 @@ export function box(part: Partial<Box> & { id: string }): Box {
 }
 
 export function graph(id: string, boxes: Box[]): Graph {
-  return { id, title: id, subtitle: "", boxes, edges: [], later: false };
+  return {
+    id,
+    title: id,
+    subtitle: "",
+    boxes,
+    edges: [],
+    repeats: [],
+    folded: false,
+    later: false,
+    details: [],
+  };
 }
 
 export function engineView(part: Partial<EngineView>): EngineView {

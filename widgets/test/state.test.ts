@@ -313,7 +313,7 @@ describe("a step of the build", () => {
     study.replay(2);
     // A decision that joins nothing lays nothing out anew.
     expect(drawn).toBe(study.visible("node"));
-    study.change({ grouping_nodes: "none" });
+    study.change({ grouping_nodes: "auto" });
     expect(0).toBe(frames());
   });
 });

@@ -19,7 +19,9 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.phrases import pluralize
 from rtlab.core.trt_operators import TRT_OPS
+from rtlab.relation.attention import find_attention
 from rtlab.relation.dataflow import MOVES, SCALED_TYPES, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair as NodePair
@@ -128,12 +130,20 @@ class BoxBuilder:
         chips = (
             [] if title else self._build_chips(layer, pairs) if pairs else _parse_name_chips(layer, computes)
         )
+        nodes = [self.model.places[p.node].node for p in pairs if p.role == "work"]
+        attention = find_attention(layer, nodes, self.model) if nodes and not title else None
+        lines = []
+        if attention is not None:
+            parts = [c for c in chips if c["role"] == "work"]
+            chips = [_join_chips("attention", parts), *(c for c in chips if c["role"] != "work")]
+            lines = [*filter(None, [str(attention)]), pluralize(len(parts), "node")]
         return make_box(
             layer.id,
             "layer",
             layer.kind,
             _choose_family(chips, title, computes if not pairs else None),
             title or layer.name,
+            lines=lines,
             chips=chips,
             precision=layer.precision,
             reads=layer.reads,
@@ -273,6 +283,12 @@ def _parse_name_chips(layer: Layer, computes: Family | None) -> list[OpChip]:
             0, _build_unlinked_chip(layer.kind or reading or "layer", colour, from_name=bool(reading))
         )
     return chips
+
+
+def _join_chips(name: str, parts: Sequence[OpChip]) -> OpChip:
+    """One chip for what several nodes compute together."""
+    title = f"{name} ({', '.join(c['op'] for c in parts)})"
+    return OpChip(op=name, family="matmul", node=parts[0]["node"] if parts else "", role="work", title=title)
 
 
 def _choose_family(chips: Sequence[OpChip], title: str, computes: Family | None) -> Family:

@@ -96,10 +96,24 @@ class Edge(TypedDict):
     label: str
 
 
+class Repeats(TypedDict):
+    """A block that follows itself ``count`` times, such as the layers of a transformer.
+
+    Each row has the boxes that are the same in the copies, as positions in ``Graph.boxes``, that of the first copy
+    first; shorter than ``count`` where some copies lack it, such as the Identity of a weight that they share.
+    """
+
+    title: str
+    count: int
+    rows: list[list[int]]
+
+
 class Graph(TypedDict):
     """A graph to draw. ``constants`` are not boxes; they show as lines of their consumers.
 
     ``later`` says that ``inputs``, ``outputs`` and ``details`` of its boxes are empty here and come as ``Later``.
+    ``folded`` says that it is so large, or repeats a block so often, that its ``repeats`` are folded at first.
+    ``details`` are what the model's file says of itself; empty for an engine.
     """
 
     id: str
@@ -107,7 +121,10 @@ class Graph(TypedDict):
     subtitle: str
     boxes: list[Box]
     edges: list[Edge]
+    repeats: list[Repeats]
+    folded: bool
     later: bool
+    details: list[Detail]
 
 
 class Told(TypedDict):

@@ -12,6 +12,7 @@ import functools
 import gzip
 import hashlib
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from rtlab.analyses.cards.card import format_box_name
 from rtlab.core.data import RANDOM
 from rtlab.core.facts import VariantResult
 from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, layout
+from rtlab.documents.numbers import format_number
 from rtlab.errors import Unavailable
 from rtlab.web.page.contract import EngineView
 
@@ -86,7 +88,7 @@ _OPERATORS = 4
 class Bar:
     """One engine layer on a chart, or the first of ``shared`` layers that have one number together.
 
-    ``value`` is in the overlay's unit.
+    ``value`` is in the overlay's unit; of a layer of a repeated block it is the sum over its ``copies``.
     """
 
     layer: str
@@ -96,6 +98,7 @@ class Bar:
     note: str
     step: int
     shared: int = 1
+    copies: int = 1
 
 
 def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
@@ -124,9 +127,37 @@ def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
     return tuple(rows.values())
 
 
+def sum_blocks(bars: Sequence[Bar], view: EngineView, unit: str) -> tuple[Bar, ...]:
+    """Bars of which those of the same layer in all copies of a repeated block are one, where the graph opens folded.
+
+    ``value`` is their sum and ``step`` that of the first copy; ``spread`` is None, since the note has the range.
+    """
+    graph = view["graph"]
+    if not graph["folded"]:
+        return tuple(bars)
+    by_layer = {b.layer: b for b in bars}
+    for repeats in graph["repeats"]:
+        for row in repeats["rows"]:
+            ids = [graph["boxes"][at]["id"] for at in row]
+            copies = [b for i in ids if (b := by_layer.get(i)) is not None]
+            # A number of layers of several blocks together is no number of one block.
+            if len(copies) < repeats["count"] or len({b.shared for b in copies}) > 1:
+                continue
+            values = [b.value for b in copies]
+            each = " to ".join(dict.fromkeys(format_number(end(values), unit) for end in (min, max)))
+            note = f"sum of {len(copies)} layers, each {each}, in {repeats['title']}"
+            for bar in copies[1:]:
+                del by_layer[bar.layer]
+            by_layer[copies[0].layer] = dataclasses.replace(
+                copies[0], value=sum(values), spread=None, note=note, copies=len(copies)
+            )
+    return tuple(sorted(by_layer.values(), key=lambda b: b.step))
+
+
 def shorten_label(bar: Bar, most: int = 13) -> str:
     """A name below a bar, set close and cut where there is no room for all of it."""
-    close = bar.label.replace(" · ", "·")
+    close = f"{bar.copies}× {bar.label}" if bar.copies > 1 else bar.label
+    close = close.replace(" · ", "·")
     return close if len(close) <= most else f"{close[: most - 1]}…"
 
 
@@ -149,7 +180,8 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
     overlay = next((o for o in view["overlays"] if o["unit"] == "ms" and o["layers"]), None)
     if overlay is None:
         return _empty("No layer times: this variant was not run here, or its files hold none.")
-    rows, origin, title = bars(view, overlay["id"]), overlay["origin"], overlay["title"]
+    rows = sum_blocks(bars(view, overlay["id"]), view, overlay["unit"])
+    origin, title, is_summed = overlay["origin"], overlay["title"], any(b.copies > 1 for b in rows)
     slowest = max(rows, key=lambda b: b.value)
     # Small networks run in microseconds.
     unit, factor = ("µs", 1e3) if slowest.value < 1 else ("ms", 1.0)
@@ -162,8 +194,8 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
     )
     if longest:
         rows = tuple(sorted(rows, key=lambda b: (-b.value, b.step)))
-    # A layer without a time has no bar, and its step stays empty.
-    places = list(range(len(rows))) if longest else [b.step for b in rows]
+    # A layer without a time has no bar, and its step stays empty; copies of a block leave no places.
+    places = list(range(len(rows))) if longest or is_summed else [b.step for b in rows]
     trace = {
         "type": "bar",
         "x": places,
@@ -207,7 +239,8 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         "tickfont": {"size": 10},
         "range": [min(places) - 0.7, max(places) + 0.7],
     }
-    heading = f"{SIGNS[origin]} {title} per layer, {unit}{shared_note}"
+    blocks = " · equal layers of repeated blocks are one bar, their sum" if is_summed else ""
+    heading = f"{SIGNS[origin]} {title} per layer, {unit}{blocks}{shared_note}"
     return _figure([trace], heading, axis, {"range": [0, top * factor]})
 
 

@@ -22,6 +22,7 @@ from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing, map_times
 from rtlab.core.data import RANDOM
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model
+from rtlab.core.module_path import read_module_class, read_module_path, read_source_line
 from rtlab.core.node import Node
 from rtlab.core.node_instances import NodeInstance, Subgraph
 from rtlab.core.phrases import pluralize
@@ -33,6 +34,7 @@ from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import map_to_places
 from rtlab.relation.roles import SERVING
 from rtlab.web.page.contract import EngineView, Later
+from rtlab.web.page.repeats import find_repeated_blocks
 
 if TYPE_CHECKING:
     from rtlab.analyses.accuracy import Accuracy, ValueDelta
@@ -235,13 +237,17 @@ class _ModelGraph:
             parts.append(pluralize(constants, "constant"))
         if inner:
             parts.append(f"{inner} in bodies")
+        repeats, folded = find_repeated_blocks(self.boxes, self.edges)
         return Graph(
             id=model.name,
             title="ONNX",
             subtitle=" · ".join(parts),
             boxes=self.boxes,
             edges=self.edges,
+            repeats=repeats,
+            folded=folded,
             later=False,
+            details=_describe_model(model.ir),
         )
 
     def scope(self, scope: Subgraph) -> None:
@@ -280,6 +286,15 @@ class _ModelGraph:
         ]
         writes = [self.port(v) for v in runs.outputs if v.name]
         details = [Detail(key="name", value=node.name or "—"), Detail(key="operator", value=_operator(node))]
+        details += [
+            Detail(key=key, value=text)
+            for key, text in (
+                ("module", ".".join(read_module_path(runs) or ())),
+                ("class", read_module_class(runs)),
+                ("source", read_source_line(runs)),
+            )
+            if text
+        ]
         details += [Detail(key=k, value=_format_value(v)) for k, v in node.attributes.items()]
         return make_box(
             place.id,
@@ -317,6 +332,22 @@ class _ModelGraph:
         return box
 
 
+def _describe_model(model: ir.Model) -> list[Detail]:
+    """Who wrote a model and what they say of it, such as its license or the names of its classes."""
+    producer = " ".join(filter(None, (model.producer_name, model.producer_version)))
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in model.graph.opset_imports.items())
+    facts = {
+        "producer": producer,
+        "domain": model.domain or "",
+        "version": str(model.model_version or ""),
+        "IR version": str(model.ir_version),
+        "opset": opsets,
+        "description": model.doc_string or "",
+        **model.metadata_props,
+    }
+    return [Detail(key=key, value=text) for key, text in facts.items() if text]
+
+
 def source_graph(model: Model) -> Graph:
     """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
 
@@ -339,13 +370,19 @@ def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> G
     boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
     boxes += [layers.build_box(y) for y in engine.layers]
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
+    edges = engine_edges(result, model, find_unwritten_tensors(engine))
+    names = {b["id"]: model.places[n].node.title for b in boxes for c in b["chips"][:1] if (n := c["node"])}
+    repeats, folded = find_repeated_blocks(boxes, edges, names)
     return Graph(
         id=result.variant.id,
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
         subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
         boxes=boxes,
-        edges=engine_edges(result, model, find_unwritten_tensors(engine)),
+        edges=edges,
+        repeats=repeats,
+        folded=folded,
         later=True,
+        details=[],
     )
 
 

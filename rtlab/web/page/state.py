@@ -20,7 +20,7 @@ from rtlab.relation.mapping import Mapping
 #: What ``ViewState.arrange`` may change, and the values of each; colours depend on the variant.
 _CHOICES: dict[str, tuple[object, ...]] = {
     "grouping_nodes": typing.get_args(Grouping),
-    "grouping": ("none", "repeats"),
+    "grouping": ("auto", "none", "repeats"),
     "colour_nodes": (),
     "colour": (),
     "panes": typing.get_args(Side),
@@ -57,8 +57,8 @@ class ViewState:
     stacked: bool = False
     across: bool = False
     follow: bool = False
-    grouping: Grouping = "none"
-    grouping_nodes: Grouping = "none"
+    grouping: Grouping = "auto"
+    grouping_nodes: Grouping = "auto"
     folds: tuple[str, ...] = ()
     step: int = 0
     settings: MappingType[str, str] = dataclasses.field(default_factory=dict, hash=False)
@@ -96,9 +96,10 @@ class ViewState:
         """Group, colour and place, as the menus of the panes do.
 
         Args:
-            changes: ``grouping_nodes`` of the ONNX graph ("none", "layers", "repeats", "scopes") and ``grouping`` of
-                engines ("none", "repeats"); ``colour_nodes`` and ``colour``, an overlay's id; ``panes``, the sides
-                in their order; ``stacked``, ``across`` and ``follow``, true or false; ``tab``.
+            changes: ``grouping_nodes`` of the ONNX graph ("auto", "none", "layers", "repeats", "scopes") and
+                ``grouping`` of engines ("auto", "none", "repeats"), where "auto" folds the repeated blocks of large
+                graphs; ``colour_nodes`` and ``colour``, an overlay's id; ``panes``, the sides in their order;
+                ``stacked``, ``across`` and ``follow``, true or false; ``tab``.
 
         Raises:
             RtlabError: there is no such choice, or not this value of it.

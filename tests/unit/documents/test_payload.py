@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import TypedDict
 
 from rtlab.analyses.calibration.pairs import PairUse
-from rtlab.analyses.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
+from rtlab.analyses.cards.picture import (
+    Box,
+    Detail,
+    Edge,
+    Graph,
+    OpChip,
+    Overlay,
+    OverlayValue,
+    Port,
+    Repeats,
+)
 from rtlab.analyses.engine import Slice, Summary, Transition
 from rtlab.analyses.reformats.reasons import Reformat
 from rtlab.core.finding import Finding
@@ -69,7 +79,10 @@ def sample() -> Both:
         graph=Graph(
             id="fp16", title="Engine", subtitle="", boxes=boxes,
             edges=[Edge(source=i, target=i + 1, value=f"v{i}", label="1×8") for i in range(len(boxes) - 1)],
+            repeats=[Repeats(title="2 × net", count=2, rows=[[0, 1]])],
+            folded=False,
             later=False,
+            details=[Detail(key="producer", value="pytorch 2.13")],
         ),
         pairs=[
             Pair(node=t, layer=f"{i}:{t}", evidence="declared", note="unsent", role="work" if i % 2 else "Q")

@@ -47,7 +47,9 @@ def given(times: list[float], spread: float | None = None) -> EngineView:
         id="time", title="CPU time", unit="ms", origin="measured", source="measured", best="low", nodes={},
         layers=layers,
     )  # fmt: skip
-    return cast("EngineView", {"graph": {"boxes": boxes}, "overlays": [overlay]})
+    return cast(
+        "EngineView", {"graph": {"boxes": boxes, "repeats": [], "folded": False}, "overlays": [overlay]}
+    )
 
 
 def test_the_axis_follows_the_bars_and_not_an_interruption() -> None:

@@ -31,7 +31,31 @@ def view_of(*readings: tuple[float, float | None, int] | None, unit: str = "ms",
         if r is not None
     }
     overlay = {"id": "time", "title": "CPU time", "unit": unit, "origin": "measured", "layers": told}
-    return {"graph": {"boxes": boxes}, "overlays": [{**overlay, **more}]}
+    graph = {"boxes": boxes, "repeats": [], "folded": False}
+    return {"graph": graph, "overlays": [{**overlay, **more}]}
+
+
+def test_the_same_layer_of_repeated_blocks_is_one_bar_of_their_sum() -> None:
+    """Two blocks of two layers behind a layer of their own: 1 ms, 2 + 4 ms, 3 + 3 ms."""
+    view = view_of(*((t, 0.1, 1) for t in (1.0, 2.0, 3.0, 4.0, 3.0)))
+    view["graph"]["repeats"] = [{"title": "2 × net", "count": 2, "rows": [[2, 4], [3, 5]]}]
+    assert [1.0, 2.0, 3.0, 4.0, 3.0] == charts.timing(view)["data"][0]["y"]
+    view["graph"]["folded"] = True
+    figure = charts.timing(view)
+    (trace,) = figure["data"]
+    assert ([1.0, 6.0, 6.0], ["L0", "L1", "L2"], [0, 1, 2]) == (trace["y"], trace["ids"], trace["x"])
+    assert "sum of 2 layers, each 2 ms to 4 ms, in 2 × net" in trace["customdata"][1][0]
+    assert "one bar, their sum" in figure["layout"]["title"]["text"]
+    assert [6.0, 6.0, 1.0] == charts.timing(view, longest=True)["data"][0]["y"]
+
+
+def test_a_number_that_blocks_have_together_stays_one_bar() -> None:
+    """5 ms of the first layers of both blocks together are no 5 ms of each."""
+    view = view_of((5.0, None, 2), (3.0, None, 1), (5.0, None, 2), (1.0, None, 1))
+    for layer in ("L0", "L2"):
+        view["overlays"][0]["layers"][layer]["note"] = "timed as a, together with 1 other layer"
+    view["graph"] |= {"repeats": [{"title": "2 × net", "count": 2, "rows": [[1, 3], [2, 4]]}], "folded": True}
+    assert [5.0, 4.0] == charts.timing(view)["data"][0]["y"]
 
 
 def test_bars_count_steps_of_layers_alone_and_a_layer_without_a_number_keeps_its_step() -> None:

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 import rtlab
 from nets import graph
-from rtlab.core.engine import Engine, Layer
+from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.value import Value
 from rtlab.core.variant import Target
 from rtlab.relation.layerwork import _fits, layer_works
@@ -79,3 +79,21 @@ def test_a_layer_that_serves_a_product_takes_none_of_its_work(role: Role, has_pr
     works = layer_works(engine, mapping, model)
     assert works["product"].macs == (512 if has_product else None)
     assert not works["helper"].macs
+
+
+def test_of_an_embedding_the_rows_that_are_taken_out_are_read() -> None:
+    """Of a table of 1,000 rows of 8 numbers in FP32, 5 rows are 160 bytes; 40 are the ids, and 160 are written."""
+    table = np.zeros((1000, 8), np.float32)
+    ends = ("ids", TensorProto.INT64, [5]), ("y", TensorProto.FLOAT, [5, 8])
+    model = graph(
+        [helper.make_node("Gather", ["t", "ids"], ["y"], name="g")], [ends[0]], [ends[1]], {"t": table}
+    )
+    mapping = Mapping((Pair("g", "0:g", "declared"),), ())
+    for constants in ((), (Tensor("t", "fp32", (1000, 8)),)):
+        layer = Layer(
+            "0:g", "g", "Gather", 0, inputs=(Tensor("ids", "int64", (5,)),), outputs=(Tensor("y", "fp32", (5, 8)),),
+            constants=constants, origins=("g",),
+        )  # fmt: skip
+        engine = Engine("test", "1", Target("sm86"), (layer,), inputs=layer.inputs, outputs=layer.outputs)
+        (work,) = layer_works(engine, mapping, model).values()
+        assert (40 + 160, 160) == (work.read, work.written)

@@ -10,11 +10,11 @@ export type ChipStatus = "ready" | "building" | "failed";
 export type StageName = "compiled" | "timed" | "compared" | "scored";
 export type StageState = "done" | "partial" | "waiting" | "missing" | "none";
 export type Side = "node" | "layer" | "other";
-export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
+export type Grouping = "auto" | "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own layer" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table" | "recipe";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "generation" | "difference" | "bisection" | "variants" | "why" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table" | "recipe";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
@@ -70,14 +70,24 @@ export interface Edge {
   label: string;
 }
 
-/** A graph to draw. ``constants`` are not boxes; they show as lines of their consumers. ``later`` says that ``inputs``, ``outputs`` and ``details`` of its boxes are empty here and come as ``Later``. */
+/** A block that follows itself ``count`` times, such as the layers of a transformer. Each row has the boxes that are the same in the copies, as positions in ``Graph.boxes``, that of the first copy first; shorter than ``count`` where some copies lack it, such as the Identity of a weight that they share. */
+export interface Repeats {
+  title: string;
+  count: number;
+  rows: number[][];
+}
+
+/** A graph to draw. ``constants`` are not boxes; they show as lines of their consumers. ``later`` says that ``inputs``, ``outputs`` and ``details`` of its boxes are empty here and come as ``Later``. ``folded`` says that it is so large, or repeats a block so often, that its ``repeats`` are folded at first. ``details`` are what the model's file says of itself; empty for an engine. */
 export interface Graph {
   id: string;
   title: string;
   subtitle: string;
   boxes: Box[];
   edges: Edge[];
+  repeats: Repeats[];
+  folded: boolean;
   later: boolean;
+  details: Detail[];
 }
 
 /** One pair, or the DequantizeLinear of a stored weight, and where it went. ``q`` is the id of the QuantizeLinear, empty for stored integers; ``dq`` that of the DequantizeLinear; ``value`` the name of what is quantized. ``layers`` are the ids of the engine's layers with one of the two, in execution order. The verdict is *absorbed* where each of its layers also runs an operator, *round trip* where it is quantized and dequantized inside one such layer, so that no INT8 comes of it, *own layer* where a layer does nothing but quantize or dequantize, *folded* where a weight was computed at build time, and *unknown* where the compiler named no layer. ``note`` says in words how we know. */
@@ -822,7 +832,7 @@ export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswer
 
 /** The tabs at the bottom of the Explorer, in their order. */
 export const TABS = [
-  {"name": "timing", "label": "Timing", "told": "What each layer takes, what the roofline allows, and how inferences scatter.", "part": "analysis", "panels": ["layers", "roofline", "kernels", "samples", "batches"]},
+  {"name": "timing", "label": "Timing", "told": "What each layer takes, what the roofline allows, and how inferences scatter.", "part": "analysis", "panels": ["layers", "roofline", "kernels", "samples", "batches", "generation"]},
   {"name": "compare", "label": "Compare", "told": "Where time went against another variant, and what became of the layers.", "part": "analysis", "panels": ["difference", "bisection", "variants"]},
   {"name": "fusion", "label": "Fusion", "told": "Why neighbours are not one layer.", "part": "analysis", "panels": ["why"]},
   {"name": "memory", "label": "Memory", "told": "When each tensor lives, and how much the engine needs at once.", "part": "analysis", "panels": ["memory"]},
@@ -840,7 +850,7 @@ export const TABS = [
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab, and what each shows. */
-export const PANELS: Record<PanelName, readonly [string, string]> = {"roofline": ["Roofline", "How near each layer comes to what the processor's arithmetic and its memory allow."], "kernels": ["Kernels", "Which kernels run how many layers, and what they take together."], "samples": ["Inferences", "The time of every inference, and which of them stand apart."], "batches": ["Batch sizes", "How rate and latency follow the size of the batch."], "difference": ["Difference", "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."], "bisection": ["What changed", "Which nodes share their layers otherwise, and the fewest that show it."], "variants": ["Variants", "All variants in one table, and others to build from this one."], "why": ["Why", "Each row is a pair of neighbours that are not one layer."], "memory": ["Memory", "When each tensor lives, and how the engine places them in the same bytes."], "schedule": ["Streams", "What runs when on each stream, and what waits for what."], "formulations": ["Formulations", "Every way to compute a layer, and how long each takes."], "recurrence": ["Recurrence", "The products and steps of a recurrence, and the kernels that run them."], "accuracy": ["Accuracy", "How far each value lies from that of fp32, the lowest signal to noise first."], "channels": ["Channels", "Which channels of a value lose what the whole of it loses."], "score": ["Task", "The score with its interval, and the samples that are right in one variant alone."], "sensitivity": ["Sensitivity", "Which nodes, or places that round, change the outputs most."], "diagnosis": ["Why", "The causes that accuracy was lost to, with their evidence and a repair."], "repair": ["Repair", "What brings the score back, and what it costs in time."], "engine": ["Engine", "Layers by kind and by precision with their time, what changes types, and what only moves data."], "build": ["Build", "The builder's passes over the network, what each decided, and which tactics it timed."], "calibration": ["Calibration", "What calibration saw of each value, what each calibrator makes of it, and how they do on the task."], "findings": ["Findings", "What to change about the engine and about the model's own quantization, and why."], "table": ["Table", "Every layer with what the compiler reports of it, in order of execution."], "recipe": ["Reproduce", "These lines make the variant again, from the same model, data and choices."]};
+export const PANELS: Record<PanelName, readonly [string, string]> = {"roofline": ["Roofline", "How near each layer comes to what the processor's arithmetic and its memory allow."], "kernels": ["Kernels", "Which kernels run how many layers, and what they take together."], "samples": ["Inferences", "The time of every inference, and which of them stand apart."], "batches": ["Batch sizes", "How rate and latency follow the size of the batch."], "generation": ["Generation", "How fast a language model can read a prompt and write tokens at most, and how large its key-value cache is."], "difference": ["Difference", "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."], "bisection": ["What changed", "Which nodes share their layers otherwise, and the fewest that show it."], "variants": ["Variants", "All variants in one table, and others to build from this one."], "why": ["Why", "Each row is a pair of neighbours that are not one layer."], "memory": ["Memory", "When each tensor lives, and how the engine places them in the same bytes."], "schedule": ["Streams", "What runs when on each stream, and what waits for what."], "formulations": ["Formulations", "Every way to compute a layer, and how long each takes."], "recurrence": ["Recurrence", "The products and steps of a recurrence, and the kernels that run them."], "accuracy": ["Accuracy", "How far each value lies from that of fp32, the lowest signal to noise first."], "channels": ["Channels", "Which channels of a value lose what the whole of it loses."], "score": ["Task", "The score with its interval, and the samples that are right in one variant alone."], "sensitivity": ["Sensitivity", "Which nodes, or places that round, change the outputs most."], "diagnosis": ["Why", "The causes that accuracy was lost to, with their evidence and a repair."], "repair": ["Repair", "What brings the score back, and what it costs in time."], "engine": ["Engine", "Layers by kind and by precision with their time, what changes types, and what only moves data."], "build": ["Build", "The builder's passes over the network, what each decided, and which tactics it timed."], "calibration": ["Calibration", "What calibration saw of each value, what each calibrator makes of it, and how they do on the task."], "findings": ["Findings", "What to change about the engine and about the model's own quantization, and why."], "table": ["Table", "Every layer with what the compiler reports of it, in order of execution."], "recipe": ["Reproduce", "These lines make the variant again, from the same model, data and choices."]};
 
 /** What each treatment does, and what it costs. */
 export const TREATMENTS: Record<string, string> = {"equalize": "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model computes the same; takes a moment to build, and no time to run.", "smooth": "Moves uneven channels of activations into the weights behind them (SmoothQuant). The model computes the same; takes a pass over the samples, and no time to run.", "reconstruct": "Rounds weights together, so that what a layer writes stays (GPTQ). Takes a pass over 256 samples and tens of inferences of these, and no time to run.", "correct": "Takes the mean error of rounding off biases. Takes a pass over 256 samples, and no time to run."};

@@ -4,7 +4,18 @@ import { arrange, type VisibleGraph, withoutSync } from "../graph/visible_graph"
 import { fusedAfter, lastJoin } from "./build_log";
 import { follower, type GraphTraits, publish } from "./channel";
 import { isGone, type KernelState, watchKernel } from "./connection";
-import type { Box, BuildStory, EngineView, Graph, Later, Link, Pair, Side, ViewState } from "./contract";
+import type {
+  Box,
+  BuildStory,
+  EngineView,
+  Graph,
+  Grouping,
+  Later,
+  Link,
+  Pair,
+  Side,
+  ViewState,
+} from "./contract";
 import { effectsUntil } from "./lifetime";
 import { Mapping } from "./mapping";
 import { type Bytes, decode } from "./payload";
@@ -29,8 +40,8 @@ export const START: ViewState = {
   stacked: false,
   across: false,
   follow: false,
-  grouping: "none",
-  grouping_nodes: "none",
+  grouping: "auto",
+  grouping_nodes: "auto",
   folds: [],
   step: 0,
   settings: {},
@@ -104,10 +115,11 @@ export class Study {
   // As text, so that a selection, which makes a new view too, does not fold anew.
   readonly #foldText = computed(() => JSON.stringify(this.view.value.folds));
   readonly #folds = computed(() => new Set<string>(JSON.parse(this.#foldText.value)));
-  readonly #grouping = {
-    node: computed(() => this.view.value.grouping_nodes),
-    layer: computed(() => this.view.value.grouping),
-  };
+  readonly #grouping = computedBySide((side): Grouping => {
+    const { grouping, grouping_nodes } = this.view.value;
+    const chosen = side === "node" ? grouping_nodes : grouping;
+    return chosen !== "auto" ? chosen : this.#whole[side].value?.folded ? "repeats" : "none";
+  });
   readonly #lastJoin = computed(() => lastJoin(this.story.value, this.view.value.step));
   readonly #fused = computed(() => fusedAfter(this.story.value, this.#lastJoin.value));
   // What follows a picture makes a new engine, but leaves its graph.
@@ -161,6 +173,10 @@ export class Study {
 
   visible(side: Side): VisibleGraph | null {
     return this.#visible[side].value;
+  }
+
+  grouping(side: Side): Grouping {
+    return this.#grouping[side].value;
   }
 
   whole(side: Side): Graph | null {
@@ -306,7 +322,7 @@ export class Study {
   #arranged(side: Side): VisibleGraph | null {
     const graph = this.#whole[side].value;
     if (!graph) return null;
-    const grouping = this.#grouping[side === "node" ? "node" : "layer"].value;
+    const grouping = this.grouping(side);
     const byLayer = side === "node" && grouping === "layers" ? this.engine.value : null;
     const links = byLayer ? this.mapping.value : this.mapping.peek();
     const fused = side === "node" && grouping === "replay" ? this.#fused.value : [];

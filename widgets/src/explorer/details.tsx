@@ -65,23 +65,27 @@ function Several({ explorer, side, ids }: IdsProps) {
   const { study } = explorer;
   const group = groupOf(study, side, ids);
   const count = plural(ids.length, noun(side));
-  const at = group && study.visible(side)?.place.get(group.id);
+  const visible = study.visible(side);
+  const at = (group && visible?.place.get(group.id)) ?? -1;
+  const copies = (group && visible?.copies(group.id)) || 1;
+  const about = group?.kind === "group" ? group.details.map(({ value }) => breakable(value)) : [];
   return (
     <>
-      <h3 title={shorten(group?.title ?? "", LONGEST)}>{group ? breakable(group.title) : count}</h3>
+      <h3 title={shorten(group?.title ?? "", LONGEST)}>{group ? breakable(titleOf(group)) : count}</h3>
       {group && (
         <p class="rt-quiet">
-          {[`group of ${count}`, ...group.details.map(({ value }) => breakable(value))].join(" · ")}
+          {[copies > 1 ? `${count} in ${copies} equal blocks` : `group of ${count}`, ...about].join(" · ")}
         </p>
       )}
       <Actions explorer={explorer} side={side} ids={ids} />
       <Fusion explorer={explorer} side={side} />
-      {group && (
+      {group && visible?.foldable.has(at) && (
         <button type="button" class="rt-field" data-control="fold" onClick={() => study.toggle(group.id)}>
-          {study.visible(side)?.frames.has(at ?? -1) ? "Fold the group" : "Open the group"}
+          {visible.frames.has(at) ? "Fold the group" : "Open the group"}
         </button>
       )}
-      <Numbers explorer={explorer} side={side} ids={ids} group={group} />
+      <Numbers explorer={explorer} side={side} ids={ids} group={group} copies={copies} />
+      {group && group.kind !== "group" && <Attributes box={group} />}
       {side === "node" && (
         <Pinning explorer={explorer} boxes={explorer.selectedNodes().map((id) => study.box("node", id)!)} />
       )}
@@ -206,17 +210,7 @@ function One({ explorer, side, box }: BoxProps) {
       <Numbers explorer={explorer} side={side} ids={[box.id]} />
       {box.kind === "node" && <Pinning explorer={explorer} boxes={[box]} />}
       {study.isLoading(side) && <p class="rt-quiet">{study.loadingText("Its tensors and numbers")}</p>}
-      {box.details.length > 0 && (
-        <Section title={layer ? "Layer" : "Attributes"}>
-          <dl>
-            {box.details.map(({ key, value }) => (
-              <Row key={key} name={key}>
-                {shorten(value, LONGEST)}
-              </Row>
-            ))}
-          </dl>
-        </Section>
-      )}
+      <Attributes box={box} />
       {ports.map(([title, list]) => (
         <Ports key={title} explorer={explorer} side={side} box={box} title={title} ports={list} />
       ))}
@@ -224,6 +218,21 @@ function One({ explorer, side, box }: BoxProps) {
         <Tensors explorer={explorer} node={box.id} />
       )}
     </>
+  );
+}
+
+function Attributes({ box: { kind, details } }: { box: Box }) {
+  if (!details.length) return null;
+  return (
+    <Section title={kind === "layer" ? "Layer" : "Attributes"}>
+      <dl>
+        {details.map(({ key, value }) => (
+          <Row key={key} name={key}>
+            {shorten(value, LONGEST)}
+          </Row>
+        ))}
+      </dl>
+    </Section>
   );
 }
 
@@ -310,9 +319,9 @@ function FromNodes({ explorer, side, box }: BoxProps) {
   );
 }
 
-function Numbers({ explorer, side, ids, group }: IdsProps & { group?: Box | null }) {
+function Numbers({ explorer, side, ids, group, copies }: IdsProps & { group?: Box | null; copies?: number }) {
   const numbers = (explorer.study.engineOf(engineSide(side))?.overlays ?? []).flatMap((overlay) => {
-    const reading = combined(overlay, side, ids, group);
+    const reading = combined(overlay, side, ids, group, copies);
     return reading ? [{ overlay, reading }] : [];
   });
   if (!numbers.length) return null;

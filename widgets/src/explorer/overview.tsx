@@ -14,6 +14,7 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
   const { study } = explorer;
   const engine = study.engine.value;
   const missing = explorer.missingWords();
+  const details = study.source.value?.details ?? [];
   return (
     <>
       <h3>{engine ? study.variantTitle(engine.variant) : "Nothing selected"}</h3>
@@ -30,6 +31,17 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
         <Extremes key={overlay.id} explorer={explorer} overlay={overlay} />
       ))}
       {study.isLoading("layer") && <p class="rt-quiet">{study.loadingText("The numbers of the layers")}</p>}
+      {details.length > 0 && (
+        <Section title="Model">
+          <dl>
+            {details.map(({ key, value }) => (
+              <Row key={key} name={key}>
+                {shorten(value, 300)}
+              </Row>
+            ))}
+          </dl>
+        </Section>
+      )}
       {missing.length > 0 && (
         <Section title="Nodes without a layer">
           {missing.map((words) => (
@@ -43,8 +55,8 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
 
 function Extremes({ explorer, overlay }: { explorer: ExplorerState; overlay: Overlay }) {
   const side = Object.keys(overlay.layers).length ? "layer" : "node";
-  const values = side === "layer" ? overlay.layers : overlay.nodes;
-  const extremes = worst(values, overlay.best, WORST);
+  const visible = explorer.study.visible(side);
+  const extremes = visible ? worst(overlay, side, visible, WORST) : [];
   if (!extremes.length) return null;
   return (
     <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>
@@ -69,6 +81,7 @@ function Extremes({ explorer, overlay }: { explorer: ExplorerState; overlay: Ove
                 {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)}
               </span>
               {reading.shared > 1 && <small>shared by {plural(reading.shared, side)}</small>}
+              {reading.how && <small>{reading.how}</small>}
             </Row>
           );
         })}

@@ -33,6 +33,7 @@ export function ariaText(study: Study, at: Pointed | null = null): string {
   if (!ids.length) return "";
   const single = at?.id ?? (ids.length === 1 ? ids[0]! : "");
   const box = single ? study.box(anchor, single) : groupOf(study, anchor, ids);
+  const copies = (box && study.visible(anchor)?.copies(box.id)) || 1;
   if (!box) return ids.length > 1 ? `${plural(ids.length, noun(anchor))} selected` : "";
   const about =
     box.kind === "group"
@@ -45,20 +46,21 @@ export function ariaText(study: Study, at: Pointed | null = null): string {
   const numbers = (study.engineOf(engineSide(anchor))?.overlays ?? []).map((overlay) =>
     numberText(overlay, combined(overlay, anchor, ids, box)),
   );
-  return [boxName(box), where, about, ...numbers].filter(Boolean).join(", ");
+  const same = copies > 1 && ids.length > 1 ? `the same in ${copies} blocks` : "";
+  return [boxName(box), where, about, same, ...numbers].filter(Boolean).join(", ");
 }
 
 export const noun = (side: Side): string => (side === "node" ? side : "layer");
 
-/** The innermost group whose members are exactly these boxes, folded or open. */
+/** The innermost group, or box of a repeated block, whose members are exactly these boxes, folded or open. */
 export function groupOf(study: Study, side: Side, ids: readonly string[]): Box | null {
   const visible = study.visible(side);
   if (!visible || !ids.length) return null;
   const target = new Set(ids);
   for (let at = visible.place.get(ids[0]!) ?? -1; at >= 0; at = visible.parent[at]!) {
     const box = visible.graph.boxes[at]!;
-    if (box.kind !== "group") continue;
     const members = visible.members(box.id);
+    if (members.length < 2) continue;
     if (members.length === target.size && members.every((id) => target.has(id))) return box;
     if (members.length > target.size) return null;
   }

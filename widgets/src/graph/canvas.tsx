@@ -125,9 +125,8 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
       const type = paneSet.type.value;
       const placed = placing.of(visible, study.mappingOf(engineSide(side)), type, sideways);
       const figures = placed.figures;
-      const { grouping, grouping_nodes } = study.view.peek();
       const alone = study.focus.peek()?.alone && study.focus.peek()?.side === side;
-      const now = [sideways, alone, side === "node" ? grouping_nodes : grouping].join();
+      const now = [sideways, alone, study.grouping(side)].join();
       // Folding in one pane draws the others anew, as they were.
       const graph = study.whole(side);
       const same = now === manner && graph === whole && laidOut !== null && alike(visible, laidOut);

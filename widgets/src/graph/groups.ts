@@ -6,22 +6,18 @@ import type { Box, Detail, EngineView, Graph, Grouping, OpChip } from "../core/c
 import { plural } from "../core/format";
 import type { Mapping } from "../core/mapping";
 import { append } from "../core/multimap";
-import { divide } from "./layout/blocks";
-import { backEdges, components, Digraph } from "./layout/digraph";
-import { Numbering } from "./numbering";
 
 export interface Tree {
   boxes: readonly Box[];
   parent: Int32Array;
   /** 1 where a group is open at first. */
   open: Uint8Array;
+  /** By the box of the first of several equal blocks, those of all, block by block: it is drawn for them. */
+  copies: ReadonlyMap<number, readonly number[]>;
 }
 
 /** What the id of the group of an engine layer begins with. */
 export const LAYER = "layer:";
-/** Blocks of at most so many stretches between cuts are looked for. */
-const LONGEST_PERIOD = 48;
-const LEAST_REPEAT = 6;
 
 /** The boxes of a graph in a tree of groups: bodies of nodes always, and what the grouping asks for. */
 export function grouped(
@@ -54,6 +50,7 @@ interface Named {
 class GroupTree {
   readonly boxes: Box[];
   readonly parent: number[];
+  readonly copies = new Map<number, number[]>();
   readonly own: number;
   readonly #open: number[];
 
@@ -145,7 +142,8 @@ class GroupTree {
   }
 
   tree(): Tree {
-    return { boxes: this.boxes, parent: Int32Array.from(this.parent), open: Uint8Array.from(this.#open) };
+    const { boxes, parent, copies } = this;
+    return { boxes, parent: Int32Array.from(parent), open: Uint8Array.from(this.#open), copies };
   }
 }
 
@@ -240,166 +238,18 @@ const everything = (scope: Scope): number[] => [
   ...[...scope.scopes.values()].flatMap(everything),
 ];
 
-/** Blocks that follow each other several times, such as the layers of an encoder. */
-function byRepeat(grove: GroupTree, graph: Graph): void {
-  for (const units of stretches(graph)) {
-    const signs = new Numbering<string>();
-    const sign = units.map(({ sign }) => signs.of(sign));
-    for (const { start, period, count } of repeats(
-      sign,
-      units.map(({ members }) => members.length),
-    )) {
-      const copies = Array.from({ length: count }, (_, k) =>
-        units.slice(start + k * period, start + (k + 1) * period).flatMap(({ members }) => members),
-      );
-      const first = graph.boxes[copies[0]![0]!]!;
-      const kind = first.kind === "layer" ? "layer" : "node";
-      const chips = chipsOf(copies[0]!.map((v) => graph.boxes[v]!));
-      const lines = [`${plural(copies[0]!.length, kind)} each`];
-      const title = `${count} × ${unnumbered(nameOf(graph, copies[0]!), nameOf(graph, copies.at(-1)!))}`;
-      const whole = grove.add(
-        { id: `repeat:${first.id}`, op: "repeat", title, lines, chips },
-        [],
-        -1,
-        copies.flat(),
-      );
-      copies.forEach((members) => {
-        const id = `block:${graph.boxes[members[0]!]!.id}`;
-        grove.add({ id, op: "block", title: nameOf(graph, members) }, members, whole);
-      });
-    }
+/**
+ * Blocks that follow each other several times, such as the layers of an encoder: one group for all copies, and in it the
+ * boxes of the first stand for those of the others.
+ */
+function byRepeat(grove: GroupTree, { boxes, repeats }: Graph): void {
+  for (const { title, rows } of repeats) {
+    const inside = rows.map(([v]) => boxes[v!]!).filter(({ kind }) => kind === "node" || kind === "layer");
+    const lines = [`${plural(inside.length, inside[0]!.kind)} each`];
+    grove.add(
+      { id: `repeat:${inside[0]!.id}`, op: "repeat", title, lines, chips: chipsOf(inside) },
+      rows.flat(),
+    );
+    for (const row of rows) grove.copies.set(row[0]!, row);
   }
-}
-
-/** What the names of a block's nodes have in common, or the word for it. */
-function nameOf(graph: Graph, members: readonly number[]): string {
-  const parts = members.map((v) => graph.boxes[v]!.title.split(/[/.]/).filter(Boolean));
-  const first = parts[0]!;
-  let same = 0;
-  while (same < first.length - 1 && parts.every((path) => path[same] === first[same])) same++;
-  return members.length > 1 && same ? first.slice(0, same).join("/") : "block";
-}
-
-/** A name without the numbers in which two copies differ: encoder/layer for encoder/layer0 and encoder/layer5. */
-function unnumbered(first: string, last: string): string {
-  const [a, b] = [first.split(/(\d+)/), last.split(/(\d+)/)];
-  const name = a.filter((part, k) => k % 2 === 0 || part === b[k]).join("");
-  return name.replace(/[._/-]+(?=\/|$)/g, "") || "block";
-}
-
-interface Unit {
-  members: number[];
-  /** Equal for units of the same operators, wired in the same way. */
-  sign: string;
-}
-
-/** The stretches between the nodes that every path passes through, in order, for each connected part. */
-function stretches(graph: Graph): Unit[][] {
-  const { boxes } = graph;
-  const root = Int32Array.from(boxes, (_, v) => rootOf(boxes, v));
-  const pairs = new Map<number, [number, number]>();
-  for (const edge of graph.edges) {
-    const [s, t] = [root[edge.source]!, root[edge.target]!];
-    if (s !== t) pairs.set(s * boxes.length + t, [s, t]);
-  }
-  const edges = [...pairs.values()];
-  const raw = new Digraph(
-    boxes.length,
-    edges.map(([s]) => s),
-    edges.map(([, t]) => t),
-  );
-  const back = backEdges(raw);
-  const part = components(raw);
-  const lists: number[][] = Array.from({ length: part.count }, () => []);
-  root.forEach((r, v) => {
-    if (r === v) lists[part.of[v]!]!.push(v);
-  });
-  const inner: [number, number][][] = lists.map(() => []);
-  edges.forEach(([s, t], e) => {
-    inner[part.of[s]!]!.push(back[e] ? [t, s] : [s, t]);
-  });
-  return lists.map((nodes, c) => {
-    if (nodes.length < LEAST_REPEAT) return [];
-    const local = new Map(nodes.map((v, i) => [v, i]));
-    const source = Int32Array.from(inner[c]!, ([s]) => local.get(s)!);
-    const target = Int32Array.from(inner[c]!, ([, t]) => local.get(t)!);
-    const entry = Uint8Array.from(nodes, (v) => Number(boxes[v]!.kind === "input"));
-    const blocks = divide({ width: new Float32Array(nodes.length), entry }, source, target);
-    return blocks.flatMap((block): Unit[] => {
-      const [head, ...rest] = Array.from(block.nodes, (v) => nodes[v]!);
-      const place = new Map(Array.from(block.nodes, (v, i) => [v, i]));
-      // An input stands before the first block as a cut does before the others.
-      const pill = !block.startsAtCut && boxes[head!]!.kind === "input";
-      const members = block.startsAtCut || pill ? rest : [head!, ...rest];
-      const wires = block.edges.map((e) => `${place.get(source[e]!)}>${place.get(target[e]!)}`).sort();
-      const unit = { members, sign: JSON.stringify([members.map((v) => signOf(boxes[v]!)), wires]) };
-      return pill ? [{ members: [head!], sign: boxes[head!]!.id }, unit] : [unit];
-    });
-  });
-}
-
-function rootOf(boxes: readonly Box[], v: number): number {
-  let at = v;
-  while (boxes[at]!.parent >= 0) at = boxes[at]!.parent;
-  return at;
-}
-
-const signOf = ({ id, kind, op, lines, chips, precision }: Box): unknown =>
-  kind === "input" || kind === "output" ? id : [op, lines, chips.map((chip) => chip.op), precision];
-
-interface Run {
-  start: number;
-  period: number;
-  count: number;
-}
-
-/** Runs of equal stretches, those that cover most first come first served from the left. */
-export function repeats(sign: readonly number[], size: readonly number[]): Run[] {
-  const total = sign.length;
-  const most = Math.min(LONGEST_PERIOD, total >> 1);
-  // agree[p][i]: how many signs from i on equal the one p places further.
-  const agree = Array.from({ length: most + 1 }, (_, p) => {
-    const run = new Int32Array(total + 1);
-    for (let i = total - p - 1; p && i >= 0; i--) run[i] = sign[i] === sign[i + p] ? run[i + 1]! + 1 : 0;
-    return run;
-  });
-  const weight = (start: number, length: number): number => {
-    let sum = 0;
-    for (let i = start; i < start + length; i++) sum += size[i]!;
-    return sum;
-  };
-  const best = (i: number): (Run & { boxes: number }) | null => {
-    let run: (Run & { boxes: number }) | null = null;
-    for (let period = 1; period <= most && i + 2 * period <= total; period++) {
-      const count = Math.floor(agree[period]![i]! / period) + 1;
-      if (count < 2 || (run && count * period <= run.count * run.period)) continue;
-      const boxes = count * weight(i, period);
-      if (boxes >= LEAST_REPEAT && boxes > count) run = { start: i, period, count, boxes };
-    }
-    return run;
-  };
-  const runs: Run[] = [];
-  for (let i = 0; i < total; ) {
-    const here = best(i);
-    if (!here) {
-      i++;
-      continue;
-    }
-    // A short run must not spoil a longer one that starts inside of it.
-    let better = 0;
-    for (let k = 1; k < here.count * here.period && k <= LONGEST_PERIOD; k++) {
-      const later = best(i + k);
-      if (later && later.boxes > 2 * here.boxes) {
-        better = k;
-        break;
-      }
-    }
-    if (better) {
-      i += better;
-      continue;
-    }
-    runs.push({ start: here.start, period: here.period, count: here.count });
-    i += here.count * here.period;
-  }
-  return runs;
 }

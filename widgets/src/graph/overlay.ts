@@ -153,14 +153,16 @@ export interface Combined extends OverlayValue {
 }
 
 /**
- * The number of a box, or of all members of a group: their sum, each shared number once, or the worst. The frame of an
- * engine layer has that layer's own number, which also counts what no node of the source stands for.
+ * The number of a box, or of all members of a group: their sum, each shared number once, or the worst; of so many
+ * `copies` of a block, what each of them has too. The frame of an engine layer has that layer's own number, which also
+ * counts what no node of the source stands for.
  */
 export function combined(
   overlay: Overlay,
   side: Side,
   ids: readonly string[],
   box?: Box | null,
+  copies = 1,
 ): Combined | null {
   const whole = box?.id.startsWith(LAYER) && overlay.layers[box.id.slice(LAYER.length)];
   if (whole) {
@@ -170,16 +172,35 @@ export function combined(
   const values = readings(overlay, side);
   const own = ids.flatMap((id): [string, OverlayValue][] => (values[id] ? [[id, values[id]]] : []));
   if (own.length < 2) return own.length ? { ...own[0]![1], how: "" } : null;
-  const list = once(own).map(([, reading]) => reading.value);
   const additive = ADDITIVE.has(overlay.unit);
   const worst = overlay.best === "low" ? Math.max : Math.min;
-  const shared = list.length < own.length ? ", shared ones once" : "";
+  const one = (some: readonly [string, OverlayValue][]): number =>
+    once(some).reduce(
+      (sum, [, { value }], k) => (k === 0 ? value : additive ? sum + value : worst(sum, value)),
+      0,
+    );
+  const shared = once(own).length < own.length ? ", shared ones once" : "";
+  const size = ids.length / copies;
+  const each = Array.from({ length: copies }, (_, k) =>
+    ids
+      .slice(k * size, (k + 1) * size)
+      .flatMap((id): [string, OverlayValue][] => (values[id] ? [[id, values[id]]] : [])),
+  ).flatMap((some) => (some.length ? one(some) : []));
+  const range = [Math.min, Math.max].map((end) =>
+    quantity(
+      each.reduce((a, b) => end(a, b)),
+      overlay.unit,
+    ),
+  );
+  const blocks = `${copies} blocks, each ${[...new Set(range)].join(" to ")}`;
+  const members = plural(own.length, side === "node" ? "node" : "layer");
   return {
-    value: list.reduce((a, b) => (additive ? a + b : worst(a, b))),
+    value: one(own),
     spread: null,
-    shared: 1,
+    // Copies of one box have their numbers together with the same other boxes of their blocks.
+    shared: size === 1 ? own[0]![1].shared : 1,
     note: "",
-    how: `${additive ? "sum" : "worst"} of ${plural(own.length, side === "node" ? "node" : "layer")}${shared}`,
+    how: `${additive ? "sum" : "worst"} of ${copies > 1 ? blocks : members}${shared}`,
   };
 }
 
@@ -200,14 +221,20 @@ export function once(entries: readonly [string, OverlayValue][]): [string, Overl
   return [...groups.values()];
 }
 
-/** The worst entries, the worst first; one number of several boxes is one entry. */
+/** The worst entries, the worst first; one number of several boxes is one entry, and so are the copies of a box. */
 export function worst(
-  values: Record<string, OverlayValue>,
-  best: Overlay["best"],
+  overlay: Overlay,
+  side: Side,
+  visible: VisibleGraph,
   count: number,
-): [string, OverlayValue][] {
-  const sign = best === "low" ? -1 : 1;
-  return once(Object.entries(values))
+): [string, Combined][] {
+  const sign = overlay.best === "low" ? -1 : 1;
+  return once(Object.entries(readings(overlay, side)))
+    .flatMap(([id]): [string, Combined][] => {
+      const copies = visible.copies(id);
+      const reading = copies && combined(overlay, side, visible.members(id), null, copies);
+      return reading ? [[id, reading]] : [];
+    })
     .sort(([, a], [, b]) => sign * (a.value - b.value))
     .slice(0, count);
 }
@@ -220,7 +247,9 @@ function byOverlay(here: Pictured, { id, unit, title }: Overlay, all: readonly P
   }: Pictured): { overlay?: Overlay; shown: (Combined | null)[] } => {
     const overlay = engine?.overlays.find((one) => one.id === id);
     const values = visible.graph.boxes.map((box, i) =>
-      overlay && !visible.frames.has(i) ? combined(overlay, side, visible.members(box.id), box) : null,
+      overlay && !visible.frames.has(i)
+        ? combined(overlay, side, visible.members(box.id), box, visible.copies(box.id))
+        : null,
     );
     return overlay ? { overlay, shown: values } : { shown: values };
   };

@@ -21,21 +21,17 @@ export function paneMenu(
   const visible = study.visible(side);
   const head = (id: string, label: string): Item => ({ id, label });
   const gone = visible ? undefined : "There is no graph yet";
-  const field = side === "node" ? "grouping_nodes" : "grouping";
-  const groupings: [Grouping, string, string?][] = [
-    ["none", "Nothing"],
-    ...(side === "node"
-      ? ([["layers", "Engine layers", study.engine.peek() ? undefined : "There is no engine yet"]] as [
-          Grouping,
-          string,
-          string?,
-        ][])
-      : []),
-    ...(side === "node" && replayable(study.story.peek())
-      ? ([["replay", "What the build has fused so far"]] as [Grouping, string][])
-      : []),
-    ["repeats", "Repeated blocks"],
-    ...(side === "node" ? ([["scopes", "Name scopes"]] as [Grouping, string][]) : []),
+  const nodes = side === "node";
+  const field = nodes ? "grouping_nodes" : "grouping";
+  const whole = study.whole(side);
+  const scoped = whole?.boxes.some(({ kind, title }) => kind === "node" && /.[/.]/.test(title));
+  const unless = (possible: unknown, reason: string): string | undefined => (possible ? undefined : reason);
+  const groupings: readonly (readonly [Grouping, string, string | undefined, boolean])[] = [
+    ["none", "Nothing", undefined, true],
+    ["layers", "Engine layers", unless(study.engine.peek(), "There is no engine yet"), nodes],
+    ["replay", "What the build has fused so far", undefined, nodes && replayable(study.story.peek())],
+    ["repeats", "Repeated blocks", unless(whole?.repeats.length, "No block repeats"), true],
+    ["scopes", "Name scopes", unless(scoped, "The names of its nodes have no scopes"), nodes],
   ];
   const groups = visible?.foldable.size ?? 0;
   const folded = groups - (visible?.frames.size ?? 0);
@@ -44,16 +40,18 @@ export function paneMenu(
   const unselected = selected.length ? undefined : "Select something first";
   return [
     head("group", "Group by"),
-    ...groupings.map(
-      ([id, label, reason]): Item => ({
-        id: `group-${id}`,
-        label,
-        reason: gone ?? reason,
-        radio: true,
-        checked: view[field] === id,
-        pick: () => study.change({ [field]: id }),
-      }),
-    ),
+    ...groupings
+      .filter(([, , , offered]) => offered)
+      .map(
+        ([id, label, reason]): Item => ({
+          id: `group-${id}`,
+          label,
+          reason: gone ?? reason,
+          radio: true,
+          checked: study.grouping(side) === id,
+          pick: () => study.change({ [field]: id }),
+        }),
+      ),
     {
       id: "open-all",
       label: "Open all groups",

@@ -150,7 +150,7 @@ export class PaneSet {
 
   toggleLayerFold(): void {
     const on = this.study.view.peek().grouping_nodes === "layers";
-    this.study.change({ grouping_nodes: on || !this.canFoldLayers() ? "none" : "layers" });
+    this.study.change({ grouping_nodes: on || !this.canFoldLayers() ? "auto" : "layers" });
     if (!on) foldAll(this.study, "node", false);
   }
 

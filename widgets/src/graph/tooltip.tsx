@@ -43,6 +43,7 @@ export function Tip({
   const engine = engineSide(side);
   const links = study.mappingOf(engine);
   const members = study.members(side, id);
+  const copies = study.visible(side)?.copies(id) ?? 1;
   const missing = side === "node" ? links.unmapped(id) : null;
   const inferred = members.some((one) =>
     (side === "node" ? links.pairsOfNode(one) : links.pairsOfLayer(one)).some(
@@ -52,13 +53,15 @@ export function Tip({
   const overlays = study.engineOf(engine)?.overlays ?? [];
   const numbers = overlays.flatMap((overlay) => {
     if (overlay.unit === "%" && overlays.some(({ unit }) => unit === "ms")) return [];
-    const reading = combined(overlay, side, members, box);
+    const reading = combined(overlay, side, members, box, copies);
     return reading ? [{ overlay, reading }] : [];
   });
   const facts = [
     ...(box.kind === "group"
       ? [plural(members.length, noun(side)), ...box.details.map(({ value }) => value)]
-      : []),
+      : copies > 1
+        ? [`the same in ${copies} blocks`]
+        : []),
     ...box.outputs.slice(0, 2).map((port) => `→ ${port.shape || NONE} ${port.dtype}`),
     ...(missing ? [`no layer: ${REASON_WORDS[missing.reason]}`] : []),
     ...(inferred ? ["attribution inferred"] : []),

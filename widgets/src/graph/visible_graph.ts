@@ -18,8 +18,10 @@ export interface VisibleGraph {
   foldable: ReadonlySet<number>;
   /** Every box, hidden ones included, to the position that shows it. */
   place: ReadonlyMap<string, number>;
-  /** The boxes of the payload that a drawn box stands for. */
+  /** The boxes of the payload that a box stands for; a node or layer of a repeated block for those of all copies. */
   members(id: string): readonly string[];
+  /** How many copies of a repeated block a box stands for; 0 where another stands for it. */
+  copies(id: string): number;
 }
 
 export interface Arrangement {
@@ -39,22 +41,26 @@ export function arrange(
   links: Mapping,
 ): VisibleGraph {
   const tree = grouped(graph, arrangement.grouping, engine, links, arrangement.fused);
-  const { boxes, parent } = tree;
+  const { boxes, parent, copies } = tree;
   const size = boxes.length;
   const within = children(parent);
   const order = topDown(parent, within);
   // What shows each box: itself, or its outermost folded ancestor.
+  const stand = Int32Array.from(boxes, (_, v) => v);
+  for (const [first, all] of copies) for (const v of all) stand[v] = first;
   const shownBy = new Int32Array(size);
   for (const v of order) {
     const p = parent[v]!;
-    shownBy[v] =
-      p < 0 ? v : shownBy[p] !== p || folded(boxes[p]!, tree.open[p]!, arrangement.folds) ? shownBy[p]! : v;
+    const hidden = p >= 0 && (shownBy[p] !== p || folded(boxes[p]!, tree.open[p]!, arrangement.folds));
+    shownBy[v] = hidden ? shownBy[p]! : stand[v]!;
   }
   const visible = new Uint8Array(size);
   const only = arrangement.only;
   for (const v of order) {
     if (shownBy[v] !== v) continue;
-    if (only && !leaves(v, within).some((leaf) => only.has(boxes[leaf]!.id))) continue;
+    const shown = (leaf: number): boolean =>
+      (copies.get(leaf) ?? [leaf]).some((c) => only!.has(boxes[c]!.id));
+    if (only && !leaves(v, within).some(shown)) continue;
     visible[v] = 1;
   }
   const list = order.filter((v) => visible[v]);
@@ -71,7 +77,7 @@ export function arrange(
     foldable.add(i);
     if (within[v]!.some((child) => visible[child])) frames.add(i);
   });
-  const edges = joined(graph.edges, shownBy, at, parent, size);
+  const edges = joined(graph.edges, shownBy, at, parent, stand);
   if (only) for (const edge of bridges(graph.edges, shownBy, at, visible, edges)) edges.push(edge);
   const visibleBoxes = list.map((v) => boxes[v]!);
   return {
@@ -80,7 +86,7 @@ export function arrange(
     frames,
     foldable,
     place,
-    members: membership(boxes, within),
+    ...membership(boxes, within, stand, copies),
   };
 }
 
@@ -130,41 +136,73 @@ function leaves(v: number, within: number[][]): number[] {
   return leaves;
 }
 
-function membership(boxes: readonly Box[], within: number[][]): (id: string) => readonly string[] {
+function membership(
+  boxes: readonly Box[],
+  within: number[][],
+  stand: Int32Array,
+  copies: ReadonlyMap<number, readonly number[]>,
+): Pick<VisibleGraph, "members" | "copies"> {
   let index: Map<string, number> | null = null;
-  return (id) => {
+  const at = (id: string): number | undefined => {
     index ??= new Map(boxes.map((box, v) => [box.id, v]));
-    const v = index.get(id);
-    if (v === undefined || boxes[v]!.kind !== "group") return [id];
-    return leaves(v, within)
-      .map((leaf) => boxes[leaf]!)
-      .filter(({ kind }) => kind === "node" || kind === "layer")
-      .map((box) => box.id);
+    return index.get(id);
+  };
+  const firsts = (run: number): number[] => within[run]!.filter((child) => stand[child] === child);
+  const count = (first: number): number => copies.get(first)?.length ?? 1;
+  const most = (run: number): number => firsts(run).reduce((sum, first) => Math.max(sum, count(first)), 1);
+  /** The boxes at the bottom of a group; of a repeated block, copy by copy. */
+  const inside = (v: number): number[] =>
+    boxes[v]!.op === "repeat"
+      ? Array.from({ length: most(v) }, (_, k) => firsts(v).flatMap((first) => copies.get(first)![k] ?? []))
+          .flat()
+          .flatMap((box) => leaves(box, within))
+      : leaves(v, within);
+  return {
+    members(id) {
+      const v = at(id);
+      if (v === undefined || boxes[v]!.kind !== "group")
+        return copies.get(v ?? -1)?.map((one) => boxes[one]!.id) ?? [id];
+      return inside(v)
+        .map((leaf) => boxes[leaf]!)
+        .filter(({ kind }) => kind === "node" || kind === "layer")
+        .map((box) => box.id);
+    },
+    copies(id) {
+      const v = at(id);
+      if (v === undefined) return 1;
+      if (boxes[v]!.op === "repeat") return most(v);
+      return stand[v] === v ? count(v) : 0;
+    },
   };
 }
 
-/** Edges between what is shown, each tensor once between two boxes. */
+/** Edges between what is shown, each tensor once between two boxes; of copies of a block one edge stands for all. */
 function joined(
   edges: readonly Edge[],
   shownBy: Int32Array,
   at: Int32Array,
   parent: Int32Array,
-  size: number,
+  stand: Int32Array,
 ): Edge[] {
+  const size = parent.length;
   const keys = new Set<string>();
+  const pairs = new Set<number>();
   const list: Edge[] = [];
   for (const edge of edges) {
     const s = shownBy[edge.source]!;
     const t = shownBy[edge.target]!;
     if (at[s]! < 0 || at[t]! < 0) continue;
     const moved = s !== edge.source || t !== edge.target;
+    const pair = s * size + t;
     if (moved) {
       if (s === t) continue;
-      const key = `${s * size + t}:${edge.value}`;
-      if (keys.has(key)) continue;
+      const copied = stand[edge.source] !== edge.source || stand[edge.target] !== edge.target;
+      const key = `${pair}:${edge.value}`;
+      if (keys.has(key) || (copied && pairs.has(pair))) continue;
       keys.add(key);
     }
     if (s !== t && (stands(s, t, parent) || stands(t, s, parent))) continue;
+    pairs.add(pair);
     const [source, target] = [at[s]!, at[t]!];
     list.push(source === edge.source && target === edge.target ? edge : { ...edge, source, target });
   }
@@ -233,8 +271,9 @@ export function withoutSync(graph: Graph): Graph {
   const place = new Map(boxes.map(({ id }, i) => [id, i]));
   const at = (old: number): number => place.get(graph.boxes[old]!.id)!;
   const edges = graph.edges.map((edge) => ({ ...edge, source: at(edge.source), target: at(edge.target) }));
+  const repeats = graph.repeats.map((run) => ({ ...run, rows: run.rows.map((row) => row.map(at)) }));
   const layers = boxes.filter(({ kind }) => kind === "layer").length;
   const counted = graph.subtitle.replace(/\d+ (\w+?)s?$/, (_, noun: string) => plural(layers, noun));
   const subtitle = [counted, plural(sync.size, "sync layer")].filter(Boolean).join(" · ");
-  return { ...graph, boxes, edges, subtitle };
+  return { ...graph, boxes, edges, repeats, subtitle };
 }

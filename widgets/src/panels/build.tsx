@@ -114,7 +114,7 @@ function BuildSteps({ explorer, story }: { explorer: ExplorerState; story: Build
               data-control="replay"
               checked={replaying}
               disabled={!joins}
-              onChange={() => study.change({ grouping_nodes: replaying ? "none" : "replay" })}
+              onChange={() => study.change({ grouping_nodes: replaying ? "auto" : "replay" })}
             />{" "}
             on the graph
           </label>

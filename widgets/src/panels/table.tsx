@@ -2,7 +2,7 @@ import { useMemo } from "preact/hooks";
 import type { Box, EngineView, Overlay, Port } from "../core/contract";
 import { GLYPH, NONE, opsOf, plural, quantity, shorten } from "../core/format";
 import type { ExplorerState } from "../explorer/explorer_state";
-import { sourceOf } from "../graph/overlay";
+import { combined, sourceOf } from "../graph/overlay";
 import { syncSteps } from "../graph/visible_graph";
 import { cellsOf, Export, Name } from "../ui/cells";
 import { type Column, column, Rows } from "../ui/rows";
@@ -12,6 +12,8 @@ interface Line {
   box: Box;
   nodes: number;
   sync: boolean;
+  /** The layers of a repeated block that it stands for, itself alone elsewhere. */
+  layers: readonly string[];
 }
 
 export default function LayerTable({ explorer }: { explorer: ExplorerState }) {
@@ -26,13 +28,18 @@ export default function LayerTable({ explorer }: { explorer: ExplorerState }) {
 function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineView }) {
   const { study } = explorer;
   const links = study.mapping.value;
+  const visible = study.visible("layer");
   const lines = useMemo(() => {
     const sync = syncSteps(engine.graph);
     const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
-    return layers.map((box, i): Line => {
-      return { index: i + 1, box, nodes: links.nodesRun(box.id).length, sync: sync.has(box.id) };
+    return layers.flatMap((box, i): Line[] => {
+      if (visible?.copies(box.id) === 0) return [];
+      const same = visible?.members(box.id) ?? [box.id];
+      return [
+        { index: i + 1, box, nodes: links.nodesRun(box.id).length, sync: sync.has(box.id), layers: same },
+      ];
     });
-  }, [engine, links]);
+  }, [engine, links, visible]);
   const columns = useMemo(() => columnsOf(engine, lines), [engine, lines]);
   const selected = new Set(study.view.value.layers);
   return (
@@ -46,7 +53,7 @@ function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineVi
         rows={lines}
         columns={columns}
         id={({ box }) => box.id}
-        selected={({ box }) => selected.has(box.id)}
+        selected={({ layers }) => layers.some((id) => selected.has(id))}
         attributes={({ box, sync }) => ({ "data-layer": box.id, class: sync ? "rt-quiet" : "" })}
         onPick={({ box }, add) => study.select("layer", box.id, { add, reveal: true })}
         onPoint={(line) => study.point(line ? "layer" : undefined, line?.box.id)}
@@ -58,9 +65,11 @@ function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineVi
 /** How many lines there are of each kind, as the chip and the pane of the engine count them. */
 function countedIn(lines: readonly Line[]): string {
   const sync = lines.filter((line) => line.sync).length;
-  return [plural(lines.length - sync, "layer"), sync && plural(sync, "sync layer")]
+  const all = lines.reduce((sum, { layers }) => sum + layers.length, 0);
+  const words = [plural(all - sync, "layer"), sync && plural(sync, "sync layer")]
     .filter(Boolean)
     .join(" and ");
+  return all > lines.length ? `${words}, equal ones of repeated blocks in one row,` : words;
 }
 
 const spelled = (box: Box): string => (box.slim ? detail(box, "layer") : "") || box.title;
@@ -96,17 +105,18 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
   const numbers = overlays.map((overlay) =>
     column<Line>(
       overlay.id === "time" && !severalTimes ? "Time" : overlay.title,
-      ({ box }) => overlay.layers[box.id]?.value ?? null,
+      ({ layers }) => combined(overlay, "layer", layers, null, layers.length)?.value ?? null,
       {
         key: overlay.id,
         title: overlay.title,
         numeric: true,
         unit: overlay.unit,
-        cell: ({ box }) => <Cell id={box.id} overlay={overlay} />,
+        cell: ({ layers }) => <Cell layers={layers} overlay={overlay} />,
       },
     ),
   );
   const mapped = lines.some(({ nodes }) => nodes);
+  const repeated = lines.some(({ layers }) => layers.length > 1);
   const streams = lines.some(({ box }) => box.stream !== lines[0]!.box.stream);
   return [
     column<Line>("#", ({ index }) => index, { numeric: true }),
@@ -114,6 +124,7 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
       text: ({ box }) => opsOf(box, 8),
       hover: ({ box }) => opsOf(box, 40),
     }),
+    ...(repeated ? [column<Line>("Blocks", ({ layers }) => layers.length, { numeric: true })] : []),
     ...words(lines, "Kind", ({ op }) => op),
     column<Line>("Compiler's name", ({ box }) => spelled(box), {
       cell: ({ box }) => <Name text={spelled(box)} />,
@@ -136,16 +147,16 @@ function columnsOf(engine: EngineView, lines: readonly Line[]): Column<Line>[] {
   ];
 }
 
-function Cell({ id, overlay }: { id: string; overlay: Overlay }) {
-  const reading = overlay.layers[id];
+function Cell({ layers, overlay }: { layers: readonly string[]; overlay: Overlay }) {
+  const reading = combined(overlay, "layer", layers, null, layers.length);
   if (!reading) return <td class="rt-num">{NONE}</td>;
-  const { value, shared } = reading;
+  const { value, shared, how } = reading;
   const together =
     shared > 1 ? `one ${overlay.unit === "ms" ? "time" : "number"} for ${shared} layers together` : "";
   return (
     <td
       class={`rt-num ${overlay.origin === "estimated" ? "rt-estimate" : ""}`}
-      title={[together, sourceOf(overlay)].filter(Boolean).join("\n")}
+      title={[together, how, sourceOf(overlay)].filter(Boolean).join("\n")}
     >
       {GLYPH[overlay.origin]} {quantity(value, overlay.unit)}
       {shared > 1 && overlay.unit === "ms" && <span class="rt-quiet"> /{shared}</span>}
