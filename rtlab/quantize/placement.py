@@ -186,13 +186,14 @@ class _Planner:
         self.edges.setdefault(node.inputs[other], set()).add((node.id, other))
 
     def _from_weighted(self, value: str, *, through_concat: bool = False) -> bool:
-        """Whether a kernel of a quantized weighted node can write this value, alone or into a Concat."""
+        """Whether a kernel of a quantized convolution can write this value, alone or into a Concat."""
         while True:
             node = self.model.producers.get(value)
             if node is None or len(self._get_readers(value)) != 1:
                 return False
             if node.id in self.weighted_nodes:
-                return True
+                # Kernels of products of matrices add nothing in INT8, and one scale for what they add to may lose it.
+                return node.op in {"Conv", "ConvTranspose"}
             if node.op == "Concat" and not through_concat:
                 return all(self._from_weighted(v, through_concat=True) for v in node.inputs)
             inputs = [v for v in node.inputs if v and v not in self.constants]
