@@ -1,4 +1,4 @@
-"""A decoder as language models have it, on random weights: RMS norms, rotary positions, causal attention, gated MLP."""
+"""Decoders on random weights: RMS norms, rotary positions, causal attention, gated MLP."""
 
 from __future__ import annotations
 
@@ -148,3 +148,37 @@ class _Net:
             [*self.weights.values()],
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def operators(opset: int, kind: type = np.float32) -> Model:
+    """A block of the operators of opset 23: RMS norm, rotary positions, attention; heads of 32 channels."""
+    rng, width, heads, length = np.random.default_rng(0), 64, 2, 32
+    arrays = {n: rng.normal(0, 0.1, (width, width)) for n in ("wq", "wk", "wv", "wo")}
+    angles = rng.uniform(0, 1, (length, width // heads // 2))
+    arrays |= {"gain": np.ones(width), "cosine": np.cos(angles)[None], "sine": np.sin(angles)[None]}
+    node = helper.make_node
+    nodes = [node("RMSNormalization", ["x", "gain"], ["n"], name="norm", axis=-1)]
+    nodes += [node("MatMul", ["n", f"w{p}"], [p], name=p) for p in "qkv"]
+    nodes += [
+        node("RotaryEmbedding", [p, "cosine", "sine"], [f"{p}r"], name=f"{p}_rotary", num_heads=heads)
+        for p in "qk"
+    ]
+    nodes += [
+        node(
+            "Attention",
+            ["qr", "kr", "v"],
+            ["a"],
+            name="attention",
+            q_num_heads=heads,
+            kv_num_heads=heads,
+            is_causal=1,
+        ),
+        node("MatMul", ["a", "wo"], ["o"], name="output"),
+        node("Add", ["o", "x"], ["y"], name="sum"),
+    ]
+    float_type = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    ends = [[helper.make_tensor_value_info(n, float_type, [1, length, width])] for n in "xy"]
+    weights = [numpy_helper.from_array(a.astype(kind), n) for n, a in arrays.items()]
+    graph = helper.make_graph(nodes, "operators", *ends, weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return rtlab.load(proto, name="operators")
