@@ -346,7 +346,6 @@ FAULTS: dict[str, tuple[Callable[[], Model], tuple[str, ...]]] = {
     "before LayerNormalization": (lambda: around("LayerNormalization"), ("no-int8-kernel:wrong_q",)),
     "before Softmax": (lambda: around("Softmax"), ("no-int8-kernel:wrong_q",)),
     "before Shape": (shape_of_a_pair, ("no-int8-kernel:wrong_q",)),
-    "one row": (lambda: vector(rows=1, columns=64), ("vector:m0",)),
     "one column": (lambda: vector(rows=8, columns=1), ("vector:m0",)),
     "between Add and Relu": (pair_between_add_and_relu, ("between:wrong_q",)),
     "on the output": (pair_on_the_output, ("output:wrong_q",)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rtlab.core.compiler_info import TENSORRT as FAMILY
-from rtlab.core.compiler_info import Maker
+from rtlab.core.compiler_info import AttentionKernel, Maker
+from rtlab.core.precision import Precision
 
 TENSORRT = Maker(
     "TensorRT", FAMILY, flags=True, tunes="build", memory="planned",
@@ -13,6 +14,13 @@ TENSORRT = Maker(
 TENSORRT_RTX = Maker(
     "TensorRT-RTX", FAMILY, typed=True, tunes="load", memory="planned", reserves=True,
     reports=frozenset({"memory", "streams", "tactics"}), float_ops=frozenset({"ConvTranspose"}),
+    half_attention=True,
+    attention_kernels=(
+        AttentionKernel(
+            Precision.INT8, frozenset({32, 64}), (2, 512), frozenset({"fp32", "fp16"}), output_pair=True
+        ),
+        AttentionKernel(Precision.FP8, frozenset(range(16, 257, 8)), (32, 1024), frozenset({"fp16", "bf16"})),
+    ),
 )  # fmt: skip
 ONNX_RUNTIME = Maker("ONNX Runtime", step="ONNX Runtime node", memory="running")
 CLASSIC = Maker("Predicted TensorRT", FAMILY, predicts=True)

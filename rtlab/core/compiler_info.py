@@ -5,10 +5,31 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from rtlab.core.precision import Precision
+
 #: The family of compilers whose engines have TensorRT's fusions, names and kernels.
 TENSORRT = "tensorrt"
 #: Contents of engines besides layers: totals of memory, the stream of a layer, its tactic, and its 2:4 sparsity.
 Report = Literal["memory", "streams", "tactics", "sparsity"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionKernel:
+    """One kernel for both products of an attention of several heads and the softmax between, in a quantized type.
+
+    Attributes:
+        precision: The type of what both products read, by Q/DQ pairs.
+        head_sizes: The numbers of channels of a head that it takes.
+        lengths: The smallest and the largest number of queries and of keys, which are static.
+        types: The types, such as ``fp16``, that may be around.
+        output_pair: Whether it needs a Q/DQ pair behind the second product, too.
+    """
+
+    precision: Precision
+    head_sizes: frozenset[int]
+    lengths: tuple[int, int]
+    types: frozenset[str]
+    output_pair: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +50,8 @@ class Maker:
         predicts: Whether its engines are predicted by rules, without a compiler.
         reports: Contents of its engines besides layers.
         float_ops: Weighted operators that have kernels of floating point only, whatever Q/DQ pairs stand round them.
+        half_attention: Whether it has one kernel for a whole attention in FP16 and BF16, and none in FP32.
+        attention_kernels: Such kernels for quantized types.
     """
 
     title: str = ""
@@ -42,6 +65,8 @@ class Maker:
     predicts: bool = False
     reports: frozenset[Report] = frozenset()
     float_ops: frozenset[str] = frozenset()
+    half_attention: bool = False
+    attention_kernels: tuple[AttentionKernel, ...] = ()
 
     @property
     def tensorrt(self) -> bool:

@@ -21,6 +21,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
+from rtlab.quantize.attention import has_attention
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
 from rtlab.quantize.rewrite import QUANTIZED, insert_pairs, share_scales, validate_scales
@@ -43,6 +44,10 @@ _FP8_RELU_NOTE = (
     "has Max with 0 in the place of Relu"
 )
 _FP4_NOTE = "FP4 products run in float here: TensorRT multiplies in four bits, from Blackwell on"
+_HALF_BASE_NOTE = (
+    "the rest is fp16 but for sums of squares, since {maker} runs a whole attention in one kernel in 16 bits only; "
+    'precision={{"*": "fp32", "op:MatMul": "{precision}"}} leaves it fp32'
+)
 #: Precisions by the types of what is stored.
 _STORED = {kind: p for p in Precision if p.stored.scaled for kind in (str(p), f"u{p}")}
 
@@ -62,12 +67,14 @@ def prepare(
     Args:
         model: The source.
         variant: Its precision, pins, calibrator and granularity of weights decide. Nodes without a form in a precision
-            stay FP32, or FP16 or BF16 where that is the variant's own.
+            stay FP32, or FP16 or BF16 where that is the variant's own. Where a quantized type is, they are FP16 in a
+            model with attention, if the compiler has one kernel for a whole attention in 16 bits only.
         ranges: Observed ranges of ``quantizable(model)``, which INT8 and FP8 need.
         scales: Thresholds by value instead of ranges; readers of a value without one stay as they are, with a note.
         inputs: Statistics of what products read, which GPTQ and bias correction need; without, they are left out.
         progress: Checked between the passes for a request to stop.
-        maker: The compiler that it is for: what this computes in floating point only is not quantized.
+        maker: The compiler that it is for: what this computes in floating point only is not quantized, and attention
+            only where one of its kernels takes it.
 
     Raises:
         Cancelled: the user asked to stop.
@@ -110,8 +117,16 @@ class _Preparation:
         self.source, self.variant, self.requested_precisions = model, variant, requested_precisions
         self._progress, self._maker = progress, maker or Maker()
         self._corrector = WeightCorrector(model, variant, inputs, self._check)
+        is_scaled = bool(variant.precision.stored.scaled)
+        self._has_half_base = is_scaled and self._maker.half_attention and has_attention(model)
+        # Nobody asked for FP16, so that nothing may overflow that has not before.
+        self._variances = frozenset(fp16_plan.find_variances(model) if self._has_half_base else ())
         # The precision of a node that has no quantized form.
-        self.fallback_precision = variant.precision if variant.precision.is_half else Precision.FP32
+        self.fallback_precision = (
+            variant.precision
+            if variant.precision.is_half
+            else (Precision.FP16 if self._has_half_base else Precision.FP32)
+        )
         #: What the passes so far were applied to, and the graph under edit.
         self._model = model
         self._edit: Edit | None = None
@@ -148,6 +163,10 @@ class _Preparation:
         if relu_count := len(find_fp8_relus(typed)):
             relus = pluralize(relu_count, "Relu stands", "Relus stand")
             self.notes.append(_FP8_RELU_NOTE.format(relus=relus))
+        if self._has_half_base:
+            self.notes.insert(
+                0, _HALF_BASE_NOTE.format(maker=self._maker.title, precision=self.variant.precision)
+            )
         precisions = _collect_precisions(self.source, typed, self.assigned_precisions)
         return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
 
@@ -182,15 +201,20 @@ class _Preparation:
         needs = {Precision.FP32: self.source.opset}
         if self._get_nodes(Precision.TF32):
             needs[Precision.TF32] = _TF32_OPSET
+        half_nodes = self._get_half_nodes()
+        half_opset = fp16_plan.find_half_opset(self.source, half_nodes)
         for precision in QUANTIZED:
-            if placement.plan(self.source, self._get_nodes(precision), precision).activations:
-                needs[precision] = precision.stored.opset
+            plan = self._plan(self.source, self._get_nodes(precision), precision)
+            if plan.activations:
+                is_fp32 = all(self.source.values[v].dtype == "fp32" for v in plan.activations)
+                least = 0 if is_fp32 else fp16_plan.SCALES_OPSET
+                needs[precision] = max(precision.stored.opset, least)
+            if not half_nodes.keys().isdisjoint(plan.nodes):
+                half_opset = max(half_opset, fp16_plan.SCALES_OPSET)
         for precision in weights.WEIGHT_PRECISIONS:
             if weights.plan(self.source, self._get_nodes(precision), precision).weights:
                 needs[precision] = precision.stored.opset
         highest = max(needs, key=lambda p: needs[p])
-        half_nodes = self._get_half_nodes()
-        half_opset = fp16_plan.find_half_opset(self.source, half_nodes)
         if half_opset > needs[highest]:
             halves = " and ".join(sorted({p.upper() for p in half_nodes.values()}))
             try:
@@ -208,10 +232,12 @@ class _Preparation:
         self, precision: Precision, ranges: Ranges | None, scales: Mapping[str, Scale] | None
     ) -> None:
         nodes = self._get_nodes(precision)
-        plan = placement.plan(self._typed_model, nodes, precision)
+        plan = self._plan(self._typed_model, nodes, precision)
         if scales is not None:
             plan = self._drop_unscaled_nodes(plan, nodes, precision, scales)
-            chosen_scales: Mapping[str, Scale] = {v: scales[v] for v in plan.activations}
+            chosen_scales: Mapping[str, Scale] = {
+                v: scales[v] if v in scales else Scale(plan.thresholds[v]) for v in plan.activations
+            }
         elif plan.activations:
             chosen_scales = self._calibrate(plan, precision, ranges)
         float_nodes = self._find_float_nodes(
@@ -230,9 +256,23 @@ class _Preparation:
             self.scales.setdefault(value, dataclasses.replace(scale, largest=precision.stored.largest))
         notes = tuple(scale.note for scale in shared_scales.values() if scale.note)
         granularity, rebuild = self.variant.weights, self._corrector.reconstruct_weight
-        pairs = insert_pairs(plan, chosen_scales, precision, granularity, self._check, rebuild=rebuild)
+        halves = self._get_half_nodes()
+        pairs = insert_pairs(
+            plan, chosen_scales, precision, granularity, self._check, rebuild=rebuild, halves=halves
+        )
         self._apply(dataclasses.replace(pairs, notes=notes))
         self.assigned_precisions.update(dict.fromkeys(plan.nodes, precision))
+
+    def _plan(self, model: Model, nodes: Collection[str], precision: Precision) -> placement.QuantizationPlan:
+        """What is quantized of some nodes, in attention what the compiler has a kernel for."""
+        # What is FP32 here will be of the type of the rest.
+        kernels = [
+            dataclasses.replace(
+                k, types=k.types - {"fp32"} | ({"fp32"} if str(self.fallback_precision) in k.types else set())
+            )
+            for k in self._maker.attention_kernels
+        ]
+        return placement.plan(model, nodes, precision, kernels)
 
     def _drop_unscaled_nodes(
         self,
@@ -243,10 +283,10 @@ class _Preparation:
     ) -> placement.QuantizationPlan:
         """The plan without the nodes that read a value which has no scale."""
         unscaled_values: dict[str, None] = {}
-        while missing_values := [v for v in plan.activations if v not in scales]:
+        while missing_values := [v for v in plan.activations if v not in scales and v not in plan.thresholds]:
             unscaled_values.update(dict.fromkeys(missing_values))
             nodes -= {node for v in missing_values for node, _ in plan.activations[v]}
-            plan = placement.plan(self._typed_model, nodes, precision)
+            plan = self._plan(self._typed_model, nodes, precision)
         if unscaled_values:
             self._note_unscaled_values([*unscaled_values])
         return plan
@@ -268,7 +308,7 @@ class _Preparation:
                 f"{message_prefix} the scales of {len(activations)} activations need observed ranges. "
                 "Give calibration data, for example Study(model, data=CalibrationData.random(model))."
             )
-        missing_values = [v for v in activations if v not in ranges.values]
+        missing_values = [v for v in activations if v not in ranges.values and v not in plan.thresholds]
         if missing_values:
             raise CalibrationError(
                 f'{message_prefix} value "{missing_values[0]}" and {len(missing_values) - 1} more were not observed. '
@@ -283,7 +323,9 @@ class _Preparation:
                 f"calibrated apart: {phrases} of {len(activations)}; {default_calibrator} for the others"
             )
         return {
-            v: compute_scale(v, ranges.values[v], overrides.get(v, default_calibrator), precision)
+            v: Scale(plan.thresholds[v])
+            if v in plan.thresholds
+            else compute_scale(v, ranges.values[v], overrides.get(v, default_calibrator), precision)
             for v in activations
         }
 
@@ -367,7 +409,7 @@ class _Preparation:
         if correction is not None:
             self._apply(correction)
         self.notes += self._corrector.notes
-        types = {n: p for n, p in self._get_half_nodes().items() if n not in self.assigned_precisions}
+        types = self._get_half_types()
         constants = HalfConstants(self._typed_model.known, self._check)
         half_plan = fp16_plan.plan(self._typed_model, types, constants=constants)
         notes = (
@@ -443,9 +485,15 @@ class _Preparation:
         types = {
             n: p if p.is_half else self.fallback_precision
             for n, p in self.requested_precisions.items()
-            if p is not Precision.FP32
+            if p is not Precision.FP32 and (p.is_half or n not in self._variances)
         }
         return {n: p for n, p in types.items() if p.is_half}
+
+    def _get_half_types(self) -> Mapping[str, Precision]:
+        """What is computed in 16 bits beside: the same nodes, and the pairs in front of those that are quantized."""
+        halves = self._get_half_nodes()
+        pairs = [n for n in self._typed_model.top if n.op in fp16_plan.PAIR_OPS and n.origin != n.id]
+        return {**halves, **{n.id: halves[n.origin] for n in pairs if n.origin in halves}}
 
     def _emulate_tf32(self) -> None:
         if self.variant.precision is not Precision.TF32:

@@ -31,12 +31,16 @@ BOUNDS_ARE_INPUTS = 11
 ANY_TYPE = {"Shape", "Size", "Constant"}
 #: They quantize by a scale, their second input, which has 16 bits where what they read or write has.
 PAIR_OPS = {"QuantizeLinear", "DequantizeLinear"}
+#: First opset in which scales of Q/DQ pairs may have 16 bits.
+SCALES_OPSET = 19
 #: Operators whose INT8 arithmetic a model already carries.
 _QUANTIZED = PAIR_OPS | {"DynamicQuantizeLinear"}
 #: Scales that 16 bits round by more than this share stay FP32: BF16 rounds by half of it.
 _SCALE_ERROR = 2.0**-8
 #: Operators with bounds and fillers, which are attributes before that opset.
 BOUNDED = {"Clip", "Pad", "Where", "Max", "Min"}
+#: What follows the mean of squares in a normalization.
+_ROOTS = {"Add", "Sqrt", "Reciprocal"}
 #: With a huge constant they mask, and a smaller one masks as well.
 _MASKING = {"Add", "Sub", "Mul"}
 #: Models are raised to no later opset: ONNX Runtime 1.31 and TensorRT-RTX 1.7 read this one.
@@ -391,6 +395,30 @@ def _get_schema(op: str, opset: int) -> Any:
 def is_fp32(model: Model, value: str) -> bool:
     """Whether a model has an FP32 value of this name."""
     return bool(value) and value in model.values and model.values[value].dtype == "fp32"
+
+
+def find_variances(model: Model) -> tuple[str, ...]:
+    """Ids of the nodes that square and average for a normalization, up to its root: FP16 holds no square of 256."""
+    squares = {
+        n.outputs[0]: n.id
+        for n in model.top
+        if (n.op == "Mul" and n.inputs[0] == n.inputs[1]) or (n.op == "Pow" and _is_two(model, n.inputs[1]))
+    }
+    nodes: dict[str, None] = {}
+    for node in model.top:
+        if node.op != "ReduceMean" or node.inputs[0] not in squares:
+            continue
+        nodes |= dict.fromkeys((squares[node.inputs[0]], node.id))
+        behind = model.consumers.get(node.outputs[0], ())
+        while len(behind) == 1 and behind[0].op in _ROOTS:
+            nodes[behind[0].id] = None
+            behind = model.consumers.get(behind[0].outputs[0], ())
+    return tuple(nodes)
+
+
+def _is_two(model: Model, value: str) -> bool:
+    tensor = model.known.get(value)
+    return tensor is not None and tensor.size == 1 and float(tensor.numpy().reshape(())) == 2.0
 
 
 def _find_shape_arithmetic(model: Model, tensors: Mapping[str, ir.TensorProtocol]) -> set[str]:

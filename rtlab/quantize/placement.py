@@ -14,8 +14,10 @@ import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
+from rtlab.quantize.attention import find_attentions
 
 if TYPE_CHECKING:
+    from rtlab.core.compiler_info import AttentionKernel
     from rtlab.core.model import Model
     from rtlab.core.node import Node
 
@@ -29,6 +31,9 @@ _MAXIMA = {"MaxPool", "GlobalMaxPool"}
 _ACTIVATIONS = {"Relu", "LeakyRelu", "PRelu", "Clip", "Sigmoid", "Tanh", "Elu", "HardSwish", "HardSigmoid"}
 #: Operators that multiply with a weight, their second input.
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+#: Types of what is quantized.
+FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+_FLOAT_TYPES = frozenset({"fp32", "fp16", "bf16"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +42,15 @@ class QuantizationPlan:
 
     ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps
     a constant and its channel axis to the inputs that read it. Values of one of the ``groups`` share a scale.
-    ``skipped_nodes`` are weighted nodes that are not quantized, by reason.
+    ``skipped_nodes`` are weighted nodes that are not quantized, by reason. ``thresholds`` are those of values whose
+    largest magnitude is known without data.
     """
 
     activations: Mapping[str, tuple[Edge, ...]]
     weights: Mapping[tuple[str, int], tuple[Edge, ...]]
     groups: tuple[tuple[str, ...], ...]
     skipped_nodes: Mapping[str, tuple[str, ...]]
+    thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -53,7 +60,10 @@ class QuantizationPlan:
 
 
 def plan(
-    model: Model, nodes: Collection[str] | None = None, precision: Precision = Precision.INT8
+    model: Model,
+    nodes: Collection[str] | None = None,
+    precision: Precision = Precision.INT8,
+    kernels: Iterable[AttentionKernel] = (),
 ) -> QuantizationPlan:
     """Decide which inputs of which main-graph nodes are quantized. Bodies and functions are left as they are.
 
@@ -61,18 +71,27 @@ def plan(
         model: Any loaded model.
         nodes: Ids of the nodes that may be; all by default. A part needs only scales that the whole model needs.
         precision: INT8, or FP8, which has kernels for products alone: sums and pools are left as they are.
+        kernels: What a compiler has for whole attentions; attention that none of them takes is left as it is.
     """
     if nodes is not None and not nodes:
         return QuantizationPlan({}, {}, (), {})
-    full_plan = _Planner(model, precision, {n.id for n in model.top}, None).plan()
+    kernels = tuple(k for k in kernels if k.precision is precision)
+    full_plan = _Planner(model, precision, {n.id for n in model.top}, None, kernels).plan()
     if nodes is None or len({*nodes}) == len(model.top):
         return full_plan
-    return _Planner(model, precision, nodes, frozenset(full_plan.activations)).plan()
+    return _Planner(model, precision, nodes, frozenset(full_plan.activations), kernels).plan()
 
 
 def quantizable(model: Model) -> tuple[str, ...]:
-    """Names of the activations that INT8, FP8 and mixes of them need ranges of, in graph order."""
-    return tuple(plan(model).activations)
+    """Names of the activations that INT8, FP8 and mixes of them need ranges of, in graph order.
+
+    Those of attention are among them where its sizes are static: which compilers quantize it is not known here.
+    """
+    planned_values = dict.fromkeys(plan(model).activations)
+    for attention in find_attentions(model):
+        if attention.head_size is not None and attention.lengths is not None:
+            planned_values |= dict.fromkeys((*attention.factors, attention.context.outputs[0]))
+    return tuple(_sort_values(model, planned_values))
 
 
 def explain_nonconstant(model: Model, weight: str) -> str:
@@ -102,10 +121,17 @@ def get_weight_axes(node: Node, rank: int, position: int = 1) -> tuple[int, int]
 
 class _Planner:
     def __init__(
-        self, model: Model, precision: Precision, nodes: Collection[str], values: Collection[str] | None
+        self,
+        model: Model,
+        precision: Precision,
+        nodes: Collection[str],
+        values: Collection[str] | None,
+        kernels: Collection[AttentionKernel],
     ) -> None:
         self.model, self.precision, self.nodes, self.values = model, precision, nodes, values
+        self.kernels = kernels
         self.skipped_nodes: dict[str, list[str]] = {}
+        self.thresholds: dict[str, float] = {}
         self.constants = model.known
         self.order = {n.id: i for i, n in enumerate(model.top)}
         self.depth = _compute_depths(model)
@@ -119,6 +145,8 @@ class _Planner:
         for node in candidates:
             if node.op in WEIGHTED:
                 self._add_weighted(node)
+        if self.kernels:
+            self._add_attentions()
         if self.precision is Precision.INT8:
             for node in candidates:
                 if node.op == "Add":
@@ -130,11 +158,41 @@ class _Planner:
                     self._add_pool(node, quantized_values)
         groups = self._group_scales(candidates)
         return QuantizationPlan(
-            {v: self._sort_edges(self.edges[v]) for v in self._sort_values()},
+            {v: self._sort_edges(self.edges[v]) for v in _sort_values(self.model, self.edges)},
             {k: self._sort_edges(e) for k, e in self.weights.items()},
             groups,
-            {k: tuple(v) for k, v in self.skipped_nodes.items()},
+            {k: tuple(v) for k, v in self.skipped_nodes.items() if v},
+            self.thresholds,
         )
+
+    def _add_attentions(self) -> None:
+        """Quantize what both products of an attention read, and where its kernel needs it the output of the second."""
+        for attention in find_attentions(self.model):
+            kernel = next((k for k in self.kernels if attention.fits(k)), None)
+            output = attention.context.outputs[0]
+            # A pair behind views, in front of the next product, is one of the output as well.
+            writes = kernel is not None and kernel.output_pair and not self._reads_quantized(output)
+            values = (*attention.factors, *([output] if writes else []))
+            if (
+                kernel is None
+                or not attention.nodes <= {*self.nodes}
+                or not all(map(self._is_quantizable, values))
+            ):
+                continue
+            if writes and None in self._get_readers(output):
+                continue
+            products = (attention.scores, attention.context)
+            edges = [(v, (n.id, i)) for n in products for i, v in enumerate(n.inputs[:2])]
+            if writes:
+                readers = self.model.consumers[output]
+                edges += [(output, (n.id, i)) for n in readers for i, v in enumerate(n.inputs) if v == output]
+            for value, edge in edges:
+                self.edges.setdefault(value, set()).add(edge)
+            for why, nodes in [*self.skipped_nodes.items()]:
+                self.skipped_nodes[why] = [n for n in nodes if n not in attention.nodes]
+            if self.precision is Precision.FP8:
+                # No probability is above 1, and no step of a float is too coarse for small ones.
+                self.thresholds[attention.context.inputs[0]] = 1.0
 
     def _add_weighted(self, node: Node) -> None:
         axis = self._find_channel_axis(node)
@@ -151,10 +209,10 @@ class _Planner:
         if weight is None:
             return explain_nonconstant(self.model, node.inputs[1])
         sizes = weight.shape.numpy()
-        if weight.dtype != ir.DataType.FLOAT or 0 in sizes:
-            return "its weight is no FP32 tensor"
+        if weight.dtype not in FLOATS or 0 in sizes:
+            return "its weight is no tensor of floats"
         if not self._is_quantizable(node.inputs[0]):
-            return "its input is no FP32 activation"
+            return "its input is no activation of floats"
         rank = len(sizes)
         if node.op == "ConvTranspose" and self.precision is Precision.FP8:
             return "TensorRT-RTX has no FP8 kernel for ConvTranspose"
@@ -163,9 +221,9 @@ class _Planner:
             return axis
         # A product with a vector moves weights and computes little: a narrow type gains nothing there.
         shape = self.model.values[node.inputs[0]].shape if node.inputs[0] in self.model.values else None
-        rows = shape[-2] if shape is not None and len(shape) > 1 else (None if shape is None else 1)
         columns = sizes[-1] if rank > 1 else 1
-        return "a product with a vector" if rows == 1 or columns == 1 else axis
+        is_vector = shape is not None and len(shape) == 1
+        return "a product with a vector" if is_vector or columns == 1 else axis
 
     def _add_residual(self, node: Node) -> None:
         """Quantize the branch of a residual Add that is not the convolution; that one stays in the kernel."""
@@ -186,13 +244,14 @@ class _Planner:
         self.edges.setdefault(node.inputs[other], set()).add((node.id, other))
 
     def _from_weighted(self, value: str, *, through_concat: bool = False) -> bool:
-        """Whether a kernel of a quantized weighted node can write this value, alone or into a Concat."""
+        """Whether a kernel of a quantized convolution can write this value, alone or into a Concat."""
         while True:
             node = self.model.producers.get(value)
             if node is None or len(self._get_readers(value)) != 1:
                 return False
             if node.id in self.weighted_nodes:
-                return True
+                # Kernels of products of matrices add nothing in INT8, and one scale for what they add to may lose it.
+                return node.op in {"Conv", "ConvTranspose"}
             if node.op == "Concat" and not through_concat:
                 return all(self._from_weighted(v, through_concat=True) for v in node.inputs)
             inputs = [v for v in node.inputs if v and v not in self.constants]
@@ -261,17 +320,17 @@ class _Planner:
             elif node.op in _MAXIMA and (node.id, 0) in self.edges.get(node.inputs[0], ()):
                 parent[root(node.inputs[0])] = root(node.outputs[0])
         groups: dict[str, list[str]] = {}
-        for value in self._sort_values():
+        for value in _sort_values(self.model, self.edges):
             groups.setdefault(root(value), []).append(value)
         return tuple(tuple(g) for g in groups.values() if len(g) > 1)
 
     def _is_quantizable(self, value: str) -> bool:
-        """Whether this is an FP32 activation that is not quantized already."""
+        """Whether this is an activation of floats that is not quantized already."""
         value_info = self.model.values.get(value)
         producer = self.model.producers.get(value)
         return (
             value_info is not None
-            and value_info.dtype == "fp32"
+            and value_info.dtype in _FLOAT_TYPES
             and value not in self.constants
             and (producer is None or producer.op != "DequantizeLinear")
         )
@@ -284,9 +343,11 @@ class _Planner:
     def _sort_edges(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
         return tuple(sorted(edges, key=lambda e: (self.order[e[0]], e[1])))
 
-    def _sort_values(self) -> list[str]:
-        positions = {out: i for i, n in enumerate(self.model.top) for out in n.outputs}
-        return sorted(self.edges, key=lambda v: (positions.get(v, -1), v))
+
+def _sort_values(model: Model, values: Iterable[str]) -> list[str]:
+    """Values in graph order, inputs first."""
+    positions = {out: i for i, n in enumerate(model.top) for out in n.outputs}
+    return sorted(values, key=lambda v: (positions.get(v, -1), v))
 
 
 def find_captured_values(model: Model) -> frozenset[str]:

@@ -311,13 +311,11 @@ def find_weight_slot(node: ir.Node, constants: AbstractSet[ir.Value]) -> int | N
 
 
 def is_vector_product(node: ir.Node) -> bool:
-    """Whether a MatMul has only one row or one column, so that moving the weights is all its work."""
+    """Whether a MatMul reads a vector or a weight of one column, so that moving numbers is all its work."""
     if node.op_type != "MatMul" or len(node.inputs) < 2:
         return False
     lhs, rhs = (None if v is None or v.shape is None else list(v.shape) for v in node.inputs[:2])
-    return any(
-        shape is not None and (len(shape) < 2 or shape[axis] == 1) for shape, axis in ((lhs, -2), (rhs, -1))
-    )
+    return (lhs is not None and len(lhs) == 1) or (rhs is not None and (len(rhs) == 1 or rhs[-1] == 1))
 
 
 def find_channel_axis(node: ir.Node, slot: int) -> int | None:

@@ -320,7 +320,7 @@ class QdqRules:
                 f'"{node.name}" multiplies by a vector and is quantized.',
                 cost="TensorRT-RTX 1.7 runs three layers where FP32 needs one.",
                 fix="Leave its activation and its weight in FP32.",
-                evidence="A product with one row or column moves weights and computes little: INT8 gains nothing.",
+                evidence="A product with one column moves numbers and computes little: INT8 gains nothing.",
                 apply=partial(QdqEditor.release, edge=edge, weights=weights)
                 if edge is not None and all_dequantizable
                 else None,

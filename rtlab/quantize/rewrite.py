@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.core.precision import compute_amax
+from rtlab.core.precision import NumberFormat, compute_amax
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
@@ -56,12 +57,14 @@ def insert_pairs(
     check: Callable[[], object] = lambda: None,
     *,
     rebuild: Rebuild | None = None,
+    halves: Mapping[str, Precision] | None = None,
 ) -> passes.Pass:
     """A quantize and dequantize pair on each activation of a plan, and its weights stored in INT8 or FP8.
 
     Activations are symmetric per tensor with zero point 0 and a scalar scale. Weights are symmetric with one
-    scale per output channel or per tensor, and have no zero point; biases stay FP32. Applied, it raises
-    CalibrationError where a scale is zero or not finite, and ModelError where a weight holds NaN or infinity.
+    scale per output channel or per tensor, and have no zero point; biases keep their type. Scales have the type of
+    what is quantized. Applied, it raises CalibrationError where a scale is zero or not finite, and ModelError where a
+    weight holds NaN or infinity.
 
     Args:
         plan: What to quantize, by ``rtlab.quantize.placement.plan``.
@@ -70,8 +73,16 @@ def insert_pairs(
         weights: Granularity of the weights' scales.
         check: Called before each weight; it may raise.
         rebuild: Rounds weights that are not rounded to nearest.
+        halves: Nodes that will read 16 bits, so that scales are numbers of that type.
     """
     stored = precision.stored
+
+    def find_scale_type(edit: Edit, value: str, node: str) -> tuple[NumberFormat, ir.DataType]:
+        """The numbers that a scale has to be one of, and the type that it is stored in."""
+        kind = edit.values[value].dtype or ir.DataType.FLOAT
+        if kind == ir.DataType.FLOAT:
+            return (halves or {}).get(node, Precision.FP32).stored, kind
+        return next(p for p in Precision if p.stored.dtype == kind.numpy()).stored, kind
 
     def edit_graph(edit: Edit) -> None:
         validate_scales({v: scales[v] for v in plan.activations})
@@ -79,7 +90,9 @@ def insert_pairs(
         tensors = edit.model.known
         zero = edit.add_constant("zero_point", np.zeros((), stored.dtype))
         for value, edges in plan.activations.items():
-            scale = dataclasses.replace(shared_scales[value], largest=stored.largest)
+            amax_scale = dataclasses.replace(shared_scales[value], largest=stored.largest).scale
+            numbers, kind = find_scale_type(edit, value, edges[0][0])
+            scale = round_scale(np.array(amax_scale, np.float32), numbers).astype(kind.numpy())
             _connect(edit, edges, _insert_pair(edit, edit.values[value], edges[0], scale, zero))
         for (value, axis), edges in plan.weights.items():
             check()
@@ -91,17 +104,19 @@ def insert_pairs(
         edit: Edit, weight: NDArray[np.float32], axis: int | None, value: str, edges: tuple[Edge, ...]
     ) -> ir.Value:
         node = edges[0][0]
-        values, scale = quantize_weight(require_finite(weight, value, node), axis, precision)
+        numbers, kind = find_scale_type(edit, value, node)
+        values, scale = quantize_weight(require_finite(weight, value, node), axis, precision, numbers)
         if rebuild is not None:
             spread = np.broadcast_to(_align_scale(scale, axis, weight.ndim), weight.shape)
             rebuilt_weight = rebuild([n for n, _ in edges], weight, spread, precision)
             values = values if rebuilt_weight is None else rebuilt_weight.astype(values.dtype)
         name = f"{node}/weight"
+        scale = scale.astype(kind.numpy())
         inputs = [edit.add_constant(f"{name}/{precision}", values), edit.add_constant(f"{name}/scale", scale)]
         attributes = {} if axis is None else {"axis": axis}
         return edit.insert(
             "DequantizeLinear", f"{name}/DequantizeLinear", inputs,
-            origin=node, kind=ir.DataType.FLOAT, before=node, attrs=attributes,
+            origin=node, kind=kind, before=node, attrs=attributes,
         )  # fmt: skip
 
     return passes.Pass(f"{precision.upper()} pairs", edit_graph, passes.INSERTION_PROMISES, stored.opset)
@@ -112,8 +127,20 @@ def _align_scale(scale: NDArray[np.float32], axis: int | None, rank: int) -> NDA
     return scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
+def round_scale(scale: NDArray[np.float32], numbers: NumberFormat) -> NDArray[np.float32]:
+    """Scales as a type of 16 bits has them, to nearest; none of them becomes zero or infinite."""
+    if numbers.bits != 16:
+        return scale
+    least = float(ml_dtypes.finfo(numbers.dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
+    rounded_scale: NDArray[np.float32] = np.clip(scale, least, numbers.largest).astype(numbers.dtype)
+    return rounded_scale.astype(np.float32)
+
+
 def quantize_weight(
-    weight: NDArray[np.float32], axis: int | None, precision: Precision = Precision.INT8
+    weight: NDArray[np.float32],
+    axis: int | None,
+    precision: Precision = Precision.INT8,
+    scales: NumberFormat = Precision.FP32.stored,
 ) -> tuple[NDArray[Any], NDArray[np.float32]]:
     """Quantize symmetrically: ``q = round(w / s)`` with ``s = amax / largest``, to nearest, ties to even.
 
@@ -121,6 +148,7 @@ def quantize_weight(
         weight: Finite numbers.
         axis: The channels' axis, or None for one scale for all.
         precision: INT8, whose largest number is 127, or FP8 E4M3, whose largest is 448.
+        scales: The type of the scales.
 
     Returns:
         The quantized numbers in the weight's shape, and FP32 scales of shape ``(channels,)`` or ``()``. A channel
@@ -130,7 +158,7 @@ def quantize_weight(
     amax = compute_amax(weight, None if axis is None else tuple(i for i in range(weight.ndim) if i != axis))
     scale = np.where(amax == 0, np.float32(1), amax) / np.float32(kind.largest)
     # The quotient of a subnormal amax would be no scale.
-    scale = np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
+    scale = round_scale(np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32), scales)
     return kind.quantize(weight / _align_scale(scale, axis, weight.ndim)), scale
 
 
@@ -159,10 +187,10 @@ def validate_scales(scales: Mapping[str, Scale]) -> None:
             )
 
 
-def _insert_pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value) -> ir.Value:
+def _insert_pair(edit: Edit, value: ir.Value, first: Edge, scale: NDArray[Any], zero: ir.Value) -> ir.Value:
     node, position = first
     name = f"{node}/input" if position == 0 else f"{node}/input{position}"
-    size = edit.add_constant(f"{name}/scale", np.array(scale.scale, np.float32))
+    size = edit.add_constant(f"{name}/scale", scale)
     place: dict[str, Any] = {"origin": node, "before": node}
     q = edit.insert("QuantizeLinear", f"{name}/QuantizeLinear", [value, size, zero], kind=zero.dtype, **place)
     return edit.insert("DequantizeLinear", f"{name}/DequantizeLinear", [q, size, zero], like=value, **place)

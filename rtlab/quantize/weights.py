@@ -21,7 +21,7 @@ from rtlab.core.precision import NVFP4_RANGE, SMALLEST_BLOCK_SCALE, compute_amax
 from rtlab.core.trt_operators import DOMAIN
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes, placement
-from rtlab.quantize.placement import WEIGHTED, explain_nonconstant, get_weight_axes
+from rtlab.quantize.placement import FLOATS, WEIGHTED, explain_nonconstant, get_weight_axes
 from rtlab.quantize.rewrite import require_finite
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def _choose_layout(model: Model, node: Node, precision: Precision) -> ScaleLayou
     if weight is None:
         return explain_nonconstant(model, node.inputs[1])
     sizes = weight.shape.numpy()
-    if weight.dtype != ir.DataType.FLOAT or 0 in sizes or not 2 <= len(sizes) <= _MOST_DIMENSIONS:
-        return f"its weight is no FP32 tensor of 2 to {_MOST_DIMENSIONS} dimensions"
+    if weight.dtype not in FLOATS or 0 in sizes or not 2 <= len(sizes) <= _MOST_DIMENSIONS:
+        return f"its weight is no tensor of floats of 2 to {_MOST_DIMENSIONS} dimensions"
     if math.prod(sizes) % 2:
         return "TensorRT-RTX takes no odd number of 4-bit weights"
     if node.op == "Conv" and precision is Precision.INT4:
@@ -192,15 +192,25 @@ def store_weights(
         for value, nodes, stored in iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
             name, form = f"{nodes[0]}/weight", stored.form
             place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
-            scale = edit.add_constant(f"{name}/scale", stored.scale)
+            like, is_int4 = edit.values[value], stored.tensor_scale is None
+            kind = like.dtype or ir.DataType.FLOAT
+            scale = edit.add_constant(
+                f"{name}/scale", stored.scale.astype(kind.numpy()) if is_int4 else stored.scale
+            )
             if stored.tensor_scale is not None:
                 inputs = [scale, edit.add_constant(f"{name}/tensor_scale", stored.tensor_scale)]
-                kind, title = ir.DataType.FLOAT, f"{name}/scale/DequantizeLinear"
-                scale = edit.insert("DequantizeLinear", title, inputs, kind=kind, **place)
+                title = f"{name}/scale/DequantizeLinear"
+                scale = edit.insert("DequantizeLinear", title, inputs, kind=ir.DataType.FLOAT, **place)
             inputs = [edit.add_constant(f"{name}/{precision}", stored.values), scale]
             attributes = {"axis": form.axis, **({"block_size": form.block} if form.block else {})}
-            title, like = f"{name}/DequantizeLinear", edit.values[value]
-            numbers = edit.insert("DequantizeLinear", title, inputs, like=like, attrs=attributes, **place)
+            title = f"{name}/DequantizeLinear"
+            numbers = edit.insert(
+                "DequantizeLinear", title, inputs, like=like, kind=scale.dtype, attrs=attributes, **place
+            )
+            if scale.dtype != kind:
+                numbers = edit.insert(
+                    "Cast", f"{name}/Cast", [numbers], kind=kind, attrs={"to": int(kind)}, **place
+                )
             for node in nodes:
                 edit.set_input(node, 1, numbers)
 
@@ -215,18 +225,20 @@ def dequantize_weights(
     four_bit_weights: FourBitWeights | None = None,
     scales: Mapping[str, Scale] | None = None,
 ) -> passes.Pass:
-    """The numbers that the dequantizations of ``store_weights`` yield, as FP32 constants; activations are its own.
+    """The numbers that the dequantizations of ``store_weights`` yield, of the weights' type; activations of FP4 too.
 
     ``halves`` are the nodes that compute in 16 bits; for those the scales of INT4 are of 16 bits too.
     """
 
     def edit_graph(edit: Edit) -> None:
         _round_activations(edit, plan, scales or {})
-        for _, nodes, stored in iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
+        for value, nodes, stored in iter_stored_weights(edit.model, plan, precision, four_bit_weights or {}):
             half, weight = halves.get(nodes[0], Precision.FP32), stored
-            if half.is_half and precision is Precision.INT4:
-                weight = dataclasses.replace(stored, scale=stored.scale.astype(half.stored.dtype))
-            numbers = edit.add_constant(f"{nodes[0]}/weight/dequantized", weight.dequantize())
+            kind = (edit.values[value].dtype or ir.DataType.FLOAT).numpy()
+            if precision is Precision.INT4:
+                scale = stored.scale.astype(half.stored.dtype if half.is_half else kind)
+                weight = dataclasses.replace(stored, scale=scale)
+            numbers = edit.add_constant(f"{nodes[0]}/weight/dequantized", weight.dequantize().astype(kind))
             for node in nodes:
                 edit.set_input(node, 1, numbers)
 

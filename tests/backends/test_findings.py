@@ -85,7 +85,6 @@ COSTS = {
     "concat of two scales": (1, -1, 1),
     "scale of shape (1,)": (1, -1, 1),
     "scale per channel": (1, -1, 1),
-    "one row": (2, 1, 0),
     "one column": (2, 1, 0),
 }
 #: As many steps of the same kinds, but more arithmetic: the scales that the extra quantization reads.

@@ -18,14 +18,20 @@ from trt_nets import from_nvfp4, nvfp4
 X = np.array([[0.3, -1.7, 2.2], [0.9, 0.05, -0.6]], np.float32)
 W = np.array([[0.11, -0.52], [0.93, 0.27], [-0.38, 0.64]], np.float32)
 V = np.array([[1.3, -0.4], [0.2, 0.7]], np.float32)
+U = np.array([[0.6, 1.1], [-0.9, 0.35]], np.float32)
 #: By value what the largest quantized number stands for.
 AMAX = {"x": 3.0, "h": 4.0}
 
 
 @pytest.fixture
 def model() -> Model:
-    """Two products, the first of which is read by both the second and an addition."""
-    return written("x[2, 3]; one: h = MatMul(x, w); two: g = MatMul(h, v); sum: y = Add(g, h); y", w=W, v=V)
+    """Three products, the first of which is read by both others, and the sum of these."""
+    return written(
+        "x[2, 3]; one: h = MatMul(x, w); two: g = MatMul(h, v); three: f = MatMul(h, u); sum: y = Add(g, f); y",
+        w=W,
+        v=V,
+        u=U,
+    )
 
 
 def made(model: Model, precision: str) -> SwitchedModel:
@@ -45,11 +51,12 @@ def by_hand(on: set[str]) -> np.ndarray:
     w = rounded(W, np.abs(W).max(axis=0)) if "one/weight1" in on else W
     h = x @ w
     v = rounded(V, np.abs(V).max(axis=0)) if "two/weight1" in on else V
+    u = rounded(U, np.abs(U).max(axis=0)) if "three/weight1" in on else U
     short = rounded(h, AMAX["h"])
-    return (short if "two/input0" in on else h) @ v + (short if "sum/input1" in on else h)
+    return (short if "two/input0" in on else h) @ v + (short if "three/input0" in on else h) @ u
 
 
-IDS = ("one/input0", "one/weight1", "two/input0", "two/weight1", "sum/input1")
+IDS = ("one/input0", "one/weight1", "two/input0", "two/weight1", "three/input0", "three/weight1")
 
 
 @pytest.mark.slow(but="on0|on3|on8")
@@ -84,11 +91,11 @@ def test_factors_in_fp4_have_a_switch_each(run) -> None:
 def test_of_16_bits_what_a_node_writes_has_a_switch(model: Model, run) -> None:
     one = made(model, "bf16")
     assert {"one/output0", "two/output0", "sum/output0"} < {q.id for q in one.quantizers}
-    plain = X @ W @ V + X @ W
+    plain = X @ W @ V + X @ W @ U
     for switch, value in (("sum/output0", plain), ("two/output0", X @ W @ V)):
         got = run(one.model, {"x": X, INPUT: one.make_vector([switch])}, ["y"])["y"]
         short = value.astype(ml_dtypes.bfloat16).astype(np.float32)
-        np.testing.assert_allclose(got, short + (0 if value is plain else X @ W), atol=1e-6)
+        np.testing.assert_allclose(got, short + (0 if value is plain else X @ W @ U), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -105,8 +112,8 @@ def test_the_bound_of_a_clip_that_16_bits_cannot_hold_is_the_source_s_without_it
 
 def test_a_node_stands_for_all_of_its_switches(model: Model) -> None:
     one = made(model, "int8")
-    assert [False, False, True, True, False] == one.make_vector(["two"]).tolist()
-    assert [True, True, False, True, True] == one.make_inverse_vector([one.quantizers[2]]).tolist()
+    assert [False, False, True, True, False, False] == one.make_vector(["two"]).tolist()
+    assert [True, True, False, True, True, True] == one.make_inverse_vector([one.quantizers[2]]).tolist()
 
 
 def test_what_one_node_rounds_after_another_has_a_switch_of_its_own(model: Model) -> None:
