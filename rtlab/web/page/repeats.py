@@ -33,10 +33,11 @@ def find_repeated_blocks(
     # Layers without chips and tensors, such as signals, are no part of the picture.
     # Nor are nodes that read constants alone, such as the Identity of a weight: which blocks have one is chance.
     constants = {at for at, b in enumerate(boxes) if b["kind"] == "node"} - {e["target"] for e in edges}
+    joined -= constants
     order = [
         at
         for at, b in enumerate(boxes)
-        if b["kind"] in {"node", "layer"} and b["parent"] < 0 and (b["chips"] or at in joined - constants)
+        if b["kind"] in {"node", "layer"} and b["parent"] < 0 and (b["chips"] or at in joined)
     ]
     place = {at: k for k, at in enumerate(order)}
     reads: list[list[int]] = [[] for _ in order]
