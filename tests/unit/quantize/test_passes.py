@@ -66,7 +66,8 @@ def stored(model: Model) -> Made:
 def numbers(precision: Precision, model: Model) -> Made:
     ready = raised(model, precision.stored.opset)
     plan = weights.plan(ready, {n.id for n in ready.top}, precision)
-    return (ready, weights.dequantize_weights(plan, precision, {})) if plan.weights else None
+    scales = {v: Scale(8.0) for v in plan.activations}
+    return (ready, weights.dequantize_weights(plan, precision, {}, scales=scales)) if plan.weights else None
 
 
 def halves(precision: Precision, kind: Any, model: Model) -> Made:
