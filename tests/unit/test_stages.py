@@ -223,9 +223,9 @@ def test_an_engine_stands_where_no_sample_can_be_drawn() -> None:
 
 
 def test_a_precision_that_changes_nothing_is_not_called_the_one_others_are_compared_with() -> None:
-    """A model that was exported in FP16 has no weight that INT8 could be made of."""
-    conv, weights = helper.make_node("Conv", ["x", "w"], ["y"]), {"w": np.ones((4, 3, 3, 3), np.float16)}
-    study = Study(graph([conv], [("x", 10, [1, 3, 8, 8])], [("y", 10, [1, 4, 6, 6])], weights))
+    """A model in FP64 has no weight that INT8 could be made of."""
+    product, weights = helper.make_node("MatMul", ["x", "w"], ["y"]), {"w": np.ones((8, 4), np.float64)}
+    study = Study(graph([product], [("x", 11, [2, 8])], [("y", 11, [2, 4])], weights))
     study.add("fp32", target="cpu")
     study.add("int8", precision="int8", calibrator="minmax", target="cpu")
     study.run()

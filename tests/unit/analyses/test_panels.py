@@ -74,5 +74,7 @@ def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
 def test_recurrence_is_offered_where_there_is_one(studies) -> None:
     study = studies["run here"][0]
     drawn = {"engine", "build", "calibration", "findings", "table"}
-    assert set(PANELS) - {"recurrence"} - drawn == set(list_panels(study.model))
-    assert [name for name in PANELS if name not in drawn] == list_panels(samples.load("digits_lstm").model)
+    assert set(PANELS) - {"recurrence", "generation"} - drawn == set(list_panels(study.model))
+    recurrent = [name for name in PANELS if name not in {*drawn, "generation"}]
+    assert recurrent == list_panels(samples.load("digits_lstm").model)
+    assert "generation" in list_panels(samples.load("decoder_with_cache").model)

@@ -20,10 +20,11 @@ KINDS = typing.get_args(commands.Command)
 CHOICE: commands.Choice = {
     "model": "tiny", "precision": "int8", "calibrator": "minmax", "target": "cpu", "backend": "",
     "pins": [{"pattern": "op:Conv", "precision": "fp32"}], "weights": "channel", "sparsity": [], "treatments": [],
+    "sizes": ["N=4"],
 }  # fmt: skip
 #: What each kind of field holds in these tests.
 VALUES = {
-    "str": "fp32", "list[str]": ["a", "b"], "dict[str, str]": {"batch": "8"},
+    "str": "fp32", "list[str]": ["a", "b"], "dict[str, str]": {"batch": "8"}, "dict[str, int]": {"batch": 8},
     "dict[str, list[int]]": {"image": [1, 3, 8, 8]}, "Choice": CHOICE, "WorkName": "sweep",
     "Literal['onnx', 'scales', 'cache']": "cache",
 }  # fmt: skip

@@ -341,7 +341,7 @@ def test_a_node_is_renamed_by_the_first_rule_that_fits_all_of_its_name() -> None
     assert [(n.name, [*n.input], [*n.output]) for n in net.nodes] == [
         ("b/Relu", ["x"], ["b/Relu"]), ("c", ["b/Relu", "b.weight"], ["c"]), ("cc/Relu", ["c"], ["cc/Relu"])
     ]  # fmt: skip
-    model = net.model(("x", ("N", 2)), "c", ("y", ("N", 2)))
+    model = net.model({"x": ("N", 2)}, {"y": ("c", ("N", 2))})
     assert [(n.op, [*n.outputs]) for n in model.top][1] == ("Add", ["y"])
     assert (model.opset, model.ir.ir_version, model.inputs, model.outputs) == (17, 8, ("x",), ("y",))
 
