@@ -41,6 +41,7 @@ _MOVING_OPS = frozenset({
     "GatherND", "Identity", "OneHot", "Pad", "Reshape", "Resize", "ReverseSequence", "ScatterElements", "ScatterND",
     "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Upsample", "Where",
 })  # fmt: skip
+_CASTS = frozenset({"Cast", "CastLike"})
 #: Operations of which a kernel has one at least when it computes these operators.
 _TELLING: Mapping[str, frozenset[str]] = {
     op: frozenset(names.split())
@@ -114,7 +115,7 @@ class Roles:
         if node.op in _OWNERS:
             return "body"
         if inserted_ops:
-            return _inserted_role(inserted_ops)
+            return _inserted_role(node, inserted_ops)
         kernel_info = kernel(layer)
         if kernel_info and (kernel_info.quantizes or kernel_info.dequantizes) and not kernel_info.rest:
             return _quantizing_role(kernel_info.quantizes, kernel_info.dequantizes)
@@ -127,14 +128,19 @@ class Roles:
         return "cast" if layer.reads != layer.writes and layer.reads and layer.writes else "layout"
 
 
-def _inserted_role(operators: Iterable[str]) -> Role:
-    """What inserted operators do for the node that they were put around."""
+def _inserted_role(node: Node, operators: Iterable[str]) -> Role:
+    """What inserted operators do for the node that they were put around or in the place of."""
+    is_moved = node.op in _MOVING_OPS
     roles: set[Role] = {
-        QUANTIZING_OPS.get(op, "cast" if op in {"Cast", "CastLike"} else "work") for op in operators
+        QUANTIZING_OPS.get(op)
+        or ("cast" if op in _CASTS else "layout" if op in _MOVING_OPS and not is_moved else "work")
+        for op in operators
     }
     if "work" in roles:
         return "work"
-    return _quantizing_role("Q" in roles, "DQ" in roles) if roles & {"Q", "DQ"} else "cast"
+    if roles & {"Q", "DQ"}:
+        return _quantizing_role("Q" in roles, "DQ" in roles)
+    return "cast" if "cast" in roles else "layout"
 
 
 def _quantizing_role(quantizes: bool, dequantizes: bool) -> Role:  # noqa: FBT001 - of one step, both or either

@@ -109,3 +109,17 @@ def test_a_product_that_only_a_quantizing_kernel_declares_is_done_nowhere() -> N
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), (quantizing,)))
     assert ["Q"] == [p.role for p in mapping.pairs if p.node == "first"]
     assert "first" not in mapping.run("0")
+
+
+@pytest.mark.parametrize(("op", "role"), [("Slice", "layout"), ("Cast", "cast"), ("Exp", "work")])
+def test_what_is_put_in_the_place_of_a_product_works_where_it_computes(op: str, role: str) -> None:
+    """Convolutions that are merged are cut apart by slices, which multiply nothing; a body of a function computes."""
+    source, ends = convolution(), [("x", TensorProto.FLOAT, [1, 4, 8, 8])]
+    put = helper.make_node("Slice", ["x", "zero", "four"], ["y"], name="put")
+    if op != "Slice":
+        put = helper.make_node(op, ["x"], ["y"], name="put", **({"to": 1} if op == "Cast" else {}))
+    put.metadata_props.add(key="rtlab.origin", value="first")
+    built = nets.graph([put], ends, [("y", 1, [1, 4, 8, 8])], {"zero": np.int64([0]), "four": np.int64([4])})
+    shown = layer("__myl_Slic_myl0_0", "kgen", "fp32", "fp32", origins=("put",))
+    mapping = relate(source, built, Engine("t", "1", Target("sm89"), (shown,)))
+    assert [role] == [p.role for p in mapping.pairs if p.node == "first"]
