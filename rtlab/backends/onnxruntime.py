@@ -25,7 +25,7 @@ from rtlab.backends import compiler_info, placement, providers, vendor
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.backends.readers import optimized
 from rtlab.backends.readers.optimized import NodeRuns
-from rtlab.backends.standard_operators import StandardForm, needs_standard_operators
+from rtlab.backends.standard_operators import StandardForm, needs_standard_operators, serialize_standard
 from rtlab.backends.workers import inference, session_child
 from rtlab.backends.workers.inference import (
     KEEP_WEIGHTS_MAPPED,
@@ -119,7 +119,7 @@ class _ModelFiles:
     def bytes(self, model: Model) -> bytes:
         with self._lock:
             if self._bytes is None:
-                self._bytes = _serialize_standard(model) if needs_standard_operators(model) else model.bytes()
+                self._bytes = serialize_standard(model) if needs_standard_operators(model) else model.bytes()
             return self._bytes
 
     @contextlib.contextmanager
@@ -169,15 +169,6 @@ def _require_memory(runnable: bytes | Model, bounds: Bounds) -> None:
     halves = sum(t.nbytes for t in initializers if t.dtype in {ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
     factor = _HALVES_IN_MEMORY if 2 * halves > runnable.weight_bytes else _FP32_IN_MEMORY
     bounds.require_memory(runnable.weight_bytes, factor)
-
-
-def _serialize_standard(model: Model) -> bytes:
-    """A model without operators and types that ONNX Runtime lacks."""
-    form, copy = StandardForm(model), ir.from_proto(model.proto())
-    form.widen_constants(copy.graph)
-    proto = ir.to_proto(copy)
-    form.rewrite(proto)
-    return bytes(proto.SerializeToString())
 
 
 def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:

@@ -150,6 +150,15 @@ class StandardForm:
                 value.type.tensor_type.elem_type = TensorProto.FLOAT
 
 
+def serialize_standard(model: Model) -> bytes:
+    """A model without operators and types that ONNX Runtime lacks."""
+    form, copy = StandardForm(model), ir.from_proto(model.proto())
+    form.widen_constants(copy.graph)
+    proto = ir.to_proto(copy)
+    form.rewrite(proto)
+    return bytes(proto.SerializeToString())
+
+
 def _widen_constant(form: StandardForm, name: str, node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
         if attribute.name == "value":

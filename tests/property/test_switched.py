@@ -10,6 +10,7 @@ from hypothesis import given
 import strategies
 from promises import promises  # noqa: F401 - watches every pass
 from rtlab import samples
+from rtlab.backends.standard_operators import needs_standard_operators, serialize_standard
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
@@ -26,7 +27,8 @@ SAMPLES = (
 
 def ran(model: Model, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
     """What every operator makes as it is written: fused with others, it adds in another order."""
-    return run(model.bytes(), feed, list(model.outputs))
+    data = serialize_standard(model) if needs_standard_operators(model) else model.bytes()
+    return run(data, feed, list(model.outputs))
 
 
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
