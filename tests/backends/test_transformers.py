@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from decoders import Decoder, operators
 from rtlab import backends
 from rtlab.core.engine import Engine
 from rtlab.core.progress import Silent
@@ -14,7 +15,6 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
-from tests.decoders import Decoder, operators
 
 RTX = backends.get("tensorrt-rtx")
 pytestmark = [
@@ -37,11 +37,18 @@ def attention(engine) -> list[set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("precision", "target", "read"),
-    [("int8", "sm86", "int8"), ("int8", "sm120", "int8"), ("fp8", "sm89", "fp8")],
-)
-def test_attention_is_one_layer_that_reads_what_rtlab_quantizes(precision: str, target: str, read: str):
-    assert [{read}, {read}] == attention(built(SMALL.make(), precision, target))
+    ("precision", "target", "heads", "read"),
+    [
+        ("int8", "sm86", 4, "int8"), ("int8", "sm120", 2, "int8"), ("fp8", "sm89", 2, "fp8"),
+        # Heads of 32 are left to FP16.
+        ("fp8", "sm89", 4, "fp16"),
+    ],
+)  # fmt: skip
+def test_attention_is_one_layer_that_reads_what_rtlab_quantizes(
+    precision: str, target: str, heads: int, read: str
+):
+    model = dataclasses.replace(SMALL, heads=heads).make()
+    assert [{read}, {read}] == attention(built(model, precision, target))
 
 
 @pytest.mark.parametrize(
