@@ -22,7 +22,7 @@ HANDS = {
     "quantize/requantize.py", "quantize/rewrites.py", "quantize/isolated_error.py", "quantize/quantizer_toggles.py",
 }  # fmt: skip
 #: Where a graph comes out of a proto or becomes one: a file, a copy of what lies in files, what a vendor reads.
-DOORS = {"core/model.py", "backends/onnxruntime.py"}
+DOORS = {"core/model.py", "backends/standard_operators.py"}
 
 
 def calls(path: Path) -> Iterator[str]:
