@@ -113,7 +113,7 @@ class Network(Writer):
         if self.pairs:
             x, weight = self.pair(x, "/classifier"), self.pair(weight, "/classifier", 1000)
         x = self.put("Gemm", [x, weight, bias], "/classifier", transB=1)
-        return self.model(("image", [batch, 3, 224, 224]), x, ("logits", [batch, 1000]))
+        return self.model({"image": [batch, 3, 224, 224]}, {"logits": (x, [batch, 1000])})
 
 
 def resnet18(pairs: str = "") -> Model:

@@ -83,7 +83,8 @@ def test_such_a_model_goes_the_whole_way_without_labels() -> None:
     half = rtlab.Study(model(), data=given, task=Task(CalibrationData(later)))
     half.add("int8", calibrator="minmax", backend="onnxruntime", target="cpu")
     half.run(budget_s=60)
-    assert half["int8"].score.value == pytest.approx(repair.before)
+    # The error is a tenth of the signal: FP32's rounding, 1e-7 of the signal in other batches, is 1e-6 of the error, twice.
+    assert half["int8"].score.value == pytest.approx(repair.before, rel=1e-5)
     ranked = study.accuracy.sensitivity("int8").ranking
     # By hand: what is left of the error where the first of them computes in fp32, and where the second does.
     for g in ranked:
