@@ -83,7 +83,7 @@ def test_such_a_model_goes_the_whole_way_without_labels() -> None:
     half = rtlab.Study(model(), data=given, task=Task(CalibrationData(later)))
     half.add("int8", calibrator="minmax", backend="onnxruntime", target="cpu")
     half.run(budget_s=60)
-    # The error is a tenth of the signal: FP32's rounding, 1e-7 of the signal in other batches, is 1e-6 of the error, twice.
+    # The error is a tenth of the signal: FP32's rounding, 1e-7 of the signal in other batches, is 1e-6 of the error.
     assert half["int8"].score.value == pytest.approx(repair.before, rel=1e-5)
     ranked = study.accuracy.sensitivity("int8").ranking
     # By hand: what is left of the error where the first of them computes in fp32, and where the second does.
@@ -91,7 +91,9 @@ def test_such_a_model_goes_the_whole_way_without_labels() -> None:
         study.add(g.node, precision={"*": "int8", g.node: "fp32"}, calibrator="minmax", backend="onnxruntime")
     study.run(budget_s=60)
     left = [study[g.node].score.value for g in ranked]
-    assert left[0] < left[1] < study["int8"].score.value
+    every = [*left, study["int8"].score.value]
+    assert left
+    assert every == sorted(set(every))
 
 
 def test_a_mistake_in_a_long_label_is_no_miss() -> None:
