@@ -18,6 +18,7 @@ from benchmarks.test_sensitivity import opened
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
+from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import input_statistics, prepare, weight_correction
 from rtlab.quantize.input_statistics import ProductForm, make_product_form
@@ -71,7 +72,9 @@ def timed(owner: Any, name: str, node: Callable[..., str]) -> Iterator[dict[str,
 def measured(model: Model, mine: CalibrationData, others: CalibrationData, precision: str) -> Iterator[Layer]:
     """Every layer whose weights are reconstructed, in the order of the graph."""
     variant, observer = Variant.of(precision, treatments=["reconstruct"]), Observer(model)
-    nearest = prepare(model, Variant.of(precision))
+    # FP4 rounds activations as well; only weights are compared here.
+    scales = {v: Scale(8.0) for v in model.values}
+    nearest = prepare(model, Variant.of(precision), scales=scales)
     with timed(input_statistics, "_sum_batch", lambda want, _: want.product.node) as observed:
         seen = observer.inputs(variant, nearest, mine, Silent())
     with (
@@ -80,7 +83,7 @@ def measured(model: Model, mine: CalibrationData, others: CalibrationData, preci
     ):
         unseen = observer.inputs(variant, nearest, others, Silent())
     with timed(weight_correction, "_quantize_four_bit_weight", lambda read, *_: read[0].node) as rounded:
-        mended = prepare(model, variant, inputs=seen)
+        mended = prepare(model, variant, scales=scales, inputs=seen)
     assert seen is not None and unseen is not None  # noqa: PT018 - both are there or none
     for node in (n.id for n in model.top if n.id in rounded):
         one = make_product_form(model, model.by_id[node])
