@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from rtlab.core.attention import has_attention
 from rtlab.core.compiler_info import Maker
 from rtlab.core.model import Model
 from rtlab.core.phrases import list_first, pluralize
@@ -21,7 +22,6 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
-from rtlab.quantize.attention import has_attention
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
 from rtlab.quantize.rewrite import QUANTIZED, insert_pairs, share_scales, validate_scales

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from rtlab.core.attention import find_attentions
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
-from rtlab.quantize.attention import find_attentions
 
 if TYPE_CHECKING:
     from rtlab.core.compiler_info import AttentionKernel

@@ -15,7 +15,7 @@ from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.roofline.estimate import pick_default_gpu
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import ModelError
-from rtlab.relation.attention import Attention, list_attentions
+from rtlab.relation.attention import AttentionSummary, list_attentions
 from rtlab.relation.footprint import nbytes
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _weigh(model: Model, types: dict[str, str]) -> tuple[int, int]:
 
 
 def _estimate(
-    attentions: tuple[Attention, ...], length: int, weighed: tuple[int, int], cached: str, gpu: Peaks
+    attentions: tuple[AttentionSummary, ...], length: int, weighed: tuple[int, int], cached: str, gpu: Peaks
 ) -> Generation:
     weights, numbers = weighed
     heads = [(a.heads or 0, a.kv_heads or 0, a.head_size or 0) for a in attentions]

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from rtlab.core.attention import find_attentions, has_attention
 from rtlab.core.compiler_info import AttentionKernel, Maker
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize.attention import find_attentions, has_attention
 from rtlab.quantize.placement import plan
 from tests.decoders import Decoder
 

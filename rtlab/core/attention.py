@@ -83,8 +83,8 @@ def _iter_attentions(model: Model) -> Iterator[Attention]:
         if not _multiplies_activations(model, node):
             continue
         softmax = _find_producer(model, node.inputs[0], "Softmax", _BEHIND)
-        scores = None if softmax is None else _find_producer(model, softmax.inputs[0], "MatMul", _BEFORE)
-        if softmax is None or scores is None or not _multiplies_activations(model, scores):
+        scores = None if softmax is None else find_scores(model, softmax.inputs[0])
+        if softmax is None or scores is None:
             continue
         queries, values = (model.values[v] for v in (scores.inputs[0], node.inputs[1]))
         sizes = [v.shape or () for v in (queries, values)]
@@ -101,6 +101,12 @@ def _iter_attentions(model: Model) -> Iterator[Attention]:
             (lengths[0], lengths[1]) if all(isinstance(n, int) for n in lengths) else None,  # type: ignore[arg-type]
             queries.dtype or "",
         )
+
+
+def find_scores(model: Model, value: str) -> Node | None:
+    """The product of queries and keys that a value is computed from by scales, masks and other types alone."""
+    node = _find_producer(model, value, "MatMul", _BEFORE)
+    return node if node is not None and _multiplies_activations(model, node) else None
 
 
 def _multiplies_activations(model: Model, node: Node) -> bool:
