@@ -26,7 +26,7 @@ OWN = "Apache-2.0, as rtlab"
 #: What the trained ones answer, on what, and its licence; the digits are the others'.
 TASKS = {
     "sentences": ("which of ten animals acts", "sentences of a grammar of 40 words", ""),
-    "characters": ("which character comes next", "documentation of Python", "PSF-2.0"),
+    "characters": ("which character comes next", "rtlab's documentation", ""),
 }
 DIGITS = ("which of ten digits was written", "digits of scikit-learn", "CC BY 4.0")
 ARCHITECTURES = "rtlab.samples.architectures"

@@ -326,12 +326,12 @@ _CHARACTERS = ("\n", *map(chr, range(ord(" "), ord("~") + 1)))
 def _load_characters(samples: int | None) -> Sample:
     """Windows of a text: the model reads all characters but the last, and the labels are all but the first."""
     with np.load(_folder() / "characters.npz", allow_pickle=False) as archive:
-        training_ids, test_ids = (archive[k].astype(np.int64) for k in ("train_ids", "test_ids"))
+        calibration_ids, test_ids = (archive[k].astype(np.int64) for k in ("calibration_ids", "test_ids"))
     calibration = CalibrationData(
-        {"input_ids": training_ids[:samples, :-1]}, source="characters, of the training"
+        {"input_ids": calibration_ids[:samples, :-1]}, source="rtlab's documentation, every third paragraph"
     )
-    held_out = CalibrationData({"input_ids": test_ids[:, :-1]}, source="characters, held out")
-    task = Task(held_out, test_ids[:, 1:], metric="perplexity", vocabulary=_CHARACTERS)
+    others = CalibrationData({"input_ids": test_ids[:, :-1]}, source="rtlab's documentation, the others")
+    task = Task(others, test_ids[:, 1:], metric="perplexity", vocabulary=_CHARACTERS)
     return Sample("characters", load_model(_folder() / "characters.onnx"), calibration, task)
 
 

@@ -875,7 +875,8 @@ def test_a_log_without_severities_is_searched_without_its_lines_per_node(
             "Registering layer: /n{i} for ONNX node: /n{i}", "Registering tensor: u{i} for ONNX tensor: u{i}",
         )
     ]  # fmt: skip
-    lines += ["Original: 500 layers", f"Could not find any implementation for node {REGION}."]
+    # What begins as a line about a node does may still be a message.
+    lines += ["Original: 500 layers", f"/n7 [Relu] could not find any implementation for node {REGION}."]
     found = verbose.parse("\n".join(lines)).messages
     assert [("no-implementation", (REGION,), len(lines))] == [(m.id, m.names, m.line) for m in found]
     assert [2] == [len(text.splitlines()) for text in searched]
