@@ -43,9 +43,14 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
     )
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    parser = commands.add_parser("lab", help="open JupyterLab on a copy of the notebooks")
+    parser = commands.add_parser("lab", help="open JupyterLab on a folder, with the notebooks in it")
     add = parser.add_argument
-    add("folder", nargs="?", default="rtlab-notebooks", help="where the copy goes (default: %(default)s)")
+    add(
+        "folder",
+        nargs="?",
+        default=".",
+        help="what it shows; the notebooks are copied to rtlab-notebooks in it",
+    )
     add("--port", type=int, help="port of the server on this machine")
     add("--no-browser", action="store_true", help="print the address instead of opening a browser")
 

@@ -124,10 +124,10 @@ def test_an_error_is_an_object_too_when_json_was_asked_for(capsys) -> None:
 
 def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> None:
     first = copy_notebooks(tmp_path)
-    assert "01_first_look.ipynb" == first
-    (tmp_path / first).write_text("mine")
+    assert tmp_path / "01_first_look.ipynb" == first
+    first.write_text("mine")
     copy_notebooks(tmp_path)
-    assert "mine" == (tmp_path / first).read_text()
+    assert "mine" == first.read_text()
 
 
 def test_lab_says_in_words_that_it_cannot_write_or_lacks_jupyterlab(capsys, tmp_path, monkeypatch) -> None:
@@ -159,8 +159,14 @@ def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "execv", replaced)
     with pytest.raises(SystemExit):
-        main(["lab", str(tmp_path / "notebooks"), "--no-browser"])
-    (command,) = started
+        main(["lab", str(tmp_path / "models"), "--no-browser"])
+    with pytest.raises(SystemExit):
+        # The folder of the notebooks itself needs no second copy.
+        main(["lab", str(tmp_path / "models" / "rtlab-notebooks"), "--no-browser"])
+    command, again = started
+    assert f"--ServerApp.root_dir={tmp_path / 'models'}" in command
+    assert "--LabApp.default_url=/lab/tree/rtlab-notebooks/01_first_look.ipynb" in command
+    assert "--LabApp.default_url=/lab/tree/01_first_look.ipynb" in again
     program = command[: command.index("--ip=127.0.0.1")]
     assert sys.executable == program[0]
     said = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True, timeout=60)

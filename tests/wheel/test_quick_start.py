@@ -82,6 +82,9 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
     assert wanted <= names
     made = {Path(n).stem for n in bundles}
     assert {"core", "explorer", "figures", "graph", "inline", "loader", "report", *tabs} == made
+    tab = {n.split("/data/share/jupyter/labextensions/rtlab/")[-1] for n in names if "/labextensions/" in n}
+    assert {"install.json", "package.json"} < tab
+    assert [True] == [n.startswith("static/remoteEntry.") for n in tab if n.endswith(".js")]
     assert [] == [n for n in names if "node_modules" in n or n.startswith(("tests/", "widgets/"))]
 
 
