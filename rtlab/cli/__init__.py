@@ -463,7 +463,9 @@ def _prepare(args: argparse.Namespace) -> int:
         printing.print_json({"files": files, "commands": exported_files.commands, "notes": notes})
         return 0
     title = get_variant_titles(study.state)[name]
-    print(f"{study.model.name} · {title}: {len(study.model.top)} nodes → {len(prepared_variant.model.top)}")
+    print(
+        f"{study.model.name} · {title}: {study.model.node_count} nodes → {prepared_variant.model.node_count}"
+    )
     for path in exported_files.files:
         print(f"wrote {path}")
     for note in notes:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
-from rtlab.core.progress import Deadline, Silent, check
+from rtlab.core.progress import Deadline, Reporting, Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.errors import VariantError
 
@@ -113,8 +113,14 @@ class WorkContext(Generic[Tool]):
         return self.is_timed_out or self.is_cancelled()
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Open a phase."""
+        """Open a phase, which ends with the budget."""
         self._progress.phase(name, total)
+        self.bound(self.remaining)
+
+    def bound(self, seconds: float) -> None:
+        """Announce no more than so many seconds of the open phase."""
+        if isinstance(self._progress, (Reporting, WorkContext)):
+            self._progress.bound(seconds)
 
     def advance(self, steps: int = 1) -> None:
         """Report steps."""

@@ -263,7 +263,7 @@ def _try_build(backend: Any, target: Target) -> str:
     engine = backend.build(_make_request(target), Silent())
     if not engine.layers:
         raise Failed("the build told of no layers")
-    return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
+    return f"{engine.size} in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
 
 
 class _GpuTrial:
@@ -294,7 +294,7 @@ class _GpuTrial:
         if load_error:
             raise Failed(load_error)
         self._engine = engine
-        return f"{len(engine.layers)} layers; {_summarize_mapping(_load_sample().model, engine)}"
+        return f"{engine.size}; {_summarize_mapping(_load_sample().model, engine)}"
 
     def outputs(self) -> str:
         """The network's outputs."""
@@ -328,7 +328,7 @@ class _GpuTrial:
         before, after = (self._backend.outputs(one, _load_batch()) for one in (engine, again))
         self._backend.release(again)
         comparison = _compare(before, after)
-        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {len(again.layers)} layers; {comparison}"
+        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {again.size}; {comparison}"
 
     def _target(self) -> Target:
         can = self._backend.capabilities()
