@@ -44,7 +44,9 @@ def build_why_panel(context: PanelContext) -> PanelParts:
     total = estimate.estimated if estimate is not None else None
     worth = {k: m for k, m in pairs.items() if is_worthwhile(m, total)}
     # Those that could win nothing are at the end of the list, and are not counted.
-    labels = {_ALL: pluralize(len(worth), "missed fusion worth asking about", "missed fusions worth asking about")}
+    labels = {
+        _ALL: pluralize(len(worth), "missed fusion worth asking about", "missed fusions worth asking about")
+    }
     labels |= {k: _label(context, m) for k, m in [*(worth | pairs).items()][:_LISTED]}
     if layer is not None:
         labels[chosen] = f"{context.layer_names[layer]}: why it is one layer"
