@@ -15,6 +15,7 @@ from rtlab.analyses.difference import Difference, compare_variants
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.study_state import StudyState
+from rtlab.analyses.variants.summary import variants_frame
 from rtlab.core.arrays import Batch
 from rtlab.core.budget import BUDGET_S
 from rtlab.core.data import CalibrationData
@@ -23,11 +24,12 @@ from rtlab.core.finding import Finding
 from rtlab.core.model import Model, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Backend, Limits, Progress, View
 from rtlab.core.ptq_transform import PtqTransform
 from rtlab.core.task import Task
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
-from rtlab.errors import boundary
+from rtlab.errors import VariantError, boundary
 from rtlab.quantize import export
 from rtlab.quantize.export import Exported
 from rtlab.quantize.findings import check as check_placement
@@ -140,6 +142,10 @@ class Session:
 
     def __contains__(self, name: object) -> bool:
         return name in self.state.results
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What IPython and Jupyter offer after ``study["``."""
+        return [*self]
 
     def keys(self) -> KeysView[str]:
         """The names of the variants that were built or read.
@@ -439,17 +445,39 @@ class Session:
         return panels.ask(question, self._panel_context(variant, baseline, settings))
 
     def frame(
-        self, question: str, *, variant: str, baseline: str | None = None, **settings: str
+        self,
+        question: str | None = None,
+        *,
+        variant: str | None = None,
+        baseline: str | None = None,
+        **settings: str,
     ) -> DataFrame:
-        """The table of an answer as a ``pandas.DataFrame``; the arguments are those of ``ask``.
+        """One row per variant as a ``pandas.DataFrame``, or the table of an answer.
+
+        Without a question the index is the name of the variant, planned and failed ones included; the columns are the
+        fields of ``rtlab.analyses.variants.summary.VariantSummary``, with NA for what is not known. Units and origins
+        are in ``attrs``. With one, the arguments are those of ``ask``.
 
         Raises:
-            VariantError: there is no such variant or question.
+            VariantError: there is no such variant or question, or a question comes without a variant.
             RtlabError: what it needs of the variant is not known.
 
+        >>> study.frame()[["precision", "layers"]].loc["fp16"].tolist()
+        ['fp16', 9]
         >>> len(study.frame("table", variant="fp16"))
         9
         """
+        if question is None:
+            if variant is not None or baseline is not None or settings:
+                raise VariantError(
+                    "Cannot make the table: a variant or a setting comes without a question. Leave it out for one row "
+                    'per variant, or name the question, such as frame("kernels", variant=...).'
+                )
+            return variants_frame(self.state)
+        if variant is None:
+            raise VariantError(
+                f'Cannot answer "{question}": no variant is named. Choose one: {quote_names(self) or "none is built"}.'
+            )
         return self.ask(question, variant=variant, baseline=baseline, **settings).frame()
 
     def explain(self, node: str, *, variant: str) -> str:
