@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from concurrent.futures import Executor
@@ -35,9 +36,6 @@ from rtlab.quantize.export import Exported
 from rtlab.quantize.findings import check as check_placement
 from rtlab.quantize.ranges import STRIDE
 from rtlab.quantize.rewrites import apply_rewrites
-from rtlab.study.accuracy import StudyAccuracy
-from rtlab.study.calibration import StudyCalibration
-from rtlab.study.fusion import StudyFusion
 from rtlab.study.observations import Observations, observe_part_inputs
 from rtlab.study.planning import Scales, add_variant, vary
 from rtlab.study.progress import report_progress
@@ -52,7 +50,6 @@ from rtlab.study.recorded import (
 from rtlab.study.result import Result, make_result
 from rtlab.study.runner import StudyRunner
 from rtlab.study.state_holder import StateHolder, check_variant_name
-from rtlab.study.tuning import StudyTuning
 
 if TYPE_CHECKING:
     import onnx
@@ -60,6 +57,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rtlab.documents.results import ResultView
+    from rtlab.study.accuracy import StudyAccuracy
+    from rtlab.study.calibration import StudyCalibration
+    from rtlab.study.fusion import StudyFusion
+    from rtlab.study.tuning import StudyTuning
 
 
 class Session:
@@ -85,14 +86,36 @@ class Session:
             samples.check(loaded_model)
         self._holder = StateHolder(StudyState(loaded_model, samples, task, limits or Limits()))
         self._runner = StudyRunner(self._holder, Observations(self._holder, stride))
-        #: How much accuracy variants lose, where, why, and how to get it back.
-        self.accuracy = StudyAccuracy(self._runner)
-        #: Why nodes are one layer or not, and what would change that.
-        self.fusion = StudyFusion(self._runner)
-        #: What makes variants faster.
-        self.tuning = StudyTuning(self._runner)
-        #: From activations to scales, and the Q/DQ pairs that express them.
-        self.calibration = StudyCalibration(self._runner)
+
+    # The searches behind the namespaces are imported with the first of their calls.
+
+    @functools.cached_property
+    def accuracy(self) -> StudyAccuracy:
+        """How much accuracy variants lose, where, why, and how to get it back."""
+        from rtlab.study.accuracy import StudyAccuracy
+
+        return StudyAccuracy(self._runner)
+
+    @functools.cached_property
+    def fusion(self) -> StudyFusion:
+        """Why nodes are one layer or not, and what would change that."""
+        from rtlab.study.fusion import StudyFusion
+
+        return StudyFusion(self._runner)
+
+    @functools.cached_property
+    def tuning(self) -> StudyTuning:
+        """What makes variants faster."""
+        from rtlab.study.tuning import StudyTuning
+
+        return StudyTuning(self._runner)
+
+    @functools.cached_property
+    def calibration(self) -> StudyCalibration:
+        """From activations to scales, and the Q/DQ pairs that express them."""
+        from rtlab.study.calibration import StudyCalibration
+
+        return StudyCalibration(self._runner)
 
     def __repr__(self) -> str:
         state = self.state
