@@ -485,8 +485,8 @@ class Session:
             VariantError: there is no such variant or question, or a question comes without a variant.
             RtlabError: what it needs of the variant is not known.
 
-        >>> study.frame()[["precision", "layers"]].loc["fp16"].tolist()
-        ['fp16', 9]
+        >>> study.frame()["precision"].tolist()
+        ['fp32', 'int8', 'fp16']
         >>> len(study.frame("table", variant="fp16"))
         9
         """
