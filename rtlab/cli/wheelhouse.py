@@ -109,11 +109,10 @@ def list_pinned(package: str, error_prefix: str) -> list[str]:
                 "and try again."
             ) from error
         # The empty extra stands for what is needed in any case.
-        for extra in {"", *requirement.extras} - {
-            extra for visited_name, extra in visited if visited_name == name
-        }:
-            visited.add((name, extra))
-            todo += [r for line in distribution.requires or () if _is_needed(r := Requirement(line), extra)]
+        for extra in ("", *requirement.extras):
+            if (name, extra) not in visited:
+                visited.add((name, extra))
+                todo += [r for line in distribution.requires or () if _is_needed(r := Requirement(line), extra)]
     return [_pin(name, distribution) for name, distribution in sorted(distributions.items())]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 
 import pytest
 
 from rtlab import Study
+from rtlab.backends.workers import process
 from rtlab.backends.workers.process import RUNNING, Bounds, ChildProcess
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
@@ -19,9 +21,8 @@ CHILD = logging.getLogger("rtlab.tests.child")
 
 @pytest.fixture
 def child() -> Iterator[ChildProcess]:
-    process = ChildProcess(1 << 26)
-    yield process
-    process.close()
+    with contextlib.closing(ChildProcess(1 << 26)) as session:
+        yield session
 
 
 def log_there(child: ChildProcess, level: int, message: str) -> None:
@@ -44,13 +45,19 @@ def test_a_record_of_a_child_reaches_the_loggers_of_its_parent(child, caplog) ->
 
 
 @pytest.mark.slow
-def test_a_child_follows_the_level_of_its_parent_from_call_to_call(child, caplog) -> None:
+def test_a_child_follows_the_level_of_its_parent_from_call_to_call(child, caplog, monkeypatch) -> None:
+    sent = []
+    monkeypatch.setattr(
+        process, "_handle_record", lambda record, handle=process._handle_record: sent.append(handle(record))
+    )
     for level in (logging.WARNING, logging.INFO, logging.ERROR):
         with caplog.at_level(level, logger="rtlab"):
             log_there(child, logging.INFO, f"info at {level}: %s")
             log_there(child, logging.WARNING, f"warning at {level}: %s")
     said = [r.getMessage().partition(":")[0] for r in caplog.records if r.name == "rtlab.tests.child"]
     assert ["warning at 30", "info at 20", "warning at 20"] == said
+    # The thousands of lines that nobody listens to are not even sent.
+    assert 3 == len(sent)
 
 
 @pytest.mark.slow

@@ -19,6 +19,8 @@ from onnx.reference import ReferenceEvaluator
 import engines
 from nets import graph
 from rtlab import CalibrationData, Precision, Result, Study, Task, samples
+from rtlab.analyses.variants.summary import summarize_variant
+from rtlab.core.facts import Score
 from rtlab.core.stage import Stage
 from rtlab.errors import BuildError, CalibrationError, Cancelled, RunError, VariantError
 from rtlab.testing import ReferenceBackend, tiny_model
@@ -231,6 +233,7 @@ def test_a_frame_has_a_row_for_each_variant_planned_failed_or_built(model) -> No
     frame = study.frame()
 
     assert ["fp32", "int8", "broken", "later"] == list(frame.index)
+    assert ["fp32", "int8"] == study._ipython_key_completions_()
     assert ["built", "built", "failed", "planned"] == frame["status"].tolist()
     assert ["fp32", "int8", "fp32", "mixed"] == frame["precision"].tolist()
     assert ["", "minmax", "", "auto"] == frame["calibrator"].tolist()
@@ -243,7 +246,6 @@ def test_a_frame_has_a_row_for_each_variant_planned_failed_or_built(model) -> No
         .all(axis=None)
     )
     assert [16, 16] == frame["scored"].dropna().tolist()
-    assert frame.loc["int8", "score_delta"] == study["int8"].score.value - study["fp32"].score.value
     assert math.isnan(frame.loc["fp32", "score_delta"])
     assert study["int8"].timing.total == frame.loc["int8", "time_ms"]
     # The output's SQNR by NumPy, from outputs on the task's samples of the model and of what emulates int8.
@@ -254,6 +256,18 @@ def test_a_frame_has_a_row_for_each_variant_planned_failed_or_built(model) -> No
     assert pytest.approx(min(sqnr, *parts, math.inf), abs=0.05) == frame.loc["int8", "output_sqnr"]
     assert {"time_ms": "ms", "estimate_ms": "ms", "output_sqnr": "dB"} == frame.attrs["units"]
     assert ("measured", "reported") == (frame.attrs["origins"]["time_ms"], frame.attrs["origins"]["layers"])
+
+
+def test_a_difference_of_scores_is_that_to_the_reference(study) -> None:
+    scores = [Score("top-1 accuracy", value, "%", 16, "by hand") for value in (90.0, 70.5)]
+    fp32, int8 = (
+        dataclasses.replace(study[name].facts, score=score)
+        for name, score in zip(("fp32", "int8"), scores, strict=True)
+    )
+    assert (70.5, -19.5, "%") == (
+        (row := summarize_variant(int8, reference=fp32)).score, row.score_delta, row.unit,
+    )  # fmt: skip
+    assert None is summarize_variant(fp32, reference=fp32).score_delta
 
 
 def run(model, batch):
