@@ -112,7 +112,9 @@ def list_pinned(package: str, error_prefix: str) -> list[str]:
         for extra in ("", *requirement.extras):
             if (name, extra) not in visited:
                 visited.add((name, extra))
-                todo += [r for line in distribution.requires or () if _is_needed(r := Requirement(line), extra)]
+                todo += [
+                    r for line in distribution.requires or () if _is_needed(r := Requirement(line), extra)
+                ]
     return [_pin(name, distribution) for name, distribution in sorted(distributions.items())]
 
 
