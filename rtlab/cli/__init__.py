@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from rtlab.cli import budget, checking, opening, printing
+from rtlab.cli import budget, checking, opening, printing, wheelhouse
 from rtlab.cli.parser import create_parser
 from rtlab.core.phrases import pluralize
 from rtlab.errors import ModelError, ReadError, RtlabError, Unavailable, boundary, check_memory_limit
@@ -234,6 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "backends": _backends,
             "compilers": run,
             "doctor": _doctor,
+            "wheelhouse": wheelhouse.run,
+            "completion": lambda args: _print_completion(argument_parser, args.shell),
         }
     )
     args = argument_parser.parse_args(arguments)
@@ -434,15 +436,40 @@ def _doctor(args: argparse.Namespace) -> int:
     from rtlab.core.progress import Terminal
     from rtlab.experiments.doctor import SelfTest
     from rtlab.experiments.experiment import run_experiment
+    from rtlab.experiments.workshop import WorkshopTest
 
     table = backends.registry() if args.backend is None else {args.backend: backends.get(args.backend)}
     with contextlib.closing(Terminal()) as progress:
-        report = run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))
+        if args.workshop:
+            test = WorkshopTest(table, Path(TOUR).absolute())
+            report = run_experiment(test, WorkContext(None, progress))
+        else:
+            report = run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))
     if args.json:
         printing.print_json(report.as_dict())
     else:
         print(report.text)
     return _FAILED if report.failed else 0
+
+
+def _print_completion(parser: argparse.ArgumentParser, shell: str) -> int:
+    import shtab
+
+    _complete_with_files(parser)
+    print(shtab.complete(parser, shell))
+    return 0
+
+
+def _complete_with_files(parser: argparse.ArgumentParser) -> None:
+    """Values without a list of choices are completed with names of files."""
+    import shtab
+
+    for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else; shtab reads them there too
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for command in action.choices.values():
+                _complete_with_files(command)
+        elif action.choices is None and action.nargs != 0:
+            action.complete = shtab.FILE  # type: ignore[attr-defined] # what shtab looks for
 
 
 def _prepare(args: argparse.Namespace) -> int:

@@ -6,11 +6,14 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rtlab.core.progress import Deadline, Reporting, Silent, check
-from rtlab.core.protocols import Progress
 from rtlab.errors import VariantError
+
+if TYPE_CHECKING:
+    # The command line imports this module before it knows whether it will need ONNX.
+    from rtlab.core.protocols import Progress
 
 #: Default seconds of measuring on this machine.
 BUDGET_S = 15.0

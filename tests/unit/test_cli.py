@@ -303,3 +303,39 @@ def test_compare_doubts_times_of_two_processors(capsys, tmp_path) -> None:
     device.write_text(device.read_text().replace("Invented GPU", "Another GPU"))
     for more in ((), ("--json",)):
         assert 1 == run(capsys, "compare", *folders("fp16"), str(other), *more)[1].count("two processors")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_options_choices_and_files(capsys, tmp_path) -> None:
+    code, script, _ = run(capsys, "completion", "bash")
+    assert 0 == code
+    (tmp_path / "rtlab.bash").write_text(script)
+    (tmp_path / "model.onnx").touch()
+    lines = {
+        "rtlab ins": "inspect", "rtlab doctor --w": "--workshop", "rtlab inspect --prec": "--precision",
+        "rtlab inspect mod": "model.onnx", "rtlab compilers rem": "remove", "rtlab sensitivity --asks on": "only",
+        "rtlab inspect model.onnx --data mo": "model.onnx", "rtlab --ver": "--version",
+    }  # fmt: skip
+    program = "compopt() { :; }; source rtlab.bash; " + "".join(
+        f"COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_rtlab; echo ${{COMPREPLY[@]}}; "
+        for line in lines
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert [*lines.values()] == done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_script_for_each_shell_names_every_command(capsys, shell: str) -> None:
+    code, script, _ = run(capsys, "completion", shell)
+    assert 0 == code
+    assert all(command in script for command in ("inspect", "wheelhouse", "bisect", "completion"))
+
+
+def test_limits_of_a_check_are_completed_as_they_are_checked() -> None:
+    from rtlab.analyses.check.record import NOT_WORSE
+    from rtlab.cli import checking
+
+    assert (*NOT_WORSE,) == checking.NOT_WORSE
