@@ -15,11 +15,8 @@ from rtlab.documents.numbers import get_layer_noun
 from rtlab.documents.results import ResultTable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     import pandas as pd
 
-    from rtlab.analyses.accuracy import Accuracy
     from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
     from rtlab.core.variant import Variant
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 class VariantSummary:
     """What a variant is, and its numbers; None and empty where there is none, never 0.
 
-    ``status`` is planned, failed, built or read. ``layers`` counts those of ``counted``, without synchronization.
+    ``status`` is planned, failed, built or read. ``layers`` counts those of ``counted``, without sync and jump entries.
     ``estimate_ms`` is one inference on ``estimate_gpu``, ``time_ms`` the median of those on ``processor``.
     ``output_sqnr`` is that of the output, or the part of one, that fares worst, over ``compared`` samples; infinite
     where all are equal to fp32. ``score_delta`` is the difference to the fp32 variant, ``scored`` counts the samples of
@@ -78,15 +75,15 @@ def summarize_variant(
         status="read" if result.recorded else "built",
         target=engine.place if result.recorded else str(result.variant.target),
         backend=engine.backend,
-        nodes=sum(n.op != "Constant" for n in result.prepared.model.top) or None,
-        layers=len(engine.layers) - engine.sync,
+        nodes=result.prepared.model.node_count or None,
+        layers=engine.layer_count,
         layers_origin="predicted" if engine.maker.predicts else "reported",
         counted=get_layer_noun(engine),
         estimate_ms=estimate.estimated if estimate else None,
         estimate_gpu=estimate.peaks.name if estimate and estimate.estimated else "",
         time_ms=times.shown if times else None,
         processor=times.processor if times else "",
-        output_sqnr=_find_worst_output(errors, result.source.outputs) if errors else None,
+        output_sqnr=errors.output.sqnr if errors and errors.output else None,
         compared=errors.samples if errors else None,
         score=score.value if score else None,
         score_delta=score.value - base.value if score and base else None,
@@ -95,12 +92,6 @@ def summarize_variant(
         scored=score.samples if score else None,
         random_input=describe_random_inputs(result),
     )
-
-
-def _find_worst_output(errors: Accuracy, outputs: Collection[str]) -> float | None:
-    """The lowest SQNR of an output, or of a part of one; None where none was compared."""
-    whole = [error.sqnr for error in errors.values if error.value in outputs]  # noqa: PD011 - no frame of pandas
-    return min([*whole, *(part.sqnr for part in errors.parts)], default=None)
 
 
 def describe_variant(name: str, variant: Variant, title: str = "") -> VariantSummary:
