@@ -19,6 +19,8 @@ const ICON = `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 16
 <rect x="1" y="1" width="6" height="4" rx="1"/><rect x="1" y="6" width="6" height="4" rx="1"/>
 <rect x="1" y="11" width="6" height="4" rx="1"/><rect x="9" y="3" width="6" height="10" rx="1"/></g></svg>`;
 
+const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
+
 /** A page that is loaded again finds the Explorer of its kernel, with all variants. */
 const code = (path: string): string => {
   const name = JSON.stringify(path.slice(path.lastIndexOf("/") + 1));
@@ -41,17 +43,20 @@ async function load(name: string): Promise<Host> {
 }
 
 async function extension(): Promise<unknown> {
-  const [application, apputils, docregistry, rendermime, outputarea, ui, manager] = await Promise.all(
-    [
-      "@jupyterlab/application",
-      "@jupyterlab/apputils",
-      "@jupyterlab/docregistry",
-      "@jupyterlab/rendermime",
-      "@jupyterlab/outputarea",
-      "@jupyterlab/ui-components",
-      "@jupyter-widgets/jupyterlab-manager",
-    ].map(load),
-  );
+  const [application, apputils, base, docregistry, notebook, rendermime, outputarea, ui, manager] =
+    await Promise.all(
+      [
+        "@jupyterlab/application",
+        "@jupyterlab/apputils",
+        "@jupyter-widgets/base",
+        "@jupyterlab/docregistry",
+        "@jupyterlab/notebook",
+        "@jupyterlab/rendermime",
+        "@jupyterlab/outputarea",
+        "@jupyterlab/ui-components",
+        "@jupyter-widgets/jupyterlab-manager",
+      ].map(load),
+    );
 
   /** Nothing of the file is read: the kernel reads it. Nothing is ever written to it. */
   const models = {
@@ -108,13 +113,42 @@ async function extension(): Promise<unknown> {
     }
   }
 
+  /** A widget without a kernel is shown by the still picture beside it, in place of an error. */
+  const withStill = (factory: Host, mimes: Host): Host => ({
+    ...factory,
+    createRenderer(options: Host): Host {
+      const renderer = factory.createRenderer(options);
+      const render = renderer.renderModel.bind(renderer);
+      renderer.renderModel = async (model: Host): Promise<void> => {
+        await render(model);
+        if (!model.data["text/html"] || !renderer.node.textContent.startsWith("Error displaying widget"))
+          return;
+        const still = mimes.createRenderer("text/html");
+        await still.renderModel(model);
+        renderer.node.replaceChildren(still.node);
+      };
+      return renderer;
+    },
+  });
+  /** Outputs of an opened notebook are there before its kernel is, those of cells that run come after it. */
+  const keepStills = (mimes: Host): void => {
+    const placeholder = mimes.getFactory(WIDGET_VIEW);
+    if (placeholder) mimes.addFactory(withStill(placeholder, mimes), -10);
+    const add = mimes.addFactory.bind(mimes);
+    mimes.addFactory = (factory: Host, rank?: number): void =>
+      add(factory.mimeTypes.includes(WIDGET_VIEW) ? withStill(factory, mimes) : factory, rank);
+  };
+
   return {
     id: "rtlab:explorer",
     description: "Opens ONNX models, engines and saved studies in rtlab's Explorer.",
     autoStart: true,
     requires: [rendermime.IRenderMimeRegistry],
-    optional: [application.ILayoutRestorer],
-    activate(app: Host, mimes: Host, restorer: Host): void {
+    // The registry of widgets is there once their renderer is.
+    optional: [base.IJupyterWidgetRegistry, application.ILayoutRestorer, notebook.INotebookTracker],
+    activate(app: Host, mimes: Host, _registry: Host, restorer: Host, notebooks: Host): void {
+      notebooks?.forEach(({ content }: Host) => keepStills(content.rendermime));
+      notebooks?.widgetAdded.connect((_: unknown, { content }: Host) => keepStills(content.rendermime));
       const { docRegistry } = app;
       const icon = new ui.LabIcon({ name: "rtlab:graphs", svgstr: ICON });
       const file = {
