@@ -51,7 +51,9 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
   }, []);
   useKeys(box, ({ key }) => {
     const list = usable();
-    const at = list.indexOf(document.activeElement as HTMLElement);
+    // In marimo the widget lies in a shadow tree, which has an active element of its own.
+    const { activeElement } = box.current!.getRootNode() as Document | ShadowRoot;
+    const at = list.indexOf(activeElement as HTMLElement);
     const step = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[key];
     if (step !== undefined) list.at(step % list.length)?.focus();
     else if (key === "Escape" || key === "Tab") onClose();
