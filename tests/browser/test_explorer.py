@@ -129,6 +129,42 @@ def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_p
 
 
 @pytest.mark.slow
+def test_a_variant_at_sizes_of_its_own_stands_beside_the_others(explorer, lab_page, tmp_path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["words", "w"], ["h"], name="product"),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]
+    ends = ("words", 1, ["N", "length", 8]), ("y", 1, ["N", "length", 4])
+    onnx.save(
+        graph_proto(nodes, [ends[0]], [ends[1]], {"w": np.ones((8, 4), np.float32)}), tmp_path / "m.onnx"
+    )
+    page = lab_page.page
+    lab_page.python(f"explorer.load({str(tmp_path / 'm.onnx')!r}).wait(60) and None")
+    submit = page.locator(f'{EXPLORER} [data-control="sizes"] [type="submit"]')
+    submit.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32@sm86'")
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f"{EXPLORER} >> text=N 1, length 128, change…")
+    page.fill(f'{EXPLORER} label:has-text("length") input', "1")
+    submit.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32 length=1@sm86'")
+    shapes = lab_page.python(
+        "{n: list(explorer.study[n].engine.layers[-1].outputs[0].shape) for n in explorer.study.state.results}"
+    )
+    assert {"fp32@sm86": [1, 128, 4], "fp32 length=1@sm86": [1, 1, 4]} == shapes
+    assert [1, 128, 8] == lab_page.python("list(explorer.study.model.input_shape('words'))")
+    # The next choice has the sizes that the last one had, and says so.
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f"{EXPLORER} >> text=N 1, length 1, change…")
+    assert "1" == page.input_value(f'{EXPLORER} label:has-text("length") input')
+    page.fill(f'{EXPLORER} label:has-text("length") input', "128")
+    submit.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32@sm86'")
+    assert [] == lab_page.python("explorer.choice['sizes']")
+    assert [] == lab_page.console_errors
+
+
+@pytest.mark.slow
 def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page, tmp_path) -> None:
     open_sizes = tmp_path / "reader.onnx"
     nodes = [

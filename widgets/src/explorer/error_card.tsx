@@ -1,7 +1,7 @@
 import type { Command, Failure } from "../core/contract";
 import { Warning } from "../ui/icons";
 import type { ExplorerState } from "./explorer_state";
-import { Dismiss, Sizes } from "./input_sizes";
+import { Dismiss, fitVariant, Sizes } from "./input_sizes";
 
 /** What was tried, what was found, what to do next; the last good result stays behind the card. */
 export function FailureCard({ explorer }: { explorer: ExplorerState }) {
@@ -75,7 +75,8 @@ function remedyOf({ variant, rewrites }: Failure): Command {
 }
 
 function SizesCard({ explorer }: { explorer: ExplorerState }) {
-  const lacking = explorer.controls.value.sizes.some(({ lacking }) => lacking);
+  const { sizes } = explorer.controls.value;
+  const lacking = sizes.some(({ lacking }) => lacking);
   const title = lacking ? "Which sizes do the inputs have?" : "Sizes of the inputs";
   return (
     <div class="rt-veil">
@@ -84,7 +85,9 @@ function SizesCard({ explorer }: { explorer: ExplorerState }) {
         <p class="rt-said">
           {lacking
             ? "The model leaves them open, and an engine is built for fixed ones. The numbers here are proposals that follow from the graph: put in what you run."
-            : "Other sizes begin anew: variants of the present sizes go."}
+            : fitVariant(sizes)
+              ? "A variant at other sizes stands beside the others, as one step of a decoder beside the prefill."
+              : "Other sizes begin anew: variants of the present sizes go."}
         </p>
         <Sizes explorer={explorer} />
       </div>

@@ -368,6 +368,14 @@ export class ExplorerState {
     this.send({ type: "sizes", sizes });
   }
 
+  /** Builds the choice at sizes of its own, such as one step of a decoder beside the prefill. */
+  buildAt(sizes: string[]): void {
+    this.sizing.value = false;
+    this.ownFailure.value = null;
+    this.choose({ sizes });
+    this.run();
+  }
+
   save(variant: string): void {
     this.send({ type: "save", variant });
   }

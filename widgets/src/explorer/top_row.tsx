@@ -11,7 +11,7 @@ import { Tool } from "../ui/tool";
 import { transformKinds } from "./choice";
 import type { ExplorerState } from "./explorer_state";
 import { OPENABLE } from "./files";
-import { describeSizes } from "./input_sizes";
+import { chosenSizes, describeSizes, fitVariant } from "./input_sizes";
 import { OpenFiles } from "./open_files";
 import { PresentMenu } from "./presentation_view";
 
@@ -87,6 +87,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
           help="How weights are scaled and pruned, which compiler builds, and how long measuring may take."
           name="settings"
           note={[
+            ...(choice.sizes ?? []),
             choice.weights === "tensor" && "per tensor",
             choice.sparsity.length > 0 && "2:4",
             release(explorer),
@@ -332,8 +333,10 @@ function sizing(explorer: ExplorerState, dead: string): Item[] {
       id: "resize",
       label: sizes.some(({ lacking }) => lacking)
         ? "name them…"
-        : `${ending(describeSizes(sizes), LONGEST_PATTERN)}, change…`,
-      help: "Opens the model with other sizes of its inputs, and builds it.",
+        : `${ending(describeSizes(chosenSizes(sizes, explorer.choice.value)), LONGEST_PATTERN)}, change…`,
+      help: fitVariant(sizes)
+        ? "Builds a variant at other sizes of the inputs, or opens the model with them."
+        : "Opens the model with other sizes of its inputs, and builds it.",
       reason: dead,
       pick: () => {
         explorer.sizing.value = true;
