@@ -355,7 +355,7 @@ class Model:
     def input_shape(self, name: str) -> tuple[int, ...]:
         """An input's shape: as named, else its own with a batch of 1; raises ``Unsized`` for an open dimension."""
         return partial_shapes.resolve_shape(
-            name, self.values[name].shape or (), self.sizes_by_name, self._list_missing_sizes
+            name, self.declared_shapes[name] or (), self.sizes_by_name, self._list_missing_sizes
         )
 
     @functools.cached_property
@@ -368,10 +368,32 @@ class Model:
         """What the graph does with its inputs, where they are those of a language model."""
         return InputUses(self.nodes, self.values, self.inputs, self.known)
 
-    @property
+    @functools.cached_property
     def declared_shapes(self) -> dict[str, tuple[int | str | None, ...] | None]:
-        """The shapes of the inputs as the graph has them."""
-        return {n: self.values[n].shape for n in self.inputs}
+        """The shapes of the inputs as the graph has them, with one symbol for sizes that are equal."""
+        return {n: partial_shapes.substitute_symbols(self.values[n].shape, self._equal) for n in self.inputs}
+
+    @functools.cached_property
+    def _equal(self) -> Mapping[str, str]:
+        """Symbols that stand for the size of another, which takes their place; see ``find_equal_symbols``."""
+        return partial_shapes.find_equal_symbols(
+            self.ir, self.scopes, {n: self.values[n].shape for n in self.inputs}
+        )
+
+    def _name_sizes(self, sizes: Mapping[str, Sequence[int] | int]) -> dict[str, tuple[int, ...] | int]:
+        parsed = partial_shapes.parse_sizes(sizes, self.inputs)
+        return partial_shapes.rename_symbols(self.name, parsed, self._equal)
+
+    def _with_shapes(self, shapes: Mapping[str, tuple[int, ...] | int], notes: tuple[str, ...]) -> Model:
+        """This model at these sizes, which symbols that equal others have too: a part may have these alone."""
+        own = {name: size for name, size in shapes.items() if name not in self._equal}
+        symbols = partial_shapes.collect_symbols(self.declared_shapes, own)
+        sizes = {name: partial_shapes.resolve_size(text, symbols) for name, text in self._equal.items()}
+        model = dataclasses.replace(
+            self, shapes={**own, **{n: s for n, s in sizes.items() if s is not None}}, notes=notes
+        )
+        model.__dict__["_equal"] = self._equal
+        return model
 
     @functools.cached_property
     def proposed(self) -> Mapping[str, tuple[int, ...]]:
@@ -396,16 +418,16 @@ class Model:
             ModelError: a name is neither an input nor a symbol, or a shape does not fit.
         """
         declared = self.declared_shapes
-        named = partial_shapes.parse_sizes(shapes, declared)
+        named = self._name_sizes(shapes)
         partial_shapes.check(self.name, declared, named)
-        sized_model = dataclasses.replace(self, shapes=named)
+        sized_model = self._with_shapes(named, self.notes)
         batch = sized_model.written_batch
         if not batch or batch == sized_model.named_batch:
             return sized_model
         fixed = partial_shapes.with_batch(declared, named, batch)
         rejected_batch = f", not of {sized_model.named_batch}" if sized_model.named_batch else ""
         note = f"A batch of {batch} is written inside the model: it is run in batches of {batch}{rejected_batch}."
-        return dataclasses.replace(sized_model, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
+        return self._with_shapes(fixed, tuple(dict.fromkeys((*self.notes, note))))
 
     def resized(self, sizes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with other sizes of some dimensions, and all others as they are named; one object for each choice.
@@ -416,8 +438,9 @@ class Model:
         key = repr(sorted(sizes.items()))
         if key not in self._resized:
             declared = self.declared_shapes
-            named = partial_shapes.parse_sizes(sizes, declared)
-            self._resized[key] = self.sized(partial_shapes.override_sizes(declared, self.shapes, named))
+            shapes = {name: size for name, size in self.shapes.items() if name not in self._equal}
+            named = partial_shapes.override_sizes(declared, shapes, self._name_sizes(sizes))
+            self._resized[key] = self.sized(named)
         return self._resized[key]
 
     @functools.cached_property
