@@ -297,6 +297,7 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
   return [
     ...(unusable.length ? [{ id: "precisions", label: "Precision" }] : []),
     ...unusable.map(({ id, label, reason }): Item => ({ id, label, reason, pick: () => {} })),
+    ...sizing(explorer, dead),
     { id: "weights", label: "Scales of quantized weights" },
     scaled("channel", "one per channel"),
     scaled("tensor", "one per tensor"),
@@ -309,7 +310,6 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
       pick: () => explorer.choose({ sparsity: all ? [] : ["*"] }),
     },
     ...compilers(explorer, dead),
-    ...sizing(explorer, dead),
     { id: "budget", label: "Measuring here, after compiling" },
     ...BUDGETS.map(
       ({ id, label }): Item => ({

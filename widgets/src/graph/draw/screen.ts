@@ -16,7 +16,7 @@ import {
   strokes,
 } from "./paint";
 import { type Pixel, pixelOf, Raster } from "./raster";
-import { isTunnel, rectOf, type Scene } from "./scene";
+import { isTunnel, type Scene } from "./scene";
 import type { Type } from "./text";
 import type { Theme } from "./theme";
 
@@ -24,6 +24,8 @@ import type { Theme } from "./theme";
 const WIRE_PIXELS = 4e5;
 /** Pixels that a line or a tiny box may lie beside its place. */
 const BESIDE = 2;
+/** Pixels of the sides of a selected box, at least. */
+const LEAST_SELECTED = 4;
 
 /** Paints scenes on a canvas: with the pen where names can be read, and straight into pixels from further away. */
 export class Screen {
@@ -54,7 +56,7 @@ export class Screen {
       const strong = [...marks.hovered].flatMap((i) => [...scene.into[i]!, ...scene.outOf[i]!]);
       if (marks.wire >= 0) strong.push(marks.wire);
       strokes(ctx, scene, strong, theme.hover, 1.4 / scale, scale >= SHOW.shape);
-      if (scale < SHOW.shape) fillSelected(ctx, scene, marks.selected, theme.select);
+      if (scale < SHOW.shape) fillSelected(ctx, scene, marks.selected, theme.select, scale);
       outlines(brush, scene, marks, scale);
       return;
     }
@@ -132,17 +134,20 @@ function wireStep(scene: Scene, view: Rect, scale: number, { width, height }: Ra
   return 2 ** Math.ceil(Math.log2(Math.max(1, pixels / WIRE_PIXELS)));
 }
 
-/** Blocks of colour have the colour of a selection where they are in it. */
+/** Blocks of colour have the colour of a selection where they are in it, and a size that is seen among thousands. */
 function fillSelected(
   ctx: CanvasRenderingContext2D,
   scene: Scene,
   selected: Marks["selected"],
   colour: string,
+  scale: number,
 ): void {
   ctx.fillStyle = colour;
   for (const i of selected) {
-    const { x, y, width, height } = rectOf(scene, i);
-    if (scene.figures[i]!.shape !== "frame") ctx.fillRect(x, y, width, height);
+    if (scene.figures[i]!.shape === "frame") continue;
+    const width = Math.max(scene.width[i]!, LEAST_SELECTED / scale);
+    const height = Math.max(scene.height[i]!, LEAST_SELECTED / scale);
+    ctx.fillRect(scene.x[i]! - width / 2, scene.y[i]! - height / 2, width, height);
   }
 }
 
