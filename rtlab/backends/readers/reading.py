@@ -208,8 +208,9 @@ _CHUNK = 1 << 20
 _JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*(?:["\]]|\{\s*["}]))')
 _ONLY_TENSORS = 'The files contain tensors only. For layers, give layers="layers.json" as well.'
 _NO_LAYERS = (
-    "The log lists no layers of the engine: it contains passes and tactics only. For layers, give layers (trtexec "
-    "--exportLayerInfo), or build with --verbose --profilingVerbosity=detailed."
+    "rtlab reads no layers of the engine in this log. For layers, give layers (trtexec --exportLayerInfo), or build "
+    "with "
+    "--verbose --profilingVerbosity=detailed."
 )
 
 _ONLY_ROWS = (
@@ -217,7 +218,7 @@ _ONLY_ROWS = (
     'these give layers="layers.json" (trtexec --exportLayerInfo --profilingVerbosity=detailed) beside.'
 )
 _NO_ENGINE = (
-    'This reports a run of an engine and not its layers. For layers give layers="layers.json" (trtexec '
+    'rtlab reads no layers of an engine here. For layers give layers="layers.json" (trtexec '
     '--exportLayerInfo), for their times profile="profile.json" (trtexec --exportProfile) beside.'
 )
 

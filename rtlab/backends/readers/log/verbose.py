@@ -556,11 +556,11 @@ class _LogReader:
         if not has_build:
             if run and not has_failed and not any(m.id == "engine-time" for m in messages):
                 build.notes.append(f"The log is that of a run and reports no build: {run}.")
-        elif not build.complete and not has_failed:
+        elif not build.complete and not has_failed and not any(m.id == "outcome" for m in messages):
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."
                 if text.is_cut and build is self.build
-                else "The end of the build is not in the log."
+                else "rtlab reads no end of the build in this log."
             )
         elif text.is_cut and self._section == "rows" and build is self.build:
             build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")
