@@ -84,8 +84,7 @@ MESSAGES: tuple[Message, ...] = (
         "No tactic that the builder tried for it works: each failed, did not fit into memory, or there is none.",
         "Where tactics lacked memory: lower the largest shapes, free memory, or raise the workspace (trtexec "
         "--memPoolSize=workspace:MiB) if the GPU has more; else write these nodes in another form or precision, or "
-        "build "
-        "in another release.",
+        "build in another release.",
         "7 to 11", _GUIDE, _BUILD,
     ),
     Message(
@@ -99,8 +98,7 @@ MESSAGES: tuple[Message, ...] = (
         "gpu-unsupported", r"Target GPU SM (?P<sm>\d+) is not supported|Unsupported SM\b",
         "This release of TensorRT does not support the GPU.",
         "A release has kernels for a range of compute capabilities: later ones drop old GPUs, earlier ones lack new "
-        "ones; "
-        "a package for servers with ARM lacks those of Jetson.",
+        "ones; a package for servers with ARM lacks those of Jetson.",
         "Install a release whose support matrix lists the GPU.", "7 to 11", _SUPPORT, _BUILD,
     ),
     Message(
@@ -153,14 +151,20 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 11", _SHAPES, _BUILD,
     ),
     Message(
+        "weights-count",
+        rf"(?:{_AT})?(?P<reason>(?:number of kernel weights does not|(?:kernel|bias) weights has count|"
+        r"count of \d+ weights in kernel).*)",
+        "The weights of {names} are more or fewer than its parameters ask for.",
+        "The line has both counts.",
+        "Give the weights that belong to this network: same classes, width and depth as the program builds.",
+        "7 to 11", _REPORTS,
+    ),
+    Message(
         "shape-conflict",
         rf"(?:{_AT})?(?P<reason>(?:broadcast (?:with incompatible )?dimensions(?: must be conformable)?|"
         r"reshape (?:would change|changes) volume|all concat input tensors must have|inputs must have same (?:number "
-        r"of )?"
-        r"dimensions|dimensions not compatible|number of kernel weights does not|(?:kernel|bias) weights has count|"
-        r"count of \d+ weights in kernel|reshaping failed for tensor|\S+ \d+ dimensions must be equal|axis \d+ "
-        r"dimensions|"
-        r"condition\[\d+\] is false)"
+        r"of )?dimensions|dimensions not compatible|reshaping failed for tensor|\S+ \d+ dimensions must be equal|axis "
+        r"\d+ dimensions|condition\[\d+\] is false)"
         rf"(?:.*?I\w+Layer (?P<name2>{LAYER}): )?.*)",
         "Shapes contradict each other at {names}.",
         "They are those of the model, or follow from the shapes of a profile or of an input.",
@@ -218,8 +222,7 @@ MESSAGES: tuple[Message, ...] = (
         "plugin-memory", r"plugin node (?P<name>\S.*?) ?requires (?P<size>\d+) bytes of scratch space",
         "The workspace is too small for plugin {names}.", "A plugin has one implementation, which needs that much.",
         "Raise the workspace (trtexec --memPoolSize=workspace:MiB, --workspace up to 8.3) if the GPU has it, or lower "
-        "the "
-        "batch or the profile's largest shapes.",
+        "the batch or the profile's largest shapes.",
         "7 to 11", _MEMORY, _BUILD,
     ),
     Message(
@@ -293,15 +296,13 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "shape-range",
         r"(?P<reason>(?i:supplied binding dimension|set dimensions?|runtime dimension)(?:.{0,90}? for tensor "
-        r"(?P<name>\S+))?"
-        r".{0,90}?(?:exceed|not satisfy|out of).*)|"
-        r"(?P<static>Static dimension mismatch while setting input shape(?: for (?P<name2>\S+?)\. )?.*)|"
-        r"(?P<reason2>Batch size was: \d+, but engine max batch size was: \d+)",
+        r"(?P<name>\S+))?.{0,90}?(?:exceed|not satisfy|out of).*)|(?P<static>Static dimension mismatch while setting "
+        r"input shape(?: for (?P<name2>\S+?)\. )?.*)|(?P<reason2>Batch size was: \d+, but engine max batch size was: "
+        r"\d+)",
         "The shape of an input{of_names} is not one that the engine was built for.",
         "It is outside its optimization profile, or differs in a dimension that is fixed.",
         "Give a shape within the profile, or build with one that holds it; where the dimension is fixed, export the "
-        "model "
-        "with a dynamic one.",
+        "model with a dynamic one.",
         "7 to 11", _SHAPES, _RUN,
     ),
     Message(
@@ -454,7 +455,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "dla-reason",
         r"(?P<reason>Batch size .*? for layer (?P<name>\S+) exceeds max batch size allowed of \d+)|"
-        r"(?<![^\s\[\]])(?P<name2>[^\s\[\]]+): (?P<reason2>(?:DLA (?:cores? do(?:es)? not support|(?:only )?supports)|"
+        r"(?<![^\s\[\]])(?P<reason2>(?P<name2>[^\s\[\]]+): (?:DLA (?:cores? do(?:es)? not support|(?:only )?supports)|"
         r"(?:(?!: ).)*? (?:on DLA (?:requires|supports|needs)|not supported (?:for|on|by) DLA)).*)",
         "DLA does not run {names}, for a reason that the message states.",
         "Each layer has its own reason.",
@@ -494,9 +495,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "timing-cache",
         r"(?i)timing cache will not be used|(?:could not|failed to|cannot) (?:read|load|deserialize|combine) (?:the "
-        r")?timing "
-        r"cache|"
-        r"timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
+        r")?timing cache|timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
         r"(?:mismatch|incompatible|ignoring)[^.\n]{0,40} timing cache",
         "The timing cache is not used.",
         "A cache serves one release, device and build of TensorRT; the line says what was wrong with it, if anything "
@@ -551,8 +550,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "library-version",
         r"(?:was linked|[Cc]ompiled) against (?P<library>\S+(?: LT)?) (?P<expected>[\d.]*\d) but (?:loaded|running "
-        r"against) "
-        r"\S+(?: LT)? (?P<actual>[\d.]*\d)",
+        r"against) \S+(?: LT)? (?P<actual>[\d.]*\d)",
         "TensorRT was made with another release of {library} than is loaded.",
         "Libraries of two installations are mixed; as a warning alone it stops nothing.",
         "Install the release of {library} that TensorRT names, where it is an error or results are wrong.",
@@ -587,9 +585,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "cuda-start",
-        r"(?P<reason>CUDA initialization failure with error: \d+)|"
-        r"(?P<reason2>CUDA driver version is insufficient for CUDA runtime version)|(?P<reason3>no CUDA-capable "
-        r"device)",
+        r"(?P<reason>CUDA initialization failure with error: \d+)|(?P<reason2>CUDA driver version is insufficient for "
+        r"CUDA runtime version)|(?P<reason3>no CUDA-capable device)",
         "CUDA does not start.",
         "Error 35: the driver is older than the program's CUDA. Error 100: no GPU is visible. Others stand in CUDA's "
         "list.",
@@ -604,9 +601,10 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "library-status",
-        r"(?P<library>Cudnn|Cublas|Cask|CuTensor) Error in \S+: (?P<code>\d+)(?P<reason> \([^)\n]+\))?|"
-        r"(?P<library2>CUDNN|CUBLAS)_STATUS_(?!SUCCESS)(?P<code2>\w+)",
-        "{library} reports error {code}.",
+        r"(?P<library>Cudnn|Cublas|Cask|CuTensor) Error in \S+: \d+|"
+        r"(?P<library2>CUDNN|CUBLAS)_STATUS_(?!SUCCESS)|"
+        r"Assertion (?P<library3>cublas|cudnn)Status == ",
+        "{library} reports an error.",
         "Among the causes in reports: a release that does not fit driver, GPU or TensorRT; too little memory.",
         "Install the release that TensorRT's support matrix lists, and see how much memory is free.",
         "7 to 11", _REPORTS,
@@ -618,8 +616,7 @@ MESSAGES: tuple[Message, ...] = (
         "A call to CUDA fails.",
         "CUDA reports late: the call that fails may be an earlier one, of a plugin or of the program around.",
         "Run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer, which names the call. Where a handle or a "
-        "context "
-        "is invalid, make engine, context, stream and buffers in the thread and CUDA context that run them.",
+        "context is invalid, make engine, context, stream and buffers in the thread and CUDA context that run them.",
         "7 to 11", _REPORTS,
     ),
     Message(
@@ -721,8 +718,7 @@ MESSAGES: tuple[Message, ...] = (
         r"IPluginCreator not found",
         "No plugin of that name, version and namespace is registered: {names}.",
         "No library that is loaded has it. The parser takes an operator without an importer for a plugin; a plan "
-        "needs the "
-        "plugins that it was built with.",
+        "needs the plugins that it was built with.",
         _LOAD_PLUGIN, "7 to 11", _PARSER, "parsing or loading", is_parser=True,
     ),
     Message(
@@ -777,8 +773,7 @@ MESSAGES: tuple[Message, ...] = (
         "unknown-option", r"Unknown option: (?P<name>-\S+(?: \S+)?)",
         "An option is not known: {names}.",
         "trtexec says so of options that its release renamed or removed (--workspace is --memPoolSize since 8.4; "
-        "types come "
-        "from the model since 11).",
+        "types come from the model since 11).",
         "See --help of the installed release.", "7 to 11", _TRTEXEC, "the program",
     ),
     Message(
@@ -832,8 +827,7 @@ MESSAGES: tuple[Message, ...] = (
         "ONNX Runtime's TensorRT provider lacks shapes of tensors{at_names}.",
         "An input of a subgraph has no shape in the model, or no range in the provider's options.",
         "Run onnxruntime/tools/symbolic_shape_infer.py on the model; with trt_profile_min_shapes, _opt_ and _max_, "
-        "name "
-        "the inputs of every subgraph.",
+        "name the inputs of every subgraph.",
         "ONNX Runtime 1.12 and later", _ORT, "the session or the inference",
     ),
     Message(
@@ -876,8 +870,7 @@ MESSAGES: tuple[Message, ...] = (
         "Torch-TensorRT has no converter of {names}.",
         "The operator is in a part of the graph that was to become an engine.",
         "Rewrite the operator, register a converter (torch_tensorrt.dynamo.conversion.dynamo_tensorrt_converter), or "
-        "leave "
-        "it to PyTorch (torch_executed_ops, without require_full_compilation).",
+        "leave it to PyTorch (torch_executed_ops, without require_full_compilation).",
         "Torch-TensorRT 1.0 and later", _TORCH, "the compilation",
     ),
     Message(
@@ -910,9 +903,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "tftrt-native",
         r"(?P<name>\S*TRTEngineOp\w*) (?:failed|.*?failed)[.:] ?(?:The native segment will be used instead\. "
-        r")?(?:Reason: )?"
-        r"(?P<reason>.*)|Cannot replace segment .*? by (?P<name2>\S+) reason: (?P<reason2>.*?)(?: \(keeping "
-        r"original|$)",
+        r")?(?:Reason: )?(?P<reason>.*)|Cannot replace segment .*? by (?P<name2>\S+) reason: (?P<reason2>.*?)(?: "
+        r"\(keeping original|$)",
         "TF-TRT makes no engine of {names}.", "The line gives the reason.",
         "Where the reason is a lack of memory or a minimum of nodes, change max_workspace_size_bytes or "
         "minimum_segment_size.",
@@ -982,8 +974,7 @@ MESSAGES: tuple[Message, ...] = (
         "Triton does not load a model.", "It says why in that line; where TensorRT refuses a plan, it has lines of "
         "its own.",
         "Build a plan with the release of TensorRT in the server's image and on its GPU, and let config.pbtxt state "
-        "the "
-        "plan's own shapes, types and batch.",
+        "the plan's own shapes, types and batch.",
         "Triton 2.0 and later", _TRITON, "loading the model",
     ),
     # What an API says of itself.
@@ -999,9 +990,9 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "internal-check",
         r"\(Assertion (?!engine(?:Ptr)? != nullptr|creator)(?P<reason>.*?) failed",
-        "A check within TensorRT fails.", "The message is TensorRT's own: a defect of this release, or a network that "
-        "it "
-        "does not foresee.",
+        "A check within TensorRT fails.",
+        "The line says no more. Causes in reports: a defect of a release, libraries that do not fit, a network that it "
+        "does not take.",
         "Try another release; fold constants; find the part by builds of smaller pieces.", "8 to 11", _REPORTS,
     ),
 )  # fmt: skip

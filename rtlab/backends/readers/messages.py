@@ -27,7 +27,8 @@ _FAILURE = re.compile(
     r"pybind11::init\(\): factory function returned nullptr|Attempting to access an empty engine|build engine file "
     r"failed|"
     r"Unable to deserialize the TensorRT engine|TRT conversion failed on the subgraph|NVDSINFER_CONFIG_FAILED|"
-    r"Failed to create NvDsInferContext|failed to load all models|FAILED_EXECUTION|execution context enqueue failed|"
+    r"Failed to create NvDsInferContext|export failure|failed to load all models|FAILED_EXECUTION|execution context "
+    r"enqueue failed|"
     r"deserialize engine from file ?:\S+ failed|FAILED \| Runtime|Failed to initialize executor|Builder creation "
     r"failed|^Segmentation fault|core dumped|^Aborted$|^Killed$|"
     r"terminate called after throwing"
@@ -205,6 +206,9 @@ def _hide_general(groups: Mapping[str, _Group]) -> set[str]:
             if not special.names and len(group.names) == 1:
                 special.names.update(group.names)
         rest = {n: None for n in group.names if n not in named}
+        if any(r.startswith("Assertion failed") for r in group.reasons) and (rest or not group.names):
+            # It gives a reason of its own.
+            continue
         if i == "dla-fallback":
             group.names = rest
         if (specials and not rest and group.names) or (near and len(rest) <= 1 and i != "dla-fallback"):
@@ -371,7 +375,7 @@ def _make_match(
     evidence = f"{message.cause} {capitalize('; '.join(map(shorten, values)))}" if values else message.cause
     return MessageMatch(
         message.id,
-        message.title.format_map(fields),
+        capitalize(message.title.format_map(fields)),
         _describe_cost(group, outcome),
         describe_remedy(message.remedy.format_map(fields), message.source, message.releases),
         f'{evidence.rstrip(".")}. Line {group.line}: "{quote}".',

@@ -448,7 +448,7 @@ def _time(text: str) -> Iterator[MessageMatch]:
     for line in text.split("\n"):
         if match := _BUILT.search(line):
             yield MessageMatch(
-                "engine-time", f"{match[0]}.", f"{match['seconds']} s once, not in each inference.",
+                "engine-time", f'trtexec prints "{match[0]}".', f"{match['seconds']} s once, not in each inference.",
                 describe_remedy(
                     "A timing cache (--timingCacheFile) shortens the next build.", "NVIDIA/TensorRT, samples/trtexec",
                     "7 to 11",

@@ -555,7 +555,7 @@ class _LogReader:
             raise ReadError(f"Cannot read {title}: {reason}. {_AGAIN}")
         if not has_build:
             if run and not has_failed and not any(m.id == "engine-time" for m in messages):
-                build.notes.append(f"The log is that of a run and reports no build: {run}.")
+                build.notes.append(f"rtlab reads no build in this log, but: {run}.")
         elif not build.complete and not has_failed and not any(m.id == "outcome" for m in messages):
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."

@@ -95,8 +95,7 @@ FRAGMENTS = {
     # No implementation.
     "trt7 no implementation": Fragment(
         "[TensorRT] ERROR: ../builder/tacticOptimizer.cpp (1523) - TRTInternal Error in computeCosts: 0 (Could not "
-        "find "
-        "any implementation for node conv_4 + relu_5.)",
+        "find any implementation for node conv_4 + relu_5.)",
         "no-implementation", ("conv_4 + relu_5",),
     ),
     "trt7 workspace hint": Fragment(
@@ -129,8 +128,7 @@ FRAGMENTS = {
     ),
     "memory before the failure": Fragment(
         "[W] [TRT] Skipping tactic 2 due to insufficient memory on requested size of 536870912 detected for tactic "
-        "0x02.\n"
-        "[E] [TRT] 10: Could not find any implementation for node up_4.\n",
+        "0x02.\n[E] [TRT] 10: Could not find any implementation for node up_4.\n",
         "no-implementation",
         ("up_4",),
         ("536,870,912 bytes were requested", "Line 2"),
@@ -216,14 +214,12 @@ FRAGMENTS = {
     ),
     "trt10 registry": Fragment(
         "[TRT] [E] IPluginRegistry::getCreator: Error Code 4: API Usage Error (Cannot find plugin: DeformCrop, "
-        "version: "
-        "1, namespace:.)",
+        "version: 1, namespace:.)",
         "plugin", ("DeformCrop",),
     ),
     "trt10 sequence": Fragment(
         "In node 31 with name: /list/at and operator: SequenceAt (checkSequenceAt): UNSUPPORTED_NODE: Assertion "
-        "failed: "
-        "false",
+        "failed: false",
         "sequence", ("/list/at",),
     ),
     "trt8 split to sequence": Fragment(
@@ -284,8 +280,7 @@ FRAGMENTS = {
     ),
     "overflow": Fragment(
         "[W] [TRT] - 2 weights are affected by this issue: Detected finite FP32 values which would overflow in FP16 "
-        "and "
-        "converted them to the closest finite FP16 value.",
+        "and converted them to the closest finite FP16 value.",
         "fp16-overflow", (), ("2 weights",),
     ),
     "strong types": Fragment(
@@ -294,9 +289,8 @@ FRAGMENTS = {
         "type-mismatch", ("/mix/Add",), ("Float and Half",),
     ),
     "int8 scale": Fragment(
-        "[W] [TRT] Missing scale and zero-point for tensor pool_out, expect fall back to non-int8 implementation "
-        "for any "
-        "layer consuming or producing given tensor",
+        "[W] [TRT] Missing scale and zero-point for tensor pool_out, expect fall back to non-int8 implementation for "
+        "any layer consuming or producing given tensor",
         "int8-scale", ("pool_out",),
     ),
     "calibration": Fragment(
@@ -361,13 +355,13 @@ FRAGMENTS = {
         "plan-version", (), ("expected 240, but it is 239",),
     ),
     "plan magic": Fragment(
-        "[E] Error Code 1: Serialization (Serialization assertion magicTagRead == kMAGIC_TAG failed.Magic tag does not "
-        "match)",
+        "[E] Error Code 1: Serialization (Serialization assertion magicTagRead == kMAGIC_TAG failed.Magic tag does "
+        "not match)",
         "plan-damaged",
     ),
     "plan device": Fragment(
-        "6: The engine plan file is generated on an incompatible device, expecting compute 8.6 got compute 7.5, please "
-        "rebuild.",
+        "6: The engine plan file is generated on an incompatible device, expecting compute 8.6 got compute 7.5, "
+        "please rebuild.",
         "plan-device", (), ("expected 8.6, but it is 7.5",),
     ),
     "plan model": Fragment(
@@ -398,8 +392,7 @@ FRAGMENTS = {
     # Shapes.
     "no profile": Fragment(
         "[E] Error[4]: [network.cpp::validate::2671] Error Code 4: Internal Error (Network has dynamic or shape "
-        "inputs, "
-        "but no optimization profile has been defined.)",
+        "inputs, but no optimization profile has been defined.)",
         "no-profile",
     ),
     "range": Fragment(
@@ -570,11 +563,9 @@ FRAGMENTS = {
     ),
     "built": Fragment("[I] Engine built in 41.27 sec.", "engine-time", (), ("41.27 s",)),
     "latency 8": Fragment(
-        "[I] Throughput: 311.5 qps\n"
-        "[I] Latency: min = 3.01 ms, max = 4.5 ms, mean = 3.22 ms, median = 3.2 ms, percentile(90%) = 3.4 ms\n"
-        "[I] Enqueue Time: min = 0.1 ms, max = 0.3 ms, mean = 0.2 ms, median = 0.21 ms\n"
-        "[I] GPU Compute Time: min = 2.9 ms, max = 4.1 ms, mean = 3.05 ms, median = 3.04 ms, percentile(90%) = 3.2 "
-        "ms\n",
+        "[I] Throughput: 311.5 qps\n[I] Latency: min = 3.01 ms, max = 4.5 ms, mean = 3.22 ms, median = 3.2 ms, "
+        "percentile(90%) = 3.4 ms\n[I] Enqueue Time: min = 0.1 ms, max = 0.3 ms, mean = 0.2 ms, median = 0.21 ms\n[I] "
+        "GPU Compute Time: min = 2.9 ms, max = 4.1 ms, mean = 3.05 ms, median = 3.04 ms, percentile(90%) = 3.2 ms\n",
         "latency", (), ("3.04 ms", "311.5 inferences per second", "Latency median 3.2 ms, percentile(90%) = 3.4 ms"),
     ),
     "latency 7": Fragment(
@@ -619,10 +610,9 @@ FRAGMENTS = {
     ),
     "ort copies": Fragment(
         "2025-02-02 10:00:00.1 [I:onnxruntime:, transformer_memcpy.cc:329 AddCopyNode] Add MemcpyToHost before "
-        "/h/Mul_0 "
-        "for CUDAExecutionProvider\n2025-02-02 10:00:00.2 [W:onnxruntime:, transformer_memcpy.cc:74 ApplyImpl] 1 "
-        "Memcpy "
-        "nodes are added to the graph main for CUDAExecutionProvider. It might have negative impact on performance",
+        "/h/Mul_0 for CUDAExecutionProvider\n2025-02-02 10:00:00.2 [W:onnxruntime:, transformer_memcpy.cc:74 "
+        "ApplyImpl] 1 Memcpy nodes are added to the graph main for CUDAExecutionProvider. It might have negative "
+        "impact on performance",
         "provider-copies", ("/h/Mul_0",), ("1 copy",),
     ),
     "ort fallback": Fragment(
@@ -674,8 +664,7 @@ FRAGMENTS = {
     ),
     "deepstream batch": Fragment(
         "0:00:02.1 71 0x5 WARN nvinfer gstnvinfer.cpp:635:gst_nvinfer_logger:<gie> NvDsInferContext[UID 1]: Backend "
-        "has "
-        "maxBatchSize 1 whereas 4 has been requested",
+        "has maxBatchSize 1 whereas 4 has been requested",
         "deepstream-batch", (), ("expected 1, but it is 4",),
     ),
     "deepstream boxes": Fragment(
@@ -685,11 +674,10 @@ FRAGMENTS = {
         "deepstream-parser",
     ),
     "deepstream builds": Fragment(
-        "0:00:03.2 8 0xa WARN nvinfer gstnvinfer.cpp:681:gst_nvinfer_logger:<gie> NvDsInferContext[UID 1]: deserialize "
-        "backend context from engine from file :/m/a.engine failed, try rebuild\n"
-        "0:06:41.1 8 0xa INFO nvinfer gstnvinfer.cpp:684:gst_nvinfer_logger:<gie> NvDsInferContext[UID 1]: serialize "
-        "cuda "
-        "engine to file: /m/b.engine successfully\n",
+        "0:00:03.2 8 0xa WARN nvinfer gstnvinfer.cpp:681:gst_nvinfer_logger:<gie> NvDsInferContext[UID 1]: "
+        "deserialize backend context from engine from file :/m/a.engine failed, try rebuild\n0:06:41.1 8 0xa INFO "
+        "nvinfer gstnvinfer.cpp:684:gst_nvinfer_logger:<gie> NvDsInferContext[UID 1]: serialize cuda engine to file: "
+        "/m/b.engine successfully\n",
         "deepstream-rebuild", (), (), ("outcome",),
     ),
     "default stream": Fragment("[TRT] [W] Using default stream in enqueueV3() may lead to", "default-stream"),
@@ -702,6 +690,10 @@ FRAGMENTS = {
         "flag-conflict", (), ("kPREFER_PRECISION_CONSTRAINTS and kOBEY_PRECISION_CONSTRAINTS",),
     ),
     "capture": Fragment("CUDA ERROR: cudaErrorStreamCaptureInvalidated (901)", "graph-capture"),
+    "weights of another network": Fragment(
+        "[E] [TRT] 3: (Unnamed Layer* 163) [Convolution]:kernel weights has count 26542 but 19906 was expected",
+        "weights-count", ("(Unnamed Layer* 163) [Convolution]",), ("count 26542",),
+    ),
     "branches": Fragment(
         "[TRT] [E] Error Code 4: API Usage Error (IConditionalOutputLayer /dec/If_Out: Must have inputs with equal "
         "ranks)",
@@ -709,8 +701,7 @@ FRAGMENTS = {
     ),
     "boolean operation": Fragment(
         "[TRT] [E] 4: [layers.cpp::validate::2304] Error Code 4: Internal Error (mask_And: operation AND requires "
-        "boolean "
-        "inputs.)",
+        "boolean inputs.)",
         "input-type", ("mask_And",),
     ),
     "check within": Fragment(
@@ -720,7 +711,7 @@ FRAGMENTS = {
     "cudnn status": Fragment(
         "[TRT] [E] ../conv.cpp (48) - Cudnn Error in executeConv: 8 (CUDNN_STATUS_EXECUTION_FAILED)",
         "library-status", (),
-        ("Cudnn reports error 8",),
+        ("Cudnn reports an error",),
     ),
     "llm limit": Fragment(
         "[TRT-LLM] [E] max_batch_size [2048] is greater than build_config.max_batch_size [64]", "llm-limit", (),
@@ -750,9 +741,8 @@ FRAGMENTS = {
     ),
     "order of objects": Fragment(
         "[E] [TRT] 3: [runtime.cpp::~Runtime::346] Error Code 3: API Usage Error (Parameter check failed, condition: "
-        "n == 1. "
-        "Destroying a runtime before destroying deserialized engines created by the runtime leads to undefined "
-        "behavior.",
+        "n == 1. Destroying a runtime before destroying deserialized engines created by the runtime leads to "
+        "undefined behavior.",
         "object-order", (), ("A runtime is destroyed",),
     ),
     "ort feed": Fragment(
@@ -773,14 +763,12 @@ FRAGMENTS = {
     ),
     "plugin ran badly": Fragment(
         "[TensorRT] ERROR: 2: [pluginV2DynamicExtRunner.cpp::execute::115] Error Code 2: Internal Error (Assertion "
-        "status == "
-        "kSTATUS_SUCCESS failed.)",
+        "status == kSTATUS_SUCCESS failed.)",
         "plugin-run",
     ),
     "plugin twice": Fragment(
         "[E] Error[4]: IRuntime::deserializeCudaEngine: Error Code 4: API Usage Error (Cannot register the library as "
-        "plugin "
-        "creator of MyNms_TRT exists already.)",
+        "plugin creator of MyNms_TRT exists already.)",
         "plugin-twice", ("MyNms_TRT",),
     ),
     "constraint": Fragment(
@@ -790,8 +778,8 @@ FRAGMENTS = {
     ),
     "profile and model": Fragment(
         "[E] Error[4]: IBuilder::buildSerializedNetworkToStream: Error Code 4: API Usage Error (Dimension mismatch "
-        "for tensor "
-        "vit and profile 0. At dimension axis 1, profile has min=256, opt=512, max=512 but tensor has 256.)\n"
+        "for tensor vit and profile 0. At dimension axis 1, profile has min=256, opt=512, max=512 but tensor has "
+        "256.)\n"
         '[I] Engine built in 0.0193608 sec.\n[E] Assertion failure: false && "Attempting to access an empty '
         'engine!"\n',
         "profile-mismatch", ("vit",), ("opt=512", 'Line 3 states: "Assertion failure'), ("engine-time",),
@@ -807,8 +795,7 @@ FRAGMENTS = {
     ),
     "no shape set": Fragment(
         "[TRT] [E] IExecutionContext::enqueueV3: Error Code 3: API Usage Error (Parameter check failed, condition: a "
-        "&& b. Not "
-        "all shapes are specified. Following input tensors' dimensions are not specified: ids.)",
+        "&& b. Not all shapes are specified. Following input tensors' dimensions are not specified: ids.)",
         "shape-missing", ("ids",),
     ),
     "launch timed out": Fragment(
@@ -829,8 +816,7 @@ FRAGMENTS = {
     ),
     "tf operators": Fragment(
         "I tensorflow/compiler/tf2tensorrt/segment/segment.cc:460] There are 7 ops of 2 different types in the graph "
-        "that are "
-        "not converted to TensorRT: Pack, Shape, (For more",
+        "that are not converted to TensorRT: Pack, Shape, (For more",
         "tftrt-unconverted", (), ("7 operators", "Pack, Shape"),
     ),
     "torch 64 bits": Fragment(
@@ -846,8 +832,7 @@ FRAGMENTS = {
     ),
     "triton config": Fragment(
         "UNAVAILABLE: Invalid argument: model 'a', tensor 'x': the model expects 4 dimensions (shape [1,3,8,8]) but "
-        "the model "
-        "configuration specifies 3 dimensions",
+        "the model configuration specifies 3 dimensions",
         "triton-config", ("x",),
     ),
     "triton shape": Fragment(
@@ -856,8 +841,7 @@ FRAGMENTS = {
     ),
     "mixed types": Fragment(
         "[E] IBuilder::buildSerializedNetwork: Error Code 9: API Usage Error (INT8 and FP8 mixed precision is allowed "
-        "only "
-        "when building network with kSTRONGLY_TYPED mode)",
+        "only when building network with kSTRONGLY_TYPED mode)",
         "type-mix",
     ),
     "unused input": Fragment("[TRT] [W] Unused Input: position_ids", "unused-input", ("position_ids",)),
@@ -954,8 +938,7 @@ def test_a_line_of_no_row_is_quoted_with_its_severity_and_its_nodes(
 def test_a_failure_that_ends_well_says_so() -> None:
     text = (
         "[E] [TRT] 6: The engine plan file is generated on an incompatible device, expecting compute 8.7 got compute "
-        "8.6\n"
-        "[I] Load new model:config.txt sucessfully\n"
+        "8.6\n[I] Load new model:config.txt sucessfully\n"
     )
     failure, outcome = find_reports(text)
     assert ("plan-device", "outcome") == (failure.id, outcome.id)
