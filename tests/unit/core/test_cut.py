@@ -206,7 +206,7 @@ def test_a_model_that_is_one_call_is_cut_inside_of_its_function(tmp_path):
     # The command line reaches it too, and refuses what lies in no function.
     path = tmp_path / "called.onnx"
     path.write_bytes(model.bytes())
-    args = argparse.Namespace(model=str(path), shape=None, until=["call/m"], data=None, preprocessing=None)
+    args = argparse.Namespace(model=str(path), shape=[], until=["call/m"], data=None, preprocessing=None)
     assert [n.op for n in open_study(args).model.nodes] == ["Neg"]
     with pytest.raises(ModelError, match="no node writes this value"):
         open_study(argparse.Namespace(**{**vars(args), "until": ["call/none"]}))

@@ -1077,6 +1077,26 @@ def test_messages_around_a_listing_of_layers_are_read_too(text: str) -> None:
     assert f"Line {1 + text[: text.index(SCALE)].count(chr(10))}:" in finding.evidence
 
 
+VERBOSE = "[V] [TRT] Original: 9 layers\n[V] [TRT] After dead-layer removal: 8 layers\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        VERBOSE + LAYER_FILE,
+        f"{LAYER_FILE}\n{VERBOSE}",
+        f"{VERBOSE}{LAYER_FILE}\n{SCALE}",
+        VERBOSE + LAYER_FILE[:-8],
+    ],
+)
+def test_a_verbose_log_and_a_listing_of_layers_in_one_paste_are_both_read(text: str) -> None:
+    result = rtlab.read(text=text)["engine"]
+    assert {"fc2", "conv"} <= {y.name for y in result.engine.layers}
+    assert result.log is not None
+    assert (9, 8) == result.log.attempts[0].counts
+    assert (SCALE in text) == ("int8-scale" in [f.rule for f in result.findings])
+
+
 KERNELS = (
     "Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
     "60.0,6000000,200,30000.0,29900.0,29000,40000,200.0,my gemm\n"
