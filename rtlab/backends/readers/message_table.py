@@ -34,7 +34,9 @@ _CUDA = "NVIDIA's CUDA Runtime API, cudaError"
 _BUILD, _PARSE, _LOAD, _RUN = "a build", "parsing", "loading an engine", "an inference"
 
 _FREE_MEMORY = (
-    "Free memory on the GPU, lower the profile's largest shapes, or set --memPoolSize to what is free."
+    "Nothing where the build succeeds and is fast enough; else free memory on the GPU, lower the profile's largest "
+    "shapes, "
+    "or set --memPoolSize to what is free."
 )
 _LOAD_PLUGIN = (
     "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; in "
@@ -716,7 +718,7 @@ MESSAGES: tuple[Message, ...] = (
         "plugin",
         r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found|"
         r"IPluginCreator not found",
-        "No plugin of that name, version and namespace is registered: {names}.",
+        "No plugin is registered for {names}.",
         "No library that is loaded has it. The parser takes an operator without an importer for a plugin; a plan "
         "needs the plugins that it was built with.",
         _LOAD_PLUGIN, "7 to 11", _PARSER, "parsing or loading", is_parser=True,
@@ -963,7 +965,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "triton-config",
         r"tensor '(?P<name>[^']+)': (?P<reason>the model expects .*)|(?P<reason2>configuration specified max-batch .*)",
-        "config.pbtxt does not fit the model{at_names}.", "The line has both.",
+        "The configuration config.pbtxt does not fit the model{at_names}.", "The line has both.",
         "Write the model's own shapes, types and batch into it, or leave them out (auto-complete).",
         "Triton 2.0 and later", _TRITON, "loading the model",
     ),

@@ -96,6 +96,7 @@ _ABOVE = 400
 _QUOTED, _LISTED, _LONGEST, _SHORT, _FRAGMENT = 3, 5, 240, 120, 200
 #: Up to here a size is in MiB, as TensorRT 8.3 to 8.6 print it; from here on in bytes.
 _MEBIBYTES = 1 << 20
+_SPELLED = {"cudnn": "cuDNN", "cublas": "cuBLAS", "cutensor": "cuTENSOR"}
 _NOT_STATED = "What it stops is not stated in the line."
 _UNKNOWN_COST = "Cost unknown: the message has no times."
 
@@ -359,6 +360,7 @@ def _make_match(
         "of_names": f" {quotation}" if names else "",
         "at_names": f": {quotation}" if names else "",
         "place": f" in {fields['call']}" if fields["call"] else "",
+        "library": _SPELLED.get(fields["library"].lower(), fields["library"]),
     }
     quote = _quote_around(group.text, group.match)
     values = [r for r in group.reasons if shorten(r) not in quote and shorten(r).strip("\"'.)") not in quote][

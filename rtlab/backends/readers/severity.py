@@ -38,7 +38,7 @@ _REST = re.compile(
     r"(?:[\s:|-]+|\[(?:TRT|TensorRT|TRT-LLM|[\w-]*TensorRT[^\]\n]*)\]:?|\[[\d/: .-]{8,30}(?: "
     r"+[A-Z_]+)?\]|Error\[\d+\]:|"
     r"(?:INTERNAL_)?(?:ERROR|WARNING):|\d{1,2}:(?=\s)|\[[\w./]+\.(?:cpp|cc|h|cu)::[^\]\n]*\]|[\w./\\-]+\.(?:cpp|cc|h|cu):\d+:|"
-    r"nvinfer gstnvinfer\.cpp:\d+:\w+:|<[\w.-]+>|(?:torch_tensorrt|onnxruntime|tensorrt)[\w.]*:(?=[^\s:]))+"
+    r"nvinfer gstnvinfer\w*\.cpp:\d+:\w+:|<[\w.-]+>|(?:torch_tensorrt|onnxruntime|tensorrt)[\w.]*:(?=[^\s:]))+"
 )
 _PROGRAMS = (
     ("ONNX Runtime", r"onnxruntime|ONNXRuntimeError|OnnxRuntimeException|\bEP Error\b"),

@@ -124,7 +124,7 @@ def _drop_partial_line(lines: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 #: How lines begin that tell of a run.
-_RUN_LINES = ("GPU C", "Throu")
+_RUN_LINES = ("GPU C", "Throu", "&&&& PASSED", "&&&& FAILED")
 #: What loggers write before a message: brackets of date, severity and name, words of severity, dates.
 _PREFIX = re.compile(
     rb"\s*(?P<tag>(?:(?:\[(?!MS\]|MemUsage|BlockAssign|GpuLayer|DlaLayer|\d+,)[^\[\]\n]{1,100}\]|"
@@ -233,7 +233,7 @@ class _LogReader:
             b"Selec": self._on_device, b"Compu": self._on_device, b"Tenso": self._on_device, b"&&&& ": self._on_device,
             b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device,
             b"Start": self._on_other,
-            b"GPU C": self._on_device, b"Throu": self._on_device,
+            b"GPU C": self._on_device, b"Throu": self._on_device, b"start": self._on_device,
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
                 self._on_decision,

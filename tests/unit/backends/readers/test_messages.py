@@ -711,7 +711,7 @@ FRAGMENTS = {
     "cudnn status": Fragment(
         "[TRT] [E] ../conv.cpp (48) - Cudnn Error in executeConv: 8 (CUDNN_STATUS_EXECUTION_FAILED)",
         "library-status", (),
-        ("Cudnn reports an error",),
+        ("cuDNN reports an error",),
     ),
     "llm limit": Fragment(
         "[TRT-LLM] [E] max_batch_size [2048] is greater than build_config.max_batch_size [64]", "llm-limit", (),
@@ -943,6 +943,19 @@ def test_a_failure_that_ends_well_says_so() -> None:
     failure, outcome = find_reports(text)
     assert ("plan-device", "outcome") == (failure.id, outcome.id)
     assert 'Line 2 states: "Load new model:config.txt sucessfully".' in failure.cost
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("TensorRT: starting export with TensorRT 8.2.1.8...\nTensorRT: export success 9.1s, saved as 'a.engine'\n",
+        "8.2.1.8"),
+        ("[I] Engine built in 9.5 sec.\n[W] * GPU compute time is unstable, with coefficient of variance = 4.9%.\n"
+         "&&&& PASSED TensorRT.trtexec [TensorRT v8001] # trtexec --onnx=a.onnx", "8.0.1"),
+    ],
+)  # fmt: skip
+def test_the_release_is_read_from_whoever_names_it(text: str, version: str) -> None:
+    assert version == rtlab.read(text=text)["engine"].engine.version
 
 
 def test_a_message_far_from_a_printed_node_does_not_get_its_name() -> None:
