@@ -35,8 +35,7 @@ _BUILD, _PARSE, _LOAD, _RUN = "a build", "parsing", "loading an engine", "an inf
 
 _FREE_MEMORY = (
     "Nothing where the build succeeds and is fast enough; else free memory on the GPU, lower the profile's largest "
-    "shapes, "
-    "or set --memPoolSize to what is free."
+    "shapes, or set --memPoolSize to what is free."
 )
 _LOAD_PLUGIN = (
     "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; in "

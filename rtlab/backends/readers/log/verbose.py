@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rtlab.backends.readers.log import listing
 from rtlab.backends.readers.log.build import Build
-from rtlab.backends.readers.log.listing import Header, match_header_line
+from rtlab.backends.readers.log.listing import Header, match_header_line, read_header
 from rtlab.backends.readers.log.tactics import parse_time
 from rtlab.backends.readers.reports import find_reports
 from rtlab.backends.readers.wrapping import Wrapping, detect_encoding, detect_wrapping
@@ -542,6 +542,9 @@ class _LogReader:
         """All that was read, once the log has ended."""
         self._store_build()
         build = self.best_build or self.build
+        # The first line may be an exporter's, without the logger's marks.
+        first_lines = [line.decode("utf-8", "replace") for number, line in text.partial_lines if number]
+        build.header.version = build.header.version or read_header(first_lines).version
         has_build = build.rank() > 0
         run = self.header.describe()
         messages = self._find_messages(text)
