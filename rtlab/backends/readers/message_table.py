@@ -71,7 +71,7 @@ class Message:
 
 
 #: What stands behind the name of a layer in messages of any release.
-_END = r"(?=\.?\)|\. In |, try | due to |\.?\s*$)"
+_END = r"(?=\.\)|\. In |, try | due to |\)(?:\s*$|  )|\.?\s*$)"
 _NODE = rf"(?P<name>\{{ForeignNode\[.*?\]\}}|\S.*?){_END}"
 #: A layer that a message begins with, behind a bracket, a kind of layer or what a logger writes.
 LAYER = r"\(Unnamed Layer\* \d+\) \[[^\]\n]*\]|[^\s(:]+"
@@ -143,8 +143,8 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "profile-mismatch",
         r"Dimension mismatch for tensor (?P<name>\S+) and profile \d+\. ?(?P<reason>.*)|"
-        r"(?<![^\s(])(?P<name2>[^\s(:]+): (?P<reason2>(?:for dimension number|number of dimensions is) .*? profile "
-        r"\d+.*)",
+        r"(?<![^\s(])(?P<name2>[^\s(:]+): (?P<reason2>(?:for dimension number|"
+        r"number of dimensions is) .*? profile \d+.*)",
         "The optimization profile does not fit input {names}.",
         "A dimension that the model fixes has one value in a profile too, and as many dimensions.",
         "Give the model's own value for it in --minShapes, --optShapes and --maxShapes, or export the model with that "
@@ -163,9 +163,9 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "shape-conflict",
         rf"(?:{_AT})?(?P<reason>(?:broadcast (?:with incompatible )?dimensions(?: must be conformable)?|"
-        r"reshape (?:would change|changes) volume|all concat input tensors must have|inputs must have same (?:number "
-        r"of )?dimensions|dimensions not compatible|reshaping failed for tensor|\S+ \d+ dimensions must be equal|axis "
-        r"\d+ dimensions|condition\[\d+\] is false)"
+        r"reshape (?:would change|changes) volume|all concat input tensors must have|"
+        r"inputs must have same (?:number of )?dimensions|dimensions not compatible|reshaping failed for tensor|"
+        r"\S+ \d+ dimensions must be equal|axis \d+ dimensions|condition\[\d+\] is false)"
         rf"(?:.*?I\w+Layer (?P<name2>{LAYER}): )?.*)",
         "Shapes contradict each other at {names}.",
         "They are those of the model, or follow from the shapes of a profile or of an input.",
@@ -195,8 +195,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "insufficient-memory",
-        r"Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of (?P<size>\d+)"
-        r"(?: detected for tactic (?P<tactic>\w+))?",
+        r"Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of (?P<size>\d+)(?: detected for "
+        r"tactic (?P<tactic>\w+))?",
         "The builder skips tactics because memory is short.",
         "A tactic asked for more device memory than is free, or than the workspace allows; others may do.",
         _FREE_MEMORY, "8.2 to 11", _MEMORY,
@@ -208,8 +208,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "insufficient-memory",
-        r"Skipping tactic (?P<tactic>\w+) due to exception .*(?:allocating (?P<size>\d+)-byte|(?i:allocat|out of "
-        r"memory))",
+        r"Skipping tactic (?P<tactic>\w+) due to exception .*(?:allocating (?P<size>\d+)-byte|"
+        r"(?i:allocat|out of memory))",
         "The builder skips tactics because memory is short.",
         "The allocator could not give a tactic what it asked for.", _FREE_MEMORY, "8.2 to 11", _MEMORY,
     ),
@@ -296,10 +296,11 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "shape-range",
-        r"(?P<reason>(?i:supplied binding dimension|set dimensions?|runtime dimension)(?:.{0,90}? for tensor "
-        r"(?P<name>\S+))?.{0,90}?(?:exceed|not satisfy|out of).*)|(?P<static>Static dimension mismatch while setting "
-        r"input shape(?: for (?P<name2>\S+?)\. )?.*)|(?P<reason2>Batch size was: \d+, but engine max batch size was: "
-        r"\d+)",
+        r"(?P<reason>(?i:supplied binding dimension|set dimensions?|"
+        r"runtime dimension)(?:.{0,90}? for tensor (?P<name>\S+))?.{0,90}?(?:exceed|not satisfy|out of).*)|"
+        r"(?P<static>Static dimension mismatch while setting input shape(?: for (?P<name2>\S+?)\. )?.*)|"
+        r"(?P<reason2>Batch size was: \d+, but engine max batch size was: \d+)|"
+        r"(?P<reason3>input (?:size|shape) .* not equal to (?:max )?model size.*)",
         "The shape of an input{of_names} is not one that the engine was built for.",
         "It is outside its optimization profile, or differs in a dimension that is fixed.",
         "Give a shape within the profile, or build with one that holds it; where the dimension is fixed, export the "
@@ -309,8 +310,7 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "shape-missing",
         r"Not all shapes are specified\.(?: Following input tensors' dimensions are not specified: "
-        r"(?P<name>[^\s,]+?)\.?(?=[\s,)]|$))?|"
-        r"condition: allInput(?:Shapes|Dimensions)Specified",
+        r"(?P<name>[^\s,]+?)\.?(?=[\s,)]|$))?|condition: allInput(?:Shapes|Dimensions)Specified",
         "The shape of an input{of_names} was not set before the inference.",
         "With dynamic inputs the context needs the shape of each.",
         "Call set_input_shape (up to 8.4 set_binding_shape) for every dynamic input, and check what it returns.",
@@ -420,8 +420,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "fp16-subnormal",
-        r"(?i)(?P<reason>(?:\d+ weights are affected by this issue: )?(?:- ?)?(?:Detected )?"
-        r"(?:subnormal FP16 values|values less than smallest positive FP16 subnormal).*)",
+        r"(?i)(?P<reason>(?:\d+ weights are affected by this issue: )?(?:- ?)?(?:Detected )?(?:subnormal FP16 values|"
+        r"values less than smallest positive FP16 subnormal).*)",
         "Weights are smaller than normal numbers of FP16.",
         "Below 6.1e-5 they lose digits, below 6e-8 they become 0 or the smallest number; this seldom matters.",
         _COMPARE, "8.4 to 11", _TYPES,
@@ -495,8 +495,9 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "timing-cache",
-        r"(?i)timing cache will not be used|(?:could not|failed to|cannot) (?:read|load|deserialize|combine) (?:the "
-        r")?timing cache|timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
+        r"(?i)timing cache will not be used|"
+        r"(?:could not|failed to|cannot) (?:read|load|deserialize|combine) (?:the )?timing cache|"
+        r"timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
         r"(?:mismatch|incompatible|ignoring)[^.\n]{0,40} timing cache",
         "The timing cache is not used.",
         "A cache serves one release, device and build of TensorRT; the line says what was wrong with it, if anything "
@@ -550,8 +551,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "library-version",
-        r"(?:was linked|[Cc]ompiled) against (?P<library>\S+(?: LT)?) (?P<expected>[\d.]*\d) but (?:loaded|running "
-        r"against) \S+(?: LT)? (?P<actual>[\d.]*\d)",
+        r"(?:was linked|[Cc]ompiled) against (?P<library>\S+(?: LT)?) (?P<expected>[\d.]*\d) but (?:loaded|"
+        r"running against) \S+(?: LT)? (?P<actual>[\d.]*\d)",
         "TensorRT was made with another release of {library} than is loaded.",
         "Libraries of two installations are mixed; as a warning alone it stops nothing.",
         "Install the release of {library} that TensorRT names, where it is an error or results are wrong.",
@@ -564,13 +565,14 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "library-missing",
-        r"(?P<name>lib(?:nv\w+|cudnn\w*|cublas\w*|cudart|onnxruntime_providers)\S*?\.so[\d.]*)'?[:;]"
-        r"(?: dlerror: \S+)? cannot open shared object file|"
-        r"LoadLibrary failed with error \d+.*?(?P<name2>(?:onnxruntime_providers|nvinfer|nvonnxparser|cu)[\w.-]*\.dll)|"
-        r"Unable to load library: (?P<name3>\S*nvinfer\S*?)(?=[:,]?\s|$)|"
+        r"(?P<name>lib(?:nv\w+|cudnn\w*|cublas\w*|cudart|"
+        r"onnxruntime_providers)\S*?\.so[\d.]*)'?[:;](?: dlerror: \S+)? cannot open shared object file|"
+        r"LoadLibrary failed with error \d+.*?(?P<name2>(?:onnxruntime_providers|nvinfer|nvonnxparser|"
+        r"cu)[\w.-]*\.dll)|Unable to load library: (?P<name3>\S*nvinfer\S*?)(?=[:,]?(?:\s|$))|"
+        r"Failed to load (?:shared )?library\b(?!.*cannot open)|"
         r"Could not load dynamic library '(?P<name4>lib(?:nv|cu)[^']*)'|"
         r"DLL load failed while importing (?P<name5>tensorrt\w*)",
-        "Library {names} cannot be loaded.",
+        "A library cannot be loaded{at_names}.",
         "It, or one that it needs, is not installed in this release, or not in the search path.",
         "Install the release that the program names, and put its folder into LD_LIBRARY_PATH (Windows: PATH).",
         "7 to 11", _ORT,
@@ -586,8 +588,9 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "cuda-start",
-        r"(?P<reason>CUDA initialization failure with error: \d+)|(?P<reason2>CUDA driver version is insufficient for "
-        r"CUDA runtime version)|(?P<reason3>no CUDA-capable device)",
+        r"(?P<reason>CUDA initialization failure with error: \d+)|"
+        r"(?P<reason2>CUDA driver version is insufficient for CUDA runtime version)|"
+        r"(?P<reason3>no CUDA-capable device)",
         "CUDA does not start.",
         "Error 35: the driver is older than the program's CUDA. Error 100: no GPU is visible. Others stand in CUDA's "
         "list.",
@@ -602,8 +605,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "library-status",
-        r"(?P<library>Cudnn|Cublas|Cask|CuTensor) Error in \S+: \d+|"
-        r"(?P<library2>CUDNN|CUBLAS)_STATUS_(?!SUCCESS)|"
+        r"(?P<library>Cudnn|Cublas|Cask|CuTensor) Error in \S+: \d+|(?P<library2>CUDNN|CUBLAS)_STATUS_(?!SUCCESS)|"
         r"Assertion (?P<library3>cublas|cudnn)Status == ",
         "{library} reports an error.",
         "Among the causes in reports: a release that does not fit driver, GPU or TensorRT; too little memory.",
@@ -611,8 +613,17 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 11", _REPORTS,
     ),
     Message(
+        "kernel-library", r"Error Code 1: (?P<library>Cask|CuTensor) \((?P<reason>[^)\n]*)",
+        "A kernel of {library} fails.",
+        "Among the causes in reports: a CUDA context of another thread or program, buffers that are too small, memory.",
+        "Make engine, context, stream and buffers in the thread and CUDA context that run them; else run the program "
+        "under "
+        "compute-sanitizer.",
+        "8 to 11", _REPORTS,
+    ),
+    Message(
         "cuda-error",
-        r"Cuda (?:Runtime|Driver) \((?P<reason>[^)\n]+)\)|\bCuda Error in \S+: (?P<reason2>\d+ \([^)\n]+\))|"
+        r"Cuda(?: Runtime| Driver)? \((?P<reason>[^)\n]+)\)|\bCuda Error in \S+: (?P<reason2>\d+ \([^)\n]+\))|"
         r"(?i:cuda failure)(?: at [^:]+:\d+| \d+)?: (?P<reason3>.*)|(?P<reason4>(?i:cuda error) \d+ launching \S+)",
         "A call to CUDA fails.",
         "CUDA reports late: the call that fails may be an earlier one, of a plugin or of the program around.",
@@ -650,8 +661,8 @@ MESSAGES: tuple[Message, ...] = (
     # The parser.
     Message(
         "file",
-        r"(?:[Cc]ould not open|Error opening engine|[Ff]ailed to open) file:? ?\"?"
-        r"(?P<file>\S+?\.(?:onnx|data|engine|plan|trt|weights?))\b|"
+        r"(?:[Cc]ould not open|Error opening engine|"
+        r"[Ff]ailed to open) file:? ?\"?(?P<file>\S+?\.(?:onnx|data|engine|plan|trt|weights?))\b|"
         r"file path: (?P<file2>\S+) open error",
         'File "{file}" cannot be opened.',
         "It is not at this path, or may not be read; a model over 2 GiB has its weights in files beside it.",
@@ -700,8 +711,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "sequence",
-        r"(?:[Ss]equence(?:Empty|Insert|At|Construct|Erase|Length|Map)|SplitToSequence|ConcatFromSequence)\b.*?"
-        r"(?:UNSUPPORTED|not supported)|No importer registered for op: \w*Sequence",
+        r"(?:[Ss]equence(?:Empty|Insert|At|Construct|Erase|Length|Map)|SplitToSequence|"
+        r"ConcatFromSequence)\b.*?(?:UNSUPPORTED|not supported)|No importer registered for op: \w*Sequence",
         "The parser refuses {names}: TensorRT has no sequences of tensors.",
         "The exporter wrote a Python list as an ONNX sequence.",
         "Stack the list into one tensor before export, or fold constants so that the sequence disappears.",
@@ -790,8 +801,9 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "default-shapes",
-        r"(?:Dynamic dimensions required for input: ?|Shape missing for input with dynamic shape: ?)"
-        r"(?P<name>\S+?)(?:,[^.\n]*\. ?)?Automatically (?:overriding|setting) shape to: (?P<reason>\S+)",
+        r"(?:Dynamic dimensions required for input: ?|"
+        r"Shape missing for input with dynamic shape: ?)(?P<name>\S+?)(?:,[^.\n]*\. ?)?Automatically (?:overriding|"
+        r"setting) shape to: (?P<reason>\S+)",
         "trtexec chooses the shapes of {names}.",
         "No shapes are given under these names, so each dynamic dimension becomes 1.",
         "Give --minShapes, --optShapes, --maxShapes and --shapes under the names of the model.",
@@ -833,8 +845,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "ort-engine",
-        r"TensorRT(?:RTX| RTX)? EP (?:failed to (?:create|build)|could not (?:build|deserialize|create)) engine"
-        r".*?(?:for fused node: (?P<name>\S+)|$)",
+        r"TensorRT(?:RTX| RTX)? EP (?:failed to (?:create|build)|"
+        r"could not (?:build|deserialize|create)) engine.*?(?:for fused node: (?P<name>\S+)|$)",
         "ONNX Runtime's TensorRT provider makes no engine of a subgraph.",
         "TensorRT refused the subgraph, or the engine in its cache.",
         "See the error of TensorRT itself; after a change of release or GPU, delete the cache of engines.",
@@ -903,9 +915,9 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "tftrt-native",
-        r"(?P<name>\S*TRTEngineOp\w*) (?:failed|.*?failed)[.:] ?(?:The native segment will be used instead\. "
-        r")?(?:Reason: )?(?P<reason>.*)|Cannot replace segment .*? by (?P<name2>\S+) reason: (?P<reason2>.*?)(?: "
-        r"\(keeping original|$)",
+        r"(?P<name>\S*TRTEngineOp\w*) (?:failed|"
+        r".*?failed)[.:] ?(?:The native segment will be used instead\. )?(?:Reason: )?(?P<reason>.*)|"
+        r"Cannot replace segment .*? by (?P<name2>\S+) reason: (?P<reason2>.*?)(?: \(keeping original|$)",
         "TF-TRT makes no engine of {names}.", "The line gives the reason.",
         "Where the reason is a lack of memory or a minimum of nodes, change max_workspace_size_bytes or "
         "minimum_segment_size.",
@@ -926,8 +938,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "llm-limit",
-        r"(?P<reason>[^.:]*\b(?P<limit>max_(?:num_tokens|batch_size|input_len|seq_len|beam_width))\b[^.:]*"
-        r"(?:exceed|greater than|larger than|while trying)[^\n]*)",
+        r"(?P<reason>[^.:]*\b(?P<limit>max_(?:num_tokens|batch_size|input_len|seq_len|beam_width))\b[^.:]*(?:exceed|"
+        r"greater than|larger than|while trying)[^\n]*)",
         "A request or a setting is beyond {limit}.", "The engine or the build configuration was made with a smaller "
         "one.",
         "Lower the request, or build with a larger value (trtllm-build --{limit}).",

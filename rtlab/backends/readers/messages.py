@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,26 +18,22 @@ _COMPILED = tuple((m, re.compile(m.pattern)) for m in MESSAGES)
 _FAILURE = re.compile(
     r"Engine could not be created from network|(?i:building engine failed|build serialized network failed)|"
     r"(?i:engine (?:set up|creation|deserialization) failed|deserialize ?(?:the )?(?:cuda)?_?engine failed)|"
-    r"Failed to (?:create engine from model|build TensorRT engine|deserialize)|(?i:(?:failed to|could not) parse "
-    r"(?:the )?onnx)|"
-    r"Parsing model failed|&&&& FAILED TensorRT|Network And Config setup failed|Could not deserialize engine|Invalid "
-    r"Engine\b|"
-    r"buildSerializedNetwork.*Assertion engine(?:Ptr)? != nullptr|Assertion `(?:\w*[eE]ngine\w*|engine != nullptr)' "
-    r"failed|"
+    r"Failed to (?:create engine from model|build TensorRT engine|deserialize|initialize executor)|"
+    r"(?i:(?:failed to|could not) parse (?:the )?onnx)|Parsing model failed|Network And Config setup failed|"
+    r"&&&& FAILED TensorRT|Could not deserialize engine|Invalid Engine\b|Builder creation failed|FAILED \| Runtime|"
+    r"buildSerializedNetwork.*Assertion engine(?:Ptr)? != nullptr|Assertion `\w*[eE]ngine\w*(?: != nullptr)?' failed|"
     r"'NoneType' object has no attribute '(?:create_execution_context|serialize|num_\w+)'|"
-    r"pybind11::init\(\): factory function returned nullptr|Attempting to access an empty engine|build engine file "
-    r"failed|"
-    r"Unable to deserialize the TensorRT engine|TRT conversion failed on the subgraph|NVDSINFER_CONFIG_FAILED|"
-    r"Failed to create NvDsInferContext|export failure|failed to load all models|FAILED_EXECUTION|execution context "
-    r"enqueue failed|"
-    r"deserialize engine from file ?:\S+ failed|FAILED \| Runtime|Failed to initialize executor|Builder creation "
-    r"failed|^Segmentation fault|core dumped|^Aborted$|^Killed$|"
-    r"terminate called after throwing"
+    r"a bytes-like object is required, not 'NoneType'|pybind11::init\(\): factory function returned nullptr|"
+    r"Attempting to access an empty engine|Unable to deserialize the TensorRT engine|export failure|"
+    r"TRT conversion failed on the subgraph|build engine file failed|deserialize engine from file ?:\S+ failed|"
+    r"NVDSINFER_CONFIG_FAILED|Failed to create NvDsInferContext|failed to load all models|"
+    r"FAILED_EXECUTION|execution context enqueue failed|"
+    r"^Segmentation fault|core dumped|^Aborted$|^Killed$|terminate called after throwing"
 )
 _SUCCESS = re.compile(
     r"&&&& PASSED|(?i:export success)|Engine (?:built|serialized|generation completed)\b|"
     r"(?i:serialize cuda engine to file: ?\S+ successfully|load new model:\S+ suc+es+fully)|Total time of building all|"
-    r"(?i:(?:engine|conversion|build)\b.{0,40} (?:succeeded|successful(?:ly)?\b|finished))"
+    r"(?i:(?:engine|conversion|build)\b.{0,40}(?<!not) (?:succeeded|successful(?:ly)?\b|finished))"
 )
 #: Lines that belong to others: a node that the parser prints, verdicts of a comparison, advice under a warning.
 _FRAME = re.compile(
@@ -46,9 +43,8 @@ _FRAME = re.compile(
 )
 #: Words of a line that no logger marks.
 _PROBLEM = re.compile(
-    r"(?i)\b(?:fail(?:s|ed|ure)?|errors?|unsupported|not supported|cannot|can't|could not|couldn't|unable "
-    r"to|invalid|mismatch\w*|"
-    r"exception|incompatible|refus\w+|illegal|does not|missing|insufficient)\b"
+    r"(?i)(?<![.\w])(?:fail(?:s|ed|ure)?|errors?|unsupported|not supported|cannot|can't|could not|couldn't|unable to|"
+    r"invalid|mismatch\w*|exception|incompatible|refus\w+|illegal|does not|missing|insufficient)\b"
 )
 #: Those of which a general row of the table says less than others near it.
 _OVERLAPS = {
@@ -74,6 +70,7 @@ _CODES = {
     6: "failed initialization", 7: "failed execution", 8: "failed computation", 9: "invalid state", 10: "unsupported "
     "state",
 }  # fmt: skip
+_OPEN_ERROR = re.compile(r"Error Code \d+: [\w ]+$")
 _CODE = re.compile(r"Error Code:? (\d+)")
 #: What stands for a layer, node or tensor in a line that no row fits.
 _NAMED = re.compile(
@@ -109,7 +106,7 @@ class _Group:
     line: int
     text: str
     match: re.Match[str]
-    is_error: bool = False
+    last_error: int = 0
     is_question: bool = False
     names: dict[str, None] = dataclasses.field(default_factory=dict)
     operator: str = ""
@@ -155,7 +152,7 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
         "success": [],
         "problem": [],
     }
-    lines = text.split("\n")
+    lines = _join_messages(text.split("\n"))
     for index, line in enumerate(lines):
         number = numbers[index] if numbers else index + 1
         mark = severity.parse_mark(line)
@@ -169,7 +166,7 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
             quoted["success"].append(entry)
         elif mark is not None and mark.severity != "information":
             if (
-                mark.text
+                re.search(r"\w\w", mark.text)
                 and not _FRAME.search(line)
                 and (mark.severity == "error" or len(mark.text.split()) > 2)
             ):
@@ -177,7 +174,8 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
         elif mark is None and len(lines) <= _FRAGMENT and _PROBLEM.search(line) and severity.is_ours(line):
             quoted["problem"].append(entry)
     hidden_ids = _hide_general(groups)
-    outcome = _describe_outcome(quoted)
+    errors = [*(q.line for q in quoted["error"]), *(g.last_error for g in groups.values())]
+    outcome = _describe_outcome(quoted, max(errors, default=0))
     ending = any(g.message.ends for g in groups.values())
     matches = [
         _make_match(g, groups, lines, outcome if g.message.ends or not ending else "")
@@ -185,6 +183,14 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
         if i not in hidden_ids
     ]
     return tuple(sorted([*matches, *_quote_lines(quoted, groups, outcome)], key=_rank))
+
+
+def _join_messages(lines: list[str]) -> list[str]:
+    """Lines with an error whose words stand in the next line made one; as many lines as before."""
+    for index, (line, following) in enumerate(itertools.pairwise(lines)):
+        if following.lstrip().startswith("(") and _OPEN_ERROR.search(line):
+            lines[index], lines[index + 1] = f"{line.rstrip()} {following.strip()}", ""
+    return lines
 
 
 def _rank(match: MessageMatch) -> tuple[bool, bool, int]:
@@ -221,15 +227,18 @@ def _hide_general(groups: Mapping[str, _Group]) -> set[str]:
 
 
 def _continue_line(entry: _QuotedLine, lines: Sequence[str], index: int) -> _QuotedLine:
-    """A line with the next one, where it ends in a colon or an open bracket."""
-    if not entry.text.endswith((":", "(", "-")) or index + 1 >= len(lines):
+    """A line with the next one, where it ends in a colon or an open bracket, or the next is indented."""
+    following = lines[index + 1] if index + 1 < len(lines) else ""
+    is_indented = following.startswith("  ") and severity.parse_mark(following) is None
+    if not following.strip() or not (is_indented or entry.text.endswith((":", "(", "-"))):
         return entry
-    return dataclasses.replace(entry, text=f"{entry.text} {lines[index + 1].strip()}")
+    return dataclasses.replace(entry, text=f"{entry.text} {following.strip()}")
 
 
-def _describe_outcome(quoted: Mapping[str, Sequence[_QuotedLine]]) -> str:
-    """The last line that states how it ended, as a sentence; empty where none does."""
-    ends = sorted((*quoted["failure"], *quoted["success"]), key=lambda q: q.line)
+def _describe_outcome(quoted: Mapping[str, Sequence[_QuotedLine]], last_error: int) -> str:
+    """The last line that states how it ended, as a sentence; empty where none does, or errors follow a success."""
+    successes = [q for q in quoted["success"] if q.line > last_error]
+    ends = sorted((*quoted["failure"], *successes), key=lambda q: q.line)
     return f' Line {ends[-1].line} states: "{shorten(ends[-1].text, _SHORT)}".' if ends else ""
 
 
@@ -237,7 +246,7 @@ def _quote_lines(
     quoted: Mapping[str, Sequence[_QuotedLine]], groups: Mapping[str, _Group], outcome: str
 ) -> Iterable[MessageMatch]:
     """What no row of the table interprets: errors, warnings, and how it ended, each in the words of the text."""
-    has_error = bool(quoted["error"]) or any(g.is_error or g.message.ends for g in groups.values())
+    has_error = bool(quoted["error"]) or any(g.last_error or g.message.ends for g in groups.values())
     if quoted["error"]:
         yield _make_quotation("error", "an error", quoted["error"], f"{_NOT_STATED}{outcome}")
     if quoted["failure"] and not has_error:
@@ -301,7 +310,8 @@ def _add_line(groups: dict[str, _Group], message: Message, match: re.Match[str],
     if message.is_parser and MESSAGES.index(message) < MESSAGES.index(group.message):
         # The line behind says what the first one only announces.
         group.message, group.line, group.text, group.match = message, line.number, text, match
-    group.is_error |= line.mark is not None and line.mark.severity == "error"
+    if line.mark is not None and line.mark.severity == "error":
+        group.last_error = line.number
     group.is_question |= message.is_parser and any(
         "onnxruntime:" in above for above in line.lines[max(0, line.index - 2) : line.index + 1]
     )
@@ -330,6 +340,12 @@ def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
     """
     if (stated := _IN_NODE.search(lines[index])) is not None:
         return stated["name"] or stated["op"] or f"node {stated['index']}", stated["op"] or ""
+    announced = _PARSING.search(lines[index])
+    if announced is not None and "--- Begin node" in "".join(lines[index + 1 : index + 2]):
+        # The node is printed behind.
+        printed = itertools.takewhile(lambda x: "--- End node" not in x, lines[index + 2 : index + _ABOVE])
+        names = [m["value"] for line in printed if (m := _BLOCK.match(line)) and m["key"] == "name"]
+        return next(filter(None, [*names, announced["output"], announced["op"]]), ""), announced["op"]
     fields: dict[str, str] = {}
     is_inside = False
     for distance, line in enumerate(reversed(lines[max(0, index + 1 - _ABOVE) : index + 1])):
@@ -397,7 +413,7 @@ def _describe_cost(group: _Group, outcome: str) -> str:
         return message.effect
     if message.ends:
         return f"Such an error ends {message.ends}.{outcome}"
-    return f"{_NOT_STATED}{outcome}" if group.is_error else _UNKNOWN_COST
+    return f"{_NOT_STATED}{outcome}" if group.last_error else _UNKNOWN_COST
 
 
 def _quote_around(text: str, match: re.Match[str]) -> str:

@@ -8,36 +8,33 @@ from typing import Literal
 
 Severity = Literal["error", "warning", "information"]
 
+#: What ONNX Runtime, its provider, Triton and TensorFlow write, with the letter or the word of a severity.
 _LOGGED = (
-    r"\[\d{4}-\d\d-\d\d [\d:.]+ +%s\]|\[%s:onnxruntime[^\]\n]*\]|^%s\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\]|: %s "
+    r"\[\d{4}-\d\d-\d\d [\d:.]+ +%s\]|\[%s:onnxruntime[^\]\n]*\]|^%s\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\]|"
+    r": %s (?=[\w/]+\.cc:\d+\])"
 )
-r"(?=\w*[\w/]+\.cc:\d+\])"
 _MARKS: tuple[tuple[Severity, str], ...] = (
     ("error", _LOGGED % ("(?:INTERNAL_)?ERROR", "[EF]", "[EF]", "[EF]")),
-    (
-        "error",
-        r"\[[EF]\]|\[!\]|\[(?i:error|fatal|critical)\]|\b(?:INTERNAL[ _])?ERROR\b|\b(?:FATAL|CRITICAL)\b",
-    ),
+    ("error", r"\[[EF]\]|\[!\]|\[(?i:error|fatal|critical)\]|(?<![.\w-])(?:(?:INTERNAL[ _])?ERROR|FATAL|CRITICAL)\b"),
     ("error", r"^(?:fatal )?[eE]rror:|\*EP Error|^EP Error|^(?:[\w-]+ )?error: |\bERRO?R?\b \["),
     ("warning", _LOGGED % ("WARNING", "W", "W", "W")),
-    ("warning", r"\[W\]|\[(?i:warning|warn)\]|\bWARN(?:ING)?\b|^(?:[\w./]+:\d+: )?\w*Warning:|^[wW]arning:"),
+    ("warning", r"\[W\]|\[(?i:warning|warn)\]|(?<![.\w-])WARN(?:ING)?\b|^(?:[\w./]+:\d+: )?\w*[wW]arning:"),
     ("information", _LOGGED % ("(?:INFO|VERBOSE)", "[IV]", "[IV]", "[IV]")),
-    ("information", r"\[[IVDS]\]|\[(?i:info|verbose|debug|trace)\]|\b(?:INFO|VERBOSE|DEBUG|TRACE)\b"),
-)
+    ("information", r"\[[IVDS]\]|\[(?i:info|verbose|debug|trace)\]|(?<![.\w-])(?:INFO|VERBOSE|DEBUG|TRACE)\b"),
+)  # fmt: skip
 #: What says by itself that something failed, without a logger: from here on it is the message.
 _STATEMENTS = re.compile(
     r"Error Code:? \d+|(?<!\w)Error\[\d+\]|\[ONNXRuntimeError\]|\[Error thrown at|"
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fail|InvalidGraph|InvalidArgument|InvalidProtobuf|NotImplemented|"
     r"NoSuchFile): |terminate called after|^ *what\(\): |Assertion (?:failed|failure|`|.{0,200} failed)|"
-    r"(?i:\bcuda (?:failure|error)\b)|\bC(?:UDNN|UBLAS)_STATUS_(?!SUCCESS)\w+|Segmentation fault|core "
-    r"dumped|^Aborted\b|"
-    r"^Killed$|&&&& FAILED|\b(?:UNAVAILABLE|INVALID_ARGUMENT|INTERNAL|NOT_FOUND): |StatusCode\.(?!OK)\w+"
+    r"(?i:\bcuda (?:failure|error)\b)|\bC(?:UDNN|UBLAS)_STATUS_(?!SUCCESS)\w+|Segmentation fault|"
+    r"core dumped|^Aborted\b|^Killed$|&&&& FAILED|\b(?:UNAVAILABLE|INVALID_ARGUMENT|INTERNAL|NOT_FOUND): |StatusCode\.(?!OK)\w+"
 )
 #: Marks that follow others: names of loggers and of files, numbers of errors.
 _REST = re.compile(
-    r"(?:[\s:|-]+|\[(?:TRT|TensorRT|TRT-LLM|[\w-]*TensorRT[^\]\n]*)\]:?|\[[\d/: .-]{8,30}(?: "
-    r"+[A-Z_]+)?\]|Error\[\d+\]:|"
-    r"(?:INTERNAL_)?(?:ERROR|WARNING):|\d{1,2}:(?=\s)|\[[\w./]+\.(?:cpp|cc|h|cu)::[^\]\n]*\]|[\w./\\-]+\.(?:cpp|cc|h|cu):\d+:|"
+    r"(?:[\s:|\]-]+|\[(?:TRT|TensorRT|TRT-LLM|[\w-]*TensorRT[^\]\n]*)\]:?|"
+    r"\[[\d/: .-]{8,30}(?: +[A-Z_]+)?\]|Error\[\d+\]:|(?:INTERNAL_)?(?:ERROR|WARNING):|\d{1,2}:(?=\s)|"
+    r"\[[\w./]+\.(?:cpp|cc|h|cu)::[^\]\n]*\]|[\w./\\-]+\.(?:cpp|cc|h|cu):\d+:|"
     r"nvinfer gstnvinfer\w*\.cpp:\d+:\w+:|<[\w.-]+>|(?:torch_tensorrt|onnxruntime|tensorrt)[\w.]*:(?=[^\s:]))+"
 )
 _PROGRAMS = (

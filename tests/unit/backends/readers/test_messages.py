@@ -694,6 +694,28 @@ FRAGMENTS = {
         "[E] [TRT] 3: (Unnamed Layer* 163) [Convolution]:kernel weights has count 26542 but 19906 was expected",
         "weights-count", ("(Unnamed Layer* 163) [Convolution]",), ("count 26542",),
     ),
+    "kernel of a library": Fragment(
+        "[TRT] [E] IExecutionContext::executeV2: Error Code 1: Cask (invalid resource handle)", "kernel-library", (),
+        ("kernel of Cask", "invalid resource handle"),
+    ),
+    "error in two lines": Fragment(
+        "[TRT] [E] IBuilder::buildSerializedNetwork: Error Code 4: API Usage Error\n  (Network has dynamic or shape "
+        "inputs, but no optimization profile has been defined.)\n",
+        "no-profile",
+    ),
+    "layers without names": Fragment(
+        "[TRT] [E] 10: Error Code 10: Internal Error (Could not find any implementation for node (Unnamed Layer* 8) "
+        "[Convolution] + PWN((Unnamed Layer* 9) [Constant]).)",
+        "no-implementation", ("(Unnamed Layer* 8) [Convolution] + PWN((Unnamed Layer* 9) [Constant])",),
+    ),
+    "a node that is printed": Fragment(
+        '[E] [TRT] ModelImporter.cpp:780: While parsing node number 36 [Conv -> "370"]:\n'
+        '[E] [TRT] ModelImporter.cpp:781: --- Begin node ---\n[E] [TRT] ModelImporter.cpp:782: input: "369"\n'
+        'output: "370"\nname: "Conv_36"\nop_type: "Conv"\n[E] [TRT] ModelImporter.cpp:783: --- End node ---\n'
+        "[E] [TRT] ModelImporter.cpp:785: ERROR: ModelImporter.cpp:179 In function parseGraph:\n"
+        "[6] Invalid Node - Conv_36\n",
+        "parser-refusal", ("Conv_36",), ("Line 9",),
+    ),
     "branches": Fragment(
         "[TRT] [E] Error Code 4: API Usage Error (IConditionalOutputLayer /dec/If_Out: Must have inputs with equal "
         "ranks)",
@@ -898,7 +920,11 @@ def test_a_finding_quotes_the_line_that_it_names_and_claims_no_more_of_the_end()
         for match in find_reports(fragment.text):
             told = f"{match.cost} {match.evidence}"
             for number, quote in re.findall(r'[Ll]ine (\d+)(?: states)?: "([^"]*)"', told):
-                assert quote.strip(".") in lines[int(number)], (key, quote)
+                # A message may go on in the next line.
+                shown = re.sub(r"\s+", " ", " ".join(lines[int(number) :]))
+                assert shown.find(re.sub(r"\s+", " ", quote.strip("."))) in range(
+                    len(lines[int(number)]) + 1
+                ), (key, quote)
             for claim in ("No engine", "the build fails", "succeed", "is built", "log ends"):
                 assert claim not in f"{match.title} {match.cost}", (key, claim)
 
@@ -958,6 +984,16 @@ TIMED = (
 @pytest.mark.parametrize(("text", "version"), [(EXPORTED, "8.2.1.8"), (TIMED, "8.0.1")])
 def test_the_release_is_read_from_whoever_names_it(text: str, version: str) -> None:
     assert version == rtlab.read(text=text)["engine"].engine.version
+
+
+def test_a_success_before_an_error_is_not_how_it_ended() -> None:
+    text = "[I] [TRT] Engine generation completed in 3 seconds.\n[E] [TRT] Fail to open engine file\n"
+    (error,) = find_reports(text)
+    assert "states" not in error.cost
+
+
+def test_a_script_reports_nothing() -> None:
+    assert () == find_reports("import tensorrt as trt\nlogger = trt.Logger(trt.Logger.ERROR)\n")
 
 
 def test_a_message_far_from_a_printed_node_does_not_get_its_name() -> None:
