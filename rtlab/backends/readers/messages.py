@@ -393,7 +393,7 @@ def _make_match(
     evidence = f"{message.cause} {capitalize('; '.join(map(shorten, values)))}" if values else message.cause
     return MessageMatch(
         message.id,
-        capitalize(message.title.format_map(fields)),
+        re.sub("^a node", "A node", message.title.format_map(fields)),
         _describe_cost(group, outcome),
         describe_remedy(message.remedy.format_map(fields), message.source, message.releases),
         f'{evidence.rstrip(".")}. Line {group.line}: "{quote}".',

@@ -28,7 +28,8 @@ _STATEMENTS = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Fail|InvalidGraph|InvalidArgument|InvalidProtobuf|NotImplemented|"
     r"NoSuchFile): |terminate called after|^ *what\(\): |Assertion (?:failed|failure|`|.{0,200} failed)|"
     r"(?i:\bcuda (?:failure|error)\b)|\bC(?:UDNN|UBLAS)_STATUS_(?!SUCCESS)\w+|Segmentation fault|"
-    r"core dumped|^Aborted\b|^Killed$|&&&& FAILED|\b(?:UNAVAILABLE|INVALID_ARGUMENT|INTERNAL|NOT_FOUND): |StatusCode\.(?!OK)\w+"
+    r"core dumped|^Aborted\b|^Killed$|&&&& FAILED|"
+    r"\b(?:UNAVAILABLE|INVALID_ARGUMENT|INTERNAL|NOT_FOUND): |StatusCode\.(?!OK)\w+"
 )
 #: Marks that follow others: names of loggers and of files, numbers of errors.
 _REST = re.compile(
