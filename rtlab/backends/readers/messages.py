@@ -71,6 +71,8 @@ _CODES = {
     "state",
 }  # fmt: skip
 _OPEN_ERROR = re.compile(r"Error Code \d+: [\w ]+$")
+#: Numbers that make no other kind of line; a single digit may be the number of an error.
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d{2,}")
 _CODE = re.compile(r"Error Code:? (\d+)")
 #: What stands for a layer, node or tensor in a line that no row fits.
 _NAMED = re.compile(
@@ -91,6 +93,8 @@ _PARSING = re.compile(r'While parsing node number \d+ \[(?P<op>\w+)(?: -> "(?P<o
 _ABOVE = 400
 #: Names, lines and characters that a sentence quotes, and lines of a text that may have none of a logger's marks.
 _QUOTED, _LISTED, _LONGEST, _SHORT, _FRAGMENT = 3, 5, 240, 120, 200
+#: A shorter name may be another's beginning by chance.
+_SHORTEST = 12
 #: Up to here a size is in MiB, as TensorRT 8.3 to 8.6 print it; from here on in bytes.
 _MEBIBYTES = 1 << 20
 _SPELLED = {"cudnn": "cuDNN", "cublas": "cuBLAS", "cutensor": "cuTENSOR"}
@@ -141,38 +145,28 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
     Lines of the table are interpreted; others that state a severity are quoted, errors and warnings apart. ``numbers``
     are those of the lines where they do not count from 1.
     """
-    patterns = [(m, p) for m, p in _COMPILED if re.search(m.pattern, text, re.MULTILINE)]
-    if not severity.is_ours(text) and all(m.id in _PLAIN for m, _ in patterns):
+    lines = _join_messages(text.split("\n"))
+    # Of lines that differ in their numbers one is searched: a long log has few kinds of lines.
+    kinds = [_NUMBERS.sub("9", line) for line in lines]
+    sample = "\n".join(dict(zip(reversed(kinds), reversed(lines), strict=True)).values())
+    patterns = [(m, p) for m, p in _COMPILED if re.search(m.pattern, sample, re.MULTILINE)]
+    if not severity.is_ours(sample) and all(m.id in _PLAIN for m, _ in patterns):
         return ()
     groups: dict[str, _Group] = {}
-    quoted: dict[str, list[_QuotedLine]] = {
-        "error": [],
-        "warning": [],
-        "failure": [],
-        "success": [],
-        "problem": [],
-    }
-    lines = _join_messages(text.split("\n"))
-    for index, line in enumerate(lines):
+    quoted: dict[str, list[_QuotedLine]] = defaultdict(list)
+    silent_kinds: set[str] = set()
+    for index, (line, kind) in enumerate(zip(lines, kinds, strict=True)):
+        if kind in silent_kinds:
+            continue
         number = numbers[index] if numbers else index + 1
         mark = severity.parse_mark(line)
-        entry = _QuotedLine(number, *((mark.text, mark.program) if mark else (line.strip(), "")))
-        pair = next(((m, match) for m, p in patterns if (match := p.search(line))), None)
-        if pair is not None:
+        if pair := next(((m, match) for m, p in patterns if (match := p.search(line))), None):
             _add_line(groups, *pair, _Line(lines, index, number, mark))
-        elif _FAILURE.search(line):
-            quoted["failure"].append(entry)
-        elif (mark is None or mark.severity == "information") and _SUCCESS.search(line):
-            quoted["success"].append(entry)
-        elif mark is not None and mark.severity != "information":
-            if (
-                re.search(r"\w\w", mark.text)
-                and not _FRAME.search(line)
-                and (mark.severity == "error" or len(mark.text.split()) > 2)
-            ):
-                quoted[mark.severity].append(_continue_line(entry, lines, index))
-        elif mark is None and len(lines) <= _FRAGMENT and _PROBLEM.search(line) and severity.is_ours(line):
-            quoted["problem"].append(entry)
+        elif statement := _classify(line, mark, is_short=len(lines) <= _FRAGMENT):
+            entry = _QuotedLine(number, *((mark.text, mark.program) if mark else (line.strip(), "")))
+            quoted[statement].append(_continue_line(entry, lines, index))
+        else:
+            silent_kinds.add(kind)
     hidden_ids = _hide_general(groups)
     errors = [*(q.line for q in quoted["error"]), *(g.last_error for g in groups.values())]
     outcome = _describe_outcome(quoted, max(errors, default=0))
@@ -183,6 +177,23 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
         if i not in hidden_ids
     ]
     return tuple(sorted([*matches, *_quote_lines(quoted, groups, outcome)], key=_rank))
+
+
+def _classify(line: str, mark: severity.MarkedLine | None, *, is_short: bool) -> str:
+    """What a line of no row states: an error, a warning, a failure, a success, maybe a problem; empty for nothing."""
+    if _FAILURE.search(line):
+        return "failure"
+    if mark is None or mark.severity == "information":
+        if _SUCCESS.search(line):
+            return "success"
+        return (
+            "problem"
+            if mark is None and is_short and _PROBLEM.search(line) and severity.is_ours(line)
+            else ""
+        )
+    if _FRAME.search(line) or len(re.findall(r"\w{2,}", mark.text)) <= 2 * (mark.severity == "warning"):
+        return ""
+    return mark.severity
 
 
 def _join_messages(lines: list[str]) -> list[str]:
@@ -447,7 +458,8 @@ def _list_tactics(names: Sequence[str], groups: Mapping[str, _Group], lines: Ite
 def drop_partial_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names once each; one that another begins with was cut off."""
     listed = [n for n in dict.fromkeys(names) if n]
-    return tuple(n for n in listed if not any(o != n and len(n) > 12 and o.startswith(n) for o in listed))
+    partial = {a for a, b in itertools.pairwise(sorted(listed)) if len(a) > _SHORTEST and b.startswith(a)}
+    return tuple(n for n in listed if n not in partial)
 
 
 def quote_first(names: Sequence[str]) -> str:
