@@ -204,6 +204,28 @@ def _join_messages(lines: list[str]) -> list[str]:
     return lines
 
 
+def quote_information(text: str) -> tuple[MessageMatch, ...]:
+    """What is said of a text whose lines a logger marks, none as more than information; empty for other texts."""
+    entries = [
+        _QuotedLine(number, mark.text, mark.program)
+        for number, line in enumerate(text.split("\n"), 1)
+        if (mark := severity.parse_mark(line)) is not None and mark.text
+    ]
+    if not entries or not severity.is_ours(text):
+        return ()
+    listed = "; ".join(f'line {e.line}: "{shorten(e.text)}"' for e in entries[-_QUOTED:])
+    return (
+        MessageMatch(
+            "information",
+            f"rtlab reads no error and no warning in {pluralize(len(entries), 'line')} that a logger marks.",
+            "No cost.",
+            "Nothing is to be done; for what a build decided, give a verbose log (trtexec --verbose).",
+            f"{capitalize(listed)}.",
+            line=entries[-1].line,
+        ),
+    )
+
+
 def _rank(match: MessageMatch) -> tuple[bool, bool, int]:
     """Failures first; what is only quoted comes behind what is interpreted."""
     return not match.failed, match.id in {"warning", "problem", "outcome"}, match.line

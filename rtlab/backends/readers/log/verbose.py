@@ -17,6 +17,7 @@ from rtlab.backends.readers.log import listing
 from rtlab.backends.readers.log.build import Build
 from rtlab.backends.readers.log.listing import Header, match_header_line, read_header
 from rtlab.backends.readers.log.tactics import parse_time
+from rtlab.backends.readers.messages import quote_information
 from rtlab.backends.readers.reports import find_reports
 from rtlab.backends.readers.wrapping import Wrapping, detect_encoding, detect_wrapping
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Sparsity
@@ -549,6 +550,9 @@ class _LogReader:
         run = self.header.describe()
         messages = self._find_messages(text)
         has_failed = any(m.failed for m in messages)
+        if not has_build and not run and not messages:
+            lines = (self._message_lines.get(n, b"") for n in range(1, self.line + 1))
+            messages = quote_information(b"\n".join(lines).decode("utf-8", "replace"))
         if not has_build and not run and not messages:
             reason = (
                 "it is empty"

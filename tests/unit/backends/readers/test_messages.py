@@ -986,6 +986,14 @@ def test_the_release_is_read_from_whoever_names_it(text: str, version: str) -> N
     assert version == rtlab.read(text=text)["engine"].engine.version
 
 
+def test_a_text_of_information_alone_says_that_nothing_is_marked() -> None:
+    (finding,) = rtlab.read(text="[TRT] [I] Loaded engine size: 87 MiB\n[TRT] [I] Quite well\n")[
+        "engine"
+    ].findings
+    assert "no error and no warning in 2 lines" in finding.title
+    assert 'Line 1: "Loaded engine size: 87 MiB"; line 2: "Quite well".' == finding.evidence
+
+
 def test_a_success_before_an_error_is_not_how_it_ended() -> None:
     text = "[I] [TRT] Engine generation completed in 3 seconds.\n[E] [TRT] Fail to open engine file\n"
     (error,) = find_reports(text)
