@@ -559,7 +559,7 @@ FRAGMENTS = {
     ),
     "unknown error": Fragment(
         "[E] Error[3]: Error Code 3: API Usage Error (Parameter check failed, condition: count > 0)", "check", (),
-        ("refuses an argument", "count > 0"),
+        ("refuses an argument", "count > 0", "not stated"),
     ),
     "built": Fragment("[I] Engine built in 41.27 sec.", "engine-time", (), ("41.27 s",)),
     "latency 8": Fragment(
