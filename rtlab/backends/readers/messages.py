@@ -98,6 +98,8 @@ _SHORTEST = 12
 #: Up to here a size is in MiB, as TensorRT 8.3 to 8.6 print it; from here on in bytes.
 _MEBIBYTES = 1 << 20
 _SPELLED = {"cudnn": "cuDNN", "cublas": "cuBLAS", "cutensor": "cuTENSOR"}
+#: Who says what no line gives a program for.
+_UNNAMED = "A program"
 _NOT_STATED = "What it stops is not stated in the line."
 _UNKNOWN_COST = "Cost unknown: the message has no times."
 
@@ -176,7 +178,14 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
         for i, g in groups.items()
         if i not in hidden_ids
     ]
-    return tuple(sorted([*matches, *_quote_lines(quoted, groups, outcome)], key=_rank))
+    is_tensorrt = severity.names_tensorrt(sample)
+    quotations = (
+        dataclasses.replace(
+            q, product="" if is_tensorrt and q.product in {"", "TensorRT"} else q.product or _UNNAMED
+        )
+        for q in _quote_lines(quoted, groups, outcome)
+    )
+    return tuple(sorted([*matches, *quotations], key=_rank))
 
 
 def _classify(line: str, mark: severity.MarkedLine | None, *, is_short: bool) -> str:
@@ -322,7 +331,7 @@ def _make_quotation(
         tuple(names),
         failed,
         distinct[0].line,
-        program if program != "TensorRT" else "",
+        program,
     )
 
 

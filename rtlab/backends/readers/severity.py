@@ -38,6 +38,9 @@ _REST = re.compile(
     r"\[[\w./]+\.(?:cpp|cc|h|cu)::[^\]\n]*\]|[\w./\\-]+\.(?:cpp|cc|h|cu):\d+:|"
     r"nvinfer gstnvinfer\w*\.cpp:\d+:\w+:|<[\w.-]+>|(?:torch_tensorrt|onnxruntime|tensorrt)[\w.]*:(?=[^\s:]))+"
 )
+_TENSORRT = re.compile(
+    r"\bTRT\b|TensorRT|nvinfer1|trtexec|Error Code:? \d+: |Error\[\d+\]: |ModelImporter\.cpp"
+)
 _PROGRAMS = (
     ("ONNX Runtime", r"onnxruntime|ONNXRuntimeError|OnnxRuntimeException|\bEP Error\b"),
     ("Torch-TensorRT", r"(?i:torch[_-]tensorrt)|core/(?:conversion|runtime|partitioning|lowering)/"),
@@ -46,11 +49,11 @@ _PROGRAMS = (
     ("DeepStream", r"NvDsInfer|gstnvinfer|nvdsinfer"),
     ("Polygraphy", r"\[!\]|(?i:polygraphy)"),
     ("Triton", r"model_(?:lifecycle|repository_manager)|tritonserver|tritonclient|InferenceServerException"),
-    ("TensorRT", r"\bTRT\b|TensorRT|nvinfer1|trtexec|Error Code:? \d+: |Error\[\d+\]: |ModelImporter\.cpp"),
+    ("TensorRT", _TENSORRT.pattern),
 )
 #: Words of TensorRT and its neighbours: without one of them a text is about something else.
 _OURS = re.compile(
-    r"(?i:tensorrt|\btrt(?:exec)?\b|nvinfer|onnx|polygraphy|myelin|\bcask|cudnn|cublas|cuda\b|cuda_?error|\bDLA\b|nvdla|"
+    r"(?i:tensorrt|\btrt(?:exec)?\b|nvinfer|onnx|polygraphy|myelin|\bcask|\bDLA\b|nvdla|"
     r"nvmedia_dla|ExecutionProvider|tritonserver|modelopt|\.engine\b|\.plan\b|\.trt\b)|Error Code:? \d+: "
     r"|Error\[\d+\]: |"
     r"\bI(?:ExecutionContext|CudaEngine|Builder|Runtime|Refitter)\b|parse(?:Node|Graph)|ForeignNode|&&&& |"
@@ -87,6 +90,11 @@ class MarkedLine:
 def is_ours(text: str) -> bool:
     """Whether a text is of TensorRT or of a program around it."""
     return _OURS.search(text) is not None or _SAMPLE.search(text) is not None
+
+
+def names_tensorrt(text: str) -> bool:
+    """Whether a text names TensorRT, or has the form of its errors."""
+    return _TENSORRT.search(text) is not None
 
 
 def parse_mark(line: str) -> MarkedLine | None:

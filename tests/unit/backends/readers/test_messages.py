@@ -986,6 +986,12 @@ def test_the_release_is_read_from_whoever_names_it(text: str, version: str) -> N
     assert version == rtlab.read(text=text)["engine"].engine.version
 
 
+def test_an_error_of_nobody_is_not_said_to_be_of_tensorrt() -> None:
+    result = rtlab.read(text="ERROR: cannot infer shapes of model.onnx\n")["engine"]
+    assert result.engine.title.startswith("A program ")
+    assert 'The text states an error: "cannot infer shapes of model.onnx".' == result.findings[0].title
+
+
 def test_a_text_of_information_alone_says_that_nothing_is_marked() -> None:
     (finding,) = rtlab.read(text="[TRT] [I] Loaded engine size: 87 MiB\n[TRT] [I] Quite well\n")[
         "engine"
@@ -1018,6 +1024,8 @@ def test_a_message_far_from_a_printed_node_does_not_get_its_name() -> None:
         "hello\nworld\n", "Traceback (most recent call last):\nKeyError: 'x'\n", "SELECT 1;", "[I] nothing of note\n",
         "[E] NetworkService: no route to host\n", "Failed to open file: notes.txt\n", "ERROR: No matching distribution",
         "NVRM: Xid (PCI:0000:41:00): 79, GPU has fallen off the bus.\n",
+        "RuntimeError: CUDA error: device-side assert triggered\n",
+        "ERROR: Unable to register cuDNN factory: one is registered already\n",
     ],
 )  # fmt: skip
 def test_text_of_no_known_form_is_refused_without_a_claim(text: str) -> None:
