@@ -495,7 +495,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "timing-cache",
-        r"(?i)timing cache will not be used|"
+        r"(?i)timing cache will not be used|timing cache was built with a different|"
         r"(?:could not|failed to|cannot) (?:read|load|deserialize|combine) (?:the )?timing cache|"
         r"timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
         r"(?:mismatch|incompatible|ignoring)[^.\n]{0,40} timing cache",
@@ -655,7 +655,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "deprecated", r"(?:has been|is) deprecated\b",
-        "Something that is used here is deprecated.", "The line names it; a later release drops it.",
+        "Something that is used here is deprecated.", "The line names it; a later release may drop it.",
         "Nothing in this release.", "7 to 11", _REPORTS, effect="No cost.",
     ),
     # The parser.
@@ -975,7 +975,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "triton-config",
-        r"tensor '(?P<name>[^']+)': (?P<reason>the model expects .*)|(?P<reason2>configuration specified max-batch .*)",
+        r"tensor '(?P<name>[^']+)': (?P<reason>the model expects .*)|"
+        r"(?P<reason2>configuration (?:specified max-batch|expects datatype) .*)",
         "The configuration config.pbtxt does not fit the model{at_names}.", "The line has both.",
         "Write the model's own shapes, types and batch into it, or leave them out (auto-complete).",
         "Triton 2.0 and later", _TRITON, "loading the model",

@@ -38,7 +38,7 @@ _SUCCESS = re.compile(
 #: Lines that belong to others: a node that the parser prints, verdicts of a comparison, advice under a warning.
 _FRAME = re.compile(
     r"--- (?:Begin|End) node|ModelImporter\.cpp:\d+: (?:input|output|name|op_type): |\bIn function \w+:\s*$|"
-    r"(?:FAILED|PASSED) \| (?!Runtime)|Accuracy Summary|If not already in use|If this is not the desired|"
+    r"(?:FAILED|PASSED) \| (?!Runtime|Iteration)|Accuracy Summary|If not already in use|If this is not the desired|"
     r"Check verbose logs|Try (?:de|in)creasing|Memcpy nodes are added"
 )
 #: Words of a line that no logger marks.
@@ -215,12 +215,11 @@ def _join_messages(lines: list[str]) -> list[str]:
 
 def quote_information(text: str) -> tuple[MessageMatch, ...]:
     """What is said of a text whose lines a logger marks, none as more than information; empty for other texts."""
-    entries = [
-        _QuotedLine(number, mark.text, mark.program)
-        for number, line in enumerate(text.split("\n"), 1)
-        if (mark := severity.parse_mark(line)) is not None and mark.text
+    marks = [
+        (n, m) for n, line in enumerate(text.split("\n"), 1) if (m := severity.parse_mark(line)) is not None
     ]
-    if not entries or not severity.is_ours(text):
+    entries = [_QuotedLine(number, mark.text) for number, mark in marks if mark.text]
+    if not entries or not severity.is_ours(text) or any(m.severity != "information" for _, m in marks):
         return ()
     listed = "; ".join(f'line {e.line}: "{shorten(e.text)}"' for e in entries[-_QUOTED:])
     return (

@@ -35,7 +35,7 @@ _STATEMENTS = re.compile(
 _REST = re.compile(
     r"(?:[\s:|\]-]+|\[(?:TRT|TensorRT|TRT-LLM|[\w-]*TensorRT[^\]\n]*)\]:?|"
     r"\[[\d/: .-]{8,30}(?: +[A-Z_]+)?\]|Error\[\d+\]:|(?:INTERNAL_)?(?:ERROR|WARNING):|\d{1,2}:(?=\s)|"
-    r"\[[\w./]+\.(?:cpp|cc|h|cu)::[^\]\n]*\]|[\w./\\-]+\.(?:cpp|cc|h|cu):\d+:|"
+    r"\[[\w./]+\.(?:cpp|cc|h|cu)::[^\]\n]*\]|[\w./\\-]+\.(?:cpp|cc|h|cu):\d+[:\]]|"
     r"nvinfer gstnvinfer\w*\.cpp:\d+:\w+:|<[\w.-]+>|(?:torch_tensorrt|onnxruntime|tensorrt)[\w.]*:(?=[^\s:]))+"
 )
 _TENSORRT = re.compile(
@@ -53,11 +53,10 @@ _PROGRAMS = (
 )
 #: Words of TensorRT and its neighbours: without one of them a text is about something else.
 _OURS = re.compile(
-    r"(?i:tensorrt|\btrt(?:exec)?\b|nvinfer|onnx|polygraphy|myelin|\bcask|\bDLA\b|nvdla|"
-    r"nvmedia_dla|ExecutionProvider|tritonserver|modelopt|\.engine\b|\.plan\b|\.trt\b)|Error Code:? \d+: "
-    r"|Error\[\d+\]: |"
-    r"\bI(?:ExecutionContext|CudaEngine|Builder|Runtime|Refitter)\b|parse(?:Node|Graph)|ForeignNode|&&&& |"
-    r"create_execution_context|core/(?:conversion|runtime|partitioning|lowering)/"
+    r"(?i:tensorrt|\btrt(?:exec)?\b|nvinfer|onnx|polygraphy|myelin|\bcask|\bDLA\b|nvdla|nvmedia_dla|ExecutionProvider|"
+    r"tritonserver|model_lifecycle|model_repository_manager|modelopt|\.engine\b|\.plan\b|\.trt\b)|\bTYPE_FP(?:16|32)\b|"
+    r"Error Code:? \d+: |Error\[\d+\]: |\bI(?:ExecutionContext|CudaEngine|Builder|Runtime|Refitter)\b|parse(?:Node|Graph)|"
+    r"ForeignNode|&&&& |create_execution_context|core/(?:conversion|runtime|partitioning|lowering)/"
 )
 #: Marks of trtexec and Polygraphy, whose lines need not name a program.
 _SAMPLE = re.compile(

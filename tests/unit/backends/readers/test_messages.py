@@ -1000,6 +1000,11 @@ def test_a_text_of_information_alone_says_that_nothing_is_marked() -> None:
     assert 'Line 1: "Loaded engine size: 87 MiB"; line 2: "Quite well".' == finding.evidence
 
 
+def test_a_text_with_an_error_is_never_one_of_information_alone() -> None:
+    text = "[I] RUNNING | polygraphy debug precision m.onnx\n[E]     FAILED | Iteration 1\n[I] PASSED | Iteration 2\n"
+    assert ["error"] == [f.rule for f in rtlab.read(text=text)["engine"].findings]
+
+
 def test_a_success_before_an_error_is_not_how_it_ended() -> None:
     text = "[I] [TRT] Engine generation completed in 3 seconds.\n[E] [TRT] Fail to open engine file\n"
     (error,) = find_reports(text)
