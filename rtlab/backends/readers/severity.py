@@ -55,8 +55,8 @@ _PROGRAMS = (
 _OURS = re.compile(
     r"(?i:tensorrt|\btrt(?:exec)?\b|nvinfer|onnx|polygraphy|myelin|\bcask|\bDLA\b|nvdla|nvmedia_dla|ExecutionProvider|"
     r"tritonserver|model_lifecycle|model_repository_manager|modelopt|\.engine\b|\.plan\b|\.trt\b)|\bTYPE_FP(?:16|32)\b|"
-    r"Error Code:? \d+: |Error\[\d+\]: |\bI(?:ExecutionContext|CudaEngine|Builder|Runtime|Refitter)\b|parse(?:Node|Graph)|"
-    r"ForeignNode|&&&& |create_execution_context|core/(?:conversion|runtime|partitioning|lowering)/"
+    r"Error Code:? \d+: |Error\[\d+\]: |\bI(?:ExecutionContext|CudaEngine|Builder|Runtime|Refitter)\b|"
+    r"parse(?:Node|Graph)|ForeignNode|&&&& |create_execution_context|core/(?:conversion|runtime|partitioning|lowering)/"
 )
 #: Marks of trtexec and Polygraphy, whose lines need not name a program.
 _SAMPLE = re.compile(
