@@ -547,7 +547,7 @@ def _list_unconverted(text: str) -> Iterator[MessageMatch]:
             in_list = False
     if not operators and not engines:
         return
-    pieces = f" It makes {pluralize(int(engines), 'engine')}." if engines else ""
+    pieces = f" The partition has {pluralize(int(engines), 'engine')}." if engines else ""
     title = f"Torch-TensorRT does not convert {quote_first([*operators])}." if operators else ""
     yield MessageMatch(
         "torch-unsupported",
