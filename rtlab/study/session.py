@@ -47,6 +47,7 @@ from rtlab.study.recorded import (
     save_pasted_text,
     serialize_build,
 )
+from rtlab.study.remedies import expose_values
 from rtlab.study.result import Result, make_result
 from rtlab.study.runner import StudyRunner
 from rtlab.study.state_holder import StateHolder, check_variant_name
@@ -573,7 +574,8 @@ class Session:
 
         Args:
             nodes: Nodes by id; one of a body or of a function stands for the node of the main graph that it runs in.
-            until: Values in place of nodes: the part is what they follow from, and they are its outputs.
+            until: Values in place of nodes: the part is what they follow from, and they are its outputs. For one
+                within a function, as ``call/value``, the calls of functions are written out before.
             rewrites: Forms that the model is written in before, as ``add`` takes them: the calls of local functions.
             samples: On how many samples the values that enter the part are computed.
             progress: Where to report; the host's reporter by default.
@@ -589,6 +591,7 @@ class Session:
         """
         values = [until] if isinstance(until, str) else [*until]
         model = apply_rewrites(self.model, [Rewrite.of(r) for r in rewrites])
+        model = expose_values(model, values)
         part = model.extract_until(values) if values else model.extract(nodes)
         with report_progress(progress) as reporter:
             data = observe_part_inputs(model, part, self.data.take(samples), reporter)
