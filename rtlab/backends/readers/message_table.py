@@ -948,9 +948,9 @@ MESSAGES: tuple[Message, ...] = (
     # DeepStream, Triton.
     Message(
         "deepstream-rebuild", r"(?:deserialize|create) backend context .*? failed, try rebuild",
-        "DeepStream builds the engine anew.", "The file of the engine could not be used.",
+        "DeepStream tries to build the engine anew.", "The file of the engine could not be used.",
         "Name the file that it writes as model-engine-file; else it builds at every start.", "DeepStream 5.0 and later",
-        _DEEPSTREAM, effect="The start takes as long as a build.",
+        _DEEPSTREAM, effect="A build takes its time at the start.",
     ),
     Message(
         "deepstream-parser", r"Could not find output coverage layer|Failed to parse bboxes",

@@ -50,6 +50,8 @@ _PROBLEM = re.compile(
 _OVERLAPS = {
     "no-output": ("uff", "parser-refusal", "unsupported-operator", "plugin", "parser-type", "model-file"),
     "triton-load": ("plan-version", "plan-damaged", "plan-device", "plugin", "triton-config"),
+    # The cache is read as a plan is; the line after it says that it is the cache.
+    "plan-damaged": ("timing-cache",),
     "fp16-weights": ("fp16-subnormal", "fp16-overflow"),
     "ort-engine": ("plan-version", "plan-device", "plan-damaged", "no-profile", "no-implementation"),
     "profile-values": ("shape-conflict",),

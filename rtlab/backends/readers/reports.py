@@ -563,13 +563,13 @@ def _list_unconverted(text: str) -> Iterator[MessageMatch]:
             if nodes
             else ""
         )
-        + "PyTorch runs them"
+        + "With fallback PyTorch runs them"
         + (
             f" ({', '.join(f'{c} of {o}' for o, c in operators.items() if c)})"
             if any(operators.values())
             else ""
         )
-        + ", and each place where the runner changes cuts the graph."
+        + ", and each place where the runner changes cuts the graph; where full compilation is required, it stops."
         if operators
         else "The more engines, the more often tensors pass between PyTorch and TensorRT.",
         tuple(m["name"] for m in nodes) or tuple(operators),

@@ -1298,3 +1298,25 @@ def test_the_command_line_prints_the_finding_alone(
     output = capsys.readouterr().out
     assert "1 finding\n1. The plan is of another release" in output
     assert "layers by kind" not in output
+
+
+def test_a_refused_timing_cache_is_no_damaged_plan() -> None:
+    text = (
+        "[E] 1: Error Code 1: Serialization (Serialization assertion magicTagRead == kMAGIC_TAG failed."
+        "Magic tag does not match)\n[E] 4: The timing cache will not be used!\n[I] Engine built in 3.1 sec."
+    )
+    found = find_reports(text)
+    assert {"timing-cache", "engine-time"} == {m.id for m in found}
+    assert not any(m.failed for m in found)
+    assert "plan-damaged" in {m.id for m in find_reports(text.splitlines()[0])}
+
+
+def test_unconverted_operators_are_not_said_to_run_where_the_text_does_not_say_so() -> None:
+    text = (
+        "ERROR: [Torch-TensorRT] - Method requested cannot be compiled by Torch-TensorRT.TorchScript.\n"
+        "Unsupported operators listed below:\n  - aten::renorm(Tensor self) -> (Tensor)\n"
+    )
+    (found,) = [m for m in find_reports(text) if m.id == "torch-unsupported"]
+    assert "aten::renorm" in found.title
+    assert found.evidence.startswith("With fallback PyTorch runs them")
+    assert "where full compilation is required, it stops" in found.evidence
