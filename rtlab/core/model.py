@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ from rtlab.core.node import (
     walk,
 )
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
-from rtlab.core.partial_shapes import propose_shapes
+from rtlab.core.partial_shapes import Proposal, propose_shapes
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.sizes import Sizes, find_written_batch
 from rtlab.core.trt_operators import TRT_OPS, is_dequantizer
@@ -411,9 +412,14 @@ class Model:
         model.__dict__["_equal"] = self._equal
         return model
 
-    @functools.cached_property
+    @property
     def proposed(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the inputs, with sizes to try where a dimension is open; see ``propose_shapes``."""
+        return self.proposal.shapes
+
+    @functools.cached_property
+    def proposal(self) -> Proposal:
+        """Those shapes, and whether the graph accepts them."""
         return propose_shapes(
             self.ir,
             self.scopes,
@@ -421,6 +427,7 @@ class Model:
             self.shapes,
             written=self.input_uses.list_written_lengths(),
             longest=self.input_uses.count_positions(),
+            picture=_read_picture_size(self.ir.metadata_props),
         )
 
     def _list_missing_sizes(self) -> Mapping[str, tuple[int, ...] | int]:
@@ -859,3 +866,16 @@ def edit_graph(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]
     del proto.metadata_props[:]
     proto.metadata_props.extend(source.metadata_props)
     return proto
+
+
+#: Where exporters write the size of the picture that a model was made for: Ultralytics, timm and others.
+_PICTURE_KEYS = ("imgsz", "image_size", "img_size", "input_size")
+
+
+def _read_picture_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
+    """Height and width as a file's metadata name them, such as ``imgsz: [320, 320]``; None where they do not."""
+    for key in _PICTURE_KEYS:
+        sizes = [int(n) for n in re.findall(r"\d+", metadata.get(key, ""))][-2:]
+        if sizes and all(0 < n < 1 << 16 for n in sizes):
+            return sizes[0], sizes[-1]
+    return None

@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rtlab.core.input_names import is_mask, is_of_encoder, is_past
 from rtlab.core.size_expressions import evaluate, list_names, list_symbols, solve, substitute
@@ -475,6 +475,13 @@ _LENGTHS = (128, 512, 16000, 1024, 64, 256, 32, 4096)
 _SECONDS = 1.5
 
 
+class Proposal(NamedTuple):
+    """Shapes of the inputs to try; ``fits`` where shape inference finds nothing in the graph that contradicts them."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    fits: bool
+
+
 def propose_shapes(
     model: ir.Model,
     scopes: Sequence[Subgraph],
@@ -483,18 +490,21 @@ def propose_shapes(
     *,
     written: Sequence[int] = (),
     longest: int | None = None,
-) -> Mapping[str, tuple[int, ...]]:
+    picture: tuple[int, int] | None = None,
+) -> Proposal:
     """The shapes of the inputs, with something to try where a dimension is open and has no named size.
 
     They follow from shape inference; nothing is run. Where no usual size fits, and where there is no time to try more,
     they are those that fit best. An input of no known rank is left out. ``declared`` are the shapes of the inputs in
     the graph, ``named`` the sizes that the user gave; ``written`` are sizes in constants of the graph, which may be
-    lengths, and ``longest`` is the number of positions in its table.
+    lengths, ``longest`` is the number of positions in its table, and ``picture`` the height and width that the file's
+    metadata name.
     """
     candidates: list[dict[str, tuple[int, ...]]] = []
     lengths = [n for n in (_LENGTHS[0], *written, *_LENGTHS[1:]) if n <= (longest or n)] or [longest or 1]
-    for picture, length in itertools.product(_PICTURES, lengths):
-        shapes = suggest_shapes(declared, named, picture=picture, length=length)
+    pictures = (*filter(None, [picture]), *_PICTURES)
+    for each, length in itertools.product(pictures, lengths):
+        shapes = suggest_shapes(declared, named, picture=each, length=length)
         if shapes not in candidates:
             candidates.append(shapes)
     best_shapes, *others = candidates
@@ -506,4 +516,4 @@ def propose_shapes(
         misfits = Sizes(model, scopes, shapes).misfits
         if misfits < fewest:
             best_shapes, fewest = shapes, misfits
-    return best_shapes
+    return Proposal(best_shapes, not fewest)

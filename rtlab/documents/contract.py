@@ -134,12 +134,13 @@ class Panel(TypedDict):
 class OpenSize(TypedDict):
     """A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build.
 
+    ``size`` is None where it lacks, and none that was tried fits the graph.
     ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes.
     ``least`` is 0 for the number of tokens before, else 1.
     """
 
     id: str
-    size: int
+    size: int | None
     least: int
     inputs: list[str]
     lacking: bool

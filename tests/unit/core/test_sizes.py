@@ -11,8 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from nets import graph
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
+from rtlab.web.page.controls import build_controls
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -319,7 +320,23 @@ def test_a_reader_of_lines_gets_the_height_that_it_reads() -> None:
 def test_a_size_that_the_model_fixes_or_a_user_named_stays() -> None:
     assert {"x": (1, 3, 48, 224)} == reader(48).proposed
     assert {"x": (1, 3, 48, 64)} == reader("h").sized({"x": (1, 3, 48, 64)}).proposed
-    assert {"x": (1, 3, 224, 224)} == reader("h").sized({"h": 224}).proposed, "nothing fits: the usual"
+    nothing_fits = reader("h").sized({"h": 224})
+    assert {"x": (1, 3, 224, 224)} == nothing_fits.proposed
+    assert not nothing_fits.proposal.fits
+    assert [None] == [size["size"] for size in build_controls(nothing_fits, {})["sizes"] if size["lacking"]]
+    assert reader("h").proposal.fits
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "picture"),
+    [("imgsz", "[320, 416]", (320, 416)), ("imgsz", "96", (96, 96)), ("input_size", "(3, 64, 80)", (64, 80)),
+     ("names", "{0: 'a 640'}", (224, 224)), ("imgsz", "none", (224, 224))],
+)  # fmt: skip
+def test_the_picture_that_the_metadata_name_is_proposed_first(key, text, picture) -> None:
+    pool = helper.make_node("GlobalAveragePool", ["x"], ["y"])
+    proto = net([pool], {"x": ["N", 3, "h", "w"]}, 4).proto()
+    helper.set_model_props(proto, {key: text})
+    assert {"x": (1, 3, *picture)} == wrap(proto, name="m").proposed
 
 
 def test_sound_gets_what_the_first_window_spans() -> None:

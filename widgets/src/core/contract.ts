@@ -489,10 +489,10 @@ export interface Panel {
   problem: string;
 }
 
-/** A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build. ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes. ``least`` is 0 for the number of tokens before, else 1. */
+/** A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build. ``size`` is None where it lacks, and none that was tried fits the graph. ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes. ``least`` is 0 for the number of tokens before, else 1. */
 export interface OpenSize {
   id: string;
-  size: number;
+  size: number | null;
   least: number;
   inputs: string[];
   lacking: boolean;
@@ -543,6 +543,7 @@ export interface Failure {
 export interface StageStatus {
   stage: "compiled" | "timed" | "compared" | "scored";
   state: StageState;
+  why: "" | "budget" | "cancelled" | "failed" | "not asked" | "nothing to do";
   text: string;
   basis: string;
   more: boolean;

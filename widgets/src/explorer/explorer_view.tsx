@@ -13,7 +13,7 @@ import { Bottom } from "./bottom";
 import { BuildCommands } from "./build_commands";
 import { Chips } from "./chips";
 import { Details } from "./details";
-import { FailureCard } from "./error_card";
+import { FailureCard, SizesBar } from "./error_card";
 import type { ExplorerState } from "./explorer_state";
 import { FIELDS, openable, transferredFiles } from "./files";
 import { GuideView } from "./guide_view";
@@ -155,6 +155,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       {presentation.on.value ? <PresentationBar explorer={explorer} /> : <TopRow explorer={explorer} />}
       <Chips explorer={explorer} />
       {!explorer.saved && <ExplorerBanner explorer={explorer} />}
+      <SizesBar explorer={explorer} />
       <div class={`rt-work ${dragged ? "rt-dragged" : ""}`} ref={work}>
         <Panes
           paneSet={explorer.paneSet}

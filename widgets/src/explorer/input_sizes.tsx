@@ -29,7 +29,7 @@ export function Sizes({ explorer }: { explorer: ExplorerState }) {
             type="text"
             inputMode="numeric"
             size={5}
-            value={drafts[field.id] ?? field.size}
+            value={drafts[field.id] ?? field.size ?? ""}
             aria-invalid={sizeOf(field, drafts[field.id]) === null}
             onInput={(event) => setDrafts({ ...drafts, [field.id]: event.currentTarget.value })}
           />
