@@ -37,9 +37,15 @@ from rtlab.backends.workers.process import Bounds
 from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.external_data import read_small_constants, strip_weights
+from rtlab.core.external_data import (
+    ExternalWeight,
+    read_small_constants,
+    serialize_constant,
+    strip_weights,
+    weights_changed_error,
+)
 from rtlab.core.model import Model
-from rtlab.core.onnx_file import iter_weight_chunks
+from rtlab.core.onnx_file import iter_weight_chunks, set_place
 from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
@@ -56,6 +62,8 @@ _EXTERNAL = 1024
 #: Bytes of weights from which they are written to a file of their own; from which two sessions are not timed in turns;
 #: and from which a session leaves them in that file, which takes up to twice the time.
 LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, 1 << 30
+#: The first release that was seen to read weights in the folder of their own model, and keeps them there.
+_IN_PLACE = (1, 32)
 #: How many times its weights a session has in memory at most: those of FP32 in another order, those of 16 bits in FP32
 #: (1.32, decoders of 0.3 GB).
 _FP32_IN_MEMORY, _HALVES_IN_MEMORY = 1.1, 2.5
@@ -88,6 +96,8 @@ def open_session_model(
         yield _add_outputs_to_bytes(runnable, names)
     elif count_weight_bytes(runnable) < LARGE:
         yield _add_outputs_to_bytes(_get_model_files(runnable).bytes(runnable), names)
+    elif find_weights_folder(runnable):
+        yield _refer_to_weights(runnable, names)
     else:
         with write_external_model(runnable, names, progress) as path:
             yield path
@@ -154,6 +164,48 @@ def _get_model_files(model: Model) -> _ModelFiles:
 def count_weight_bytes(runnable: bytes | Model) -> int:
     """Bytes of a model's weights; of a model as bytes, all of it."""
     return runnable.weight_bytes if isinstance(runnable, Model) else len(runnable)
+
+
+def find_weights_folder(runnable: bytes | Model) -> str:
+    """The folder in which a session reads the largest weights themselves, and no copy; empty where there is none.
+
+    That is for child processes: a mapped file that is cut short ends the process.
+    """
+    if not isinstance(runnable, Model) or runnable.weight_bytes < _LARGEST:
+        return ""
+    if providers.parse_release() < _IN_PLACE or needs_standard_operators(runnable):
+        return ""
+    weights = [
+        t for v in runnable.ir.graph.initializers.values() if isinstance(t := v.const_value, ExternalWeight)
+    ]
+    files, folders = {Path(t.path) for t in weights}, {Path(t.base_dir).resolve() for t in weights}
+    rest = runnable.weight_bytes - sum(t.nbytes for t in weights)
+    if len(folders) != 1 or rest >= LARGE:
+        return ""
+    folder = folders.pop()
+    # ONNX Runtime follows no link out of the folder.
+    return str(folder) if all(folder in file.resolve().parents for file in files) else ""
+
+
+def _refer_to_weights(model: Model, names: Sequence[str]) -> bytes:
+    """The graph of a model, which refers to the files with its weights."""
+    _require_unchanged(model)
+    light, weights = model.outline()
+    for tensor in light.graph.initializer:
+        weight = weights.get(tensor.name)
+        if isinstance(weight, ExternalWeight):
+            set_place(tensor, str(weight.location), weight.offset or 0, weight.nbytes)
+        elif weight is not None:
+            tensor.CopyFrom(serialize_constant(weight, tensor.name))
+    return bytes(_add_outputs(light, names).SerializeToString())
+
+
+def _require_unchanged(runnable: bytes | Model) -> None:
+    """Raise ``ModelError`` where a session read weights themselves, and their file was written since they were loaded."""
+    if isinstance(runnable, Model) and find_weights_folder(runnable):
+        file = runnable.find_changed_file()
+        if file is not None:
+            raise weights_changed_error("run the model", file)
 
 
 def _choose_mapping(runnable: bytes | Model) -> tuple[tuple[str, str], ...]:
@@ -360,11 +412,27 @@ class OnnxRuntime:
         with _make_folder() as folder, open_session_model(runnable) as data:
             saved = str(Path(folder) / "optimized.onnx")
             # A file holds no more than 2 GiB, and folded constants take more than the model's own; nothing is run.
-            entries = (KEEP_WEIGHTS_MAPPED, *_FOLDED) if isinstance(data, str) else ()
+            folded = (KEEP_WEIGHTS_MAPPED, *_FOLDED)
             spec = self._create_spec(
-                data, bounds.error_prefix, level, options, target, saved=saved, entries=entries
+                data,
+                bounds.error_prefix,
+                level,
+                options,
+                target,
+                saved=saved,
+                folder=find_weights_folder(runnable),
             )
-            session_child.call(inference.optimize, spec, bounds)
+            spec = dataclasses.replace(spec, entries=folded if spec.is_large else ())
+            if spec.folder:
+                # What is not folded stays where it is then, and nothing is written but the graph.
+                in_place = dataclasses.replace(spec, entries=folded[:1])
+                try:
+                    session_child.call(inference.optimize, in_place, bounds)
+                except BuildError:
+                    session_child.call(inference.optimize, spec, bounds)
+                _require_unchanged(runnable)
+            else:
+                session_child.call(inference.optimize, spec, bounds)
             proto = onnx.load(saved, load_external_data=False)
         return optimized.read(proto, request.model.name, request.model)[0]
 
@@ -442,6 +510,7 @@ class OnnxRuntime:
                 spec, profiled_spec, dict(inputs), runs, warmup, remaining, max_profiled_runs, not is_larger
             )  # fmt: skip
             times, kernel_runs = session_child.call(inference.time_sessions, payload, bounds)
+            _require_unchanged(_require_runnable(engine))
         total, profiled_total = times.milliseconds
         samples, notes = self._collect_samples(engine, kernel_runs)
         if _choose_mapping(_require_runnable(engine)):
@@ -509,6 +578,7 @@ class OnnxRuntime:
                 session = ChildSession(self._create_engine_spec(engine, data, bounds, level="basic"), bounds)
         output_names = list(names) or list(session.outputs)
         arrays = session.run(output_names, inputs, bounds)
+        _require_unchanged(_require_runnable(engine))
         self._sessions[key] = (engine, session)
         while len(self._sessions) > _MAX_SESSIONS:
             _, (_, oldest) = self._sessions.popitem(last=False)
@@ -563,7 +633,21 @@ class OnnxRuntime:
         entries = _choose_mapping(model)
         error_prefix = f'Backend "{self.name}" cannot run'
         spec = self._create_spec("", error_prefix, level, planned=False, entries=entries)
-        open_source = functools.partial(write_external_model, model, value_names)
+        if folder := find_weights_folder(model):
+            data = _refer_to_weights(model, value_names)
+            child = ChildSession(dataclasses.replace(spec, data=data, folder=folder), create_bounds())
+
+            def read_in_child(batch: Batch) -> Outputs:
+                arrays = child.run(value_names, batch, create_bounds())
+                _require_unchanged(model)
+                return dict(zip(value_names, arrays, strict=True))
+
+            try:
+                yield read_in_child
+            finally:
+                child.close()
+            return
+        open_source = functools.partial(write_external_model, model, value_names, progress)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             session: Any = None
             inference.free_memory()
@@ -637,8 +721,11 @@ class OnnxRuntime:
         options: dict[str, str] = json.loads(_read_note(engine, _OPTIONS_PREFIX, "{}"))
         level = level or _read_note(engine, _LEVEL_PREFIX, "all")
         # Threads that wait for more work would take the processor from the session that runs in turn.
-        entries = (STOP_SPINNING, *_choose_mapping(_require_runnable(engine)))
-        return self._create_spec(data, bounds.error_prefix, level, options, engine.target, entries=entries)
+        runnable = _require_runnable(engine)
+        entries, folder = (STOP_SPINNING, *_choose_mapping(runnable)), find_weights_folder(runnable)
+        return self._create_spec(
+            data, bounds.error_prefix, level, options, engine.target, entries=entries, folder=folder
+        )
 
 
 def _read_note(engine: Engine, prefix: str, default: str) -> str:

@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 from rtlab.cli import budget, checking, opening, printing
 from rtlab.cli.parser import create_parser
 from rtlab.core.phrases import pluralize
-from rtlab.errors import ModelError, ReadError, RtlabError, Unavailable, boundary, check_memory_limit
+from rtlab.errors import (
+    Cancelled,
+    ModelError,
+    ReadError,
+    RtlabError,
+    Unavailable,
+    boundary,
+    check_memory_limit,
+)
 
 if TYPE_CHECKING:
     from rtlab.api import Study
@@ -278,7 +286,12 @@ def _inspect(args: argparse.Namespace) -> int:
     if (args.labels or args.metric) and args.precision != "fp32":
         # What a score is compared with.
         study.add("fp32", target=args.target, backend=args.backend, compiler=args.compiler)
-    opening.run(study, args)
+    try:
+        opening.run(study, args)
+    except Cancelled as error:
+        if args.deadline is not None and args.deadline.is_over and not args.json:
+            printing.print_unbuilt(study, error.notes)
+        raise
     saved_path = None if args.save is None else study.save_build(args.precision, args.save)
     if not _print_answer(args, study, args.precision):
         printing.print_variant(study[args.precision], study)

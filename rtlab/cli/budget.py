@@ -16,8 +16,9 @@ from rtlab.errors import Cancelled, RtlabError
 
 #: When the command was begun, which imports much of rtlab after this module.
 _start_time = time.monotonic()
-#: Seconds after its time at which a command that has not stopped is killed.
-_ENDED = 4.2
+#: Seconds after its time at which a command that has not stopped is killed, and those that are left for printing: so
+#: many, or a part of its time where that is less.
+_ENDED, _PRINTING, _PRINTING_PART = 4.2, 2.0, 0.1
 
 
 class Seconds(float):
@@ -36,9 +37,10 @@ def enforce_budget(args: argparse.Namespace) -> Iterator[None]:
     if not isinstance(seconds, Seconds) or not 0 < seconds < math.inf:
         yield
         return
-    args.deadline = Deadline(seconds - (time.monotonic() - _start_time) if args.program else seconds)
+    remaining = seconds - (time.monotonic() - _start_time) if args.program else seconds
+    args.deadline = Deadline(remaining - min(_PRINTING, _PRINTING_PART * seconds))
     # What is computed in this process, such as the layout of a table, cannot be cancelled.
-    end = threading.Timer(args.deadline.remaining + _ENDED, _kill_command, (args,))
+    end = threading.Timer(max(0.0, remaining) + _ENDED, _kill_command, (args,))
     end.daemon = True
     if args.program:
         # Not where a notebook or a test calls the command.
@@ -60,9 +62,12 @@ def share_budget(args: argparse.Namespace, parts: int) -> float:
 
 
 def _timeout_message(args: argparse.Namespace) -> str:
+    position = args.deadline.position
+    activity = f', in "{position}"' if position else ""
     return (
         f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was used up before '
-        "there was anything to show. Give more, or leave --budget out, which limits measuring alone."
+        f"there was an engine to show{activity}. Give more, or leave --budget out, "
+        "which limits measuring alone."
     )
 
 

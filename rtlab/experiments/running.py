@@ -76,6 +76,8 @@ def difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
 _BATCH_BYTES = 8 << 20
 #: Seconds for the run that tells shapes; a loop without end must not keep everybody waiting.
 _LEARNING = 10.0
+#: Bytes of weights from which no such run is made: to open a session of them takes longer.
+_LARGE_WEIGHTS = 1 << 30
 _MOST_BATCH = 64
 
 
@@ -119,11 +121,12 @@ def fixed_batch(model: Model) -> int:
 
 
 def sizes_of(model: Model, data: CalibrationData | None = None, runner: Evaluator | None = None) -> Sizes:
-    """Shapes of all values for one sample; those that only a run can tell are read from one run."""
+    """Shapes of all values for one sample; those that only a run can tell are read from one run of a small model."""
     try:
         first = next(data.batches(model, 1)) if data is not None else None
         sizes = model.sizes(batch=1, shapes={n: a.shape for n, a in first.items()} if first else None)
-        if first is not None and runner is not None and not sizes.learned and sizes.unknown:
+        is_small = model.weight_bytes < _LARGE_WEIGHTS
+        if first is not None and runner is not None and not sizes.learned and sizes.unknown and is_small:
             _learn(model, sizes, first, runner)
     except RtlabError:
         # What is wrong with the samples is told where they are used.

@@ -303,8 +303,8 @@ def _share(budget: Budget | None, progress: Progress) -> contextlib.AbstractCont
     """The part of a budget that calibration may take; no limit without one."""
     if budget is None:
         return contextlib.nullcontext(WorkContext(None, progress))
-    # To only compile takes scales too.
-    return (budget if budget.seconds else Budget(BUDGET_S)).share(progress, _CALIBRATING)
+    # To only compile takes scales too, and nothing is compiled without those of one sample.
+    return (budget if budget.seconds else Budget(BUDGET_S)).share(progress, _CALIBRATING, ends=False)
 
 
 def _stale_variant_error(name: str) -> VariantError:

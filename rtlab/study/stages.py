@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 _RUNS, _COMPARED = 30, 32
 #: The part of the time left that each stage may take.
 _PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
+#: Bytes of weights from which errors of single nodes are not measured within a budget: those weights are needed twice.
+_LARGE_WEIGHTS = 1 << 30
 #: Bytes of values of one sample that are read at once; more are read in several passes.
 _READ_BYTES = 256 << 20
 _AGAIN: dict[Why, str] = {
@@ -164,12 +166,16 @@ class _Measuring:
             if self.result.stages[stage].state != "waiting":
                 continue
             try:
-                with self.budget.share(self.progress, _PARTS[stage]) as deadline:
+                # Timing keeps to its share by itself.
+                ends_after_step = stage is not Stage.TIMED
+                with self.budget.share(
+                    self.progress, _PARTS[stage], ends_after_step=ends_after_step
+                ) as deadline:
                     work(deadline)
             except Cancelled:
                 if not self.progress.stopped():
-                    # Timed out in the middle of a run.
-                    self._finish_stage(stage)
+                    # Timed out in the middle of a run, or before one.
+                    self._finish_stage(stage, deadline.activity)
                 else:
                     over = isinstance(self.progress, Deadline) and self.progress.is_over
                     self.result = plan_stages(self.job, self.result, "budget" if over else "cancelled")
@@ -192,11 +198,12 @@ class _Measuring:
         stages = {**self.result.stages, status.stage: status}
         self.result = dataclasses.replace(self.result, stages=stages)
 
-    def _finish_stage(self, stage: Stage) -> None:
-        """Note that a stage is done, or stopped by the budget."""
+    def _finish_stage(self, stage: Stage, activity: str = "") -> None:
+        """Note that a stage is done, or stopped by the budget, where it has no result during some activity."""
         status = self.result.stages[stage]
         if status.done < status.target_count or not status.done:
-            self._set_status(_incomplete_status(stage, status, "budget"))
+            words = f'{_AGAIN["budget"]} in "{activity}"' if activity and not status.done else ""
+            self._set_status(_incomplete_status(stage, status, "budget", words))
         else:
             self._set_status(dataclasses.replace(status, state="done"))
 
@@ -218,13 +225,12 @@ class _Measuring:
         engine = result.measured or result.engine
         if self._stand_in is not None and engine.backend != self._stand_in.name:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
-            engine = self._stand_in.build(request, self.progress)
+            engine = self._stand_in.build(request, deadline)
         before = result.profile
-        # It keeps to its time by itself, and has a profile at the end of it.
         profile = self.runner.profile(
             engine,
             next(self._data.batches(result.prepared.model, 1)),
-            self.progress,
+            deadline,
             runs=max(1, _RUNS - (0 if before is None else _runs(before))),
             seconds=deadline.remaining if self.budget.is_bounded else None,
             limit_s=job.limits.seconds,
@@ -276,9 +282,9 @@ class _Measuring:
         if self._stand_in is None:
             return self.result.engine
         if self._emulation_engine is None:
-            # Not within the budget: a half made one is of no use.
+            deadline.phase("Preparing what the CPU computes")
             emulation = replace_stored_weights(
-                self.result.prepared.emulate(self.progress), self.result.source.by_id
+                self.result.prepared.emulate(deadline), self.result.source.by_id
             )
             # It took three times as much memory to make, while the engines that are compared are still to come.
             free_memory()
@@ -291,7 +297,7 @@ class _Measuring:
         ready = self.result.prepared
         model = ready.reference or job.model
         # Its own pairs round as well: errors are those against the model without them.
-        variant = ready.model if self._on_builder else ready.emulate(self.progress)
+        variant = ready.model if self._on_builder else ready.emulate(deadline)
         model, _ = existing_qdq.separate_existing_qdq(model, variant)
         names = list_comparable_values(model, variant)
         if self._on_builder:
@@ -348,7 +354,8 @@ class _Measuring:
     def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
         """The reference with the error that each node makes by itself; None where there is no such graph."""
         ready = self.result.prepared
-        if self._on_builder:
+        is_large = self.result.source.weight_bytes >= _LARGE_WEIGHTS and self.budget.is_bounded
+        if self._on_builder or is_large:
             return None
         # Nodes in another form may write other values than the source's.
         source = ready.reference or rewrites.apply_rewrites(self.job.model, self.job.variant.rewrites)
