@@ -64,9 +64,9 @@ _EXTERNAL = 1024
 LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, 1 << 30
 #: The first release that was seen to read weights in the folder of their own model, and keeps them there.
 _IN_PLACE = (1, 32)
-#: How many times its weights a session has in memory at most: those of FP32 in another order, those of 16 bits in FP32
-#: (1.32, decoders of 0.3 GB).
-_FP32_IN_MEMORY, _HALVES_IN_MEMORY = 1.1, 2.5
+#: How many times its weights in FP32 a session has in memory at most, in another order; and bytes of each number of a
+#: narrower type, which it has in FP32 too (1.32, decoders of 0.3 GB; INT8 at 3.4 GB in FP32).
+_FP32_IN_MEMORY, _BYTES_PER_NARROW = 1.1, 5
 
 
 def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ def _refer_to_weights(model: Model, names: Sequence[str]) -> bytes:
 
 
 def _require_unchanged(runnable: bytes | Model) -> None:
-    """Raise ``ModelError`` where a session read weights themselves, and their file was written since they were loaded."""
+    """Raise ``ModelError`` where a session reads weights where they lie and their file was written since."""
     if isinstance(runnable, Model) and find_weights_folder(runnable):
         file = runnable.find_changed_file()
         if file is not None:
@@ -218,9 +218,10 @@ def _require_memory(runnable: bytes | Model, bounds: Bounds) -> None:
     if not isinstance(runnable, Model):
         return
     initializers = [t for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None]
-    halves = sum(t.nbytes for t in initializers if t.dtype in {ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-    factor = _HALVES_IN_MEMORY if 2 * halves > runnable.weight_bytes else _FP32_IN_MEMORY
-    bounds.require_memory(runnable.weight_bytes, factor)
+    narrow = [t for t in initializers if t.dtype.bitwidth < ir.DataType.FLOAT.bitwidth]
+    rest = runnable.weight_bytes - sum(t.nbytes for t in narrow)
+    most = _FP32_IN_MEMORY * rest + _BYTES_PER_NARROW * sum(t.size for t in narrow)
+    bounds.require_memory(runnable.weight_bytes, most / max(1, runnable.weight_bytes))
 
 
 def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
@@ -280,8 +281,9 @@ _STANDARD_NOTE = (
 _QUANTIZING = {"QuantizeLinear", "DequantizeLinear"} | TRT_OPS
 #: ONNX Runtime's settings for the weights of a folded model that it writes, and the optimizer that is left out then: it
 #: would give two constants one name when the file is read at a higher level (1.31, on a transformer).
+_FOLDED_FILE = "folded.weights"
 _FOLDED = (
-    ("session.optimized_model_external_initializers_file_name", "folded.weights"),
+    ("session.optimized_model_external_initializers_file_name", _FOLDED_FILE),
     ("session.optimized_model_external_initializers_min_size_in_bytes", str(_EXTERNAL)),
 )
 _ONCE = ("MatMulAddFusion",)
@@ -411,28 +413,19 @@ class OnnxRuntime:
         options, target = self._get_provider_options(request), request.variant.target
         with _make_folder() as folder, open_session_model(runnable) as data:
             saved = str(Path(folder) / "optimized.onnx")
+            weights_folder = find_weights_folder(runnable)
             # A file holds no more than 2 GiB, and folded constants take more than the model's own; nothing is run.
-            folded = (KEEP_WEIGHTS_MAPPED, *_FOLDED)
+            is_large = isinstance(data, str) or bool(weights_folder)
+            entries = (KEEP_WEIGHTS_MAPPED, *_FOLDED) if is_large else ()
+            if is_large and os.name == "posix":
+                # Of what is written, only the graph is read.
+                (Path(folder) / _FOLDED_FILE).symlink_to(os.devnull)
             spec = self._create_spec(
-                data,
-                bounds.error_prefix,
-                level,
-                options,
-                target,
-                saved=saved,
-                folder=find_weights_folder(runnable),
-            )
-            spec = dataclasses.replace(spec, entries=folded if spec.is_large else ())
-            if spec.folder:
-                # What is not folded stays where it is then, and nothing is written but the graph.
-                in_place = dataclasses.replace(spec, entries=folded[:1])
-                try:
-                    session_child.call(inference.optimize, in_place, bounds)
-                except BuildError:
-                    session_child.call(inference.optimize, spec, bounds)
-                _require_unchanged(runnable)
-            else:
-                session_child.call(inference.optimize, spec, bounds)
+                data, bounds.error_prefix, level, options, target,
+                saved=saved, entries=entries, folder=weights_folder,
+            )  # fmt: skip
+            session_child.call(inference.optimize, spec, bounds)
+            _require_unchanged(runnable)
             proto = onnx.load(saved, load_external_data=False)
         return optimized.read(proto, request.model.name, request.model)[0]
 

@@ -179,6 +179,8 @@ class _Measuring:
                 else:
                     over = isinstance(self.progress, Deadline) and self.progress.is_over
                     self.result = plan_stages(self.job, self.result, "budget" if over else "cancelled")
+                    if over:
+                        self._finish_stage(stage, deadline.activity)
                     yield self.result
                     raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the engine stays

@@ -123,7 +123,7 @@ class Bounds:
             return ""
         granted = min(self.limits.memory, int(psutil.virtual_memory().available))
         words = (
-            f"about {factor * weight_bytes / 2**30:.1f} GiB of memory, {factor:g} times its weights of "
+            f"about {factor * weight_bytes / 2**30:.1f} GiB of memory, {factor:.2g} times its weights of "
             f"{weight_bytes / 2**30:.2f} GiB"
         )
         if factor * weight_bytes > granted:
