@@ -178,13 +178,9 @@ def find_weights_folder(runnable: bytes | Model) -> str:
     weights = [
         t for v in runnable.ir.graph.initializers.values() if isinstance(t := v.const_value, ExternalWeight)
     ]
-    files, folders = {Path(t.path) for t in weights}, {Path(t.base_dir).resolve() for t in weights}
+    folders = {str(Path(t.base_dir).resolve()) for t in weights}
     rest = runnable.weight_bytes - sum(t.nbytes for t in weights)
-    if len(folders) != 1 or rest >= LARGE:
-        return ""
-    folder = folders.pop()
-    # ONNX Runtime follows no link out of the folder.
-    return str(folder) if all(folder in file.resolve().parents for file in files) else ""
+    return folders.pop() if len(folders) == 1 and rest < LARGE else ""
 
 
 def _refer_to_weights(model: Model, names: Sequence[str]) -> bytes:

@@ -18,7 +18,7 @@ from rtlab.errors import Cancelled, RtlabError
 _start_time = time.monotonic()
 #: Seconds after its time at which a command that has not stopped is killed, and those that are left for printing: so
 #: many, or a part of its time where that is less.
-_ENDED, _PRINTING, _PRINTING_PART = 4.2, 2.0, 0.1
+_ENDED, _PRINTING, _PRINTING_PART = 4.2, 3.0, 0.15
 
 
 class Seconds(float):

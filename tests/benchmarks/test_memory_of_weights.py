@@ -6,6 +6,7 @@ Only memory of the processes' own counts: pages of a mapped file are the system'
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import subprocess
 import sys
@@ -36,12 +37,17 @@ WORKS = {
     "graph": _GRAPH,
     "digest": _GRAPH + "model.digest",
     "extract": _GRAPH + "model.extract(n.id for n in model.top).structure",
-    "fp16": """
+    **{
+        precision: f"""
 import sys
 from rtlab.cli import main
-sys.exit(main(["prepare", sys.argv[1], "-o", sys.argv[1] + ".out.onnx", "--precision", "fp16"]))
-""",
+sys.exit(main(["prepare", sys.argv[1], "-o", sys.argv[1] + ".out.onnx", "--precision", "{precision}"]))
+"""
+        for precision in ("fp16", "int8")
+    },
 }
+#: TensorRT-RTX 1.7.1, and the bytes that are free before it is begun with the largest.
+BUILDER, FREE = 3.2, 14 * 10**9
 
 
 def anonymous(process: psutil.Process) -> int:
@@ -52,14 +58,14 @@ def anonymous(process: psutil.Process) -> int:
     return 0
 
 
-def peak(script: str, path: Path) -> int:
-    """Bytes that a program and its children had at most, all together."""
+def peak(script: str, path: Path, *, apart: bool = False) -> int:
+    """Bytes that a program and its children had at most, all together; ``apart``, that of the children is no part."""
     process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.DEVNULL)
     most = 0
     while process.poll() is None:
         with contextlib.suppress(psutil.Error):
             root = psutil.Process(process.pid)
-            most = max(most, sum(map(anonymous, [root, *root.children(recursive=True)])))
+            most = max(most, sum(map(anonymous, [root, *([] if apart else root.children(recursive=True))])))
         time.sleep(0.01)
     assert 0 == process.returncode
     return most
@@ -119,3 +125,52 @@ def test_sessions_on_the_cpu_take_turns_with_the_weights(benchmark, request, dec
     kind = request.node.callspec.id.split("-")[0]
     most = {"fp32": 1.3, "fp16": 2.5 if weight_bytes >= 1 << 30 else 3.2}[kind]
     assert more - less <= most * weight_bytes + (BESIDE if weight_bytes >= 1 << 30 else 0)
+
+
+_BUILD = """
+import sys
+from rtlab.cli import main
+sys.exit(main(["inspect", sys.argv[1], "--no-run"]))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt_rtx") is None, reason="there is no builder")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_a_builder_takes_what_is_announced_and_rtlab_next_to_nothing(benchmark, decoders) -> None:
+    """The weights go from their file to the builder, which is a child; memory that is missing is a test of units."""
+    large, small, weight_bytes = decoders
+    if weight_bytes >= 1 << 30 and psutil.virtual_memory().available < FREE:
+        pytest.skip("less than 14 GB are free")
+    own, more, less = benchmark.pedantic(
+        lambda: (peak(_BUILD, large, apart=True), *(peak(_BUILD, path) for path in (large, small))),
+        rounds=1,
+        iterations=1,
+    )
+    benchmark.extra_info |= {"by the weights": (more - less) / weight_bytes, "own": own}
+    assert own <= BESIDE
+    assert more - less <= BUILDER * weight_bytes
+
+
+@pytest.mark.parametrize("seconds", [5, 40])
+def test_a_command_ends_within_its_budget_and_says_how_far_it_came(decoders, care, seconds: int) -> None:
+    """A build is shown with what was measured by then, or the graph alone, and in what the time was over."""
+    large, _, _ = decoders
+    began = time.monotonic()
+    command = ["inspect", str(large), "--precision", "int8", "--budget", str(seconds)]
+    done = subprocess.run(
+        [sys.executable, "-m", "rtlab.cli", *command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert time.monotonic() - began <= care.most(seconds + 1.0)
+    lines = done.stdout.splitlines()
+    if done.returncode:
+        assert "graph: " in done.stdout or not lines
+        assert re.search(rf"in {seconds} s: .* before there was an engine to show", done.stderr)
+    else:
+        assert any(line.startswith("compiled: ") for line in lines)
+        assert any(
+            re.match(r"(not )?(timed|compared)\b.*|whole inference: .*measured", line) for line in lines
+        )

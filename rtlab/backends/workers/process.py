@@ -132,7 +132,7 @@ class Bounds:
                 f"granted by rtlab.Limits(memory=...), so that it is not begun. {self.work.memory_hint}, or take "
                 "another machine."
             )
-        return f"{self.work.activity} takes {words}"
+        return f"{self.work.activity} takes {words}; {granted / 2**30:.1f} GiB are free or granted"
 
     def check(self, pid: int | None = None) -> None:
         """Look at the user, the clock and the memory of a process.

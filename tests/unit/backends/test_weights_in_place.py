@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import rtlab
@@ -28,8 +29,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def path(tmp_path, monkeypatch) -> Path:
     """A decoder whose weights are as many as those that stay where they are."""
-    (tmp_path / "model").mkdir()
-    file = tmp_path / "model" / "decoder.onnx"
+    file = tmp_path / "decoder.onnx"
     write_decoder(file, layers=1, hidden=64, vocabulary=64)
     monkeypatch.setattr(onnxruntime, "_LARGEST", 1)
     monkeypatch.setattr(onnxruntime, "LARGE", 1 << 15)
@@ -72,20 +72,13 @@ def test_weights_that_are_written_between_two_runs_give_no_numbers(path) -> None
         backend.outputs(engine, BATCH, [VALUE])
 
 
-def test_what_is_not_in_one_folder_of_its_own_is_copied(path, tmp_path, monkeypatch) -> None:
-    """A link that leads out of the folder, such as those of a store by content, and weights inside the graph."""
-    away = tmp_path / "away"
-    away.mkdir()
-    weights = path.with_name(f"{path.name}.data")
-    (away / "blob").write_bytes(weights.read_bytes())
-    weights.unlink()
-    weights.symlink_to(away / "blob")
-    assert "" == onnxruntime.find_weights_folder(rtlab.load(path))
-    weights.unlink()
-    weights.write_bytes((away / "blob").read_bytes())
+def test_what_is_small_or_inside_the_graph_is_copied(path, monkeypatch) -> None:
+    """All weights are in one file, or, of a model that was changed, in memory."""
     model = rtlab.load(path)
-    assert onnxruntime.find_weights_folder(model)
-    assert "" == onnxruntime.find_weights_folder(model.extract_until([VALUE]).bytes())
+    assert str(path.parent) == onnxruntime.find_weights_folder(model)
+    inside = rtlab.load(onnx.load(path).SerializeToString())
+    assert "" == onnxruntime.find_weights_folder(inside)
+    assert "" == onnxruntime.find_weights_folder(inside.bytes())
     monkeypatch.setattr(onnxruntime, "_LARGEST", 1 << 30)
     assert "" == onnxruntime.find_weights_folder(model)
 
