@@ -502,6 +502,10 @@ class OnnxRuntime:
             _require_unchanged(_require_runnable(engine))
         total, profiled_total = times.milliseconds
         samples, notes = self._collect_samples(engine, kernel_runs)
+        if not profiled_total.size:
+            notes = [
+                "Layers have no times: the budget ends before a second session of these weights would be open"
+            ]
         if _choose_mapping(_require_runnable(engine)):
             notes.append(
                 "Weights stay in their file (session.disable_prepacking), which saves memory and takes longer"
@@ -515,7 +519,7 @@ class OnnxRuntime:
             taken=datetime.datetime.now(datetime.timezone.utc),
             note=". ".join(notes),
             processor=cast("Processor", engine.target.name.upper()),
-            runs=len(profiled_total),
+            runs=len(profiled_total) or None,
         )
 
     def _limit_profiled_runs(self, engine: Engine, runs: int) -> int:

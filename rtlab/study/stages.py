@@ -233,7 +233,7 @@ class _Measuring:
             engine,
             next(self._data.batches(result.prepared.model, 1)),
             deadline,
-            runs=max(1, _RUNS - (0 if before is None else _runs(before))),
+            runs=max(1, _RUNS - (0 if before is None else before.runs or 0)),
             seconds=deadline.remaining if self.budget.is_bounded else None,
             limit_s=job.limits.seconds,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import onnx
 import pytest
 
 from rtlab import cli
+from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import check
 from rtlab.study import runner, stages
 from rtlab.testing import tiny_model
@@ -49,6 +51,25 @@ def test_a_stage_that_is_too_long_leaves_what_was_built(model, monkeypatch, caps
     told = json.loads(capsys.readouterr().out)
     assert told["engine"]["layers"]
     assert {stage["stage"]: stage["state"] for stage in told["stages"]}["timed"] == "missing"
+
+
+def test_what_is_there_before_an_engine_is_shown(model, monkeypatch, capsys) -> None:
+    """The graph of the file, what was calibrated on, the notes of the prepared model, and in what the time was over."""
+
+    def build(_, request, progress) -> None:
+        progress.phase("Building for ever", 9)
+        endless(progress)
+
+    monkeypatch.setattr(OnnxRuntime, "build", build)
+    command = ["inspect", model, *CPU, "--precision", "int8", "--pin", "op:Relu=fp16", "--budget", "3"]
+    assert cli.main(command) == 1
+    out, err = capsys.readouterr()
+    nodes = onnx.load(model).graph.node
+    assert f"graph: {len(nodes)} nodes (" in out
+    assert re.search(r'^input: ".+", fp32 ', out, re.MULTILINE)
+    assert "calibrated on " in out
+    assert "note: FP16 accumulation is not emulated" in out
+    assert 'engine to show, in "Building for ever, 0 of 9"' in err
 
 
 @pytest.mark.slow

@@ -205,6 +205,7 @@ def time_sessions(
 
     The payload has both sessions, the batch, how many runs of each, the untimed ones before them, a budget in seconds,
     which counts from now, how many runs the profiler may keep at a time, and whether there is memory for both sessions.
+    Where there is not, and the budget ends before a second session would be open, the second has no runs.
 
     Raises:
         RunError: ONNX Runtime fails on the batch.
@@ -216,6 +217,7 @@ def time_sessions(
         return None if seconds is None else seconds - (time.monotonic() - start)
 
     plain = create_session(plain_spec)
+    opening = time.monotonic() - start
     works = [lambda: _measure_run(plain, batch)]
     if max_profiled_runs < runs or not side_by_side:
         # Two sessions of a large model take too much memory side by side.
@@ -224,6 +226,9 @@ def time_sessions(
         works.clear()
         del plain
         free_memory()
+        budget = remaining()
+        if not side_by_side and budget is not None and budget < opening:
+            return Times((*first.milliseconds, np.zeros(0)), first.warmup), {}
         profiled = _ProfiledSession(profiled_spec, batch, max_profiled_runs)
         second = alternate((profiled.run,), report, runs, 0, seconds=remaining(), most=0)
         times = Times((*first.milliseconds, *second.milliseconds), first.warmup)
