@@ -286,12 +286,23 @@ def _inspect(args: argparse.Namespace) -> int:
     if (args.labels or args.metric) and args.precision != "fp32":
         # What a score is compared with.
         study.add("fp32", target=args.target, backend=args.backend, compiler=args.compiler)
+
+    def show(notes: Sequence[str] = ()) -> None:
+        if args.precision in study.state.results:
+            printing.print_variant(study[args.precision], study)
+        else:
+            printing.print_unbuilt(study, notes)
+
+    # In the place of a command that does not hear of the end of its time.
+    args.show = None if args.json or args.ask else show
     try:
         opening.run(study, args)
     except Cancelled as error:
-        if args.deadline is not None and args.deadline.is_over and not args.json:
-            printing.print_unbuilt(study, error.notes)
+        if args.deadline is not None and args.deadline.is_over and args.show is not None:
+            show(error.notes)
         raise
+    finally:
+        args.show = None
     saved_path = None if args.save is None else study.save_build(args.precision, args.save)
     if not _print_answer(args, study, args.precision):
         printing.print_variant(study[args.precision], study)

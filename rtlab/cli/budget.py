@@ -16,9 +16,10 @@ from rtlab.errors import Cancelled, RtlabError
 
 #: When the command was begun, which imports much of rtlab after this module.
 _start_time = time.monotonic()
-#: Seconds after its time at which a command that has not stopped is killed, and those that are left for printing: so
+#: Seconds after its time at which a command that has not stopped is killed, those in which what is there by then is
+#: printed, and those that are left for printing: so
 #: many, or a part of its time where that is less.
-_ENDED, _PRINTING, _PRINTING_PART = 4.2, 3.0, 0.15
+_ENDED, _SHOWN, _PRINTING, _PRINTING_PART = 2.5, 1.7, 3.0, 0.15
 
 
 class Seconds(float):
@@ -30,7 +31,7 @@ def enforce_budget(args: argparse.Namespace) -> Iterator[None]:
     """Run a command within its budget, where one stands on the command line; ``args.deadline`` is what is reported to.
 
     Raises:
-        RtlabError: the time was over before there was anything to show.
+        RtlabError: the time was over before there was an engine to show.
     """
     seconds = getattr(args, "budget", None)
     args.deadline = None
@@ -65,15 +66,23 @@ def _timeout_message(args: argparse.Namespace) -> str:
     position = args.deadline.position
     activity = f', in "{position}"' if position else ""
     return (
-        f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was used up before '
-        f"there was an engine to show{activity}. Give more, or leave --budget out, "
-        "which limits measuring alone."
+        f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was used up'
+        f"{activity}. Give more, or leave --budget out, which limits measuring alone."
     )
 
 
 def _kill_command(args: argparse.Namespace) -> None:
     import psutil
 
+    last = threading.Timer(_SHOWN, os._exit, (1,))
+    last.daemon = True
+    last.start()
+    show = getattr(args, "show", None)
+    if show is not None:
+        # The command is still at work; whatever comes of that, the message follows.
+        with contextlib.suppress(Exception):
+            show()
+            sys.stdout.flush()
     if sys.__stderr__ is not None:
         print(f"rtlab: {_timeout_message(args)}", file=sys.__stderr__, flush=True)
     for child in psutil.Process().children(recursive=True):
