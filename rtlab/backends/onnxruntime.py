@@ -674,6 +674,7 @@ class OnnxRuntime:
             finally:
                 # The weights are read from the folder, which not every system can remove before.
                 sessions.clear()
+                inference.free_memory()
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
