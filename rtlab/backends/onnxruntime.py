@@ -38,6 +38,7 @@ from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.external_data import (
+    LARGE_WEIGHTS,
     ExternalWeight,
     read_small_constants,
     serialize_constant,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 _EXTERNAL = 1024
 #: Bytes of weights from which they are written to a file of their own; from which two sessions are not timed in turns;
 #: and from which a session leaves them in that file, which takes up to twice the time.
-LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, 1 << 30
+LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, LARGE_WEIGHTS
 #: The first release that was seen to read weights in the folder of their own model, and keeps them there.
 _IN_PLACE = (1, 32)
 #: How many times its weights in FP32 a session has in memory at most, in another order; and bytes of each number of a

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from rtlab.core.external_data import LARGE_WEIGHTS
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Evaluator, Progress
@@ -76,8 +77,6 @@ def difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
 _BATCH_BYTES = 8 << 20
 #: Seconds for the run that tells shapes; a loop without end must not keep everybody waiting.
 _LEARNING = 10.0
-#: Bytes of weights from which no such run is made: to open a session of them takes longer.
-_LARGE_WEIGHTS = 1 << 30
 _MOST_BATCH = 64
 
 
@@ -125,7 +124,7 @@ def sizes_of(model: Model, data: CalibrationData | None = None, runner: Evaluato
     try:
         first = next(data.batches(model, 1)) if data is not None else None
         sizes = model.sizes(batch=1, shapes={n: a.shape for n, a in first.items()} if first else None)
-        is_small = model.weight_bytes < _LARGE_WEIGHTS
+        is_small = model.weight_bytes < LARGE_WEIGHTS
         if first is not None and runner is not None and not sizes.learned and sizes.unknown and is_small:
             _learn(model, sizes, first, runner)
     except RtlabError:

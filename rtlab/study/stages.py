@@ -20,6 +20,7 @@ from rtlab.backends.reference import build_reference, get_evaluator, get_runner
 from rtlab.backends.workers.inference import free_memory
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
+from rtlab.core.external_data import LARGE_WEIGHTS
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.progress import Deadline, Silent, check
 from rtlab.core.protocols import BuildRequest, Progress, Runner
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
 _RUNS, _COMPARED = 30, 32
 #: The part of the time left that each stage may take.
 _PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
-#: Bytes of weights from which errors of single nodes are not measured within a budget: those weights are needed twice.
-_LARGE_WEIGHTS = 1 << 30
 #: Bytes of values of one sample that are read at once; more are read in several passes.
 _READ_BYTES = 256 << 20
 _AGAIN: dict[Why, str] = {
@@ -356,7 +355,8 @@ class _Measuring:
     def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
         """The reference with the error that each node makes by itself; None where there is no such graph."""
         ready = self.result.prepared
-        is_large = self.result.source.weight_bytes >= _LARGE_WEIGHTS and self.budget.is_bounded
+        # Within a budget there is no time for such a session, which has the weights twice.
+        is_large = self.result.source.weight_bytes >= LARGE_WEIGHTS and self.budget.is_bounded
         if self._on_builder or is_large:
             return None
         # Nodes in another form may write other values than the source's.
