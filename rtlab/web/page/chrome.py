@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
 from rtlab.analyses.diagnosis import find_undefined
 from rtlab.analyses.fusion import compute_coverage
-from rtlab.analyses.roofline import estimate_timing
+from rtlab.analyses.roofline import estimate_timing, explain_longer_estimate
 from rtlab.analyses.roofline.estimate import describe_estimate_error
 from rtlab.analyses.timing import compute_timing
+from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.data import RANDOM
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import Origin
@@ -58,6 +59,11 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
         yield _item("measured", random_note, warning=True)
     yield _item(engine.origin, f"read: {engine.title}" if result.recorded else engine.provenance)
     yield from _describe_times(result)
+    before = study.results.get(pick_baseline(study))
+    if before is not None and result.variant.precision is not Precision.FP32:
+        title = get_variant_titles(study)[before.name]
+        if longer := explain_longer_estimate(result, before, title):
+            yield _item("estimated", longer, warning=True)
     if result.recorded and study.model.nodes and engine.layers:
         coverage = compute_coverage(result)
         text = (
