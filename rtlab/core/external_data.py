@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Elements beyond which a constant is a weight, whose numbers no rule about nodes needs.
 LARGE = 1024
+#: Bytes of a model's weights from which to open a session of them takes seconds.
+LARGE_WEIGHTS = 1 << 30
 
 
 def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.TensorProtocol]]:

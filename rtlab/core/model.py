@@ -245,7 +245,7 @@ class Model:
                 tensor.CopyFrom(serialize_constant(weights[tensor.name], tensor.name))
         return proto
 
-    def _find_changed_file(self) -> Path | None:
+    def find_changed_file(self) -> Path | None:
         """A file with its weights that changed since it was loaded."""
         home = self.path.parent if self.path else Path()
         loaded = {home / name: stamp for name, stamp in self.beside.items() if stamp is not None}
@@ -497,7 +497,7 @@ class Model:
     @property
     def origin(self) -> Path | None:
         """The file that it was loaded from; None where there was none, or it or its weights have changed since."""
-        if self.path is None or self.stamp != fingerprint_file(self.path) or self._find_changed_file():
+        if self.path is None or self.stamp != fingerprint_file(self.path) or self.find_changed_file():
             return None
         return self.path
 

@@ -321,7 +321,8 @@ class Session:
             compare: Whether to run the variants for times, errors and score, or only to build them.
             budget_s: Seconds that each variant may take on this machine beyond compiling: calibration, times, errors
                 and score rest on fewer samples and runs where they would take longer, and say so; ``measure`` goes on
-                from there. 0 only builds; ``math.inf`` measures all there is.
+                from there. What has no result by then ends a few seconds later. 0 only builds; ``math.inf`` measures
+                all there is.
             again: Whether to build what is built once more. The old engine stays until the new one is built.
 
         Raises:
