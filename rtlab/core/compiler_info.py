@@ -23,6 +23,7 @@ class AttentionKernel:
         lengths: The smallest and the largest number of queries and of keys, which are static.
         types: The types, such as ``fp16``, that may be around.
         output_pair: Whether it needs a Q/DQ pair behind the second product, too.
+        avoided: Why it is left out all the same, as a note says it; empty where it is used.
     """
 
     precision: Precision
@@ -30,6 +31,7 @@ class AttentionKernel:
     lengths: tuple[int, int]
     types: frozenset[str]
     output_pair: bool = False
+    avoided: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
