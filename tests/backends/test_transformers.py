@@ -17,6 +17,7 @@ from patterns import QuantizedAttention, linear
 from rtlab import backends
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
+from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
@@ -43,7 +44,7 @@ def listed(model: Model, target: str) -> Engine:
     """A model as it is, with 16 to 64 positions where these are dynamic."""
     dynamic = [n for n in model.inputs if "L" in (model.values[n].shape or ())]
     bounds = {n: [(1, 4, length, 64) for length in (16, 64, 64)] for n in dynamic}
-    options = {"profiles": [bounds]} if dynamic else None
+    options = BuildOptions(profiles=[bounds]) if dynamic else None
     variant = Variant.of("fp32", target=target, options=options)
     return RTX.build(BuildRequest(model, variant, several=True), Silent())
 
