@@ -9,6 +9,8 @@ from rtlab.core.precision import Precision
 TENSORRT = Maker(
     "TensorRT", FAMILY, flags=True, tunes="build", memory="planned",
     reports=frozenset({"memory", "streams", "tactics", "sparsity"}),
+    # https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/transformers-fused-attention.html
+    half_attention=True, half_attention_is_documented=True,
 )  # fmt: skip
 #: Versions 1.x; numbers of releases are its own, and so is the listing in its log.
 TENSORRT_RTX = Maker(

@@ -46,7 +46,8 @@ _FP8_RELU_NOTE = (
 )
 _FP4_NOTE = "FP4 products run in float here: TensorRT multiplies in four bits, from Blackwell on"
 _HALF_BASE_NOTE = (
-    "the rest is fp16 but for sums of squares, since {maker} runs a whole attention in one kernel in 16 bits only; "
+    "the rest is fp16 but for sums of squares, since {maker} runs a whole attention in one kernel in 16 bits only"
+    "{proof}; "
     'precision={{"*": "fp32", "op:MatMul": "{precision}"}} leaves it fp32'
 )
 _WRITTEN_NOTE = (
@@ -182,8 +183,13 @@ class _Preparation:
             relus = pluralize(relu_count, "Relu stands", "Relus stand")
             self.notes.append(_FP8_RELU_NOTE.format(relus=relus))
         if self._has_half_base:
+            is_documented = self._maker.half_attention_is_documented
+            proof = ", by its documentation (rtlab has seen no listing of it)" if is_documented else ""
             self.notes.insert(
-                0, _HALF_BASE_NOTE.format(maker=self._maker.title, precision=self.variant.precision)
+                0,
+                _HALF_BASE_NOTE.format(
+                    maker=self._maker.title, proof=proof, precision=self.variant.precision
+                ),
             )
         precisions = _collect_precisions(self._original, typed, self.assigned_precisions)
         return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)

@@ -90,6 +90,23 @@ def test_fp16_around_is_fewer_layers_than_fp32_around(precision: str):
     assert len(around[0].layers) < len(around[1].layers)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "precision", "layers", "read"),
+    [
+        (Decoder(), {"*": "fp32", "op:MatMul": "int8"}, 59, ""),
+        (Decoder(), {"*": "fp16", "op:MatMul": "int8"}, 51, "fp16"),
+        (Decoder(), "int8", 47, "int8"),
+        # Heads of 40 channels have no INT8 kernel.
+        (Decoder(width=160), "int8", 51, "fp16"),
+    ],
+    ids=["FP32 around", "FP16 around", "by default", "heads of 40"],
+)
+def test_layers_of_a_decoder_of_four_blocks(sizes: Decoder, precision: object, layers: int, read: str):
+    engine = built(sizes.make(), precision)
+    assert layers == len(engine.layers)
+    assert ([{read}] * 4 if read else []) == attention(engine)
+
+
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_an_export_in_fp16_is_quantized_as_one_in_fp32(kind: type):
     engine = built(dataclasses.replace(SMALL, kind=kind).make(), "int8")

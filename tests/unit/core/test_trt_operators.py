@@ -67,10 +67,9 @@ def test_types_that_contradict_the_operators_are_those_of_the_operators():
     model = load(proto)
     assert {"m": "fp16", "y": "fp16"} == {v: model.values[v].dtype for v in ("m", "y")}
     assert (2, 32, 48) == model.values["m"].shape
-    assert model.notes == (
-        "2 values have other types in the file than the operators that write them give: those of the operators count "
-        "(m, y)",
-    )
+    (note,) = model.notes
+    assert note.startswith("2 values have other types in the file than the operators that write them give")
+    assert note.endswith("(m, y)")
     runner = OnnxRuntime()
     engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
     (y,) = runner.outputs(engine, {"x": trt_nets.samples()}, ("y",)).values()
@@ -97,7 +96,7 @@ def test_a_wrong_type_in_a_plain_file_is_replaced_and_a_wrong_operator_is_not():
         if first:
             assert "fp16" == load(proto).values["r"].dtype
         else:
-            with pytest.raises(ModelError, match="Add.*inconsistent type"):
+            with pytest.raises(ModelError, match=r"Add.*inconsistent type"):
                 load(proto)
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from rtlab import backends
 from rtlab.core.attention import AttentionSizes, find_attentions, has_attention
 from rtlab.core.compiler_info import AttentionKernel, Maker
 from rtlab.core.scale import Scale
@@ -177,6 +178,19 @@ def test_fp32_around_is_a_choice():
 def test_other_compilers_have_fp32_around(maker):
     done = ready(SMALL.make(), "int8", maker)
     assert {"fp32"} == kinds(done.model, "Softmax") == kinds(done.model, "DequantizeLinear")
+
+
+def test_each_backend_with_kernels_of_16_bits_for_attention_has_fp16_around():
+    """TensorRT's own is known from its documentation alone, and the note says so."""
+    model, proofs = SMALL.make(), {}
+    for name in backends.registry():
+        maker = backends.get(name).capabilities().maker
+        done = ready(model, "int8", maker, "sm86")
+        assert ({"fp16"} if maker.half_attention else {"fp32"}) == kinds(done.model, "Softmax")
+        proofs[name] = [("by its documentation" in n) for n in done.notes if n.startswith("the rest is fp16")]
+    assert [True] == proofs["tensorrt"]
+    assert [False] == proofs["tensorrt-rtx"]
+    assert [] == proofs["onnxruntime"]
 
 
 def test_a_model_without_attention_has_fp32_around(make):

@@ -1,6 +1,6 @@
 """What ModelOpt itself exports, read, run, built and compared, where somebody has installed it; rtlab needs it nowhere.
 
-Small models of the same forms, with numbers of their own, always run: ``test_block_formats`` and ``test_trt_operators``.
+Small models of the same forms, with numbers of their own, run always: ``test_block_formats``, ``test_trt_operators``.
 """
 
 from __future__ import annotations
