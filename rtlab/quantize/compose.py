@@ -192,7 +192,8 @@ class _Preparation:
                 ),
             )
         precisions = _collect_precisions(self._original, typed, self.assigned_precisions)
-        return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
+        reference = self.source if self._written_attentions else None
+        return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions, reference)
 
     @property
     def _typed_model(self) -> Model:

@@ -14,7 +14,7 @@ import pytest
 import trt_nets
 from decoders import AttentionNode, Decoder, operators
 from patterns import QuantizedAttention, linear
-from rtlab import backends
+from rtlab import Study, backends
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
 from rtlab.core.options import BuildOptions
@@ -161,6 +161,23 @@ def test_the_operator_is_one_quantized_layer_in_products(sizes: AttentionNode, p
     assert precision in read
     (layer,) = [y for y in engine.layers if "_mha" in f"{y.tactic} {y.name}"]
     assert "attention" in layer.origins
+
+
+def test_a_study_compares_the_operator_with_its_products():
+    """What each node makes of exact inputs is that of the study where attention stays, but for attention's own."""
+    samples = [{"x": np.random.default_rng(i).standard_normal((1, 32, 64), np.float32)} for i in range(4)]
+    study = Study(operators(23), data=samples)
+    study.add("int8", target="sm86", backend="tensorrt-rtx")
+    study.add("kept", precision={"*": "int8", "op:Attention": "fp16"}, target="sm86", backend="tensorrt-rtx")
+    study.run()
+    own = [{v.value: v.own_sqnr for v in study[n].accuracy.values} for n in ("int8", "kept")]
+    assert own[0].keys() == own[1].keys() == {v for v in own[0] if "/" not in v}
+    assert own[0]["a"] is None
+    assert own[1]["a"] is not None
+    for value in own[0].keys() - {"a"}:
+        assert own[0][value] == pytest.approx(own[1][value], abs=0.1), value
+    ranking = study.accuracy.sensitivity("int8").ranking
+    assert "attention" in {row.node for row in ranking}
 
 
 @pytest.mark.parametrize("opset", [23, 24, 25])

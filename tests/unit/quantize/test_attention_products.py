@@ -8,11 +8,15 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from decoders import AttentionNode, operators
+from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.compiler_info import AttentionKernel, Maker
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import passes, prepare, quantizable
 from rtlab.quantize.attention_products import explain_unwritable, write_out
+from rtlab.quantize.quantizer_toggles import INPUT, build_switched_model
 
 INT8 = AttentionKernel(
     Precision.INT8, frozenset({32, 64}), (2, 512), frozenset({"fp32", "fp16"}), output_pair=True
@@ -107,6 +111,24 @@ def test_quantized_products_cost_little_beside_the_layers_around(precision: str,
         rounded = evaluate(ready(model, precision, maker).model, {"x": x})
         ratios.append(10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum()))
     assert 0 < ratios[0] - ratios[1] < 3, ratios
+
+
+def test_what_rounds_in_the_products_can_be_switched_off():
+    """Against the products as they are before: with every switch off it is the source, and with all on the variant."""
+    model = operators(23)
+    x = np.random.default_rng(2).standard_normal((1, 32, 64), np.float32)
+    done = ready(model, "int8")
+    switched = build_switched_model(done.reference, done.emulation)
+    assert {"attention", "attention/scores"} <= {*switched.nodes}
+    runner = OnnxRuntime()
+    results = []
+    for state in (False, True):
+        engine = runner.build(BuildRequest(switched.model, Variant.of("fp32"), level="basic"), Silent())
+        feed = {"x": x, INPUT: np.full(len(switched.quantizers), state)}
+        results.append(runner.outputs(engine, feed, ("y",))["y"])
+    np.testing.assert_allclose(results[0], evaluate(model, {"x": x}), atol=1e-5)
+    np.testing.assert_allclose(results[1], evaluate(done.emulation, {"x": x}), atol=2e-2)
+    assert np.abs(results[1] - results[0]).max() > 1e-3
 
 
 def test_a_kernel_that_is_avoided_is_a_note():
