@@ -418,7 +418,8 @@ class _MappingBuilder:
             if other.id in self.pairs:
                 layers |= set(self.pairs[other.id])
             elif other.id in self.reasons:
-                todo += step(other)
+                # A constant starts from nothing, whatever layer has what it was computed from.
+                todo += step(other) if self.reasons[other.id] != "folded" else ()
             else:
                 complete = False
         return layers, complete

@@ -304,6 +304,17 @@ def test_a_step_behind_a_node_is_not_taken_from_a_reader_that_has_no_layer() -> 
     assert "a" not in relate(m, m, behind).nodes("L1")
 
 
+def test_a_constant_is_no_neighbour_though_a_layer_has_what_it_was_computed_from() -> None:
+    """A mask of ones that a compiler keeps in a layer of its own: the kernel of the other side names what joins them."""
+    nodes = [
+        node("Erf", ["x"], ["e"], name="a"), node("Exp", ["w"], ["u"], name="constant"), node("Floor", ["u"], ["f"], name="folded"),
+        node("Pow", ["e", "f"], ["y"], name="joint"),
+    ]  # fmt: skip
+    m = model(nodes, [("x", F, [4, 4])], [("y", F, [4, 4])], {"w": np.ones((4, 4), np.float32)})
+    e = engine(layer(0, ("a",), name="__myl_ErfPow_myl0_0"), layer(1, ("constant",), name="__myl_Exp_myl0_1"))
+    assert [{"a", "joint"}, {"constant"}] == held(relate(m, m, e), e)
+
+
 def called(calls: int) -> Model:
     """A function of two nodes, called so often, one call after the other."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
