@@ -69,7 +69,9 @@ def test_scales_masks_guards_and_casts_belong_to_attention(make, guard: str):
         f"{between} b: {'q' if behind else 'p'} = Softmax(t); {behind} c: y = MatMul(p, v); y[4, 8]"
     )
     made = make(net, {"h": np.float32(2), "m": np.ones((4, 4), bool)})
-    assert [(None, 8, (4, 4))] == [(a.heads, a.head_size, a.lengths) for a in find_attentions(made)]
+    assert [(None, 8, (4, 4), guard == "number")] == [
+        (a.heads, a.head_size, a.lengths, a.is_guarded) for a in find_attentions(made)
+    ]
 
 
 def test_a_kernel_says_which_inputs_and_outputs_of_attention_are_quantized():
@@ -107,6 +109,13 @@ def test_a_kernel_says_which_inputs_and_outputs_of_attention_are_quantized():
 def test_attention_that_no_kernel_takes_is_left(kernel):
     model = SMALL.make()
     assert plan(model).activations == plan(model, kernels=(kernel,)).activations
+
+
+def test_no_kernel_takes_a_guard_behind_the_softmax():
+    """What PyTorch's exporters write against rows without a key; FP16 has one kernel for it all the same."""
+    (attention,) = find_attentions(SMALL.make())
+    assert attention.fits(INT8)
+    assert not dataclasses.replace(attention, is_guarded=True).fits(INT8)
 
 
 def test_one_head_has_no_kernel_for_several():
