@@ -100,17 +100,15 @@ def test_scales_and_codes_of_weights_are_those_of_arithmetic(precision: str, lar
         assert np.array_equal(stored, (np.rint(exact) if precision == "int8" else exact).astype(stored.dtype))
 
 
-@pytest.mark.slow
 @BASES
 @pytest.mark.parametrize("precision", ["int8", "fp8"])
-@pytest.mark.parametrize("name", ["decoder_with_cache", "sentences"])
+@pytest.mark.parametrize("name", ["decoder_with_cache", "sentences", "characters"])
 def test_every_operator_of_a_sample_computes_what_arithmetic_on_its_codes_does(name, precision, maker):
     sample = shelf.load(name)
     feeds = {n: array[:2] for n, array in sample.calibration.arrays.items()}
     check_nodes(prepared(sample.model, feeds, precision, maker), feeds, least=9)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["int8", "fp8"])
 @pytest.mark.parametrize("name", ["decoder_with_cache", "sentences"])
 def test_outputs_and_all_codes_of_a_sample_are_those_of_arithmetic(name: str, precision: str):
