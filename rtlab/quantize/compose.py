@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.attention import has_attention
+from rtlab.core.attention import find_attentions, has_attention
 from rtlab.core.compiler_info import Maker
 from rtlab.core.model import Model
 from rtlab.core.phrases import list_first, pluralize
@@ -20,7 +20,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.trt_operators import is_dequantizer
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, weights
+from rtlab.quantize import fp16_passes, fp16_plan, guards, passes, placement, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
@@ -29,6 +29,7 @@ from rtlab.quantize.thresholds import compute_scale
 from rtlab.quantize.weight_correction import WeightCorrector
 
 if TYPE_CHECKING:
+    from rtlab.core.compiler_info import AttentionKernel
     from rtlab.core.layer_inputs import LayerInputs
     from rtlab.core.node import Node
     from rtlab.core.protocols import Progress
@@ -142,6 +143,7 @@ class _Preparation:
         self.assigned_precisions: dict[str, Precision] = {}
 
     def run(self, ranges: Ranges | None, scales: Mapping[str, Scale] | None) -> Prepared:
+        self._pass_guards_by()
         self._raise_opset()
         for precision in QUANTIZED:
             self._quantize(precision, ranges, scales)
@@ -195,6 +197,22 @@ class _Preparation:
     def _find_float_nodes(self, nodes: Collection[str]) -> frozenset[str]:
         """Those of the nodes that the compiler computes in floating point only."""
         return frozenset(n for n in nodes if self.source.by_id[n].op in self._maker.float_ops)
+
+    def _pass_guards_by(self) -> None:
+        """Leave out guards that replace nothing, where a kernel takes the attention without."""
+        idle = [
+            attention
+            for attention in find_attentions(self.source)
+            if attention.is_guarded
+            and guards.is_idle(self.source, attention)
+            and any(
+                dataclasses.replace(attention, is_guarded=False).fits(k)
+                and attention.nodes <= self._get_nodes(k.precision)
+                for k in self._list_attention_kernels()
+            )
+        ]
+        if idle:
+            self._apply(guards.pass_by(idle))
 
     def _raise_opset(self) -> None:
         """Convert once, to the highest opset that a precision in use needs, before anything is inserted."""
@@ -265,14 +283,16 @@ class _Preparation:
 
     def _plan(self, model: Model, nodes: Collection[str], precision: Precision) -> placement.QuantizationPlan:
         """What is quantized of some nodes, in attention what the compiler has a kernel for."""
+        return placement.plan(model, nodes, precision, self._list_attention_kernels())
+
+    def _list_attention_kernels(self) -> list[AttentionKernel]:
         # What is FP32 here will be of the type of the rest.
-        kernels = [
+        return [
             dataclasses.replace(
                 k, types=k.types - {"fp32"} | ({"fp32"} if str(self.fallback_precision) in k.types else set())
             )
             for k in self._maker.attention_kernels
         ]
-        return placement.plan(model, nodes, precision, kernels)
 
     def _drop_unscaled_nodes(
         self,

@@ -90,7 +90,9 @@ def quantizable(model: Model) -> tuple[str, ...]:
     planned_values = dict.fromkeys(plan(model).activations)
     for attention in find_attentions(model):
         if attention.head_size is not None and attention.lengths is not None:
-            planned_values |= dict.fromkeys((*attention.factors, attention.context.outputs[0]))
+            # A guard between the softmax and the second product may be left out.
+            shares = model.by_id[attention.softmax].outputs if attention.is_guarded else ()
+            planned_values |= dict.fromkeys((*attention.factors, *shares, attention.context.outputs[0]))
     return tuple(_sort_values(model, planned_values))
 
 

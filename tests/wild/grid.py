@@ -37,9 +37,10 @@ fp4. Built on {dates}; `tests/run models` makes the exports and this page anew. 
 
 A cell has the number of layers, without those that only order others on several streams, and behind it how many of the
 attentions are one layer (`_mha`) and the type that it reads. int8, fp8, int4 and fp4 leave in FP16 what they do not
-quantize. That is an attention with a guard behind its softmax, too, as PyTorch's exporters write it against rows
-without a key: between Q/DQ pairs the compiler makes a layer of each of its products. *Unknown* are nodes of which
-neither the compiler nor the graph tells what became of them.
+quantize. Behind a softmax PyTorch's exporters write a guard against rows without a key, with which the compiler makes a
+layer of each product between Q/DQ pairs. rtlab leaves a guard out where no mask is infinite; where one is, as in
+TorchScript's, attention stays in FP16. *Unknown* are nodes of which neither the compiler nor the graph tells what
+became of them.
 
 {sums}
 """

@@ -100,6 +100,7 @@ def test_scales_and_codes_of_weights_are_those_of_arithmetic(precision: str, lar
         assert np.array_equal(stored, (np.rint(exact) if precision == "int8" else exact).astype(stored.dtype))
 
 
+@pytest.mark.slow(but="decoder_with_cache|sentences")
 @BASES
 @pytest.mark.parametrize("precision", ["int8", "fp8"])
 @pytest.mark.parametrize("name", ["decoder_with_cache", "sentences", "characters"])
