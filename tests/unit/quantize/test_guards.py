@@ -49,7 +49,8 @@ def test_a_guard_is_idle_where_no_mask_is_infinite(make, between: str, is_idle: 
     )
     weights = {
         "h": np.float32(2), "zero": np.float32(0), "c": np.eye(4, dtype=bool),
-        "low": np.full((4, 4), LOWEST, np.float32), "infinite": np.full((4, 4), -np.inf, np.float32), "size": np.array([4, 4]),
+        "low": np.full((4, 4), LOWEST, np.float32), "infinite": np.full((4, 4), -np.inf, np.float32),
+        "size": np.array([4, 4]),
     }  # fmt: skip
     made = make(net, weights)
     (attention,) = find_attentions(made)
