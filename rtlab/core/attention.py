@@ -20,7 +20,9 @@ _BEFORE = frozenset({
     "Unsqueeze", "Where",
 })  # fmt: skip
 #: What they write between the softmax and the second product.
-_BEHIND = frozenset({"Cast", "Dropout", "Identity", "Where"})
+_BEHIND = frozenset({"Cast", "Dropout", "Identity"})
+#: What PyTorch's exporters write there against rows that are masked whole, which are no numbers behind a softmax.
+_GUARD = "Where"
 #: Dimensions of a matrix, and of one for each head and sample.
 _MATRIX, _BATCHED = 2, 4
 
@@ -34,12 +36,14 @@ class AttentionSizes:
         head_size: Channels of a head; None where it is unknown.
         lengths: Numbers of queries and of keys; None where one is dynamic.
         dtype: The type of the queries, such as ``fp32``.
+        is_guarded: Whether a Where between the softmax and the second product replaces probabilities.
     """
 
     heads: int | None
     head_size: int | None
     lengths: tuple[int, int] | None
     dtype: str
+    is_guarded: bool = False
 
     @property
     def are_static(self) -> bool:
@@ -47,8 +51,11 @@ class AttentionSizes:
         return self.head_size is not None and self.lengths is not None
 
     def fits(self, kernel: AttentionKernel) -> bool:
-        """Whether a kernel takes several heads of this size, sequences of these lengths, and the type around."""
-        if self.heads in {None, 1} or self.head_size is None or self.lengths is None:
+        """Whether a kernel takes several heads of this size, sequences of these lengths, and the type around.
+
+        None takes a guard: between pairs TensorRT-RTX 1.7.1 then makes one step of each product, in INT8 and in FP8.
+        """
+        if self.heads in {None, 1} or self.head_size is None or self.lengths is None or self.is_guarded:
             return False
         low, high = kernel.lengths
         is_size = self.head_size in kernel.head_sizes and all(low <= n <= high for n in self.lengths)
@@ -70,6 +77,8 @@ class AttentionSizes:
             cause = "this type around"
         elif self.heads in {None, 1}:
             cause = "one head"
+        elif self.is_guarded:
+            cause = "a guard behind its softmax"
         elif self.head_size is None or self.lengths is None:
             cause = "a dynamic length"
         elif self.head_size not in sizes[0]:
@@ -145,7 +154,7 @@ def _iter_attentions(model: Model) -> Iterator[Attention]:
     for node in model.top:
         if not _multiplies_activations(model, node):
             continue
-        softmax = _find_producer(model, node.inputs[0], "Softmax", _BEHIND)
+        softmax = _find_producer(model, node.inputs[0], "Softmax", _BEHIND | {_GUARD})
         scores = None if softmax is None else find_scores(model, softmax.inputs[0])
         if softmax is None or scores is None:
             continue
@@ -164,6 +173,7 @@ def _iter_attentions(model: Model) -> Iterator[Attention]:
                 head_size if isinstance(head_size, int) else None,
                 _read_lengths(lengths),
                 queries.dtype or "",
+                _find_producer(model, node.inputs[0], "Softmax", _BEHIND) is None,
             ),
         )
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.attention import find_operators, has_attention, read_operator_sizes
+from rtlab.core.attention import find_attentions, find_operators, has_attention, read_operator_sizes
 from rtlab.core.compiler_info import Maker
 from rtlab.core.model import Model
 from rtlab.core.phrases import list_first, pluralize
@@ -20,7 +20,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.trt_operators import is_dequantizer
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import attention_products, fp16_passes, fp16_plan, passes, placement, weights
+from rtlab.quantize import attention_products, fp16_passes, fp16_plan, guards, passes, placement, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
@@ -161,6 +161,7 @@ class _Preparation:
             if ranges is not None:
                 values = {v: ranges.values[s] for v, s in sources.items() if s in ranges.values}
                 ranges = dataclasses.replace(ranges, values={**ranges.values, **values})
+        self._pass_guards_by()
         self._raise_opset()
         for precision in QUANTIZED:
             self._quantize(precision, ranges, scales)
@@ -224,6 +225,22 @@ class _Preparation:
     def _find_float_nodes(self, nodes: Collection[str]) -> frozenset[str]:
         """Those of the nodes that the compiler computes in floating point only."""
         return frozenset(n for n in nodes if self.source.by_id[n].op in self._maker.float_ops)
+
+    def _pass_guards_by(self) -> None:
+        """Leave out guards that replace nothing, where a kernel takes the attention without."""
+        idle = [
+            attention
+            for attention in find_attentions(self.source)
+            if attention.sizes.is_guarded
+            and guards.is_idle(self.source, attention)
+            and any(
+                dataclasses.replace(attention.sizes, is_guarded=False).find_kernel([k])
+                and attention.nodes <= self._get_nodes(k.precision)
+                for k in self._list_kernels()
+            )
+        ]
+        if idle:
+            self._apply(guards.pass_by(idle))
 
     def _raise_opset(self) -> None:
         """Convert once, to the highest opset that a precision in use needs, before anything is inserted."""

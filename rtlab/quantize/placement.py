@@ -90,7 +90,9 @@ def quantizable(model: Model) -> tuple[str, ...]:
     planned_values = dict.fromkeys(plan(model).activations)
     for attention in find_attentions(model):
         if attention.sizes.are_static:
-            planned_values |= dict.fromkeys((*attention.factors, attention.context.outputs[0]))
+            # A guard between the softmax and the second product may be left out.
+            shares = model.by_id[attention.softmax].outputs if attention.sizes.is_guarded else ()
+            planned_values |= dict.fromkeys((*attention.factors, *shares, attention.context.outputs[0]))
     for node in find_operators(model):
         if read_operator_sizes(model, node).are_static:
             values = (*node.inputs[:3], node.outputs[0])

@@ -70,7 +70,9 @@ def test_scales_masks_guards_and_casts_belong_to_attention(make, guard: str):
         f"{between} b: {'q' if behind else 'p'} = Softmax(t); {behind} c: y = MatMul(p, v); y[4, 8]"
     )
     made = make(net, {"h": np.float32(2), "m": np.ones((4, 4), bool)})
-    assert [AttentionSizes(None, 8, (4, 4), "fp32")] == [a.sizes for a in find_attentions(made)]
+    assert [AttentionSizes(None, 8, (4, 4), "fp32", guard == "number")] == [
+        a.sizes for a in find_attentions(made)
+    ]
 
 
 def test_a_kernel_says_which_inputs_and_outputs_of_attention_are_quantized():
@@ -120,6 +122,7 @@ def test_attention_that_no_kernel_takes_is_left(kernel):
         (AttentionSizes(4, 32, (32, 65), "fp16"), "with lengths of 32 and 65"),
         (AttentionSizes(4, 32, None, "fp16"), "with a dynamic length"),
         (AttentionSizes(1, 32, (32, 32), "fp16"), "with one head"),
+        (AttentionSizes(4, 32, (32, 32), "fp16", is_guarded=True), "with a guard behind its softmax"),
         (AttentionSizes(4, 32, (32, 32), "fp64"), "with this type around"),
     ],
 )
