@@ -54,7 +54,8 @@ class Prepared:
     both, nodes name their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name.
     ``scales`` are those of the quantized activations; ``notes`` are on the unexpected, above all what stays FP32 and
     why. ``precisions`` are those of main-graph nodes of the source by id, without FP32. ``reference`` is the model to
-    compare values with where channels have another scale than in the source; None where that is the source itself.
+    compare values with where channels have another scale than in the source, or nodes another form; None where that is
+    the source itself.
     """
 
     model: Model

@@ -323,7 +323,7 @@ class StudyAccuracy:
                 facts,
                 task,
                 diagnosis.findings,
-                tuple(row.node for row in ranking),
+                _list_pinnable_nodes(facts, [row.node for row in ranking]),
                 max_drop,
                 runs,
                 existing_qdq.separate_existing_qdq(source, source)[0],
@@ -557,6 +557,14 @@ def is_plain(model: Model, variant: Variant) -> bool:
     return {*variant.precisions} == {Precision.FP32} and (
         has_release or not existing_qdq.has_rounding_pairs(model)
     )
+
+
+def _list_pinnable_nodes(facts: VariantResult, nodes: Iterable[str]) -> tuple[str, ...]:
+    """Nodes of the source, in order: those that a preparation has put several in the place of stand for these."""
+    reference = facts.prepared.reference
+    table = {} if reference is None else reference.by_id
+    origins = {n.id: n.origin for n in table.values() if n.origin in table}
+    return tuple(dict.fromkeys(origins.get(n, n) for n in nodes))
 
 
 def score_reference(

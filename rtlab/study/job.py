@@ -141,6 +141,5 @@ def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:
         model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress, maker=maker
     )
     moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)
-    return dataclasses.replace(
-        ready, notes=(*job.model.notes, *notes, *ready.notes), reference=model if moves_scale else None
-    )
+    reference = ready.reference or (model if moves_scale else None)
+    return dataclasses.replace(ready, notes=(*job.model.notes, *notes, *ready.notes), reference=reference)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -300,7 +301,7 @@ class _Measuring:
         # Its own pairs round as well: errors are those against the model without them.
         variant = ready.model if self._on_builder else ready.emulate(deadline)
         model, _ = existing_qdq.separate_existing_qdq(model, variant)
-        names = list_comparable_values(model, variant)
+        names = tuple(n for n in list_comparable_values(model, variant) if n in job.model.values)
         if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
             readable = {*self.runner.unfused(engine, batch, deadline), *ready.model.outputs}
@@ -364,7 +365,9 @@ class _Measuring:
         shadow = build_isolated_error_model(
             *existing_qdq.separate_existing_qdq(source, ready.emulate(self.progress))
         )
-        return shadow if shadow is not None and shadow.model.values.keys() >= {*names} else None
+        if shadow is None or not shadow.model.values.keys() >= {*names}:
+            return None
+        return dataclasses.replace(shadow, parted=_list_parted_values(self.job.model, source))
 
     def _score(self, deadline: WorkContext[None]) -> None:
         job, engine, task = self.job, self._engine(deadline), self.job.task
@@ -405,6 +408,12 @@ def _open_reference(
     return build_reference(model, deadline), None
 
 
+def _list_parted_values(source: Model, reference: Model) -> frozenset[str]:
+    """The outputs of nodes that a reference computes by several of other operators."""
+    parted = (n for n in source.top if n.id in reference.by_id and reference.by_id[n.id].op != n.op)
+    return frozenset(v for n in parted for v in n.outputs)
+
+
 def _add(
     comparison: Comparison,
     shadow: IsolatedErrorModel | None,
@@ -413,7 +422,7 @@ def _add(
     count: int,
 ) -> None:
     comparison.add(reference_outputs, variant, count)
-    isolated_errors = {}
+    isolated_errors = dict.fromkeys(() if shadow is None else shadow.parted, (math.inf, math.inf))
     for value, names in ({} if shadow is None else shadow.error_sums).items():
         if names.energy in reference_outputs:
             energy, most, least = (
