@@ -117,6 +117,10 @@ class StudyState:
     selection: SampleSelection | None = None
     all_sample_results: Mapping[str, VariantResult] = _table()
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Read-only views of tables cannot be pickled.
+        return _restore, ({f.name: _thaw(getattr(self, f.name)) for f in dataclasses.fields(self)},)
+
     def get_model(self, variant: Variant) -> Model:
         """The model at the sizes of a variant; the study's own where it has none of its own."""
         return self.model.resized(dict(variant.sizes)) if variant.sizes else self.model
@@ -228,6 +232,20 @@ class StudyState:
             results=MappingProxyType(results),
             all_sample_results=MappingProxyType({} if selection is None else full_results),
         )
+
+
+def _thaw(value: Any) -> Any:
+    """Tables as dictionaries."""
+    return {k: _thaw(v) for k, v in value.items()} if isinstance(value, MappingProxyType) else value
+
+
+def _restore(fields: Mapping[str, Any]) -> StudyState:
+    return StudyState(**{k: freeze(v) for k, v in fields.items()})
+
+
+def freeze(table: Any) -> Any:
+    """Dictionaries as read-only tables."""
+    return MappingProxyType({k: freeze(v) for k, v in table.items()}) if isinstance(table, dict) else table
 
 
 def _switch_samples(result: VariantResult, full_result: VariantResult | None) -> VariantResult:

@@ -14,7 +14,7 @@ import datetime
 import lzma
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.external_data import strip_weights
 from rtlab.core.model import Model, load
+from rtlab.core.module_path import MODULE_KEYS
 from rtlab.core.options import Shapes
 from rtlab.core.trace import Processor, Profile, Recording
 from rtlab.core.variant import Target
@@ -218,9 +219,13 @@ def _unpack_times(saved_times: SavedTimes, engine: Engine, name: str) -> Profile
 
 def _pack_graph(model: Model) -> RecordedGraph:
     """A model's structure."""
-    light = _strip_weights(model)
-    text = base64.b64encode(lzma.compress(light.SerializeToString(deterministic=True))).decode("ascii")
+    text = base64.b64encode(compress_structure(model)).decode("ascii")
     return RecordedGraph(model.name, dict(model.shapes), text)
+
+
+def compress_structure(model: Model) -> bytes:
+    """An xz of a model's ONNX without weights, as ``decompress_structure`` reads it."""
+    return lzma.compress(_strip_weights(model).SerializeToString(deterministic=True))
 
 
 def _strip_weights(model: Model) -> onnx.ModelProto:
@@ -247,14 +252,23 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return tensor.data_type != onnx.TensorProto.STRING and math.prod(tensor.dims) > few
 
 
+def is_stripped(tensor: ir.TensorProtocol) -> bool:
+    """Whether a constant of a decompressed structure stands without its numbers."""
+    few = _FEW if tensor.dtype.value in _SHAPE_TYPES else 1
+    is_weight = tensor.dtype != ir.DataType.STRING and tensor.size > few
+    return is_weight or isinstance(tensor, ir.ExternalTensor)
+
+
 def _strip_graph(graph: Any) -> None:
     """Take from nodes and bodies what tells of the machine, and zero the weights that only stand inside."""
     graph.ClearField("doc_string")
     for node in graph.node:
         node.ClearField("doc_string")
-        rtlab_props = [(p.key, p.value) for p in node.metadata_props if p.key.startswith(_OURS)]
+        names = [
+            (p.key, p.value) for p in node.metadata_props if p.key.startswith(_OURS) or p.key in MODULE_KEYS
+        ]
         node.ClearField("metadata_props")
-        for key, value in rtlab_props:
+        for key, value in names:
             node.metadata_props.add(key=key, value=value)
         for attribute in node.attribute:
             bodies = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
@@ -273,10 +287,21 @@ def _unpack_graph(recorded_graph: RecordedGraph, name: str) -> Model:
     """The model of a packed structure; ``ReadError`` where it is damaged, or grows to more than a structure has."""
     try:
         compressed = base64.b64decode(recorded_graph.onnx, validate=True)
-        unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)
-        content = unpacker.decompress(compressed, _UNPACKED)
-        if not unpacker.eof:
-            raise contents.fault("build", name, "its graph is cut or too large", "a whole graph")
-        return load(content, name=recorded_graph.name, shapes=recorded_graph.shapes, weights=False)
-    except (binascii.Error, lzma.LZMAError, ModelError) as error:
+        return decompress_structure(compressed, recorded_graph.name, recorded_graph.shapes)
+    except (binascii.Error, lzma.LZMAError, EOFError, ModelError) as error:
         raise contents.fault("build", name, f"its graph is damaged ({error})", "a whole graph") from error
+
+
+def decompress_structure(compressed: bytes, name: str, shapes: Mapping[str, tuple[int, ...] | int]) -> Model:
+    """The model of a compressed structure, whose weights cannot be read.
+
+    Raises:
+        LZMAError: it is damaged.
+        EOFError: it is cut, or grows to more than a structure has.
+        ModelError: it is no model.
+    """
+    unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)
+    content = unpacker.decompress(compressed, _UNPACKED)
+    if not unpacker.eof:
+        raise EOFError("it is cut or too large")
+    return load(content, name=name, shapes=shapes, weights=False)
