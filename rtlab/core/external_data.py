@@ -58,7 +58,7 @@ def make_stub(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
     bare: Any = _AttributeProxy(tensor, tobytes=bytes, name=name)
     stub = ir.serde.serialize_tensor(bare)
     stub.ClearField("raw_data")
-    if isinstance(tensor, ir.ExternalTensor):
+    if isinstance(tensor, ir.ExternalTensor) and not isinstance(tensor, DetachedWeight):
         # ONNX's own loader leaves this behind, and digests of files rest on it.
         stub.data_location = onnx.TensorProto.DEFAULT
     return stub
@@ -66,6 +66,8 @@ def make_stub(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
 
 def serialize_constant(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
     """A constant under a name with its numbers inside; raises ``ModelError`` where they cannot be read."""
+    if isinstance(tensor, DetachedWeight):
+        return serialize_constant(tensor.fetch(), name)
     if isinstance(tensor, ir.ExternalTensor):
         proto = make_stub(tensor, name)
         proto.raw_data = tensor.tobytes()
@@ -228,8 +230,8 @@ class DetachedWeight(ExternalWeight):
         """Whether its numbers can be had."""
         return self._fetch is not None
 
-    def tobytes(self) -> bytes:
-        """Its bytes; raises ``ModelError`` where they cannot be had."""
+    def fetch(self) -> ir.TensorProtocol:
+        """The constant with its numbers; raises ``ModelError`` where they cannot be had."""
         if self._fetch is None:
             raise ModelError(
                 f'Cannot read the weights "{self.name}": they are not in the saved study. {self._remedy}'
@@ -240,7 +242,11 @@ class DetachedWeight(ExternalWeight):
                 f'Cannot read the weights "{self.name}": made anew from the model they have another type or shape '
                 "than in the saved study. Build the variant again, study.run([...], again=True)."
             )
-        return tensor.tobytes()
+        return tensor
+
+    def tobytes(self) -> bytes:
+        """Its bytes; raises ``ModelError`` where they cannot be had."""
+        return self.fetch().tobytes()
 
 
 def iter_constants(

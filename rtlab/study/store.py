@@ -191,11 +191,11 @@ class RemadeModels:
         """The prepared model; raises ``ModelError`` where it takes the samples too."""
         with self._lock:
             if self._prepared is None:
-                if self._job.variant.treatments:
+                if observed := [str(t) for t in self._job.variant.treatments if t.kind != "equalize"]:
                     raise ModelError(
-                        f'Cannot make the model of "{self._job.name}" again: what its treatments '
-                        f"{', '.join(map(str, self._job.variant.treatments))} changed follows from samples. Build it "
-                        f'once more, study.run(["{self._job.name}"], again=True).'
+                        f'Cannot make the model of "{self._job.name}" again: {" and ".join(observed)} changed it by '
+                        "what was observed on samples. Build it once more, "
+                        f'study.run(["{self._job.name}"], again=True).'
                     )
                 self._prepared = prepare_model(self._job)
             return self._prepared
