@@ -250,9 +250,7 @@ def open(  # noqa: A001 - the field's word
         ModelError: the model is another one than that of the study, or cannot be loaded.
         CalibrationError: the samples are others than those of the study.
     """
-    from rtlab.study.saving import open_study
-
-    return Study.of_state(*open_study(path, model=model, data=data, task=task))
+    return Study.open(path, model=model, data=data, task=task)
 
 
 def available() -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,6 +91,7 @@ class StudyState:
         bisections: What changed from one variant to another, by the names of both.
         selection: The samples that errors and scores are of; None where these are all.
         all_sample_results: Results on all samples, which are set aside while there is a ``selection``.
+        saved: When it was saved, of a study that was opened from a file.
     """
 
     model: Model
@@ -116,6 +118,7 @@ class StudyState:
     bisections: Mapping[tuple[str, str], Bisection] = _table()
     selection: SampleSelection | None = None
     all_sample_results: Mapping[str, VariantResult] = _table()
+    saved: datetime.datetime | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         # Read-only views of tables cannot be pickled.

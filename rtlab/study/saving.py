@@ -46,7 +46,7 @@ _UNPACKED, _PACKED = 1 << 30, 100
 _PLAIN = tuple(
     f.name
     for f in dataclasses.fields(StudyState)
-    if f.name not in {"model", "data", "task", "results", "all_sample_results", "selection"}
+    if f.name not in {"model", "data", "task", "results", "all_sample_results", "selection", "saved"}
 )
 
 
@@ -343,6 +343,7 @@ class _StudyReader:
             results=freeze(tables["entries"]),
             all_sample_results=freeze(tables["all_sample_entries"]),
             failures=freeze(failures),
+            saved=datetime.fromisoformat(document["saved"]),
         )
 
     def _read_model(self, document: Mapping[str, Any]) -> Model:
@@ -360,9 +361,10 @@ class _StudyReader:
             file = Path(document["place"] or "model.onnx").name
             self._remedy += f'Open it with its model, rtlab.open("{self._path.name}", model="{file}").'
             store.detach_weights(model, self._remedy)
-            if document["place"]:
-                # Its name is shown; by its stamp it is no file that can be read.
-                model = dataclasses.replace(model, path=Path(file), stamp=_parse_stamp(document["stamp"]))
+        if model.path is None and document["place"]:
+            # Its name is shown; by its stamp it is no file that can be read.
+            place = Path(Path(document["place"]).name)
+            model = dataclasses.replace(model, path=place, stamp=_parse_stamp(document["stamp"]))
         notes, declined = tuple(document["notes"]), dict(document["declined"])
         model = dataclasses.replace(model, notes=notes, declined=declined)
         # It takes the weights to compute.

@@ -90,6 +90,24 @@ class Session:
         study._set_state(state, stride)  # noqa: SLF001 - one of its own
         return study
 
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        model: Model | str | Path | None = None,
+        data: Any = None,
+        task: Task | None = None,
+    ) -> Self:
+        """A saved study: see ``rtlab.open``, which has the same arguments and errors.
+
+        >>> type(study).open(study.save("study.rtlab"))
+        <Study tiny: 3 of 3 variants built>
+        """
+        from rtlab.study.saving import open_study
+
+        return cls.of_state(*open_study(path, model=model, data=data, task=task))
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle all but the views, weights and samples included."""
         return type(self).of_state, (self.state, self._observations.stride)

@@ -54,10 +54,14 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
         yield from (_item("reported", note) for note in study.model.notes)
         return
     engine = result.engine
+    if study.saved is not None:
+        text = f"saved on {study.saved:%Y-%m-%d}, and shown as it was found out"
+        missing = "; the model's weights are not here: rtlab.open(path, model=...) builds and measures again"
+        yield _item(engine.origin, text + missing * study.model.weightless)
     if random_note := describe_randomness(result):
         yield _item("measured", random_note, warning=True)
     yield _item(engine.origin, f"read: {engine.title}" if result.recorded else engine.provenance)
-    yield from _describe_times(result)
+    yield from _describe_times(result, dated=study.saved is not None)
     if result.recorded and study.model.nodes and engine.layers:
         coverage = compute_coverage(result)
         text = (
@@ -114,8 +118,8 @@ def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:
     return Status(origin=origin, text=text, warning=warning)
 
 
-def _describe_times(result: VariantResult) -> Iterator[Status]:
-    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
+def _describe_times(result: VariantResult, *, dated: bool) -> Iterator[Status]:
+    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured, and when."""
     if (estimate := estimate_timing(result)) is not None:
         gpu = estimate.peaks.name
         text = (
@@ -125,7 +129,8 @@ def _describe_times(result: VariantResult) -> Iterator[Status]:
     if (times := compute_timing(result)) is not None:
         is_built_here = not (result.recorded or result.engine.recorded)
         build_note = f"; building took {result.engine.seconds:.2g} s" if is_built_here else ""
-        yield _item("measured", f"measured: {_times(times)}{build_note}")
+        day = f" on {times.taken:%Y-%m-%d}" if dated and times.taken else ""
+        yield _item("measured", f"measured{day}: {_times(times)}{build_note}")
 
 
 def describe_randomness(result: VariantResult) -> str:
