@@ -173,9 +173,10 @@ class RecordWriter:
                 "type": array.dtype.str,
                 "items": [self.pack(v) for v in array.ravel().tolist()],
             }
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         # Of types that are none of NumPy's own, the bits.
         plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
-        key = plain.dtype.newbyteorder("<").str.lstrip("<|")
+        key = plain.dtype.str[1:]
         flat = np.ascontiguousarray(plain).reshape(-1)
         document |= {"in": key, "at": self._sizes.get(key, 0)}
         self._parts.setdefault(key, []).append(flat)

@@ -44,6 +44,8 @@ _SCRATCH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s\"']*?rtlab-[^\\/\s]+[\\/](?:[^\\
 #: Integers of these types decide about shapes; so many at most.
 _SHAPE_TYPES = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL})
 _FEW = 1024
+#: Inputs by which an operator is told a size in floating numbers.
+_SIZING = {"Resize": (1, 2), "Upsample": (1,)}
 _NOWHERE, _OURS = "weights not recorded", "rtlab."
 
 
@@ -237,8 +239,10 @@ def _strip_weights(model: Model) -> onnx.ModelProto:
     proto, _ = strip_weights(model.ir) if is_stripped_already else model.outline()
     proto.ClearField("metadata_props")
     proto.ClearField("doc_string")
+    sizing = _find_sizing(proto.graph)
     for tensor in proto.graph.initializer:
-        if _is_weight(tensor) or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if (_is_weight(tensor) and tensor.name not in sizing) or is_external:
             stub = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             stub.data_location = onnx.TensorProto.EXTERNAL
             stub.external_data.add(key="location", value=_NOWHERE)
@@ -255,16 +259,23 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return tensor.data_type != onnx.TensorProto.STRING and math.prod(tensor.dims) > few
 
 
+def _find_sizing(graph: Any) -> set[str]:
+    """The constants of a graph that decide about sizes although they are no integers."""
+    reads = ((node, _SIZING.get(node.op_type, ())) for node in graph.node)
+    return {
+        name for node, places in reads for place in places for name in node.input[place : place + 1] if name
+    }
+
+
 def is_stripped(tensor: ir.TensorProtocol) -> bool:
     """Whether a constant of a decompressed structure stands without its numbers."""
-    few = _FEW if tensor.dtype.value in _SHAPE_TYPES else 1
-    is_weight = tensor.dtype != ir.DataType.STRING and tensor.size > few
-    return is_weight or isinstance(tensor, ir.ExternalTensor)
+    return isinstance(tensor, ir.ExternalTensor) or tensor.doc_string == _NOWHERE
 
 
 def _strip_graph(graph: Any) -> None:
     """Take from nodes and bodies what tells of the machine, and zero the weights that only stand inside."""
     graph.ClearField("doc_string")
+    sizing = _find_sizing(graph)
     for node in graph.node:
         node.ClearField("doc_string")
         names = [
@@ -277,8 +288,10 @@ def _strip_graph(graph: Any) -> None:
             bodies = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
             tensors = [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
             for tensor in (*tensors, *(t for body in bodies for t in body.initializer)):
-                if _is_weight(tensor):
-                    zeros = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+                if _is_weight(tensor) and sizing.isdisjoint((tensor.name, *node.output)):
+                    zeros = onnx.TensorProto(
+                        name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, doc_string=_NOWHERE
+                    )
                     bits = ir.DataType(tensor.data_type).bitwidth
                     zeros.raw_data = bytes((math.prod(tensor.dims) * bits + 7) // 8)
                     tensor.CopyFrom(zeros)
