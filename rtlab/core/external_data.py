@@ -287,11 +287,6 @@ def set_external_folder(
     map_tensors(model, settle)
 
 
-def iter_external_weights(model: ir.Model) -> Iterator[ExternalWeight]:
-    """The initializers of a settled model that lie in files."""
-    return (v.const_value for v in iter_initializers(model) if isinstance(v.const_value, ExternalWeight))
-
-
 def map_tensors(
     model: ir.Model,
     change: Callable[[ir.TensorProtocol], ir.TensorProtocol],

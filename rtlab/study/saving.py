@@ -141,6 +141,11 @@ def _pack_study(state: StudyState, path: Path, *, stride: int, weights: bool) ->
         "model": _pack_model(state.model, path, weights=weights),
         "stride": stride,
         "entries": {n: add_entry(r, state.selected_samples) for n, r in state.results.items()},
+        "common_engines": [
+            n
+            for n, r in state.all_sample_results.items()
+            if n in state.results and r.engine is state.results[n].engine
+        ],
         "all_sample_entries": {n: add_entry(r, ()) for n, r in state.all_sample_results.items()},
         "data": _pack_data(state.data, state.model, sample_writer if weights else None),
         "task": _pack_task(state, writer, sample_writer if weights else None),
@@ -338,6 +343,12 @@ class _StudyReader:
                 except ReadError as error:
                     # One that is damaged costs no other.
                     failures[name] = error
+        for name in document["common_engines"]:
+            if name in tables["entries"] and (full := tables["all_sample_entries"].get(name)) is not None:
+                # What was measured of all samples comes back only where it is of the same engine.
+                tables["all_sample_entries"][name] = dataclasses.replace(
+                    tables["entries"][name], errors=full.errors, score=full.score, stages=full.stages
+                )
         return dataclasses.replace(
             state,
             results=freeze(tables["entries"]),

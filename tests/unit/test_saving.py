@@ -525,7 +525,7 @@ def test_a_structure_keeps_the_floats_that_decide_about_sizes(tmp_path: Path, co
     if constant:
         nodes[:0] = [helper.make_node("Constant", [], [t.name], value=t) for t in (scales, bias)]
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 3, 4, 5])
-    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 3, "H", "W"])
     graph = helper.make_graph(nodes, "resize", [x], [y], [] if constant else [scales, bias])
     model = rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
     study = rtlab.Study(model)

@@ -26,7 +26,7 @@ import onnx_ir as ir
 from rtlab.backends.readers import contents
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
-from rtlab.core.external_data import DetachedWeight, iter_external_weights, strip_weights
+from rtlab.core.external_data import DetachedWeight, iter_constants, strip_weights
 from rtlab.core.model import Model, load
 from rtlab.core.module_path import MODULE_KEYS
 from rtlab.core.options import Shapes
@@ -233,10 +233,8 @@ def compress_structure(model: Model) -> bytes:
 def _strip_weights(model: Model) -> onnx.ModelProto:
     """A proto whose weights lie in a file that nobody has, and without what a tool wrote down about its own files."""
     # Weights that are not here have types and shapes all the same.
-    is_stripped_already = model.weightless or any(
-        isinstance(t, DetachedWeight) for t in iter_external_weights(model.ir)
-    )
-    proto, _ = strip_weights(model.ir) if is_stripped_already else model.outline()
+    is_detached = model.weightless or any(isinstance(t, DetachedWeight) for t, _ in iter_constants(model.ir))
+    proto, _ = strip_weights(model.ir) if is_detached else model.outline()
     proto.ClearField("metadata_props")
     proto.ClearField("doc_string")
     sizing = _find_sizing(proto.graph)
