@@ -13,7 +13,7 @@ import lzma
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from rtlab.core.facts import VariantResult
 from rtlab.core.files import check_path, write
 from rtlab.core.inputs import FileFingerprint, fingerprint_file, open_input
 from rtlab.core.metrics import Metric, get_slice_shapes, make_worst_slice_metric
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model, load, make_empty_model
 from rtlab.core.task import Task
 from rtlab.errors import CalibrationError, ModelError, ReadError, RtlabError
 from rtlab.study import store
@@ -152,16 +152,18 @@ def _pack_study(state: StudyState, path: Path, *, stride: int, weights: bool) ->
         "selected_samples": list(state.selected_samples),
         "state": {name: writer.pack(getattr(state, name)) for name in _PLAIN},
     }
-    members[_MODEL if weights else _STRUCTURE] = (
-        state.model.bytes() if weights else build.compress_structure(state.model)
-    )
+    # An engine that was read without its model has none.
+    if state.model.nodes and weights:
+        members[_MODEL] = state.model.bytes()
+    elif state.model.nodes:
+        members[_STRUCTURE] = build.compress_structure(state.model)
     members |= {_ARRAYS: writer.encode_arrays(), _SAMPLES: sample_writer.encode_arrays()}
     # The document comes first: who unpacks the file reads it first.
     return {STUDY_DOCUMENT: store.format_document(document), **members}
 
 
 def _pack_model(model: Model, path: Path, *, weights: bool) -> dict[str, Any]:
-    if weights and model.weightless:
+    if weights and model.nodes and model.weightless:
         raise ModelError(
             f'Cannot save the study with its weights: those of model "{model.name}" are not here. Open it with its '
             "model, rtlab.open(path, model=...), or save it without them."
@@ -240,8 +242,12 @@ def open_study(
     model: Model | str | Path | None = None,
     data: Any = None,
     task: Task | None = None,
+    folders: Sequence[Path] | None = None,
 ) -> tuple[StudyState, int]:
-    """The state of a saved study and the stride of its observations: see ``rtlab.open``, which has the same errors."""
+    """The state of a saved study and the stride of its observations: see ``rtlab.open``, which has the same errors.
+
+    ``folders`` are those that its model is looked for in, below too; None for any.
+    """
     if not isinstance(path, (str, Path)):
         raise ReadError(f"Cannot open the study {path!r}: it is no path. Name a file that study.save wrote.")
     path = Path(path)
@@ -254,7 +260,7 @@ def open_study(
                     f"Cannot open {title}: it unpacks to {size / 2**30:.3g} GiB. Save the study again."
                 )
             members = _Members(archive, title)
-            return _StudyReader(members, path, model=model, data=data, task=task).read()
+            return _StudyReader(members, path, model=model, data=data, task=task, folders=folders).read()
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise ReadError(
             f"Cannot open {title}: it is no saved study, or is cut short ({error}). Name a file that study.save wrote, "
@@ -304,7 +310,9 @@ class _StudyReader:
         model: Model | str | Path | None,
         data: Any,
         task: Task | None,
+        folders: Sequence[Path] | None,
     ) -> None:
+        self._folders = None if folders is None else [folder.resolve() for folder in folders]
         self._members, self._path, self._title = members, path, members.title
         self._document = store.parse_document(members.get(STUDY_DOCUMENT), "rtlab_study", self._title)
         self._chosen_model, self._chosen_data, self._chosen_task = model, data, task
@@ -367,8 +375,11 @@ class _StudyReader:
             model = load(content, name=name, shapes=shapes)
         else:
             model = self._find_model(document, shapes)
-        if model is None:
-            model = build.decompress_structure(self._members[_STRUCTURE], name, shapes)
+        structure = self._members.get(_STRUCTURE)
+        if model is None and structure is None:
+            model = make_empty_model()
+        elif model is None:
+            model = build.decompress_structure(structure or b"", name, shapes)
             file = Path(document["place"] or "model.onnx").name
             self._remedy += f'Open it with its model, rtlab.open("{self._path.name}", model="{file}").'
             store.detach_weights(model, self._remedy)
@@ -406,26 +417,22 @@ class _StudyReader:
         """The model at its old place or beside the study, where its digest is the same."""
         place, home = document["place"], self._path.resolve().parent
         paths = (home / place, home / Path(place).name) if place else ()
-        for path in dict.fromkeys(p.resolve() for p in paths if p.is_file()):
-            beside = {name: fingerprint_file(path.parent / name) for name in document["beside"]}
-            saved = {name: _parse_stamp(stamp) for name, stamp in document["beside"].items()}
-            stamp = _parse_stamp(document["stamp"])
-            is_same_file = stamp is not None and fingerprint_file(path) == stamp
-            try:
-                model = load(path, shapes=shapes, name=document["name"])
-                # To read all of a large file takes a while.
-                is_same = (is_same_file and beside == saved and tuple(document["notes"]) == model.notes) or (
-                    model.digest == document["digest"]
-                )
-            except ModelError:
-                is_same = False
-            if is_same:
+        for path in dict.fromkeys(p.resolve() for p in paths):
+            if not self._may_read(path):
+                continue
+            if (model := _load_same(path, document, shapes)) is not None:
                 return model
             self._remedy = f'File "{path.name}" is not as it was when the study was saved. '
-        if document["name"] in samples.names():
-            model = samples.load(document["name"]).model
-            return model if model.digest == document["digest"] else None
-        return None
+        is_sample = document["name"] in samples.names() and (
+            not place or "sample_models" in Path(place).parts
+        )
+        model = samples.load(document["name"]).model if is_sample else None
+        return model if model is not None and model.digest == document["digest"] else None
+
+    def _may_read(self, path: Path) -> bool:
+        """Whether there is a file in a folder that the model may lie in."""
+        is_inside = self._folders is None or any(path.is_relative_to(folder) for folder in self._folders)
+        return is_inside and path.is_file()
 
     def _add_samples(self, state: StudyState, reader: RecordReader) -> StudyState:
         """With samples and task, as far as they are here."""
@@ -483,6 +490,24 @@ class _StudyReader:
                 "are not those that it was saved with, which its results rest on. Leave them out, and take others with "
                 "study.accuracy.use_samples."
             )
+
+
+def _load_same(path: Path, document: Mapping[str, Any], shapes: Mapping[str, Any]) -> Model | None:
+    """The model of a file; None where it is not the one that a study was saved with."""
+    beside = {name: fingerprint_file(path.parent / name) for name in document["beside"]}
+    is_same_file = (
+        document["stamp"] is not None
+        and _parse_stamp(document["stamp"]) == fingerprint_file(path)
+        and {name: _parse_stamp(stamp) for name, stamp in document["beside"].items()} == beside
+    )
+    try:
+        weights = not document["digest"].startswith(store.STRUCTURE)
+        model = load(path, shapes=shapes, name=document["name"], weights=weights)
+        # To read all of a large file takes a while.
+        is_same = is_same_file and tuple(document["notes"]) == model.notes
+        return model if is_same or store.hash_model(model) == document["digest"] else None
+    except ModelError:
+        return None
 
 
 def _parse_stamp(stamp: Any) -> FileFingerprint | None:

@@ -98,15 +98,18 @@ class Session:
         model: Model | str | Path | None = None,
         data: Any = None,
         task: Task | None = None,
+        folders: Sequence[Path] | None = None,
     ) -> Self:
         """A saved study: see ``rtlab.open``, which has the same arguments and errors.
+
+        ``folders`` are those that its model is looked for in, below too; None for any.
 
         >>> type(study).open(study.save("study.rtlab"))
         <Study tiny: 3 of 3 variants built>
         """
         from rtlab.study.saving import open_study
 
-        return cls.of_state(*open_study(path, model=model, data=data, task=task))
+        return cls.of_state(*open_study(path, model=model, data=data, task=task, folders=folders))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle all but the views, weights and samples included."""

@@ -513,6 +513,38 @@ def test_the_explorer_saves_and_says_where(folder: Path, tmp_path: Path, monkeyp
     assert 4 == len(rtlab.explore(path).study)
 
 
+def test_a_page_finds_no_model_outside_of_its_folders(folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """A study names a model by any path; whoever is served the page opens none with it, nor drops one to find it."""
+    home = tmp_path / "home"
+    home.mkdir()
+    shutil.copy(folder / "tiny.onnx", tmp_path / "tiny.onnx")
+    rtlab.open(folder / "study.rtlab", model=tmp_path / "tiny.onnx").save(home / "study.rtlab")
+    assert not rtlab.open(home / "study.rtlab").model.weightless
+    monkeypatch.chdir(home)
+    explorer = rtlab.Study(tiny_model()).explore()
+    explorer._receive(explorer, commands.OpenNamed("study.rtlab").to_dict(), [])
+    explorer.wait(60)
+    assert (4, True) == (len(explorer.study), explorer.study.model.weightless)
+    content = rewrite(home / "study.rtlab", point_to(tmp_path / "tiny.onnx")).read_bytes()
+    dropped = rtlab.Study(tiny_model()).explore()
+    dropped._receive(dropped, commands.ReadDropped(["study.rtlab"]).to_dict(), [content])
+    dropped.wait(60)
+    assert (4, True) == (len(dropped.study), dropped.study.model.weightless)
+
+
+def point_to(model: Path) -> Callable[[str, bytes], bytes]:
+    """Lets a study say that its model lies at an absolute path."""
+
+    def change(name: str, content: bytes) -> bytes:
+        if name != "study.json":
+            return content
+        document = json.loads(content)
+        document["model"]["place"] = str(model)
+        return json.dumps(document).encode()
+
+    return change
+
+
 @pytest.mark.parametrize("constant", [False, True])
 def test_a_structure_keeps_the_floats_that_decide_about_sizes(tmp_path: Path, constant: bool) -> None:
     """The scales of a Resize, 1 x 1 x 2 x 3, are no weights: 4 x 5 pixels become 8 x 15; a bias beside them is one."""

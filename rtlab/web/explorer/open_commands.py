@@ -89,13 +89,21 @@ class OpenCommands:
             ) from error
         if file.suffix.lower() in {".npz", ".npy"}:
             self.use(file)
+        elif recognise.holds_study(file):
+            # The model that it names may lie anywhere.
+            allowed = self._list_folders()
+            self.tasks.start(lambda p: self._open_study(file, p, allowed), "open the study")
         else:
             self.load(file)
 
-    def _check_folder(self, path: Path) -> None:
+    def _list_folders(self) -> tuple[Path, ...]:
+        """The folders whose files the page may open."""
         model = self.study.model.path
         default = (Path.cwd(), *([model.parent] if model else []))
-        folders = default if self._folders is None else self._folders
+        return default if self._folders is None else self._folders
+
+    def _check_folder(self, path: Path) -> None:
+        folders = self._list_folders()
         if not any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
             folder_names = quote_names(sorted({str(f.resolve()) for f in folders})) or "none"
             raise ReadError(
@@ -166,10 +174,19 @@ class OpenCommands:
             study = study_type(opened_model, data=None if data is None else read_samples(data, opened_model))
         self._adopt(study, progress)
 
-    def _open_study(self, path: Path, progress: Reporting, *, lasting: bool = True) -> None:
-        """Show a saved study; ``lasting`` says that its file stays there."""
+    def _open_study(
+        self, path: Path, progress: Reporting, folders: Sequence[Path] | None = None, *, lasting: bool = True
+    ) -> None:
+        """Show a saved study.
+
+        Args:
+            path: Its file.
+            progress: Where to report.
+            folders: Folders that its model may lie in, below too; None for any.
+            lasting: Whether the file stays there.
+        """
         progress.phase("Opening the study")
-        self._replace_study(type(self.study).open(path))
+        self._replace_study(type(self.study).open(path, folders=folders))
         self.file = path.resolve() if lasting else None
         state = self.study.state
         first = next((v for n, v in state.variants.items() if not self.view.is_recorded(n)), None)
@@ -187,7 +204,7 @@ class OpenCommands:
     ) -> None:
         """Read files of one engine, or open a model among them; ``lasting`` says that the files stay there."""
         if len(paths) == 1 and recognise.holds_study(paths[0]):
-            self._open_study(paths[0], progress, lasting=lasting)
+            self._open_study(paths[0], progress, None if lasting else (), lasting=lasting)
             return
         progress.phase("Reading the files")
         arrays = [p for p in paths if recognise.holds_arrays(p)]
