@@ -126,7 +126,9 @@ class OpenCommands:
             self.file = self.study.save(path)
             size = format_number(path.stat().st_size, "B")
             text = f'{"Saved again, over the file before" if is_own else "Saved"}: "{path}", {size}, without weights.'
-            tell(StudySaved(text, f"rtlab.open({str(path)!r})"))
+            # A cell runs in this folder.
+            name = path.name if path.parent == Path.cwd() else str(path)
+            tell(StudySaved(text, f"rtlab.open({name!r})"))
 
         self.tasks.start(work, "save the study")
 

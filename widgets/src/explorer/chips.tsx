@@ -66,7 +66,6 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
       )}
       <RandomMark explorer={explorer} />
       <NetronLink explorer={explorer} />
-      <SavedNotice explorer={explorer} />
       {open && (
         <MenuList
           key={open.id}
@@ -234,24 +233,6 @@ function NetronLink({ explorer }: { explorer: ExplorerState }) {
         label="Close this notice"
         help="Netron goes on where it is open."
         onClick={forget}
-        icon={<Close />}
-      />
-    </span>
-  );
-}
-
-/** Where the kernel has saved the study, and how to open it. */
-function SavedNotice({ explorer }: { explorer: ExplorerState }) {
-  const saved = explorer.saving.value;
-  if (!saved) return null;
-  return (
-    <span class="rt-notice" role="status" data-control="saved">
-      {saved.text} <code>{saved.python}</code>
-      <Tool
-        label="Close this notice"
-        onClick={() => {
-          explorer.saving.value = null;
-        }}
         icon={<Close />}
       />
     </span>
