@@ -110,6 +110,25 @@ def test_prepared_models_are_made_again_bit_for_bit(folder: Path) -> None:
         assert one.emulation.digest == two.emulation.digest
 
 
+def test_constants_keep_the_form_that_the_file_has_them_in(tmp_path: Path) -> None:
+    """A bias as a list of floats, and not as bytes, is one in the model that is made again too."""
+    kernel, bias = np.linspace(-1, 1, 12, dtype=np.float32), [0.25, 0.5, 0.75, 1.0]
+    tensors = [
+        onnx.numpy_helper.from_array(kernel.reshape(3, 4), "w"),
+        helper.make_tensor("bias", onnx.TensorProto.FLOAT, [4], bias),
+    ]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "bias"], ["y"])]
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, c]) for n, c in (("x", 3), ("y", 4))]
+    graph = helper.make_graph(nodes, "product", ends[:1], ends[1:], tensors)
+    model = rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    study = rtlab.Study(model)
+    study.add("int8", target="cpu", backend="onnxruntime", calibrator="minmax")
+    study.run(budget_s=0).save(tmp_path / "study.rtlab")
+    again = rtlab.open(tmp_path / "study.rtlab", model=model)["int8"].prepared.model
+    assert bias == [*next(t for t in again.proto().graph.initializer if t.name == "bias").float_data]
+    assert study["int8"].prepared.model.digest == again.digest
+
+
 def test_with_the_model_at_its_place_and_the_samples_work_goes_on(folder: Path, tmp_path: Path) -> None:
     """Variants are built, measured and exported as they were before; samples that are not there are asked for."""
     opened = rtlab.open(folder / "study.rtlab")
