@@ -6,6 +6,7 @@ Names are resolved on first use, so that ``import rtlab`` costs almost nothing.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import typing
 from types import ModuleType
@@ -35,6 +36,9 @@ __version__ = "0.1.0"
 
 # Models are confidential: ONNX Runtime 1.31 looks up a host to report to as soon as it is imported, in children too.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+# Records are the program's to show; without this, Python prints warnings of a library that nobody listens to.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
     "BuildOptions",

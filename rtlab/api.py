@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import backends
 from rtlab.analyses.calibration.observed_ranges import Calibration
-from rtlab.backends.readers import recognise
 from rtlab.core.facts import Ranked, Score
 from rtlab.core.model import Model, load, make_empty_model
 from rtlab.core.stage import Stage, StageStatus
@@ -19,7 +18,6 @@ from rtlab.study.recorded import source as recorded_source
 from rtlab.study.result import Result
 from rtlab.study.session import Session
 from rtlab.web.page.table import study_html
-from rtlab.web.report.html import write_html, write_json, write_markdown
 
 if TYPE_CHECKING:
     import onnx
@@ -129,6 +127,8 @@ class Study(Session):
         >>> study.report("report.md").name
         'report.md'
         """
+        from rtlab.web.report.html import write_html, write_json, write_markdown
+
         match Path(path).suffix.lower():
             case ".html" | ".htm":
                 return write_html(self.state, path, steps=steps, baseline=baseline)
@@ -169,6 +169,9 @@ def explore(
 
         sample = samples.load("digits_inception")
         model, data, task = sample.model, sample.calibration, sample.task
+    # Readers and their many expressions are imported where files are read.
+    from rtlab.backends.readers import recognise
+
     if isinstance(model, (str, Path)) and recognise.holds_study(Path(model)):
         return open(model, data=data, task=task).explore(height=height)
     if isinstance(model, (str, Path)) and recognise.holds_engine(Path(model)):

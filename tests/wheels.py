@@ -32,12 +32,13 @@ def release(folder: Path, version: str, *, binding: str = WORKS, libs: bool = Tr
         wheel(folder, "tensorrt_rtx_cu13_libs", version, "tensorrt_rtx_libs", f'VERSION = "{version}"\n')
 
 
-def wheel(folder: Path, package: str, version: str, module: str, source: str) -> None:
-    """Write a wheel with one module (PEP 427)."""
+def wheel(folder: Path, package: str, version: str, module: str, source: str, *requires: str) -> None:
+    """Write a wheel with one module (PEP 427) and what it requires."""
     info = f"{package}-{version}.dist-info"
     files = {
         f"{module}/__init__.py": source,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {requirement}\n" for requirement in requires),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = [f"{name},sha256={_digest(text)},{len(text.encode())}" for name, text in files.items()]

@@ -18,6 +18,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 #: What the bundler makes beside a part for each tab: scripts, and what is to be said of the packages in them.
 MADE = (
     "core.js", "explorer.js", "figures.js", "graph.js", "inline.js", "loader.js", "report.js", "NOTICES.txt",
+    "labextensions/rtlab/package.json",
 )  # fmt: skip
 OLDEST_NODE = 20
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from rtlab.cli import budget, checking, opening, printing
+from rtlab.cli import budget, checking, opening, printing, wheelhouse
 from rtlab.cli.parser import create_parser
 from rtlab.core.phrases import pluralize
 from rtlab.errors import ModelError, ReadError, RtlabError, Unavailable, boundary, check_memory_limit
@@ -86,6 +86,8 @@ def _describe_routes(routes: Sequence[str] | None) -> str:
     return f"offers {pluralize(len(routes), 'build route')}" if routes else "offers no build routes"
 
 
+#: The folder of the notebooks, in the one that JupyterLab shows.
+TOUR = "rtlab-notebooks"
 #: As ``python -m jupyterlab``, which would look for modules in the current folder first.
 _START = (
     "import sys; del sys.path[0]; import runpy; "
@@ -94,7 +96,7 @@ _START = (
 
 
 def lab(args: argparse.Namespace) -> int:
-    """Open JupyterLab on a folder of notebooks, in place of this process where the system can.
+    """Open JupyterLab on the user's folder with the tour in it, in place of this process where the system can.
 
     Raises:
         RtlabError: it is not installed, or the notebooks cannot be written.
@@ -105,12 +107,13 @@ def lab(args: argparse.Namespace) -> int:
             "anywidget plotly netron."
         )
     folder = Path(args.folder).absolute()
-    first = copy_notebooks(folder)
+    tour = folder if (folder / _list_notebooks()[0].name).is_file() else folder / TOUR
+    first = copy_notebooks(tour)
     # Not "jupyter lab", which runs the first jupyter-lab of PATH: that of another environment where this one is not
     # activated, whose kernels then lack rtlab or have another version of it.
     command = [
         sys.executable, "-c", _START, "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
-        f"--LabApp.default_url=/lab/tree/{first}",
+        f"--LabApp.default_url=/lab/tree/{first.relative_to(folder).as_posix()}",
         # The other manager queries PyPI as soon as it is shown.
         "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
@@ -128,15 +131,28 @@ def lab(args: argparse.Namespace) -> int:
     )
     # It asks npm, where there is one, for a folder; npm asks its registry for news of itself now and then.
     os.environ.setdefault("NPM_CONFIG_UPDATE_NOTIFIER", "false")
-    print(f"rtlab: notebooks are in {folder}; stop with Ctrl-C", file=sys.stderr)
+    print(f"rtlab: JupyterLab shows {folder}, notebooks are in {tour}; stop with Ctrl-C", file=sys.stderr)
     if os.name == "posix":
         # In place of this process, so that ending this command ends the server.
         os.execv(sys.executable, command)  # noqa: S606 - the interpreter that runs us, with a fixed list
     return subprocess.call(command)
 
 
-def copy_notebooks(folder: Path) -> str:
-    """Copy the packaged notebooks that are not there yet; returns the name of the first one.
+def _list_notebooks() -> list[Path]:
+    """The packaged notebooks, in their order.
+
+    Raises:
+        ModelError: the installation carries none.
+    """
+    here = Path(__file__).parents[1]
+    for folder in (here / "_share" / "notebooks", here.parent / "notebooks"):
+        if paths := sorted(folder.glob("*.ipynb")):
+            return paths
+    raise ModelError("Cannot open the notebooks: this installation carries none. Install rtlab again.")
+
+
+def copy_notebooks(folder: Path) -> Path:
+    """Copy the packaged notebooks that are not there yet; returns the first one's path.
 
     A notebook that exists is the user's own by now and stays as it is.
 
@@ -144,22 +160,18 @@ def copy_notebooks(folder: Path) -> str:
         ModelError: the installation carries no notebooks.
         RtlabError: they cannot be written there.
     """
-    here = Path(__file__).parents[1]
-    home = next((h for h in (here / "_share" / "notebooks", here.parent / "notebooks") if h.is_dir()), None)
-    names = sorted(p.name for p in home.glob("*.ipynb")) if home else []
-    if home is None or not names:
-        raise ModelError("Cannot open the notebooks: this installation carries none. Install rtlab again.")
+    paths = _list_notebooks()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            with contextlib.suppress(FileExistsError), (folder / name).open("xb") as file:
-                file.write((home / name).read_bytes())
+        for path in paths:
+            with contextlib.suppress(FileExistsError), (folder / path.name).open("xb") as file:
+                file.write(path.read_bytes())
     except OSError as error:
         raise RtlabError(
             f'Cannot copy the notebooks to "{folder}": {error.strerror}. Name a folder that is yours to write to: '
             "rtlab lab FOLDER."
         ) from error
-    return names[0]
+    return folder / paths[0].name
 
 
 #: Control characters but for the tabulator and the end of a line, and what turns the direction of writing.
@@ -222,6 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "backends": _backends,
             "compilers": run,
             "doctor": _doctor,
+            "wheelhouse": wheelhouse.run,
+            "completion": lambda args: _print_completion(argument_parser, args.shell),
         }
     )
     args = argument_parser.parse_args(arguments)
@@ -422,15 +436,40 @@ def _doctor(args: argparse.Namespace) -> int:
     from rtlab.core.progress import Terminal
     from rtlab.experiments.doctor import SelfTest
     from rtlab.experiments.experiment import run_experiment
+    from rtlab.experiments.workshop import WorkshopTest
 
     table = backends.registry() if args.backend is None else {args.backend: backends.get(args.backend)}
     with contextlib.closing(Terminal()) as progress:
-        report = run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))
+        if args.workshop:
+            test = WorkshopTest(table, Path(TOUR).absolute())
+            report = run_experiment(test, WorkContext(None, progress))
+        else:
+            report = run_experiment(SelfTest(table), WorkContext(get_evaluator, progress))
     if args.json:
         printing.print_json(report.as_dict())
     else:
         print(report.text)
     return _FAILED if report.failed else 0
+
+
+def _print_completion(parser: argparse.ArgumentParser, shell: str) -> int:
+    import shtab
+
+    _complete_with_files(parser)
+    print(shtab.complete(parser, shell))
+    return 0
+
+
+def _complete_with_files(parser: argparse.ArgumentParser) -> None:
+    """Values without a list of choices are completed with names of files."""
+    import shtab
+
+    for action in parser._actions:  # noqa: SLF001 - argparse lists them nowhere else; shtab reads them there too
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            for command in action.choices.values():
+                _complete_with_files(command)
+        elif action.choices is None and action.nargs != 0:
+            action.complete = shtab.FILE  # type: ignore[attr-defined] # what shtab looks for
 
 
 def _prepare(args: argparse.Namespace) -> int:
@@ -451,7 +490,9 @@ def _prepare(args: argparse.Namespace) -> int:
         printing.print_json({"files": files, "commands": exported_files.commands, "notes": notes})
         return 0
     title = get_variant_titles(study.state)[name]
-    print(f"{study.model.name} · {title}: {len(study.model.top)} nodes → {len(prepared_variant.model.top)}")
+    print(
+        f"{study.model.name} · {title}: {study.model.node_count} nodes → {prepared_variant.model.node_count}"
+    )
     for path in exported_files.files:
         print(f"wrote {path}")
     for note in notes:

@@ -87,7 +87,6 @@ def open_study(args: argparse.Namespace) -> Study:
         RtlabError: one of them cannot be used.
     """
     from rtlab.api import Study
-    from rtlab.core.model import load
     from rtlab.core.task import Task
 
     if args.preprocessing is not None and args.data is None:
@@ -97,7 +96,7 @@ def open_study(args: argparse.Namespace) -> Study:
     sample = _load_sample(args.model)
     if sample is not None:
         _refuse_changes(args, "shape", "until")
-    model = load(args.model, shapes=_shapes(args.shape), until=args.until) if sample is None else sample.model
+    model = _load_part(args) if sample is None else sample.model
     if args.data:
         user_data = _read_data(args, model)
         return Study(model, data=user_data, task=_create_task(args, user_data))
@@ -114,6 +113,28 @@ def open_study(args: argparse.Namespace) -> Study:
             )
         task = Task(task.data, task.labels, metric=metric)
     return Study(model, data=data, task=task)
+
+
+def _load_part(args: argparse.Namespace) -> Model:
+    """The model up to the values of ``--until``, which may lie within a function of it.
+
+    Raises:
+        ModelError: it cannot be loaded, or has no such value.
+    """
+    from rtlab.core.model import load
+    from rtlab.study.remedies import expose_values
+
+    shapes = _shapes(args.shape)
+    try:
+        return load(args.model, shapes=shapes, until=args.until)
+    except ModelError as error:
+        if not any(f'at "{value}": no node' in str(error) for value in args.until or ()):
+            raise
+        model = load(args.model, shapes=shapes)
+        flat = expose_values(model, args.until)
+        if flat is model:
+            raise
+        return flat.extract_until(args.until)
 
 
 def _create_task(args: argparse.Namespace, data: CalibrationData) -> Task | None:

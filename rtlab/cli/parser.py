@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rtlab import __version__
 from rtlab.cli import checking
 from rtlab.cli.budget import Seconds
 from rtlab.core.budget import BUDGET_S
@@ -41,11 +42,17 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
     main_parser = argparse.ArgumentParser(
         prog="rtlab", description="See what TensorRT does to an ONNX model.", allow_abbrev=False
     )
+    main_parser.add_argument("--version", action="version", version=f"rtlab {__version__}")
     commands = main_parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    parser = commands.add_parser("lab", help="open JupyterLab on a copy of the notebooks")
+    parser = commands.add_parser("lab", help="open JupyterLab on a folder, with the notebooks in it")
     add = parser.add_argument
-    add("folder", nargs="?", default="rtlab-notebooks", help="where the copy goes (default: %(default)s)")
+    add(
+        "folder",
+        nargs="?",
+        default=".",
+        help="what it shows; the notebooks are copied to rtlab-notebooks in it",
+    )
     add("--port", type=int, help="port of the server on this machine")
     add("--no-browser", action="store_true", help="print the address instead of opening a browser")
 
@@ -201,8 +208,23 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
     parser = commands.add_parser(
         "doctor", help="try everything that this machine can do, and say what to report"
     )
-    parser.add_argument("--backend", help="only this one (default: all)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--backend", help="only this one (default: all)")
+    what.add_argument(
+        "--workshop",
+        action="store_true",
+        help="instead, whether this laptop has what the notebooks need: packages, memory, disk, ports; no network",
+    )
     _add_json(parser)
+
+    parser = commands.add_parser(
+        "wheelhouse", help="put rtlab and all it needs into a folder, to install from without a network"
+    )
+    parser.add_argument("folder", help="where the wheels go, in the versions that are installed here")
+    _add_json(parser)
+
+    parser = commands.add_parser("completion", help="print a script that completes commands in a shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     for name, work in works.items():
         commands.choices[name].set_defaults(work=work)
     return main_parser

@@ -34,7 +34,6 @@ def print_variant(result: Result, study: Study) -> None:
     from rtlab.documents.numbers import get_layer_noun
     from rtlab.documents.results import align_columns
     from rtlab.web.page.chrome import describe_randomness
-    from rtlab.web.page.table import count_nodes
 
     engine = result.engine
     # A file of names only has no types, a log that was cut off no layers.
@@ -43,9 +42,9 @@ def print_variant(result: Result, study: Study) -> None:
     variant_title = result.variant.name if result.recorded else get_variant_titles(study.state)[result.name]
     types = variant_title if has_types else "types not reported"
     if engine.layers or study.model.nodes:
-        print(f"{study.model.name} · {types}: {count_nodes(result.prepared.model)} nodes → "
-              f"{len(engine.layers) - engine.sync} {get_layer_noun(engine)}s"
-              + (f" and {engine.sync} layers that only order the streams" if engine.sync else "")
+        print(f"{study.model.name} · {types}: {result.prepared.model.node_count} nodes → "
+              f"{engine.layer_count} {get_layer_noun(engine)}s"
+              + (f" and {engine.control_count} sync or jump entries" if engine.control_count else "")
               + "".join(f"; {fault}" for fault in _find_faults(result, study)))  # fmt: skip
     if result.recorded:
         coverage = result.coverage

@@ -6,11 +6,14 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from rtlab.core.progress import Deadline, Silent, check
-from rtlab.core.protocols import Progress
+from rtlab.core.progress import Deadline, Reporting, Silent, check
 from rtlab.errors import VariantError
+
+if TYPE_CHECKING:
+    # The command line imports this module before it knows whether it will need ONNX.
+    from rtlab.core.protocols import Progress
 
 #: Default seconds of measuring on this machine.
 BUDGET_S = 15.0
@@ -113,8 +116,14 @@ class WorkContext(Generic[Tool]):
         return self.is_timed_out or self.is_cancelled()
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Open a phase."""
+        """Open a phase, which ends with the budget."""
         self._progress.phase(name, total)
+        self.bound(self.remaining)
+
+    def bound(self, seconds: float) -> None:
+        """Announce no more than so many seconds of the open phase."""
+        if isinstance(self._progress, (Reporting, WorkContext)):
+            self._progress.bound(seconds)
 
     def advance(self, steps: int = 1) -> None:
         """Report steps."""

@@ -40,6 +40,7 @@ class Method:
 
     Attributes:
         name: How it is written.
+        summary: What it does in few words, for a menu.
         meaning: The glossary's sentence; empty where that of another one covers it.
         search: From a range to its threshold; None for ``auto``, which takes another one's.
         parameters: Default, least and greatest value of each; the first may be written without its name.
@@ -49,6 +50,7 @@ class Method:
     """
 
     name: str
+    summary: str
     meaning: str = ""
     search: Callable[..., float] | None = None
     parameters: Mapping[str, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
@@ -58,11 +60,12 @@ class Method:
 
 
 #: All calibrators by name, in the order in which they are listed.
-METHODS: dict[str, Method] = {"auto": Method("auto")}
+METHODS: dict[str, Method] = {"auto": Method("auto", "for each tensor the one with the least error")}
 _Search = TypeVar("_Search", bound=Callable[..., float])
 
 
 def calibrator(
+    summary: str,
     meaning: str,
     *,
     in_auto: bool = True,
@@ -79,13 +82,14 @@ def calibrator(
     def register(search: _Search) -> _Search:
         name, signature = search.__name__, inspect.signature(search).parameters
         parameters = {key: (signature[key].default, *ends) for key, ends in bounds.items()}
-        METHODS[name] = Method(name, meaning, search, parameters, in_auto, tensorrt, spellings)
+        METHODS[name] = Method(name, summary, meaning, search, parameters, in_auto, tensorrt, spellings)
         return search
 
     return register
 
 
 @calibrator(
+    "the largest value, nothing is clipped",
     "The calibrator that takes the largest magnitude seen as amax: nothing is clipped.",
     tensorrt="MinMaxCalibration",
 )
@@ -95,6 +99,7 @@ def minmax(value_range: Range) -> float:
 
 
 @calibrator(
+    "the least KL divergence, zeros left out",
     "A calibrator that puts amax where the quantized histogram tells least apart from the whole one "
     "(Kullback-Leibler divergence); entropy2 is TensorRT's newer form.",
     tensorrt="EntropyCalibration",
@@ -111,7 +116,7 @@ def entropy(value_range: Range) -> float:
     return _minimize_divergence(value_range, histogram)
 
 
-@calibrator("", tensorrt="EntropyCalibration2")
+@calibrator("the least KL divergence, TensorRT's newer form", "", tensorrt="EntropyCalibration2")
 def entropy2(value_range: Range) -> float:
     """Least KL divergence over the nonzero magnitudes.
 
@@ -121,6 +126,7 @@ def entropy2(value_range: Range) -> float:
 
 
 @calibrator(
+    "a share of the numbers is clipped",
     "The calibrator that clips a given share of the numbers, such as the largest 0.1 %.",
     tensorrt="LegacyCalibration",
     p=(50.0, 100.0),
@@ -137,7 +143,9 @@ def percentile(value_range: Range, *, p: float = 99.99) -> float:
     return min(float(edges[i - 1] + fraction * (edges[i] - edges[i - 1])), value_range.amax)
 
 
-@calibrator("The calibrator that chooses the amax with the least mean squared error.")
+@calibrator(
+    "the least squared error", "The calibrator that chooses the amax with the least mean squared error."
+)
 def mse(value_range: Range, *, stored: NumberFormat = Precision.INT8.stored) -> float:
     """The threshold with the least mean square error on the grid, among equal steps up to the maximum."""
     if not value_range.counts.any():  # nothing but subnormals

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from rtlab.core.compiler_info import Maker
 from rtlab.core.memo import Memoizable
 from rtlab.core.options import Shapes
+from rtlab.core.phrases import pluralize
 from rtlab.core.schema import Origin
 from rtlab.core.variant import Target
 
@@ -24,6 +25,10 @@ DTYPES = {name: name.lower() for name in ("Int8", "Int32", "Int64", "UInt8", "Bo
 DTYPES |= {"Float": "fp32", "Half": "fp16", "BFloat16": "bf16", "FP4E2M1": "fp4", "FP8UE8M0": "e8m0"}
 #: Floating and quantized types by resolution.
 NARROWEST_FIRST = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
+
+
+#: Kinds of entries in an engine's list that launch no kernel.
+CONTROL = frozenset({"signal", "wait", "jmp", "cjmp"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +132,7 @@ class Engine(Memoizable):
     recorded: bool = False
 
     def __repr__(self) -> str:
-        return f"<Engine {self.backend} {self.version} {self.target}: {len(self.layers)} layers>"
+        return f"<Engine {self.backend} {self.version} {self.target}: {self.size}>"
 
     @property
     def title(self) -> str:
@@ -165,10 +170,22 @@ class Engine(Memoizable):
         """The origin of its layers: reported by a compiler, or predicted by rules."""
         return "predicted" if self.maker.predicts else "reported"
 
+    @functools.cached_property
+    def control_count(self) -> int:
+        """How many entries launch no kernel: they order the streams, or jump."""
+        return sum(layer.kind in CONTROL for layer in self.layers)
+
     @property
-    def sync(self) -> int:
-        """Number of steps that only order the streams."""
-        return sum(layer.kind in {"signal", "wait"} for layer in self.layers)
+    def layer_count(self) -> int:
+        """How many layers the engine has, without those entries: the number that every surface shows."""
+        return len(self.layers) - self.control_count
+
+    @property
+    def size(self) -> str:
+        """That count in words, and how many entries are left out of it: "51 layers and 39 sync or jump entries"."""
+        layers = pluralize(self.layer_count, self.detail)
+        left_out = pluralize(self.control_count, "sync or jump entry", "sync or jump entries")
+        return f"{layers} and {left_out}" if self.control_count else layers
 
     def layer(self, id: str) -> Layer:  # noqa: A002 - the field's word
         """The layer with this id; KeyError when there is none."""

@@ -163,7 +163,7 @@ class VariantResult(Memoizable):
     stages: Mapping[Stage, StageStatus] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<Facts {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
+        return f"<Facts {self.name}: {self.prepared.model.node_count} nodes, {self.engine.size}>"
 
     @property
     def missing(self) -> tuple[StageStatus, ...]:

@@ -49,7 +49,7 @@ from rtlab.core.node import (
 )
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.partial_shapes import propose_shapes
-from rtlab.core.phrases import quote_names
+from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.sizes import Sizes, find_written_batch
 from rtlab.core.trt_operators import TRT_OPS, is_dequantizer
 from rtlab.core.value import Value, shape_text
@@ -90,7 +90,7 @@ class Model:
         return _restore, (light.SerializeToString(), weights, rest)
 
     def __repr__(self) -> str:
-        return f"<Model {self.name}: {len(self.nodes)} nodes, opset {self.opset}>"
+        return f"<Model {self.name}: {self.size}, opset {self.opset}>"
 
     def _repr_html_(self) -> str:
         import html
@@ -101,7 +101,7 @@ class Model:
             for n in (*self.inputs, *self.outputs)
         )
         return (
-            f"<b>{html.escape(self.name)}</b> · {len(self.nodes)} nodes · opset {self.opset}"
+            f"<b>{html.escape(self.name)}</b> · {self.size} · opset {self.opset}"
             f"<table><tr><th>value</th><th>kind</th><th>type</th><th>shape</th></tr>{rows}</table>"
         )
 
@@ -119,6 +119,22 @@ class Model:
     def top(self) -> tuple[Node, ...]:
         """Nodes of the main graph, without bodies and functions."""
         return tuple(n for n in self.nodes if not n.scope)
+
+    @functools.cached_property
+    def node_count(self) -> int:
+        """How many nodes the main graph has that compute: constants are counted apart. Every surface shows it."""
+        return sum(n.op != "Constant" for n in self.top)
+
+    @property
+    def size(self) -> str:
+        """That count in words, with constants and nodes of bodies and functions: "330 nodes · 342 constants"."""
+        parts = [pluralize(self.node_count, "node")]
+        if constants := len(self.top) - self.node_count:
+            parts.append(pluralize(constants, "constant"))
+        if len(self.nodes) > len(self.top):
+            inner = sum(bool(self.owners[i]) and p.node.op != "Constant" for i, p in self.places.items())
+            parts.append(f"{inner} in bodies")
+        return " · ".join(parts)
 
     @functools.cached_property
     def scopes(self) -> tuple[Subgraph, ...]:

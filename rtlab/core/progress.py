@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -53,12 +54,17 @@ class Reporting(Silent):
         self._show = show
         self._name, self._done, self._last, self._began = "", 0, 0.0, 0.0
         self._total: int | None = None
+        self._until = math.inf
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase and show it at once."""
         self._name, self._done, self._total = name, 0, total
-        self._began = time.monotonic()
+        self._began, self._until = time.monotonic(), math.inf
         self._report()
+
+    def bound(self, seconds: float) -> None:
+        """The open phase ends in so many seconds at the latest: no longer time is announced."""
+        self._until = min(self._until, time.monotonic() + seconds)
 
     def advance(self, steps: int = 1) -> None:
         """Count steps and show them when a tenth of a second has passed."""
@@ -77,8 +83,9 @@ class Reporting(Silent):
         if not self._total or self._done < 1 or taken < _SETTLED:
             return ""
         rate = self._done / taken
-        remaining = max(0, self._total - self._done) / rate
-        return f" · {rate:.3g}/s, {remaining:.0f} s left"
+        remaining, bound = max(0, self._total - self._done) / rate, max(0.0, self._until - self._last)
+        left = f"{remaining:.0f} s left" if remaining <= bound else f"{bound:.0f} s left at most"
+        return f" · {rate:.3g}/s, {left}"
 
 
 class Terminal(Reporting):

@@ -130,7 +130,7 @@ class _BisectionState:
         on = f" on {one.on}" if one.on else ""
         if not rows and not other_count:
             return f"{one.title} and {two.title}{on} take the same steps."
-        counts = [len(f.engine.layers) - f.engine.sync for f in (before, after)]
+        counts = [f.engine.layer_count for f in (before, after)]
         layers = " became ".join(map(str, dict.fromkeys(counts)))
         groups = pluralize(len(rows), "group") if rows else "no group"
         text = f"From {one.title} to {two.title}{on}, {groups} of nodes changed ({layers} layers)."

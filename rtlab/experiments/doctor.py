@@ -43,6 +43,8 @@ _PACKAGES = (
     "numpy", "ml-dtypes", "pandas", "onnx", "onnx-ir", "onnx-graphsurgeon", "onnxruntime", "polygraphy",
     "tensorrt", "tensorrt-rtx", "anywidget", "ipywidgets", "jupyterlab", "plotly",
 )  # fmt: skip
+#: In place of a version.
+ABSENT = "not installed"
 #: A path keeps its last part. Folders may have spaces, so rather too much goes than too little. An address such as
 #: https://... is no path.
 _PATH = re.compile(r"(?<![\w:/])(?:[A-Za-z]:[\\/]|~?/|\\\\)(?:[^\n\"'<>|:,;()\\/]+[\\/])+")
@@ -76,10 +78,14 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The results of ``rtlab doctor``, without paths, host and user names."""
+    """The results of ``rtlab doctor``, without paths, host and user names.
+
+    ``success`` is what the verdict says where no check failed; by default whether an engine ran on a GPU.
+    """
 
     versions: Mapping[str, str]
     checks: tuple[Probe, ...]
+    success: str = ""
 
     def __repr__(self) -> str:
         return f"<Report of rtlab doctor: {self._counts}>"
@@ -99,6 +105,8 @@ class Report:
                 f"{self._counts}. Failed: {names}. Follow what these checks say; if it does not help, report this "
                 "whole text."
             )
+        if self.success:
+            return f"{self._counts}. {self.success}"
         if gpu:
             return f"{self._counts}. rtlab works with the GPU of this machine. Reports of success are welcome, too."
         return (
@@ -120,7 +128,8 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as one JSON-ready object."""
-        return {**dataclasses.asdict(self), "verdict": self.verdict}
+        checks = [dataclasses.asdict(check) for check in self.checks]
+        return {"versions": dict(self.versions), "checks": checks, "verdict": self.verdict}
 
     @property
     def _counts(self) -> str:
@@ -142,9 +151,9 @@ class SelfTest:
         with contextlib.closing(self._plan(context.tool, probes, works)) as plan:
             for name, action in context.iterate(plan, "the self-test"):
                 context.phase(name)
-                probes.append(_attempt(name, action))
-                yield Report(_collect_versions(works), tuple(probes))
-        yield Report(_collect_versions(works), tuple(probes))
+                probes.append(attempt(name, action))
+                yield Report(collect_versions(works), tuple(probes))
+        yield Report(collect_versions(works), tuple(probes))
 
     def _plan(
         self, reference: Reference, probes: list[Probe], works: list[Backend]
@@ -169,7 +178,8 @@ class SelfTest:
                         yield f"{name}: {what}", action
 
 
-def _attempt(name: str, action: Callable[[], str]) -> Probe:
+def attempt(name: str, action: Callable[[], str]) -> Probe:
+    """The outcome of an action that returns what was seen, and raises Skipped, Failed or any other error."""
     started = time.perf_counter()
     status: Status = "ok"
     try:
@@ -207,9 +217,10 @@ def _get_user() -> str:
         return ""
 
 
-def _collect_versions(works: Iterable[Backend]) -> dict[str, str]:
+def collect_versions(works: Iterable[Backend] = ()) -> dict[str, str]:
+    """Versions of rtlab, Python, the system and the packages that matter, and the GPUs of backends that work."""
     versions = {
-        "rtlab": _get_version("rtlab"),
+        "rtlab": get_version("rtlab"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         # Of the system's version only the release: the rest may name who built it.
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -217,15 +228,16 @@ def _collect_versions(works: Iterable[Backend]) -> dict[str, str]:
     for backend in works:
         if device := backend.capabilities().device:
             versions["gpu"] = device
-    versions |= {package: _get_version(package) for package in _PACKAGES}
+    versions |= {package: get_version(package) for package in _PACKAGES}
     return {k: clean(v) for k, v in versions.items()}
 
 
-def _get_version(package: str) -> str:
+def get_version(package: str) -> str:
+    """The version of a package, or ``ABSENT``."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return ABSENT
 
 
 # --- trials: each returns what was seen, raises Skipped with a reason, or fails with an error -------------------------
@@ -263,7 +275,7 @@ def _try_build(backend: Any, target: Target) -> str:
     engine = backend.build(_make_request(target), Silent())
     if not engine.layers:
         raise Failed("the build told of no layers")
-    return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
+    return f"{engine.size} in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
 
 
 class _GpuTrial:
@@ -294,7 +306,7 @@ class _GpuTrial:
         if load_error:
             raise Failed(load_error)
         self._engine = engine
-        return f"{len(engine.layers)} layers; {_summarize_mapping(_load_sample().model, engine)}"
+        return f"{engine.size}; {_summarize_mapping(_load_sample().model, engine)}"
 
     def outputs(self) -> str:
         """The network's outputs."""
@@ -328,7 +340,7 @@ class _GpuTrial:
         before, after = (self._backend.outputs(one, _load_batch()) for one in (engine, again))
         self._backend.release(again)
         comparison = _compare(before, after)
-        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {len(again.layers)} layers; {comparison}"
+        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {again.size}; {comparison}"
 
     def _target(self) -> Target:
         can = self._backend.capabilities()

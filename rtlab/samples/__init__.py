@@ -226,10 +226,7 @@ class Sample:
 
     def __repr__(self) -> str:
         task = f", {self.task.name} on {len(self.task.labels)}" if self.task else ""
-        return (
-            f"<Sample {self.name}: {len(self.model.nodes)} nodes, "
-            f"{len(self.calibration)} calibration samples{task}>"
-        )
+        return f"<Sample {self.name}: {self.model.size}, {len(self.calibration)} calibration samples{task}>"
 
 
 def names() -> tuple[str, ...]:

@@ -18,8 +18,6 @@ from rtlab.analyses.accuracy import Comparison
 from rtlab.analyses.build.replay import rebuild_layers, replay_decisions
 from rtlab.analyses.fusion import map_nodes
 from rtlab.backends.capabilities import suggest_backends
-from rtlab.backends.readers import build, recognise
-from rtlab.backends.readers.inspector import layers_json
 from rtlab.backends.reference import get_evaluator, get_stand_in
 from rtlab.backends.selection import opener_for, reader_for
 from rtlab.core.arrays import Batch
@@ -57,6 +55,8 @@ def collect_files(
     Raises:
         ReadError: a file is of no known kind, or there are two of one kind.
     """
+    from rtlab.backends.readers import recognise
+
     named_files = {k: _path(p, k) for k, p in files_by_kind.items() if p is not None}
     recognized_files = recognise.sort_by_kind([_path(f, "file") for f in files])
     for kind, path in recognized_files.items():
@@ -156,6 +156,8 @@ def source(files: MappingType[str, Path]) -> Model | None:
     Raises:
         ReadError: the file is damaged.
     """
+    from rtlab.backends.readers import build
+
     return build.read(files["build"]).source if "build" in files else None
 
 
@@ -295,6 +297,9 @@ def serialize_build(result: VariantResult, model: Model, kind: Literal["build", 
         RunError: its backend kept no serialized engine.
         VariantError: its files list no layers.
     """
+    from rtlab.backends.readers import build
+    from rtlab.backends.readers.inspector import layers_json
+
     engine = result.engine
     if kind == "engine":
         if engine.plan is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from rtlab.analyses.memory.plan import plan_engine_memory
 from rtlab.analyses.recurrence.fused_cells import FusedRecurrence, find_fused_recurrences
 from rtlab.analyses.reformats.reasons import Reformat, list_reformats
 from rtlab.analyses.schedule.streams import Schedule, build_schedule
+from rtlab.analyses.variants.summary import VariantSummary, summarize_variant
 from rtlab.core.facts import VariantResult
 from rtlab.core.memo import memoized
+from rtlab.documents.results import ResultTable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,6 +53,19 @@ class Result:
 
     def __repr__(self) -> str:
         return f"<Result{repr(self.facts).removeprefix('<Facts')}"
+
+    def _repr_html_(self) -> str:
+        facts = self.facts
+        origins = [
+            roofline_analysis.estimate_source(facts),
+            *(x.origin for x in (self.timing, self.accuracy) if x),
+        ]
+        notes = [*filter(None, origins), *(status.text for status in facts.missing)]
+        return (
+            f"<b>{html.escape(f'{facts.source.name} · {facts.name}')}</b>"
+            f"{ResultTable(VariantSummary, (summarize_variant(facts),)).html()}"
+            f"<small>{'<br>'.join(map(html.escape, notes))}</small>"
+        )
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future
@@ -31,6 +32,7 @@ from rtlab.study.state_holder import StateHolder, check_variant_name
 
 Tool = TypeVar("Tool")
 Record = TypeVar("Record")
+_LOG = logging.getLogger(__name__)
 #: The part of a budget that calibration may take, so that the engine comes soon.
 _CALIBRATING = 1 / 3
 #: Seconds between looks at whether work in an executor is cancelled.
@@ -214,6 +216,7 @@ class StudyRunner:
             raise
         except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
             words = wrap_error(error, f'{"build" if facts is None else "measure"} "{name}"')
+            _LOG.warning("%s", words)
             is_current = before is not None and before == self.holder.state.variants.get(name)
             if is_current and facts is not None:
                 failed = mark_failed(self.holder.state.results.get(name, facts), words)
@@ -236,7 +239,14 @@ class StudyRunner:
                 raise _stale_variant_error(job.name)
             return state.with_result(result)
 
+        before = self.holder.state.results.get(job.name)
         self.holder.publish(keep)
+        for stage, status in result.stages.items():
+            if status.state != "waiting" and (before is None or before.stages.get(stage) != status):
+                level = logging.WARNING if status.why == "failed" else logging.INFO
+                _LOG.log(
+                    level, '"%s": %s', job.name, status.text or f"{status.stage}, {status.basis}".rstrip(", ")
+                )
 
     def job(self, name: str, progress: Progress, *, build: bool = True, budget: Budget | None = None) -> Job:
         """What a variant's work needs; ``budget`` says that it is built anew, and calibrated within a part of it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from concurrent.futures import Executor
@@ -15,6 +16,7 @@ from rtlab.analyses.difference import Difference, compare_variants
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.panel_context import PanelContext
 from rtlab.analyses.study_state import StudyState
+from rtlab.analyses.variants.summary import variants_frame
 from rtlab.core.arrays import Batch
 from rtlab.core.budget import BUDGET_S
 from rtlab.core.data import CalibrationData
@@ -23,19 +25,17 @@ from rtlab.core.finding import Finding
 from rtlab.core.model import Model, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Backend, Limits, Progress, View
 from rtlab.core.ptq_transform import PtqTransform
 from rtlab.core.task import Task
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
-from rtlab.errors import boundary
+from rtlab.errors import VariantError, boundary
 from rtlab.quantize import export
 from rtlab.quantize.export import Exported
 from rtlab.quantize.findings import check as check_placement
 from rtlab.quantize.ranges import STRIDE
 from rtlab.quantize.rewrites import apply_rewrites
-from rtlab.study.accuracy import StudyAccuracy
-from rtlab.study.calibration import StudyCalibration
-from rtlab.study.fusion import StudyFusion
 from rtlab.study.observations import Observations, observe_part_inputs
 from rtlab.study.planning import Scales, add_variant, vary
 from rtlab.study.progress import report_progress
@@ -47,10 +47,10 @@ from rtlab.study.recorded import (
     save_pasted_text,
     serialize_build,
 )
+from rtlab.study.remedies import expose_values
 from rtlab.study.result import Result, make_result
 from rtlab.study.runner import StudyRunner
 from rtlab.study.state_holder import StateHolder, check_variant_name
-from rtlab.study.tuning import StudyTuning
 
 if TYPE_CHECKING:
     import onnx
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from rtlab.documents.results import ResultView
+    from rtlab.study.accuracy import StudyAccuracy
+    from rtlab.study.calibration import StudyCalibration
+    from rtlab.study.fusion import StudyFusion
+    from rtlab.study.tuning import StudyTuning
 
 
 class Session:
@@ -119,14 +123,36 @@ class Session:
         self._holder = StateHolder(state)
         self._observations = Observations(self._holder, stride)
         self._runner = StudyRunner(self._holder, self._observations)
-        #: How much accuracy variants lose, where, why, and how to get it back.
-        self.accuracy = StudyAccuracy(self._runner)
-        #: Why nodes are one layer or not, and what would change that.
-        self.fusion = StudyFusion(self._runner)
-        #: What makes variants faster.
-        self.tuning = StudyTuning(self._runner)
-        #: From activations to scales, and the Q/DQ pairs that express them.
-        self.calibration = StudyCalibration(self._runner)
+
+    # The searches behind the namespaces are imported with the first of their calls.
+
+    @functools.cached_property
+    def accuracy(self) -> StudyAccuracy:
+        """How much accuracy variants lose, where, why, and how to get it back."""
+        from rtlab.study.accuracy import StudyAccuracy
+
+        return StudyAccuracy(self._runner)
+
+    @functools.cached_property
+    def fusion(self) -> StudyFusion:
+        """Why nodes are one layer or not, and what would change that."""
+        from rtlab.study.fusion import StudyFusion
+
+        return StudyFusion(self._runner)
+
+    @functools.cached_property
+    def tuning(self) -> StudyTuning:
+        """What makes variants faster."""
+        from rtlab.study.tuning import StudyTuning
+
+        return StudyTuning(self._runner)
+
+    @functools.cached_property
+    def calibration(self) -> StudyCalibration:
+        """From activations to scales, and the Q/DQ pairs that express them."""
+        from rtlab.study.calibration import StudyCalibration
+
+        return StudyCalibration(self._runner)
 
     def __repr__(self) -> str:
         state = self.state
@@ -176,6 +202,10 @@ class Session:
 
     def __contains__(self, name: object) -> bool:
         return name in self.state.results
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What IPython and Jupyter offer after ``study["``."""
+        return [*self]
 
     def keys(self) -> KeysView[str]:
         """The names of the variants that were built or read.
@@ -475,17 +505,39 @@ class Session:
         return panels.ask(question, self._panel_context(variant, baseline, settings))
 
     def frame(
-        self, question: str, *, variant: str, baseline: str | None = None, **settings: str
+        self,
+        question: str | None = None,
+        *,
+        variant: str | None = None,
+        baseline: str | None = None,
+        **settings: str,
     ) -> DataFrame:
-        """The table of an answer as a ``pandas.DataFrame``; the arguments are those of ``ask``.
+        """One row per variant as a ``pandas.DataFrame``, or the table of an answer.
+
+        Without a question the index is the name of the variant, planned and failed ones included; the columns are the
+        fields of ``rtlab.analyses.variants.summary.VariantSummary``, with NA for what is not known. Units and origins
+        are in ``attrs``. With one, the arguments are those of ``ask``.
 
         Raises:
-            VariantError: there is no such variant or question.
+            VariantError: there is no such variant or question, or a question comes without a variant.
             RtlabError: what it needs of the variant is not known.
 
+        >>> study.frame()["precision"].tolist()
+        ['fp32', 'int8', 'fp16']
         >>> len(study.frame("table", variant="fp16"))
         9
         """
+        if question is None:
+            if variant is not None or baseline is not None or settings:
+                raise VariantError(
+                    "Cannot make the table: a variant or a setting comes without a question. Leave it out for one row "
+                    'per variant, or name the question, such as frame("kernels", variant=...).'
+                )
+            return variants_frame(self.state)
+        if variant is None:
+            raise VariantError(
+                f'Cannot answer "{question}": no variant is named. Choose one: {quote_names(self) or "none is built"}.'
+            )
         return self.ask(question, variant=variant, baseline=baseline, **settings).frame()
 
     def explain(self, node: str, *, variant: str) -> str:
@@ -582,7 +634,8 @@ class Session:
 
         Args:
             nodes: Nodes by id; one of a body or of a function stands for the node of the main graph that it runs in.
-            until: Values in place of nodes: the part is what they follow from, and they are its outputs.
+            until: Values in place of nodes: the part is what they follow from, and they are its outputs. For one
+                within a function, as ``call/value``, the calls of functions are written out before.
             rewrites: Forms that the model is written in before, as ``add`` takes them: the calls of local functions.
             samples: On how many samples the values that enter the part are computed.
             progress: Where to report; the host's reporter by default.
@@ -598,6 +651,7 @@ class Session:
         """
         values = [until] if isinstance(until, str) else [*until]
         model = apply_rewrites(self.model, [Rewrite.of(r) for r in rewrites])
+        model = expose_values(model, values)
         part = model.extract_until(values) if values else model.extract(nodes)
         with report_progress(progress) as reporter:
             data = observe_part_inputs(model, part, self.data.take(samples), reporter)

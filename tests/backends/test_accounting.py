@@ -50,5 +50,5 @@ def test_steps_that_only_order_streams_are_not_counted_as_layers() -> None:
     engine = study.run(compare=False)["fp32"].engine
     assert len({layer.stream for layer in engine.layers}) > 1
     silent = [layer for layer in engine.layers if not (layer.inputs or layer.outputs or layer.origins)]
-    assert len(silent) == engine.sync
-    assert len(engine.layers) - engine.sync < len(study.model.top)
+    assert len(silent) == engine.control_count
+    assert engine.layer_count < len(study.model.top)

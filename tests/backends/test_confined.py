@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 
-INSPECT = ["-m", "rtlab.cli", "inspect", "digits_inception", "--precision", "int8", "--budget", "8"]
+INSPECT = ["-m", "rtlab", "inspect", "digits_inception", "--precision", "int8", "--budget", "8"]
 STUDY = """
 import rtlab
 sample = rtlab.samples.load("digits_inception")

@@ -107,7 +107,7 @@ def lab(tmp_path: Path) -> Iterator[tuple[psutil.Process, str, Path]]:
     paths = os.pathsep.join(filter(None, [str(Path(rtlab.__file__).parents[1]), mine.get("PYTHONPATH", "")]))
     with (tmp_path / "lab.log").open("wb") as spoken:
         strace = subprocess.Popen(
-            [*told, sys.executable, "-m", "rtlab.cli", "lab", "--no-browser", "--port", str(port), "notebooks"],
+            [*told, sys.executable, "-m", "rtlab", "lab", "--no-browser", "--port", str(port), "notebooks"],
             cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=spoken, stderr=subprocess.STDOUT,
             env={**mine, **nothing, "HOME": str(home), "PYTHONPATH": paths, "JUPYTER_TOKEN": TOKEN},
         )  # fmt: skip

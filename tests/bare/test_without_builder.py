@@ -33,7 +33,7 @@ def own(tmp_path: Path) -> Path:
 
 def command(*words: object) -> subprocess.CompletedProcess[str]:
     """The command line, in a process of its own."""
-    line = [sys.executable, "-m", "rtlab.cli", *map(str, words)]
+    line = [sys.executable, "-m", "rtlab", *map(str, words)]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
 
 

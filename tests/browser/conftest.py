@@ -34,6 +34,7 @@ from playwright.sync_api import (
 )
 from playwright.sync_api import Error as PlaywrightError
 
+import rtlab
 from explorer import Explorer
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -243,10 +244,11 @@ class LabPage:
         return self.page.evaluate(f"i => {WIDGET}.content.widgets[i].outputArea.node.innerText", cell)
 
     def python(self, expression: str) -> object:
-        """The value of an expression in the notebook's kernel, which must be JSON."""
+        """The value of an expression in the kernel of the notebook or file in front, which must be JSON."""
         text = self.page.evaluate(
             f"""async expression => {{
-              const kernel = {WIDGET}.sessionContext.session.kernel;
+              const tab = {WIDGET};
+              const kernel = (tab.sessionContext ?? tab.context.sessionContext).session.kernel;
               const request = {{code: '', silent: true, user_expressions: {{value: expression}}}};
               const reply = await kernel.requestExecute(request).done;
               const value = reply.content.user_expressions.value;
@@ -345,7 +347,11 @@ def _jupyter(module: str, tree: str, temporary: pytest.TempPathFactory) -> Itera
     settings = f"""--no-browser --allow-root --expose-app-in-browser --ip=127.0.0.1 --ServerApp.port={port}
         --ServerApp.port_retries=0 --IdentityProvider.token={token} --LabApp.news_url=None
         --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.extension_manager=readonly"""
-    arguments = [*settings.split(), f"--ServerApp.root_dir={root}"]
+    # This tree's extension, whatever the environment has of an earlier installation.
+    extensions = Path(rtlab.__file__).parent / "static" / "labextensions"
+    arguments = [
+        *settings.split(), f"--ServerApp.root_dir={root}", f"--LabApp.extra_labextensions_path={extensions}",
+    ]  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     with _served([sys.executable, "-m", module, *arguments], root, home, f"{url}/api/status?token={token}"):
         yield Lab(url, token, root, tree, home / LOG)

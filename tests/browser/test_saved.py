@@ -78,3 +78,23 @@ def test_a_saved_notebook_keeps_neither_script_nor_payload_and_says_what_to_do(k
         ".filter(words => words.innerText.includes('Run the cells again')).length === 3"
     )
     assert 0 == page.locator(".rt-explorer, .rt-graph").count()
+
+
+def test_a_reopened_notebook_shows_a_still_picture_in_place_of_an_error(fresh_lab_page) -> None:
+    page = fresh_lab_page.page
+    path = fresh_lab_page.place(CELLS[:2])
+    address = f"{fresh_lab_page.lab.url}/lab/tree/{path.name}"
+    page.goto(f"{address}?reset&token={fresh_lab_page.lab.token}")
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
+    fresh_lab_page.wait_idle()
+    fresh_lab_page.run_all()
+    views(page, 1)
+    # The widget and not its picture, while there is a kernel.
+    assert 0 == page.locator(".jp-OutputArea-output img").count()
+    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.shutdown()")
+    page.goto(f"{address}?reset")
+    page.wait_for_selector(".jp-OutputArea-output img[alt^='ONNX and ']")
+    page.wait_for_selector(".jp-OutputArea-output td:has-text('fp32')")
+    width = page.evaluate("document.querySelector('.jp-OutputArea-output img').naturalWidth")
+    assert width > 200

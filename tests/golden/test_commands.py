@@ -278,7 +278,7 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
         assert os.environ["NPM_CONFIG_UPDATE_NOTIFIER"] == "mine"
     command = [
         sys.executable, "-c", _START, "--ip=127.0.0.1", f"--ServerApp.root_dir={tmp_path}",
-        "--LabApp.default_url=/lab/tree/01_first_look.ipynb", "--LabApp.extension_manager=readonly",
+        "--LabApp.default_url=/lab/tree/rtlab-notebooks/01_first_look.ipynb", "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
     for_root = [*command, "--ServerApp.port=9", "--no-browser", "--allow-root"]
     assert replaced.mock_calls == [mock.call(sys.executable, c) for c in (for_root, command)]

@@ -55,7 +55,7 @@ def fate(case: FusionCase) -> dict[str, Any]:
         found = "fused" if first & second else "apart"
     else:
         found = "apart" if all({*relation.run(i)} == {*case.pair[0]} for i in first) else "fused"
-    layers = len(engine.layers) - engine.sync
+    layers = engine.layer_count
     return {"documented": case.documented, "found": found, "layers": layers, "target": target}
 
 

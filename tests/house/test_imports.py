@@ -124,6 +124,28 @@ def test_importing_rtlab_imports_no_heavy_package():
     assert set() == heavy & set(json.loads(python(code)))
 
 
+@pytest.mark.parametrize(
+    ("code", "later"),
+    [
+        # The arguments are parsed, and help and errors printed, before anything is known of a model.
+        ("import rtlab.cli", {"rtlab.core.model", "rtlab.analyses", "onnx", "scipy", "pandas"}),
+        # What one call alone needs comes with that call: files of engines, searches, the report.
+        (
+            "import rtlab; rtlab.Study",
+            {
+                "rtlab.backends.readers.messages", "rtlab.backends.readers.log", "rtlab.experiments.why",
+                "rtlab.experiments.sensitivity", "rtlab.experiments.tuning", "rtlab.gradients", "rtlab.web.report",
+                "rtlab.web.explorer", "scipy", "pandas",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_one_call_needs_is_imported_by_that_call(code: str, later: set[str]) -> None:
+    assert set() == later & set(
+        json.loads(python(f"import json, sys; {code}; print(json.dumps([*sys.modules]))"))
+    )
+
+
 @pytest.mark.parametrize("absent", [("tensorrt", "tensorrt_rtx"), ("dask", "distributed", "sklearn")])
 def test_every_module_imports_without_optional_packages(absent):
     code = f"""

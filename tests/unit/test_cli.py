@@ -124,10 +124,10 @@ def test_an_error_is_an_object_too_when_json_was_asked_for(capsys) -> None:
 
 def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> None:
     first = copy_notebooks(tmp_path)
-    assert "01_first_look.ipynb" == first
-    (tmp_path / first).write_text("mine")
+    assert tmp_path / "01_first_look.ipynb" == first
+    first.write_text("mine")
     copy_notebooks(tmp_path)
-    assert "mine" == (tmp_path / first).read_text()
+    assert "mine" == first.read_text()
 
 
 def test_lab_says_in_words_that_it_cannot_write_or_lacks_jupyterlab(capsys, tmp_path, monkeypatch) -> None:
@@ -159,8 +159,14 @@ def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "execv", replaced)
     with pytest.raises(SystemExit):
-        main(["lab", str(tmp_path / "notebooks"), "--no-browser"])
-    (command,) = started
+        main(["lab", str(tmp_path / "models"), "--no-browser"])
+    with pytest.raises(SystemExit):
+        # The folder of the notebooks itself needs no second copy.
+        main(["lab", str(tmp_path / "models" / "rtlab-notebooks"), "--no-browser"])
+    command, again = started
+    assert f"--ServerApp.root_dir={tmp_path / 'models'}" in command
+    assert "--LabApp.default_url=/lab/tree/rtlab-notebooks/01_first_look.ipynb" in command
+    assert "--LabApp.default_url=/lab/tree/01_first_look.ipynb" in again
     program = command[: command.index("--ip=127.0.0.1")]
     assert sys.executable == program[0]
     said = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True, timeout=60)
@@ -297,3 +303,39 @@ def test_compare_doubts_times_of_two_processors(capsys, tmp_path) -> None:
     device.write_text(device.read_text().replace("Invented GPU", "Another GPU"))
     for more in ((), ("--json",)):
         assert 1 == run(capsys, "compare", *folders("fp16"), str(other), *more)[1].count("two processors")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes_commands_options_choices_and_files(capsys, tmp_path) -> None:
+    code, script, _ = run(capsys, "completion", "bash")
+    assert 0 == code
+    (tmp_path / "rtlab.bash").write_text(script)
+    (tmp_path / "model.onnx").touch()
+    lines = {
+        "rtlab ins": "inspect", "rtlab doctor --w": "--workshop", "rtlab inspect --prec": "--precision",
+        "rtlab inspect mod": "model.onnx", "rtlab compilers rem": "remove", "rtlab sensitivity --asks on": "only",
+        "rtlab inspect model.onnx --data mo": "model.onnx", "rtlab --ver": "--version",
+    }  # fmt: skip
+    program = "compopt() { :; }; source rtlab.bash; " + "".join(
+        f"COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_rtlab; echo ${{COMPREPLY[@]}}; "
+        for line in lines
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    assert [*lines.values()] == done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_script_for_each_shell_names_every_command(capsys, shell: str) -> None:
+    code, script, _ = run(capsys, "completion", shell)
+    assert 0 == code
+    assert all(command in script for command in ("inspect", "wheelhouse", "bisect", "completion"))
+
+
+def test_limits_of_a_check_are_completed_as_they_are_checked() -> None:
+    from rtlab.analyses.check.record import NOT_WORSE
+    from rtlab.cli import checking
+
+    assert (*NOT_WORSE,) == checking.NOT_WORSE

@@ -184,4 +184,4 @@ def test_a_program_counts_its_seconds_from_its_start(monkeypatch) -> None:
 def test_notebooks_are_copied_into_a_folder_below_folders_that_are_not_there(tmp_path) -> None:
     folder = tmp_path / "a" / "b"
     first = copy_notebooks(folder)
-    assert min(p.name for p in folder.iterdir()) == first
+    assert min(p.name for p in folder.iterdir()) == first.name

@@ -8,8 +8,10 @@ import json
 import math
 import multiprocessing
 import pickle
+import re
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -17,9 +19,11 @@ from onnx.reference import ReferenceEvaluator
 import engines
 from nets import graph
 from rtlab import CalibrationData, Precision, Result, Study, Task, samples
+from rtlab.analyses.variants.summary import summarize_variant
+from rtlab.core.facts import Score
 from rtlab.core.stage import Stage
-from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
-from rtlab.testing import tiny_model
+from rtlab.errors import BuildError, CalibrationError, Cancelled, RunError, VariantError
+from rtlab.testing import ReferenceBackend, tiny_model
 from stopping import Stopping
 
 
@@ -207,3 +211,91 @@ def test_an_engine_has_times_of_its_own_where_it_ran_itself(study) -> None:
     assert other.timing is not None
     assert other.own_times is None
     assert other.layer_times
+
+
+class Refusing(ReferenceBackend):
+    name = "refusing"
+
+    def build(self, request, progress):
+        raise BuildError("Cannot build: this builder refuses. Choose another.")
+
+
+def test_a_frame_has_a_row_for_each_variant_planned_failed_or_built(model) -> None:
+    labels = np.arange(16) % 4
+    data = CalibrationData.random(model, samples=16)
+    study = Study(model, data=data, task=Task(CalibrationData.random(model, samples=16, seed=1), labels))
+    study.add("fp32", target="cpu")
+    study.add("int8", calibrator="minmax", target="cpu")
+    study.add("broken", precision="fp32", target="cpu", backend=Refusing())
+    study.add("later", precision={"*": "int8", "head/*": "fp32"}, target="cpu")
+    with pytest.raises(BuildError):
+        study.run(["fp32", "int8", "broken"], budget_s=math.inf)
+    frame = study.frame()
+
+    assert ["fp32", "int8", "broken", "later"] == list(frame.index)
+    assert ["fp32", "int8"] == study._ipython_key_completions_()
+    assert ["built", "built", "failed", "planned"] == frame["status"].tolist()
+    assert ["fp32", "int8", "fp32", "mixed"] == frame["precision"].tolist()
+    assert ["", "minmax", "", "auto"] == frame["calibrator"].tolist()
+    assert [len(study[name].engine.layers) for name in study] == frame["layers"].dropna().tolist()
+    assert "this builder refuses" in frame.loc["broken", "error"]
+    # Of what was not measured there is no number, and never a 0.
+    assert (
+        frame.loc[["broken", "later"], ["nodes", "layers", "time_ms", "output_sqnr", "score"]]
+        .isna()
+        .all(axis=None)
+    )
+    assert [16, 16] == frame["scored"].dropna().tolist()
+    assert math.isnan(frame.loc["fp32", "score_delta"])
+    assert study["int8"].timing.total == frame.loc["int8", "time_ms"]
+    # The output's SQNR by NumPy, from outputs on the task's samples of the model and of what emulates int8.
+    batch = next(study.task.data.batches(model, 16))
+    plain, rounded = (run(m, batch) for m in (model, study["int8"].prepared.emulated))
+    sqnr = 10 * math.log10((plain**2).sum() / ((plain - rounded) ** 2).sum())
+    parts = [part.sqnr for part in study["int8"].accuracy.parts]
+    assert pytest.approx(min(sqnr, *parts, math.inf), abs=0.05) == frame.loc["int8", "output_sqnr"]
+    assert {"time_ms": "ms", "estimate_ms": "ms", "output_sqnr": "dB"} == frame.attrs["units"]
+    assert ("measured", "reported") == (frame.attrs["origins"]["time_ms"], frame.attrs["origins"]["layers"])
+
+
+def test_a_difference_of_scores_is_that_to_the_reference(study) -> None:
+    scores = [Score("top-1 accuracy", value, "%", 16, "by hand") for value in (90.0, 70.5)]
+    fp32, int8 = (
+        dataclasses.replace(study[name].facts, score=score)
+        for name, score in zip(("fp32", "int8"), scores, strict=True)
+    )
+    assert (70.5, -19.5, "%") == (
+        (row := summarize_variant(int8, reference=fp32)).score, row.score_delta, row.unit,
+    )  # fmt: skip
+    assert None is summarize_variant(fp32, reference=fp32).score_delta
+
+
+def run(model, batch):
+    """The first output in float64, without ONNX Runtime's optimizations."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {name: batch[name] for name in model.inputs})[0], np.float64)
+
+
+def test_a_frame_of_a_question_needs_a_variant_and_that_of_all_needs_none(study) -> None:
+    assert len(study["int8"].engine.layers) == len(study.frame("table", variant="int8"))
+    with pytest.raises(
+        VariantError, match=r'Cannot answer "table": no variant is named\. Choose one: "fp32", "int8"'
+    ):
+        study.frame("table")
+    with pytest.raises(
+        VariantError, match="Cannot make the table: a variant or a setting comes without a question"
+    ):
+        study.frame(variant="int8")
+
+
+def test_a_notebook_completes_names_of_results_and_shows_one_as_a_table(study) -> None:
+    assert ["fp32", "int8"] == study._ipython_key_completions_() == list(study.keys())
+    shown = study["int8"]._repr_html_()
+    cells = dict(zip(re.findall("<th>(.*?)</th>", shown), re.findall("<td>(.*?)</td>", shown), strict=True))
+    assert ("int8", "minmax", str(len(study["int8"].engine.layers))) == (
+        cells["Precision"], cells["Calibrator"], cells["Layers, reported"],
+    )  # fmt: skip
+    assert "ONNX Runtime" in shown.partition("<small>")[2]
+    assert "<b>tiny · int8</b>" in shown

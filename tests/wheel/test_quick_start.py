@@ -82,6 +82,9 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
     assert wanted <= names
     made = {Path(n).stem for n in bundles}
     assert {"core", "explorer", "figures", "graph", "inline", "loader", "report", *tabs} == made
+    tab = {n.split("/data/share/jupyter/labextensions/rtlab/")[-1] for n in names if "/labextensions/" in n}
+    assert {"install.json", "package.json"} < tab
+    assert [True] == [n.startswith("static/remoteEntry.") for n in tab if n.endswith(".js")]
     assert [] == [n for n in names if "node_modules" in n or n.startswith(("tests/", "widgets/"))]
 
 
@@ -115,7 +118,7 @@ def test_every_package_file_is_in_the_wheel(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "rtlab").rglob("*.py")}
 
-    assert set() == modules - names
+    assert set() == (modules | {"rtlab/py.typed"}) - names
 
 
 def test_a_packaged_sample_is_inspected(installed, tmp_path):
@@ -139,3 +142,35 @@ def test_the_explorer_can_be_made(installed, tmp_path):
 
     assert "Explorer" == name
     assert ROOT not in Path(where).parents
+
+
+def test_a_machine_that_only_reads_needs_no_more_than_its_list(wheel, installed, tmp_path):
+    run(
+        installed, "rtlab", "inspect", "digits_inception", "--precision", "fp16", "--no-run", "--save", "build.json",
+        folder=tmp_path,
+    )  # fmt: skip
+    venv.create(tmp_path / "reader")
+    reader = tmp_path / "reader" / ("Scripts" if os.name == "nt" else "bin")
+    python = str(reader / "python")
+    for what in (["--requirement", str(ROOT / "requirements-read.txt")], ["--no-deps", str(wheel)]):
+        first_that_works(
+            ["uv", "pip", "install", "--quiet", "--python", python, *what],
+            ["pip", "--python", python, "install", "--quiet", "--no-compile", *what],
+        )
+    lacks = "import importlib.util as u; print([n for n in ('onnxruntime', 'jupyterlab', 'plotly') if u.find_spec(n)])"
+    assert "[]\n" == run(reader, "python", "-c", lacks, folder=tmp_path)
+
+    read = json.loads(
+        run(reader, "rtlab", "read", "build.json", "--json", "-o", "report.html", folder=tmp_path)
+    )
+    there = json.loads(run(installed, "rtlab", "read", "build.json", "--json", folder=tmp_path))
+    assert there == read
+    assert "<script" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    code = (
+        "import rtlab; study = rtlab.read('build.json'); study.report('report.md'); rtlab.available(); "
+        "print(*study.frame().layers)"
+    )
+    layers = len(read["engine"]["layers"])
+    assert layers > 10
+    assert str(layers) == run(reader, "python", "-c", code, folder=tmp_path).strip()
+    assert "digits_inception" in (tmp_path / "report.md").read_text(encoding="utf-8")

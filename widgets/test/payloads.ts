@@ -157,6 +157,7 @@ export function overlay(part: Partial<Overlay>): Overlay {
     origin: "measured",
     source: "a CPU",
     best: "low",
+    ranked: true,
     nodes: {},
     layers: {},
     ...part,

@@ -7,6 +7,7 @@ until both runs are over.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -83,7 +84,7 @@ class Accuracy:
 
     ``synthetic`` says that the samples were random: the errors are those of noise, and no finding about the task.
     ``samples`` were compared of every value in it. ``parts`` is of each output of the model the part that lost most,
-    where it holds several kinds of numbers, or lost some of its indices.
+    where it holds several kinds of numbers, or lost some of its indices. ``outputs`` are those that were compared.
     """
 
     source: str
@@ -91,11 +92,13 @@ class Accuracy:
     values: tuple[ValueDelta, ...]
     synthetic: bool = False
     parts: tuple[Slice, ...] = ()
+    outputs: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        tail = "".join(f", worst {v.node} {v.sqnr:.3g} dB" for v in self.worst(1))
+        head = f"{self.outcome} on {self.samples} samples" if self.output else f"{self.samples} samples"
+        tail = "".join(f", worst inside {v.node} {v.sqnr:.3g} dB" for v in self.worst(1))
         on = f", {RANDOM}" if self.synthetic else ""
-        return f"<Accuracy {len(self.values)} values on {self.samples} samples{tail}, measured, {self.source}{on}>"
+        return f"<Accuracy {head}; {len(self.values)} values{tail}, measured, {self.source}{on}>"
 
     @property
     def origin(self) -> str:
@@ -111,6 +114,19 @@ class Accuracy:
         """The values in whose nodes most error is made, by their own SQNR; none where nobody knows."""
         lossy_values = [v for v in self.values if v.own_sqnr is not None and v.own_sqnr != math.inf]
         return tuple(sorted(lossy_values, key=lambda v: v.own_sqnr or 0.0)[:count])
+
+    @functools.cached_property
+    def output(self) -> Slice | None:
+        """The output, or the part of one, with the lowest SQNR; None where none was compared."""
+        whole = (Slice(v.value, 0, (), v.sqnr) for v in self.values if v.value in self.outputs)
+        return min((*self.parts, *whole), key=lambda part: part.sqnr, default=None)
+
+    @property
+    def outcome(self) -> str:
+        """The SQNR of that, which says more of a variant than that of any inner value; empty where there is none."""
+        if self.output is None:
+            return ""
+        return self.headline or f"{self.output.where}: {_format_decibels(self.output.sqnr)}"
 
     @property
     def headline(self) -> str:
@@ -231,7 +247,8 @@ def summarize_errors(errors: Errors, model: Model) -> Accuracy:
     samples = min(errors.sample_counts.values(), default=0)
     names = {v.value for v in values}
     parts = [p for o, one in errors.slices.items() if o in names and (p := one.worst()) is not None]
-    return Accuracy(errors.source, samples, tuple(values), errors.synthetic, tuple(parts))
+    outputs = tuple(o for o in model.outputs if o in names)
+    return Accuracy(errors.source, samples, tuple(values), errors.synthetic, tuple(parts), outputs)
 
 
 def _compute_isolated_errors(
@@ -288,7 +305,7 @@ def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.
 
 
 def _format_decibels(value: float) -> str:
-    return f"{value:.1f} dB" if math.isfinite(value) else "not finite"
+    return f"{value:.1f} dB" if math.isfinite(value) else "equal to fp32" if value > 0 else "not finite"
 
 
 def _compute_dots(x: NDArray[Any], y: NDArray[Any], error: NDArray[Any]) -> list[float]:

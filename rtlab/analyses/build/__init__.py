@@ -10,7 +10,6 @@ from rtlab.analyses.build.replay import ReplayedStep, replay_decisions
 from rtlab.analyses.build.tactics import Contest, find_contests
 from rtlab.analyses.cards.picture import Detail
 from rtlab.analyses.panel_context import PanelContext
-from rtlab.backends.readers import reading
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
@@ -34,6 +33,8 @@ def get_build_log(facts: VariantResult) -> BuildLog | None:
 @memoized
 def _parse_log(engine: Engine) -> BuildLog:
     """The log of an engine, parsed once however many results it is part of."""
+    from rtlab.backends.readers import reading
+
     return reading.parse_log(engine.log or "")
 
 

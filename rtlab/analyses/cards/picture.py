@@ -149,7 +149,10 @@ class OverlayValue(TypedDict):
 
 
 class Overlay(TypedDict):
-    """A number for many boxes with its origin. ``best`` says which end is good."""
+    """A number for many boxes with its origin.
+
+    ``best`` says which end is good; ``ranked`` is False where the order may be chance, such as that of one run.
+    """
 
     id: str
     title: str
@@ -157,5 +160,6 @@ class Overlay(TypedDict):
     origin: Origin
     source: str
     best: Literal["low", "high"]
+    ranked: bool
     nodes: dict[str, OverlayValue]
     layers: dict[str, OverlayValue]

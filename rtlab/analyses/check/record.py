@@ -12,7 +12,7 @@ import msgspec
 from rtlab.analyses.difference import Side
 from rtlab.core.bootstrap import Interval
 from rtlab.core.compiler_info import Maker
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import CONTROL, Engine, Layer, Tensor
 from rtlab.core.schema import FieldMeta, Origin
 from rtlab.core.variant import Target
 from rtlab.errors import ReadError, RtlabError, VariantError
@@ -170,8 +170,8 @@ class RecordedEngine:
 
     @property
     def count(self) -> int:
-        """How many layers it has, without those that only order the streams."""
-        return len(self.layers) - sum(y.kind in {"signal", "wait"} for y in self.layers)
+        """How many layers it has, as ``Engine.layer_count``."""
+        return sum(y.kind not in CONTROL for y in self.layers)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

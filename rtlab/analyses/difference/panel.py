@@ -168,7 +168,7 @@ def summarize_difference(difference: Difference, context: PanelContext) -> TimeD
     """A difference as its panel and its table show it, the groups that differ most first."""
     titles, sides = get_variant_titles(context.study), (difference.first, difference.second)
     kinds, heads = ([f(s.engine) for s in sides] for f in (get_layer_noun, get_layer_heading))
-    first, second = (len(s.engine.layers) - s.engine.sync for s in sides)
+    first, second = (s.engine.layer_count for s in sides)
     has_latencies = all(s.latency is not None for s in sides)
     unit, factor = _choose_unit(difference)
     latency = change = rest = None

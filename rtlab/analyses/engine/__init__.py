@@ -145,7 +145,7 @@ def summarize_engine(facts: VariantResult, model: Model | None = None) -> Summar
         transitions=find_transitions(engine, times),
         reformats=list_reformats(facts),
         # Signals and waits compute no node.
-        coverage=dataclasses.replace(mapping_coverage, all_layers=mapping_coverage.all_layers - engine.sync),
+        coverage=dataclasses.replace(mapping_coverage, all_layers=engine.layer_count),
         processor=times.processor if times else "",
         source=times.layer_source if times else "",
         total=times.total if times else None,
@@ -201,7 +201,7 @@ def list_kernels(facts: VariantResult) -> Kernels:
             "whose layers were exported with profilingVerbosity=detailed."
         )
     layers = sum(len(k.layers) for k in named_kernels)
-    untold = sum(len(k.layers) for k in kernel_shares) - layers - facts.engine.sync
+    untold = sum(len(k.layers) for k in kernel_shares) - layers - facts.engine.control_count
     notes = tuple(k.note for k in named_kernels if k.note)
     return Kernels(layers, untold, _half(named_kernels), named_kernels, notes)
 

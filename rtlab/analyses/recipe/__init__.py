@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import platform
@@ -52,7 +53,11 @@ def build_recipe(study: StudyState, names: Sequence[str]) -> Recipe:
         digest = model.digest if model.nodes else None
     except RtlabError:
         digest = None
-    parts = [PartVersion(title, importlib.metadata.version(p)) for p, title in _PACKAGES.items()]
+    parts = []
+    for package, title in _PACKAGES.items():
+        # A machine that only reads has no ONNX Runtime.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            parts.append(PartVersion(title, importlib.metadata.version(package)))
     parts.append(PartVersion("Python", platform.python_version()))
     parts.append(PartVersion("System", f"{platform.system()}, {platform.machine()}"))
     for name in names:

@@ -69,7 +69,7 @@ def compare_releases(study: StudyState, names: Sequence[str]) -> Releases:
             Release(
                 title,
                 engine.title,
-                len(engine.layers) - engine.sync,
+                engine.layer_count,
                 sum(g.cause != "the same layers" for g in groups),
                 time.estimated if time else None,
                 engine.totals.get("activation"),

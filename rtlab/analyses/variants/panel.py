@@ -98,7 +98,7 @@ def _row(context: PanelContext, result: VariantResult, title: str) -> BuiltVaria
     before_title = get_variant_titles(context.study)[before.name] if before is not None else ""
     engine, times, variant = result.engine, compute_timing(result), result.variant
     sparse = f"2:4 {','.join(variant.sparsity)}".replace(" *", "") if variant.sparsity else ""
-    kind, count = get_layer_noun(engine), len(engine.layers) - engine.sync
+    kind, count = get_layer_noun(engine), engine.layer_count
     return BuiltVariant(
         name=result.name,
         title=title,
@@ -136,7 +136,7 @@ def _draw_comparison(context: PanelContext) -> Figure:
     """
     results, titles = [*context.study.results.values()], _mark_titles(context)
     kind = _kinds(results)[0]
-    counts = [len(r.engine.layers) - r.engine.sync for r in results]
+    counts = [r.engine.layer_count for r in results]
     layers = [n if get_layer_noun(r.engine) == kind else None for n, r in zip(counts, results, strict=True)]
     activation_bytes = [r.engine.totals.get("activation") for r in results]
     unit, scale = choose_byte_unit(max(b or 0 for b in activation_bytes))

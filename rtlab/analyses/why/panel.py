@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.panel_context import PanelContext, PanelParts
+from rtlab.analyses.roofline import estimate_timing
 from rtlab.analyses.why import FusedLayer, FusionTrial, SplitTrial, Verdict
-from rtlab.analyses.why.advice import Advice
+from rtlab.analyses.why.advice import Advice, is_worthwhile
 from rtlab.analyses.why.missed_fusions import ListedPair, MissedFusions, MissedPair, find_missed_fusions
+from rtlab.core.phrases import pluralize
 from rtlab.core.variant import Rewrite
 from rtlab.documents.contract import Fact, Setting, Work
 from rtlab.documents.numbers import format_number
@@ -38,8 +40,14 @@ def build_why_panel(context: PanelContext) -> PanelParts:
         return PanelParts(
             problem="Every two neighbours whose layers are known are one layer: nothing is missed."
         )
-    labels = {_ALL: f"All {len(pairs)} missed fusions"}
-    labels |= {k: _label(context, m) for k, m in [*pairs.items()][:_LISTED]}
+    estimate = estimate_timing(facts)
+    total = estimate.estimated if estimate is not None else None
+    worth = {k: m for k, m in pairs.items() if is_worthwhile(m, total)}
+    # Those that could win nothing are at the end of the list, and are not counted.
+    labels = {
+        _ALL: pluralize(len(worth), "missed fusion worth asking about", "missed fusions worth asking about")
+    }
+    labels |= {k: _label(context, m) for k, m in [*(worth | pairs).items()][:_LISTED]}
     if layer is not None:
         labels[chosen] = f"{context.layer_names[layer]}: why it is one layer"
     elif one is not None:

@@ -263,7 +263,7 @@ def _detect_text(head: bytes) -> str | None:
     starts = [*contents.find_json_starts(text)]
     if starts and not text[: starts[0]].strip():
         return _detect_json(text[starts[0] :]) or _detect_fragment(text) or _detect_messages(text)
-    if _VERBOSE.search(text) or _SENTENCE.search(text):
+    if is_verbose(text):
         return "log"
     if printed.TIME.search(text) or printed.TABLE.search(text):
         return "profile"
@@ -272,6 +272,18 @@ def _detect_text(head: bytes) -> str | None:
     json_kinds = (json_kind for at in starts if (json_kind := _detect_json(text[at:])))
     json_kind = next(json_kinds, None) or _detect_piece(text)
     return json_kind or ("log" if _LOG.search(text) else _detect_fragment(text) or _detect_messages(text))
+
+
+def is_verbose(text: str) -> bool:
+    """Whether lines of a text are those of a verbose log."""
+    return _VERBOSE.search(text) is not None or _SENTENCE.search(text) is not None
+
+
+def holds_listing(text: str) -> bool:
+    """Whether a text holds the JSON of an engine's layers, among lines of another kind or cut off."""
+    return _detect_piece(text) == "layers" or any(
+        _detect_json(text[at:]) == "layers" for at in contents.find_json_starts(text)
+    )
 
 
 def _detect_piece(text: str) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import itertools
+import logging
 import os
 import re
 import time
@@ -26,6 +27,7 @@ from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import pluralize
 from rtlab.errors import BuildError, ReadError, Unavailable, VariantError
 
+_LOG = logging.getLogger(__name__)
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
 QUANTIZING = frozenset({
     "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "QLinearAdd", "QLinearMul",
@@ -198,13 +200,19 @@ def compile_plan(spec: BuildSpec, report: Any) -> BuildOutput:
 
 def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
     warnings: list[str] = []
-    quiet = {trt.ILogger.VERBOSE, trt.ILogger.INFO}
+    levels = {
+        trt.ILogger.VERBOSE: logging.DEBUG,
+        trt.ILogger.INFO: logging.INFO,
+        trt.ILogger.WARNING: logging.WARNING,
+    }
 
     def on_message(severity: Any, message: str) -> None:
         if not log.closed:  # the binding's destructors still log
             log.write(message + "\n")
-        if severity not in quiet:
+        level = levels.get(severity, logging.ERROR)
+        if level >= logging.WARNING:
             warnings.append(message)
+        _LOG.log(level, "%s", message)
 
     logger = message_logger(trt, on_message)
     builder = trt.Builder(logger)

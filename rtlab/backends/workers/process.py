@@ -1,14 +1,16 @@
 """Vendor calls in a child process with a large stack, a time limit and a memory limit: both sides of it.
 
 A compiler may crash, hang or eat the machine; the notebook that asked for it must live on. The child sends pickles over
-its standard output; what the vendor prints goes to standard error and is kept for the error's details. The child
-imports this module for every build, so it needs neither ONNX nor NumPy.
+its standard output, log records of ``rtlab`` among them, which the parent's loggers handle; what the vendor prints goes
+to standard error and is kept for the error's details. The child imports this module for every build, so it needs
+neither ONNX nor NumPy.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import mmap
 import os
 import pickle
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
+_LOG = logging.getLogger(__name__)
+#: The logger whose level children take over, and whose records they send.
+_ROOT_LOG = logging.getLogger("rtlab")
 
 #: Python looks for modules in the current folder first, where ``-c`` is given: nothing is imported before that is gone.
 _START = (
@@ -223,6 +228,7 @@ class ChildProcess:
         )
         self._end = weakref.finalize(self, _end, self._child, self._stderr, temp_folder)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
+        _LOG.debug("child %d started", self._child.pid)
         # So little goes into the pipe whether or not anybody reads it yet.
         _send(self._child, (stack, pickle.dumps(preload)))
 
@@ -261,7 +267,8 @@ class ChildProcess:
             check(bounds.progress, bounds.activity)
         try:
             check(bounds.progress, bounds.activity)
-            threading.Thread(target=_send, args=(self._child, (function, payload)), daemon=True).start()
+            parts = (function, payload, _ROOT_LOG.getEffectiveLevel())
+            threading.Thread(target=_send, args=(self._child, parts), daemon=True).start()
             try:
                 kind, answer = self._await_answer(bounds)
             except BaseException:
@@ -355,9 +362,20 @@ def _receive(child: subprocess.Popen[bytes], messages: queue.SimpleQueue[tuple[s
     assert pipe is not None  # noqa: S101 - we asked for the pipe
     try:
         while True:
-            messages.put(_unpack(*pickle.load(pipe)))  # noqa: S301 - from our own child
+            kind, value = _unpack(*pickle.load(pipe))  # noqa: S301 - from our own child
+            if kind == "log":
+                _handle_record(value)
+            else:
+                messages.put((kind, value))
     except Exception:  # noqa: BLE001 - the end of the stream, or a message that nothing here can read
         messages.put(("end", ()))
+
+
+def _handle_record(record: logging.LogRecord) -> None:
+    """Log a child's record as if it had been logged here; ``record.process`` is the child."""
+    logger = logging.getLogger(record.name)
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)
 
 
 # --- the child's side -------------------------------------------------------------------------------------------------
@@ -430,6 +448,8 @@ class _Report:
 
 def serve() -> None:
     """The child's side: do each call that arrives, on one thread with a large stack, until the parent is gone."""
+    import logging.handlers
+
     stack = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
     preload = pickle.load(sys.stdin.buffer)  # noqa: S301 - the same
     # The vendor may print: keep the real standard output for our messages and give it standard error instead.
@@ -443,7 +463,13 @@ def serve() -> None:
             pickle.dump(message, out)
             out.flush()
 
-    calls: queue.SimpleQueue[tuple[Callable[[Any, Any], object], object]] = queue.SimpleQueue()
+    class Forward(logging.handlers.QueueHandler):
+        def enqueue(self, record: logging.LogRecord) -> None:
+            send("log", record)
+
+    _ROOT_LOG.addHandler(Forward(queue.SimpleQueue()))
+    _ROOT_LOG.propagate = False
+    calls: queue.SimpleQueue[tuple[Callable[[Any, Any], object], object, int]] = queue.SimpleQueue()
 
     def work() -> None:
         # What is missing is missed by the call that needs it.
@@ -451,7 +477,8 @@ def serve() -> None:
             if (initialize := pickle.loads(preload)) is not None:  # noqa: S301 - the same
                 initialize()
         while True:
-            function, payload = calls.get()
+            function, payload, level = calls.get()
+            _ROOT_LOG.setLevel(level)
             try:
                 report = _Report(send)
                 result = function(payload, report)
@@ -473,6 +500,7 @@ def serve() -> None:
     with contextlib.suppress(EOFError):
         while True:
             function = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own parent
-            calls.put((function, pickle.load(sys.stdin.buffer)))  # noqa: S301 - the same
+            payload = pickle.load(sys.stdin.buffer)  # noqa: S301 - the same
+            calls.put((function, payload, pickle.load(sys.stdin.buffer)))  # noqa: S301 - the same
     # The vendor's destructors may crash at exit, after the result was sent.
     os._exit(0)

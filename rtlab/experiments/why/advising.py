@@ -216,7 +216,7 @@ class _AdviceState:
         estimates = [t.estimated for t in times if t is not None and t.estimated is not None]
         return Remedy(
             tuple(map(str, chosen_rewrites)),
-            (len(facts.engine.layers) - facts.engine.sync, len(engine.layers) - engine.sync),
+            (facts.engine.layer_count, engine.layer_count),
             (estimates[0], estimates[1]) if len(estimates) == 2 else None,
             self._measure_difference(source),
         )

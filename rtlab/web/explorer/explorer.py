@@ -34,10 +34,11 @@ from rtlab.quantize import export
 from rtlab.study.session import Session
 from rtlab.web.explorer.open_commands import BuildCommands, OpenCommands
 from rtlab.web.explorer.view_sync import ViewSync
-from rtlab.web.explorer.widget import ExplorerWidget, TaskRunner
+from rtlab.web.explorer.widget import ExplorerWidget, TaskRunner, is_executed_unwatched
 from rtlab.web.page import charts as figures
 from rtlab.web.page import controls as offer
 from rtlab.web.page.state import ViewState
+from rtlab.web.page.still import draw_still
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 _LOOPBACK = "127.0.0.1"
-#: Seconds after which a visitor who sends or takes nothing is left.
+#: Seconds after which a visitor who sends or takes nothing is left, and a picture is not waited for.
 _PATIENCE = 30
 #: Netron shows its page with styles written in it, draws pictures to export them, and works in a thread of its own.
 _POLICY = (
@@ -254,6 +255,12 @@ class Explorer(ExplorerWidget):
         study.views.add(self._view_sync)
         self.observe(self._builds.check_choice, "choice")
         self.observe(self._view_sync.check_view, "view")
+
+    def draw_still(self) -> str:
+        """The variants as a table, the model and the engine as a picture; where nobody watches, after the build."""
+        if is_executed_unwatched():
+            self.wait(_PATIENCE)
+        return draw_still(self.study.state, self.state.variant)
 
     def __repr__(self) -> str:
         return f"<Explorer {self.study.model.name}: {len(self.study)} variants>"

@@ -7,10 +7,13 @@ stands in the saved notebook in the place of the code. What only some tabs need 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import hashlib
 import json
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,11 +29,12 @@ from rtlab.documents import commands
 from rtlab.documents.commands import Command, FetchParcel
 from rtlab.documents.contract import BuildState, Parcel, Reply
 from rtlab.documents.serialization import encode
-from rtlab.errors import Cancelled, VariantError
+from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.relation.mapping import map_to_places
 from rtlab.web.page.charts import CORE, bundle, edition, parts
 from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.state import ViewState, parse_steps
+from rtlab.web.page.still import draw_still
 from rtlab.web.page.table import describe_failure
 
 if TYPE_CHECKING:
@@ -106,8 +110,18 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         self.is_displayed = True
+        if is_executed_unwatched():
+            # The page that would draw the widget never comes.
+            return {"text/plain": repr(self), "text/html": self.draw_still()}, {}
         threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()
-        return super()._repr_mimebundle_(**options)
+        data, metadata = super()._repr_mimebundle_(**options)
+        with contextlib.suppress(RtlabError):
+            data["text/html"] = self.draw_still()
+        return data, metadata
+
+    def draw_still(self) -> str:
+        """What a saved notebook shows where no kernel runs, as HTML."""
+        raise NotImplementedError
 
     def _deliver_unasked(self) -> None:
         """Send everything a few times until a page is heard, then the optional parts that it has not fetched.
@@ -178,6 +192,20 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
         value = _compress_part(name) if name.endswith(".js") else getattr(self, name)
         is_binary = isinstance(value, bytes)
         self.tell(Parcel(name, tag, *([] if is_binary else [value])), *([value] if is_binary else []))
+
+
+def is_executed_unwatched() -> bool:
+    """Whether a program executes the whole notebook and no page shows it meanwhile, as ``jupyter nbconvert`` does.
+
+    Such a program answers no ``input``. Voila, which does not either, shows the widgets that it has executed.
+    """
+    kernel = (
+        getattr(sys.modules["IPython"].get_ipython(), "kernel", None) if "IPython" in sys.modules else None
+    )
+    if kernel is None or os.environ.get("SERVER_SOFTWARE", "").startswith("voila"):
+        return False
+    request = kernel.get_parent("shell") or {}
+    return not request.get("content", {}).get("allow_stdin", True)
 
 
 def _digest(value: Any) -> str:
@@ -262,7 +290,7 @@ class LinkedGraphs(DeliveredWidget):
         *,
         height: int = 480,
     ) -> None:
-        self._model = study.model
+        self._study, self._model = study, study.model
         self._result, self._other = result, other
         view = ViewState(variant=result.name)
         if self._other is not None:
@@ -279,6 +307,10 @@ class LinkedGraphs(DeliveredWidget):
 
     def __repr__(self) -> str:
         return f"<LinkedGraphs {self._model.name}: {', '.join(r.name for r in (self._result, self._other) if r)}>"
+
+    def draw_still(self) -> str:
+        """The model and the engine as a picture."""
+        return draw_still(self._study, self._result.name)
 
     @property
     def state(self) -> ViewState:

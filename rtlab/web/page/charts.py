@@ -155,9 +155,9 @@ def sum_blocks(bars: Sequence[Bar], view: EngineView, unit: str) -> tuple[Bar, .
 
 
 def shorten_label(bar: Bar, most: int = 13) -> str:
-    """A name below a bar, set close and cut where there is no room for all of it."""
-    close = f"{bar.copies}× {bar.label}" if bar.copies > 1 else bar.label
-    close = close.replace(" · ", "·")
+    """A name below a bar, cut where there is no room for all of it: the number of the layer tells it from its like."""
+    copies = f"{bar.copies}× " if bar.copies > 1 else ""
+    close = f"L{bar.step + 1} {copies}{bar.label}".replace(" · ", "·")
     return close if len(close) <= most else f"{close[: most - 1]}…"
 
 
@@ -238,10 +238,11 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         "ticklabeloverflow": "allow",
         "tickfont": {"size": 10},
         "range": [min(places) - 0.7, max(places) + 0.7],
+        "title": _axis_title("layers, the longest first" if longest else "layers in order of execution"),
     }
     blocks = " · equal layers of repeated blocks are one bar, their sum" if is_summed else ""
     heading = f"{SIGNS[origin]} {title} per layer, {unit}{blocks}{shared_note}"
-    return _figure([trace], heading, axis, {"range": [0, top * factor]})
+    return _figure([trace], heading, axis, {"range": [0, top * factor], "title": _axis_title(unit)})
 
 
 def _place_names(bars: list[tuple[int, float, str]]) -> dict[int, str]:
@@ -280,9 +281,9 @@ def draw_errors(view: EngineView, errors: Accuracy | None = None) -> dict[str, A
         "marker": {"color": OTHER, "size": 8, "symbol": "triangle-up"},
     }
     # Of noise nothing is worst: the number would look like a finding.
-    where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in layer {worst.step + 1}"
-    if errors is not None and errors.headline and not noisy:
-        where = errors.headline
+    where = f"⚠ {RANDOM}" if noisy else f"worst inside {worst.value:.3g} dB in layer {worst.step + 1}"
+    if errors is not None and errors.output and not noisy:
+        where = f"{errors.outcome} · {where}"
     heading = "● SQNR by layer of the engine, dB"
     if local_bars:
         worst_local = min(local_bars, key=lambda b: b.value)
@@ -290,7 +291,12 @@ def draw_errors(view: EngineView, errors: Accuracy | None = None) -> dict[str, A
         heading = f"SQNR by layer, dB: ● arrived and made, ▲ made here{most}"
     ticks = {"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}
     traces = [trace, local_trace] if local_bars else [trace]
-    return _figure(traces, f"{heading} · {where}", {**ticks, "tickangle": 0}, {"rangemode": "normal"})
+    axis = {**ticks, "tickangle": 0, "title": _axis_title("layers in order of execution")}
+    return _figure(traces, f"{heading} · {where}", axis, {"rangemode": "normal", "title": _axis_title("dB")})
+
+
+def _axis_title(text: str) -> dict[str, Any]:
+    return {"text": text, "font": {"size": 10}, "standoff": 4}
 
 
 def _error_trace(rows: tuple[Bar, ...], source: str, *, noisy: bool) -> dict[str, Any]:

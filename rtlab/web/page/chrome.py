@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
 from rtlab.analyses.diagnosis import find_undefined
 from rtlab.analyses.fusion import compute_coverage
-from rtlab.analyses.roofline import estimate_timing
+from rtlab.analyses.roofline import estimate_timing, explain_longer_estimate
 from rtlab.analyses.roofline.estimate import describe_estimate_error
 from rtlab.analyses.timing import compute_timing
+from rtlab.analyses.titles import get_variant_titles
 from rtlab.core.data import RANDOM
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import Origin
@@ -54,14 +55,16 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
         yield from (_item("reported", note) for note in study.model.notes)
         return
     engine = result.engine
-    if study.saved is not None:
-        text = f"saved on {study.saved:%Y-%m-%d}, and shown as it was found out"
-        missing = "; the model's weights are not here: rtlab.open(path, model=...) builds and measures again"
-        yield _item(engine.origin, text + missing * study.model.weightless)
+    yield from _describe_saving(study, engine.origin)
     if random_note := describe_randomness(result):
         yield _item("measured", random_note, warning=True)
     yield _item(engine.origin, f"read: {engine.title}" if result.recorded else engine.provenance)
     yield from _describe_times(result, dated=study.saved is not None)
+    before = study.results.get(pick_baseline(study))
+    if before is not None and result.variant.precision is not Precision.FP32:
+        title = get_variant_titles(study)[before.name]
+        if longer := explain_longer_estimate(result, before, title):
+            yield _item("estimated", longer, warning=True)
     if result.recorded and study.model.nodes and engine.layers:
         coverage = compute_coverage(result)
         text = (
@@ -82,6 +85,14 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
             yield _item("measured", stage_status.text, warning=stage_status.why == "failed")
     yield from (_item(engine.origin, note) for note in engine.notes)
     yield from (_item("reported", note) for note in result.prepared.notes)
+
+
+def _describe_saving(study: StudyState, origin: Origin) -> Iterator[Status]:
+    """When a study was saved that was opened from a file, and what it cannot do."""
+    if study.saved is not None:
+        text = f"saved on {study.saved:%Y-%m-%d}, and shown as it was found out"
+        missing = "; the model's weights are not here: rtlab.open(path, model=...) builds and measures again"
+        yield _item(origin, text + missing * study.model.weightless)
 
 
 def _list_losses(study: StudyState, result: VariantResult) -> Iterator[Status]:

@@ -15,6 +15,7 @@ from rtlab.backends.selection import (
     usual_builder,
 )
 from rtlab.core import partial_shapes
+from rtlab.core.calibrators import METHODS
 from rtlab.core.model import Model
 from rtlab.core.ptq_transform import PtqTransformKind
 from rtlab.core.value import shape_text
@@ -136,7 +137,7 @@ def build_controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
     return Controls(
         models=[Option(id=n, label=n, reason="") for n in models],
         precisions=[offer(str(p), why=refuse(p)) for p in Precision],
-        calibrators=[offer(c, why=no_calibrator_reason) for c in calibrators if c],
+        calibrators=[offer(c, _describe_calibrator(c), no_calibrator_reason) for c in calibrators if c],
         targets=[offer(str(t), t.title, t.refusal(precision)) for t in capabilities.targets],
         compilers=[offer(name, title) for name, title in {**releases, **predicting}.items()],
         treatments=[
@@ -144,6 +145,11 @@ def build_controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
         ],
         sizes=_sizes(model),
     )
+
+
+def _describe_calibrator(name: str) -> str:
+    method = METHODS.get(name.partition("(")[0])
+    return f"{name} · {method.summary}" if method else name
 
 
 def _sizes(model: Model) -> list[OpenSize]:

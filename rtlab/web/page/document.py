@@ -171,7 +171,7 @@ def build_difference_document(
                 "name": s.name,
                 "title": (variant_titles or {}).get(s.name, s.name),
                 "engine": s.engine.title,
-                "layers": len(s.engine.layers),
+                "layers": s.engine.layer_count,
                 "latency_ms": s.latency,
                 "sum_of_layers_ms": s.layer_sum,
                 "withheld": s.no_estimate_reason or None,

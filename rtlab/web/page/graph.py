@@ -83,6 +83,7 @@ def _memory(result: VariantResult, model: Model) -> Overlay | None:
         origin="reported" if is_reported else "estimated",
         source=result.engine.title if is_reported else f"from shapes and types{at and ', at '}{at}",
         best="low",
+        ranked=True,
         nodes={i: reading(f) for i, f in nodes.items()},
         layers={i: reading(f) for i, f in layers.items()},
     )
@@ -112,6 +113,7 @@ def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
             f"{describe_estimate_error(roofline.peaks.name)}"
         ),
         best="low",
+        ranked=True,
         nodes=_readings(map_times_to_nodes(timing, map_nodes(result)), "node", "estimated"),
         layers={t.layer: _single_value(t.median) for t in layers},
     )
@@ -125,6 +127,8 @@ def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, 
         origin=times.layer_origin,
         source=times.layer_source,
         best="low",
+        # Of one run a second would have another order.
+        ranked=times.runs != 1,
         nodes=_readings(nodes, "node"),
         layers=_readings(layers, "layer"),
     )
@@ -170,6 +174,7 @@ def _errors(
         origin="measured",
         source=f"{errors.origin}, against fp32",
         best="high",
+        ranked=errors.samples != 1,
         nodes=nodes,
         layers=layers,
     )
@@ -230,18 +235,11 @@ class _ModelGraph:
         model = self.model
         for scope in model.scopes:
             self.scope(scope)
-        inner = sum(b["kind"] == "node" and b["parent"] >= 0 for b in self.boxes)
-        outer = sum(b["kind"] == "node" for b in self.boxes) - inner
-        parts = [pluralize(outer, "node")]
-        if constants := sum(n.op == "Constant" for n in model.top):
-            parts.append(pluralize(constants, "constant"))
-        if inner:
-            parts.append(f"{inner} in bodies")
         repeats, folded = find_repeated_blocks(self.boxes, self.edges)
         return Graph(
             id=model.name,
             title="ONNX",
-            subtitle=" · ".join(parts),
+            subtitle=model.size,
             boxes=self.boxes,
             edges=self.edges,
             repeats=repeats,
@@ -376,7 +374,7 @@ def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> G
     return Graph(
         id=result.variant.id,
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
-        subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
+        subtitle=f"{engine.place} · {engine.size}",
         boxes=boxes,
         edges=edges,
         repeats=repeats,

@@ -23,7 +23,6 @@ from rtlab.web.page.contract import Chip
 if TYPE_CHECKING:
     from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
-    from rtlab.core.model import Model
 
 
 #: What a time was taken on, in the text of its source.
@@ -71,8 +70,8 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         baseline=name == baseline,
         recorded=result is not None and result.recorded,
         predicted=result is not None and result.engine.maker.predicts,
-        nodes=count_nodes(result.prepared.model) if result else 0,
-        layers=len(result.engine.layers) - result.engine.sync if result else 0,
+        nodes=result.prepared.model.node_count if result else 0,
+        layers=result.engine.layer_count if result else 0,
         counted=get_layer_noun(result.engine) if result else "layer",
         estimate=estimate.estimated if estimate else None,
         estimate_gpu=estimate.peaks.name if estimate else "",
@@ -91,11 +90,6 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         error=describe_failure(error, variant=name) if error else None,
         stages=list(result.stages.values()) if result and not result.recorded else [],
     )
-
-
-def count_nodes(model: Model) -> int:
-    """How many nodes a model has, without constants: what a graph shows as boxes, as its header counts."""
-    return sum(n.op != "Constant" for n in model.top)
 
 
 def _precision(result: VariantResult) -> str:
@@ -137,9 +131,9 @@ def study_html(study: StudyState) -> str:
         else:
             reference = find_reference(study, result)
             chip = build_chip(study, name, baseline=reference.name if reference else "")
-            cells = (*list_chip_cells(chip), _describe_worst_error(result))
+            cells = (*list_chip_cells(chip), _describe_output_error(result))
         rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
-    columns = ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
+    columns = ("variant", "target", "nodes → layers", "time", "task", "output SQNR")
     head = "".join(f"<th>{column}</th>" for column in columns)
     results = study.results.values()
     origins = dict.fromkeys(filter(None, map(estimate_source, results)))
@@ -151,13 +145,11 @@ def study_html(study: StudyState) -> str:
     )
 
 
-def _describe_worst_error(result: VariantResult) -> str:
+def _describe_output_error(result: VariantResult) -> str:
+    """The SQNR of the output, or of the part of one, that lost most."""
     errors = compute_accuracy(result)
-    if errors is None:
+    if errors is None or errors.output is None:
         return "—"
-    sqnrs = [*(value.sqnr for value in errors.values), *(part.sqnr for part in errors.parts)]
-    lowest = min((sqnr for sqnr in sqnrs if sqnr != math.inf), default=None)
-    worst = (
-        "equal" if lowest is None else "not finite" if lowest == -math.inf else format_number(lowest, "dB")
-    )
-    return f"{worst}, {RANDOM}" if errors.synthetic else worst
+    sqnr = errors.output.sqnr
+    text = format_number(sqnr, "dB") if math.isfinite(sqnr) else "equal" if sqnr > 0 else "not finite"
+    return f"{text}, {RANDOM}" if errors.synthetic else text

@@ -286,7 +286,7 @@ def test_the_variants_answer_in_words_and_say_who_timed_the_build(study) -> None
     told = made.ask("variants", variant="int8")
     frame = told.frame().set_index("name")
     assert ["fp32", "int8", "read"] == list(frame.index)
-    assert [len(r.engine.layers) - r.engine.sync for r in made.values()] == frame.steps.tolist()
+    assert [r.engine.layer_count for r in made.values()] == frame.steps.tolist()
     assert [r.timing.total for r in made.values()] == frame.latency.tolist()
     assert frame.layers.isna().all()
     assert "measured, reported" == told.frame().attrs["origins"]["build"]
@@ -332,7 +332,7 @@ def test_variants_for_a_gpu_are_compared_by_their_estimates_first(gpu) -> None:
     assert ["target", "measured"] == [o["id"] for o in times["options"]][:2]
     assert "target" == times["value"]
     # Layers of TensorRT, not of what ran here.
-    count = [len(gpu[n].engine.layers) - gpu[n].engine.sync for n in ("fp32", "int8")]
+    count = [gpu[n].engine.layer_count for n in ("fp32", "int8")]
     assert f"{count[0]} → {count[1]}" == facts(shown)["Layers"]
     assert facts(shown)["Sum of the layers"].startswith(f"{1e3 * gpu['fp32'].estimate.estimated:.4g} → ")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -43,3 +45,15 @@ def test_a_layer_has_the_precision_of_its_narrowest_data(types, precision):
 def test_an_engine_is_run_by_its_backend_where_its_target_is_here(able, target, itself) -> None:
     engine = Engine("any", "1", Target(target), ())
     assert itself is Capabilities((), (), **able).runs_itself(engine)
+
+
+def test_entries_that_launch_nothing_are_counted_apart():
+    kinds = ("kgen", "signal", "wait", "cjmp", "jmp", "gemm")
+    layers = tuple(Layer(f"l{i}", kind, kind, i) for i, kind in enumerate(kinds))
+    engine = Engine("made", "1", Target("sm86"), layers=layers)
+    assert (2, 4, "2 layers and 4 sync or jump entries") == (
+        engine.layer_count,
+        engine.control_count,
+        engine.size,
+    )
+    assert "1 layer" == dataclasses.replace(engine, layers=layers[:1]).size

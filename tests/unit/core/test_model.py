@@ -320,3 +320,21 @@ def test_a_file_that_changed_since_it_was_loaded_is_not_what_is_built(tmp_path) 
 
 def test_a_name_of_several_lines_stands_in_one():
     assert load(tiny_model().bytes(), name="one\r\ntwo\u2028three").name == "one two three"
+
+
+def test_constants_and_nodes_of_bodies_are_counted_apart():
+    five = numpy_helper.from_array(np.float32(5), "five")
+    body = helper.make_graph(
+        [node("Relu", ["x"], ["r"])], "then", [], [helper.make_tensor_value_info("r", 1, [1, 4])]
+    )
+    other = helper.make_graph(
+        [node("Neg", ["x"], ["n"])], "else", [], [helper.make_tensor_value_info("n", 1, [1, 4])]
+    )
+    nodes = [
+        node("Constant", [], ["c"], value=five), node("Add", ["x", "c"], ["a"]),
+        node("Constant", [], ["b"], value=numpy_helper.from_array(np.array(True))),
+        node("If", ["b"], ["i"], then_branch=body, else_branch=other), node("Mul", ["a", "i"], ["y"]),
+    ]  # fmt: skip
+    model = wrap(graph_proto(nodes, [("x", 1, [1, 4])], [("y", 1, [1, 4])], {}), name="m")
+    assert (3, "3 nodes · 2 constants · 2 in bodies") == (model.node_count, model.size)
+    assert "3 nodes · 2 constants · 2 in bodies, opset" in repr(model)

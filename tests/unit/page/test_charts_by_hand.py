@@ -176,12 +176,12 @@ def test_times_are_those_of_the_first_numbers_in_milliseconds_that_layers_have(o
 @pytest.mark.parametrize(
     ("label", "most", "text"),
     [
-        ("Conv · Relu", 13, "Conv·Relu"), ("a" * 13, 13, "a" * 13), ("a" * 14, 13, "a" * 12 + "…"),
-        ("abcd", 4, "abcd"), ("abcde", 4, "abc…"),
+        ("Conv · Relu", 13, "L5 Conv·Relu"), ("a" * 10, 13, "L5 " + "a" * 10), ("a" * 11, 13, "L5 " + "a" * 9 + "…"),
+        ("abcd", 7, "L5 abcd"), ("abcde", 7, "L5 abc…"),
     ],
 )  # fmt: skip
 def test_a_label_is_cut_to_its_room(label: str, most: int, text: str) -> None:
-    assert text == charts.shorten_label(Bar("L", label, 1.0, None, "", 0), most)
+    assert text == charts.shorten_label(Bar("L", label, 1.0, None, "", 4), most)
 
 
 def test_names_keep_the_longest_bars_where_there_is_no_room_for_all() -> None:
@@ -215,20 +215,21 @@ def test_the_chart_of_errors_names_the_worst_step_of_both_kinds() -> None:
     title = figure["layout"]["title"]["text"]
     assert "12.3 dB in layer 2" in title
     assert "31.3 dB in layer 3" in title
-    headline = charts.draw_errors(errors([30.0]), SimpleNamespace(headline="the headline"))["layout"][
+    headline = charts.draw_errors(errors([30.0]), SimpleNamespace(output=1, outcome="the outcome"))["layout"][
         "title"
     ]["text"]
-    assert headline.endswith("the headline")
-    assert "worst" not in headline
+    # What became of the outputs stands before any inner value.
+    assert headline.index("the outcome") < headline.index("worst inside 30 dB")
 
 
 def test_of_noise_no_step_is_the_worst() -> None:
     figure = charts.draw_errors(
-        errors([30.0, 20.0], [30.0, 10.0], f"SQNR, {RANDOM}"), SimpleNamespace(headline="the headline")
+        errors([30.0, 20.0], [30.0, 10.0], f"SQNR, {RANDOM}"),
+        SimpleNamespace(output=1, outcome="the outcome"),
     )
     title = figure["layout"]["title"]["text"]
     assert RANDOM in title
-    assert not any(word in title for word in ("worst", "most", "headline"))
+    assert not any(word in title for word in ("worst", "most", "outcome"))
     assert [True, True] == [RANDOM in t["hovertemplate"] for t in figure["data"]]
     plain = charts.draw_errors(errors([30.0], [10.0]))
     assert [False, False] == [RANDOM in t["hovertemplate"] for t in plain["data"]]

@@ -125,7 +125,7 @@ export interface OverlayValue {
   note: string;
 }
 
-/** A number for many boxes with its origin. ``best`` says which end is good. */
+/** A number for many boxes with its origin. ``best`` says which end is good; ``ranked`` is False where the order may be chance, such as that of one run. */
 export interface Overlay {
   id: string;
   title: string;
@@ -133,6 +133,7 @@ export interface Overlay {
   origin: Origin;
   source: string;
   best: "low" | "high";
+  ranked: boolean;
   nodes: Record<string, OverlayValue>;
   layers: Record<string, OverlayValue>;
 }

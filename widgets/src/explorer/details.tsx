@@ -180,7 +180,7 @@ function One({ explorer, side, box }: BoxProps) {
   const about = [
     layer
       ? !study.whole(side)?.boxes.includes(box)
-        ? "sync layer, not drawn"
+        ? "sync entry, not drawn"
         : box.slim
           ? "overhead"
           : "layer"

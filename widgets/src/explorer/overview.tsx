@@ -56,7 +56,7 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
 function Extremes({ explorer, overlay }: { explorer: ExplorerState; overlay: Overlay }) {
   const side = Object.keys(overlay.layers).length ? "layer" : "node";
   const visible = explorer.study.visible(side);
-  const extremes = visible ? worst(overlay, side, visible, WORST) : [];
+  const extremes = visible && overlay.ranked ? worst(overlay, side, visible, WORST) : [];
   if (!extremes.length) return null;
   return (
     <Section title={`${overlay.best === "low" ? "Highest" : "Lowest"} ${uncapitalised(overlay.title)}`}>

@@ -56,6 +56,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
           label="Calibrator"
           help="The rule that makes the scales of int8 and fp8 of what samples show."
           name="calibrator"
+          brief
           options={listed(calibrators, choice.calibrator)}
           value={choice.calibrator}
           disabled={fixed || noCalibrator}

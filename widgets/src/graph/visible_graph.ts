@@ -1,6 +1,5 @@
 import type { Fused } from "../core/build_log";
 import type { Box, Edge, EngineView, Graph, Grouping } from "../core/contract";
-import { plural } from "../core/format";
 import type { Mapping } from "../core/mapping";
 import { append } from "../core/multimap";
 import { grouped } from "./groups";
@@ -263,7 +262,10 @@ export function syncSteps(graph: Graph): ReadonlySet<string> {
   return new Set(graph.boxes.filter(loose).map(({ id }) => id));
 }
 
-/** The graph without its sync steps, which would stand unconnected in it; the subtitle counts them. */
+/** Kinds of entries that launch no kernel; the engine's count of layers leaves them out, as in `rtlab.core.engine`. */
+export const CONTROL: ReadonlySet<string> = new Set(["signal", "wait", "jmp", "cjmp"]);
+
+/** The graph without its sync steps, which would stand unconnected in it. */
 export function withoutSync(graph: Graph): Graph {
   const sync = syncSteps(graph);
   if (!sync.size) return graph;
@@ -272,8 +274,5 @@ export function withoutSync(graph: Graph): Graph {
   const at = (old: number): number => place.get(graph.boxes[old]!.id)!;
   const edges = graph.edges.map((edge) => ({ ...edge, source: at(edge.source), target: at(edge.target) }));
   const repeats = graph.repeats.map((run) => ({ ...run, rows: run.rows.map((row) => row.map(at)) }));
-  const layers = boxes.filter(({ kind }) => kind === "layer").length;
-  const counted = graph.subtitle.replace(/\d+ (\w+?)s?$/, (_, noun: string) => plural(layers, noun));
-  const subtitle = [counted, plural(sync.size, "sync layer")].filter(Boolean).join(" · ");
-  return { ...graph, boxes, edges, repeats, subtitle };
+  return { ...graph, boxes, edges, repeats };
 }

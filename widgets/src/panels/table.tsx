@@ -3,7 +3,7 @@ import type { Box, EngineView, Overlay, Port } from "../core/contract";
 import { GLYPH, NONE, opsOf, plural, quantity, shorten } from "../core/format";
 import type { ExplorerState } from "../explorer/explorer_state";
 import { combined, sourceOf } from "../graph/overlay";
-import { syncSteps } from "../graph/visible_graph";
+import { CONTROL } from "../graph/visible_graph";
 import { cellsOf, Export, Name } from "../ui/cells";
 import { type Column, column, Rows } from "../ui/rows";
 
@@ -30,13 +30,12 @@ function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineVi
   const links = study.mapping.value;
   const visible = study.visible("layer");
   const lines = useMemo(() => {
-    const sync = syncSteps(engine.graph);
     const layers = engine.graph.boxes.filter(({ kind }) => kind === "layer");
     return layers.flatMap((box, i): Line[] => {
       if (visible?.copies(box.id) === 0) return [];
       const same = visible?.members(box.id) ?? [box.id];
       return [
-        { index: i + 1, box, nodes: links.nodesRun(box.id).length, sync: sync.has(box.id), layers: same },
+        { index: i + 1, box, nodes: links.nodesRun(box.id).length, sync: CONTROL.has(box.op), layers: same },
       ];
     });
   }, [engine, links, visible]);
@@ -66,7 +65,10 @@ function Lines({ explorer, engine }: { explorer: ExplorerState; engine: EngineVi
 function countedIn(lines: readonly Line[]): string {
   const sync = lines.filter((line) => line.sync).length;
   const all = lines.reduce((sum, { layers }) => sum + layers.length, 0);
-  const words = [plural(all - sync, "layer"), sync && plural(sync, "sync layer")]
+  const words = [
+    plural(all - sync, "layer"),
+    sync && `${sync} sync or jump ${sync === 1 ? "entry" : "entries"}`,
+  ]
     .filter(Boolean)
     .join(" and ");
   return all > lines.length ? `${words}, equal ones of repeated blocks in one row,` : words;

@@ -21,8 +21,8 @@ const [TALL, TALLEST] = [860, 1080];
 /** What a cell has around its output in a notebook, and what a page has that is none of the hosts below. */
 const [CELL, AROUND] = [12, 130];
 
-/** What scrolls a notebook, and an output that was given a tab of its own. */
-export const HOSTS = ".jp-WindowedPanel-outer, .jp-LinkedOutputView";
+/** What scrolls a notebook, an output that was given a tab of its own, and a tab of a file's own. */
+export const HOSTS = ".jp-WindowedPanel-outer, .jp-LinkedOutputView, .rtlab-document";
 
 export const isSlim = (width: number): boolean => width < SLIM;
 

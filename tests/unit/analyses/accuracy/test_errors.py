@@ -87,3 +87,21 @@ def test_the_result_does_not_depend_on_the_batches() -> None:
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((2, 12, 50)).astype(np.float32)
     assert pytest.approx(compare(x, y, cuts=1).sqnr) == compare(x, y, cuts=12).sqnr
+
+
+def test_the_outcome_is_that_of_the_output_and_not_of_the_worst_inner_value() -> None:
+    """By hand: a hundredth of the amplitude is 40 dB, and a tenth 20 dB."""
+    model = tiny_model()
+    (output,) = model.outputs
+    comparison = Comparison(model, ["stem", output])
+    x = np.ones((2, 4), np.float32)
+    comparison.add({"stem": x, output: x}, {"stem": 1.1 * x, output: 1.01 * x}, 2)
+    found = summarize_errors(comparison.to_errors("test"), model)
+    assert found.output is not None
+    assert (output, pytest.approx(40, abs=0.01)) == (found.output.output, found.output.sqnr)
+    assert f"{output}: 40.0 dB" == found.outcome
+    assert "stem" == found.worst(1)[0].value
+    inner = Comparison(model, ["stem"])
+    inner.add({"stem": x}, {"stem": 1.1 * x}, 2)
+    nothing = summarize_errors(inner.to_errors("test"), model)
+    assert (None, "") == (nothing.output, nothing.outcome)

@@ -1,4 +1,4 @@
-"""``python -m rtlab.cli``."""
+"""``python -m rtlab``: the command line."""
 
 import sys
 
