@@ -25,8 +25,9 @@ from rtlab.core import check, onnx_file, partial_shapes
 from rtlab.core.check import infer_types
 from rtlab.core.cut import cut
 from rtlab.core.external_data import (
+    ExternalWeight,
     is_weight,
-    iter_external_weights,
+    iter_constants,
     iter_initializers,
     make_stub,
     materialize_weights,
@@ -298,7 +299,8 @@ class Model:
     @functools.cached_property
     def weightless(self) -> bool:
         """Whether a file that holds weights was missing at the first access."""
-        return any(not t.is_there for t in iter_external_weights(self.ir))
+        constants = (t for t, _ in iter_constants(self.ir) if isinstance(t, ExternalWeight))
+        return any(not t.is_there for t in constants)
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
         """The constants that a node reads, by value: initializers and Constant nodes; ``ModelError`` for none such."""

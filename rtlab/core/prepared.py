@@ -29,6 +29,11 @@ class Emulation:
         make, model = self._make, self._model
         return _restore, (None if model is not None else make, model)
 
+    @property
+    def made(self) -> Model | None:
+        """The model, where it was made already."""
+        return self._model
+
     def model(self, progress: Progress) -> Model:
         """The model, made now if need be; raises ``Cancelled`` where ``progress`` asks to stop."""
         with self._lock:

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import trt_operators
+from rtlab.core.external_data import DetachedWeight
 from rtlab.core.node import ONNX_DOMAINS, bodies
 from rtlab.core.value import dtype_text
 
@@ -243,7 +244,9 @@ class _Evaluation:
             return
         dims = tuple(tensor.shape.numpy())
         self.kinds[key] = Kind(int(tensor.dtype), dims)
-        if math.prod(dims) <= _COMPUTED and tensor.dtype != ir.DataType.STRING:
+        # What a saved graph lacks decides about no size.
+        is_number = tensor.dtype != ir.DataType.STRING and not isinstance(tensor, DetachedWeight)
+        if math.prod(dims) <= _COMPUTED and is_number:
             # Its file may be missing.
             with contextlib.suppress(Exception):
                 self._values[key] = np.asarray(tensor.numpy())

@@ -214,6 +214,13 @@ class FileSent(Message, frozen=True, tag="file"):
     name: str
 
 
+class StudySaved(Message, frozen=True, tag="saved"):
+    """Where the study was saved, in words, and the line of Python that opens it."""
+
+    text: str
+    python: str
+
+
 class Parcel(Message, frozen=True, tag="parcel"):
     """What is delivered under a name: of this digest, as the only buffer or as ``content``."""
 
@@ -229,4 +236,4 @@ class PanelAnswered(Message, frozen=True, tag="answer"):
     panel: Panel
 
 
-Reply: TypeAlias = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered
+Reply: TypeAlias = PlotlySent | NetronStarted | FileSent | StudySaved | Parcel | PanelAnswered

@@ -102,7 +102,7 @@ describe("what the page does", () => {
     const actions = `
       [data-value="fp16"]; build; [data-value="int8"]; ArrowRight @ [data-value="int8"]; calibrator/minmax
       settings/tensor; settings/sparse; settings/budget-60; treatments/equalize; treatments/equalize
-      target/sm86; model/digits_gru; build; netron`;
+      target/sm86; model/digits_gru; build; netron; save-study`;
     const shown = ["settings", "treatments"].map((name) => `[data-control="${name}"] > button`);
     await golden("actions/choice", await diary(actions, [...shown, '[data-control="build"]']));
   });

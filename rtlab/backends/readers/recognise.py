@@ -59,6 +59,8 @@ _ROWS = {
     "layers": {"LayerType", "Inputs", "Outputs", "TacticName", "TacticValue"},
     "metadata": {"ComputeCapability", "TotalMemory"},
 }
+#: The document of a saved study, which tells one.
+STUDY_DOCUMENT = "study.json"
 _CACHE = re.compile(r"TRT-\d+-\w*Calibration")
 _LOG = re.compile(
     r"\[TRT\]|&&&& \w+ TensorRT|^\[[\d/]+-[\d:]+\] \[[VIWEF]\]|^\[[VIWEF]\] |^(?:\[[VIWEF]\] )?Original: \d+ layers"
@@ -124,6 +126,15 @@ def holds_arrays(path: Path) -> bool:
     except (OSError, zipfile.BadZipFile):
         return False
     return bool(names) and all(n.endswith(".npy") for n in names)
+
+
+def holds_study(path: Path) -> bool:
+    """Whether a file is a study that ``Study.save`` wrote."""
+    try:
+        with open_input(path) as file, zipfile.ZipFile(file) as archive:
+            return STUDY_DOCUMENT in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return False
 
 
 def holds_engine(path: Path) -> bool:
@@ -194,6 +205,10 @@ def _detect_zip(file: BinaryIO, name: str) -> str | None:
             f'Cannot read archive file "{name}": byte 0 begins a zip file, but its directory is damaged '
             f"({error}); a whole archive belongs there. {contents.AGAIN['archive']}"
         ) from error
+    if STUDY_DOCUMENT in names:
+        raise ReadError(
+            f'Cannot read "{name}" as files of an engine: it is a saved study. Open it with rtlab.open.'
+        )
     has_exports = any(n.endswith((".graph.json", ".profile.json")) for n in names)
     return "archive" if names & _MEMBERS or has_exports else None
 

@@ -752,6 +752,11 @@ export interface CutModel {
   until: string[];
 }
 
+/** Save the study as a file in the kernel's folder. */
+export interface SaveStudy {
+  type: "keep";
+}
+
 /** Gather the activations' ranges. */
 export interface ObserveRanges {
   type: "observe";
@@ -813,6 +818,13 @@ export interface FileSent {
   name: string;
 }
 
+/** Where the study was saved, in words, and the line of Python that opens it. */
+export interface StudySaved {
+  type: "saved";
+  text: string;
+  python: string;
+}
+
 /** What is delivered under a name: of this digest, as the only buffer or as ``content``. */
 export interface Parcel {
   type: "parcel";
@@ -828,9 +840,9 @@ export interface PanelAnswered {
   panel: Panel;
 }
 
-export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | CutModel | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure;
+export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | CutModel | SaveStudy | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure;
 
-export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered;
+export type Reply = PlotlySent | NetronStarted | FileSent | StudySaved | Parcel | PanelAnswered;
 
 /** The tabs at the bottom of the Explorer, in their order. */
 export const TABS = [

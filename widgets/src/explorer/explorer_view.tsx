@@ -18,7 +18,7 @@ import type { ExplorerState } from "./explorer_state";
 import { FIELDS, openable, transferredFiles } from "./files";
 import { GuideView } from "./guide_view";
 import { Help } from "./help";
-import { BusyWords, ExplorerBanner } from "./kernel_banner";
+import { BusyWords, ExplorerBanner, SavedBanner } from "./kernel_banner";
 import { PresentationBar, StepList, togglePresentation } from "./presentation_view";
 import { Start } from "./start_page";
 import { StatusLine } from "./status_line";
@@ -155,6 +155,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       {presentation.on.value ? <PresentationBar explorer={explorer} /> : <TopRow explorer={explorer} />}
       <Chips explorer={explorer} />
       {!explorer.saved && <ExplorerBanner explorer={explorer} />}
+      <SavedBanner explorer={explorer} />
       <SizesBar explorer={explorer} />
       <div class={`rt-work ${dragged ? "rt-dragged" : ""}`} ref={work}>
         <Panes

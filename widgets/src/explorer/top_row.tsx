@@ -4,7 +4,7 @@ import { type Option, TREATMENTS } from "../core/contract";
 import { elapsed, ending, plural, shorten } from "../core/format";
 import { meaning } from "../core/glossary";
 import { useKeys } from "../ui/hooks";
-import { Close, Down, Outside, Play } from "../ui/icons";
+import { Close, Down, Outside, Play, Save } from "../ui/icons";
 import { type Item, MoreMenu } from "../ui/menu";
 import { Select } from "../ui/select";
 import { Tool } from "../ui/tool";
@@ -23,6 +23,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
   const model = explorer.opening.value || choice.model;
   const running = explorer.build.value.running;
   const fixed = explorer.unbuildable();
+  const blocked = explorer.busy();
   const noCalibrator = calibrators.some(({ reason }) => !reason)
     ? ""
     : calibrators[0]?.reason || `${choice.precision || "This precision"} needs no calibrator`;
@@ -125,6 +126,14 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
         disabled={fixed !== ""}
         icon={<Outside />}
         onClick={() => explorer.send({ type: "netron" })}
+      />
+      <Tool
+        label={blocked || "Save the study"}
+        help="Variants, results, times and scores in one file beside the notebook, without weights; rtlab.open shows them again."
+        control="save-study"
+        disabled={blocked !== ""}
+        icon={<Save />}
+        onClick={() => explorer.send({ type: "keep" })}
       />
       <PresentMenu explorer={explorer} />
       <HelpTool explorer={explorer} />
