@@ -51,12 +51,13 @@ describe("a height that nobody chose", () => {
 
 describe("the part of the charts", () => {
   it("is the same in every tab, and what was dragged", () => {
-    // 46 % of 600 by default; 25 % of it once somebody dragged the line there.
-    expect([276, 150]).toEqual([bottomHeight(600, undefined), bottomHeight(600, "25.00")]);
+    // 36 % of a low page and 28 % of another by default; 25 % once somebody dragged the line there.
+    expect(252).toBe(bottomHeight(900, undefined));
+    expect([216, 150]).toEqual([bottomHeight(600, undefined), bottomHeight(600, "25.00")]);
   });
 
   it("is the usual one again once the line was put back", () => {
-    expect(276).toBe(bottomHeight(600, ""));
+    expect(216).toBe(bottomHeight(600, ""));
   });
 });
 

@@ -310,6 +310,13 @@ def compute_accuracy(facts: VariantResult) -> Accuracy | None:
     return None if facts.errors is None else summarize_errors(facts.errors, facts.source)
 
 
+def find_output_error(facts: VariantResult) -> ValueDelta | None:
+    """The errors of the model's output with the lowest SQNR, of the whole of it; None where none was compared."""
+    errors = compute_accuracy(facts)
+    outputs = [v for v in errors.values if v.value in facts.source.outputs] if errors is not None else []
+    return min(outputs, key=lambda v: v.sqnr, default=None)
+
+
 def describe_random_inputs(facts: VariantResult) -> str:
     """What of a variant rests on random input, in words; empty where nothing does."""
     has_random_errors = facts.errors is not None and facts.errors.synthetic

@@ -29,7 +29,6 @@ from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped, StartWork
 from rtlab.documents.contract import Side
 from rtlab.documents.serialization import encode
-from rtlab.documents.tabs import FIRST, Tab
 from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError
 from rtlab.study.session import Session
 from rtlab.web.explorer.view_sync import ViewSync, is_large
@@ -271,15 +270,14 @@ class OpenCommands:
         self.widget.source = encode(source_graph(study.model))
         self.widget.terms = glossary.glossary_terms()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
-        tab = self.view.state.tab
-        if tab == FIRST and self.view.is_recorded(built_variant):
-            # Files have more than times, and may have none.
-            tab = Tab("engine")
         # Of an engine that takes a while the page knows the name, and waits for it.
         visible_variant = built_variant if is_deferred else ""
         self.view.put(
             ViewState(
-                variant=visible_variant, baseline=self.view.baseline or built_variant, tab=tab, panes=panes
+                variant=visible_variant,
+                baseline=self.view.baseline or built_variant,
+                tab=self.view.state.tab,
+                panes=panes,
             )
         )
         self.widget.controls = dict(offer.build_controls(study.model, self.widget.choice))

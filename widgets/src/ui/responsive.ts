@@ -36,13 +36,14 @@ export const heightThatFits = (window: number, host = 0, width = SLIM): number =
     ),
   );
 
-const SHARE = 0.46;
-
-/** How high charts and tables are: as they were dragged, a percentage, in every tab; the graphs keep their least by style. */
-export const bottomHeight = (tall: number, dragged: string | undefined): number =>
-  Math.round(tall * (Number(dragged) / 100 || SHARE));
-
 export const isLow = (tall: number): boolean => tall < 640;
+
+/** Of the height of the Explorer: the rest leaves the graphs at least 45 % where it is not low. */
+const [SHARE, LOW_SHARE] = [0.28, 0.36];
+
+/** How high open charts and tables are: as they were dragged, a percentage, in every tab. */
+export const bottomHeight = (tall: number, dragged: string | undefined): number =>
+  Math.round(tall * (Number(dragged) / 100 || (isLow(tall) ? LOW_SHARE : SHARE)));
 
 /** Whether a place of this width and height in pixels has no room for two panes side by side. */
 export function tooNarrow(width: number, height: number): boolean {
