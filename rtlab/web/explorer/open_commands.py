@@ -422,7 +422,7 @@ class BuildCommands:
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
         """Build the variants that differ from one in a single choice."""
         # Targets and options change nothing of what the CPU runs. What another release refuses is an answer about it,
-        # which its chip and the table show.
+        # which its row shows.
         compare, refusals = what in {"tf32", "sparsity", "pairs"}, what == "compilers"
         self._build_variants(self.study.vary(name, what), progress, compare=compare, refusals=refusals)
 

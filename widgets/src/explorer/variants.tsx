@@ -177,7 +177,7 @@ function VariantRow({ explorer, columns, chip, current, compared, open, onMenu }
           </td>
         ))
       ) : (
-        <td colSpan={numbers.length}>{status}</td>
+        <td colSpan={numbers.length || 1}>{status}</td>
       )}
       <td class="rt-row-end">
         <div>
@@ -221,7 +221,7 @@ function Compare({ explorer, chip, compared }: Pick<RowProps, "explorer" | "chip
   return (
     <Tool
       label={compared ? "Close the third pane" : `Compare ${chip.label} in a third pane`}
-      help={reason}
+      help={reason || "Its layers stand beside those of the variant that is shown."}
       control="compare"
       extra="rt-compare"
       pressed={compared}

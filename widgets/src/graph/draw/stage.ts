@@ -23,11 +23,8 @@ export interface StageEvents {
 const PAD = 18;
 /** What a graph that is shown as a whole leaves free. */
 const MARGINS: Insets = { left: PAD, top: PAD, right: PAD, bottom: PAD };
-/**
- * From this scale on a box's lines of 10.5 are 9 pixels high. A graph that has to be smaller to be seen whole opens at
- * its start instead.
- */
-const READABLE = 0.86;
+/** From this scale on the least text in a box, of 10, is 9 pixels high: a graph that would be smaller opens at its start. */
+const READABLE = 0.9;
 /** What is revealed together is at least that large: its titles can be read. */
 const LEGIBLE = 0.62;
 /** So much of the graph stays in view, wherever it is moved. */
