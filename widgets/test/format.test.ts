@@ -127,5 +127,6 @@ describe("the unit of a column", () => {
     expect(["ms", 1]).toEqual(columnUnit([0.119, 1.5]));
     expect(["s", 1000]).toEqual(columnUnit([1200]));
     expect(["µs", 1e-3]).toEqual(columnUnit([null]));
+    expect(["µs", 1e-3]).toEqual(columnUnit([]));
   });
 });

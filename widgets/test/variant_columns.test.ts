@@ -61,6 +61,8 @@ describe("the columns of the variants", () => {
     const plain = variant({ id: "fp32", target: "cpu" });
     expect(headings([plain])).toBe("Variant | Target | Nodes → layers");
     expect(headings([plain, { ...int8, status: "failed" }])).toBe("Variant | Target | Nodes → layers");
+    expect(headings([{ ...int8, status: "building" }])).toBe("Variant");
+    expect(headings([])).toBe("Variant");
   });
 
   it("name the GPU, the processor and the unit of each number where these differ", () => {

@@ -90,7 +90,7 @@ export function quantity(value: number | null | undefined, unit: string): string
 
 /** The unit of a column of times in milliseconds, by the longest of them, and what its numbers are divided by. */
 export function columnUnit(times: readonly (number | null)[]): [string, number] {
-  const longest = Math.max(...times.map((time) => time ?? 0));
+  const longest = Math.max(0, ...times.map((time) => time ?? 0));
   const [, scale, unit] = STEPS.ms!.find(([from]) => longest >= from)!;
   return [unit, scale];
 }
