@@ -38,12 +38,18 @@ export const heightThatFits = (window: number, host = 0, width = SLIM): number =
 
 export const isLow = (tall: number): boolean => tall < 640;
 
-/** Of the height of the Explorer: the rest leaves the graphs at least 45 % where it is not low. */
-const [SHARE, LOW_SHARE] = [0.28, 0.36];
+/** From this height on open charts leave the graphs 45 % of it, beside three variants. */
+const GRAPHS_FIRST = 900;
+/** Of the height of the Explorer: below that, and from there on. */
+const [LOW_SHARE, SHARE] = [0.37, 0.292];
+/** So many pixels show choices, facts and a figure with short names of a panel at once. */
+const WHOLE_PANEL = 282;
 
 /** How high open charts and tables are: as they were dragged, a percentage, in every tab. */
-export const bottomHeight = (tall: number, dragged: string | undefined): number =>
-  Math.round(tall * (Number(dragged) / 100 || (isLow(tall) ? LOW_SHARE : SHARE)));
+export function bottomHeight(tall: number, dragged: string | undefined): number {
+  const usual = tall < GRAPHS_FIRST ? Math.min(WHOLE_PANEL, LOW_SHARE * tall) : SHARE * tall;
+  return Math.round((tall * Number(dragged)) / 100 || usual);
+}
 
 /** Whether a place of this width and height in pixels has no room for two panes side by side. */
 export function tooNarrow(width: number, height: number): boolean {
