@@ -83,7 +83,9 @@ def scales(page) -> list[float]:
     )
 
 
-@pytest.mark.parametrize(("width", "height", "opened_share"), [(1280, 720, 27), (1500, 1000, 40), (1500, 1040, 45)])
+@pytest.mark.parametrize(
+    ("width", "height", "opened_share"), [(1280, 720, 27), (1500, 1000, 40), (1500, 1040, 45)]
+)
 def test_the_graphs_have_45_percent_of_the_height_and_a_usable_part_beside_charts(
     opened, width: int, height: int, opened_share: float
 ) -> None:
