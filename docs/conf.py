@@ -53,9 +53,7 @@ pygments_style, pygments_dark_style = "default", "monokai"
 
 def setup(app):
     """What is written while the site is built."""
-    app.add_lexer(
-        "mermaid", pages.PlainText
-    )  # a diagram stays its text, which needs no script from elsewhere
     app.connect("builder-inited", pages.write_reports)
     app.connect("source-read", pages.complete)
+    app.connect("autodoc-process-signature", pages.close_defaults)
     app.connect("build-finished", pages.write_entrance)

@@ -5,20 +5,19 @@ Explorer.
 """
 
 import argparse
+import collections
 import functools
 import json
 import os
 import re
 import tempfile
 
-from pygments.lexers.special import TextLexer as PlainText
-
-from rtlab import Study, errors, samples
+from rtlab import Study, samples
 from rtlab.backends.classic import rules
 from rtlab.cli import create_parser
 from rtlab.documents.glossary import glossary_terms
 
-__all__ = ["PlainText", "complete", "write_entrance", "write_reports"]
+__all__ = ["close_defaults", "complete", "write_entrance", "write_reports"]
 
 # --- reports of studies -----------------------------------------------------------------------------------------------
 
@@ -136,10 +135,10 @@ def _escape(text: str) -> str:
 
 def write_rules() -> str:
     """The rules of pairs, what passes do besides, and the pages that they are from."""
-    lines = ["| rule | joins | with its reader | source |", "|---|---|---|---|"]
+    lines = ["| rule | what becomes one layer | source |", "|---|---|---|"]
     for rule in rules._RULES:
-        first, second = (_list(kinds) for kinds in (rule.first, rule.second))
-        lines.append(f"| {rule.name} | {first} | {second} | {_cite(rule.source)} |")
+        layers = " → ".join(map(_list, (rule.first, rule.second)))
+        lines.append(f"| {rule.name} | {layers} | {_cite(rule.source)} |")
     lines += ["", "| other work of a pass | source |", "|---|---|"]
     lines += [f"| {name} | {_cite(source)} |" for name, source in rules.OTHERS.items()]
     return "\n".join([*lines, "", *(f"- {short}: {_escape(source)}" for source, short in _SOURCES.items())])
@@ -163,21 +162,6 @@ def _list(kinds: set[str]) -> str:
 def write_glossary() -> str:
     """The terms that the page explains."""
     return "\n".join(f"{_escape(name)}\n: {_escape(meaning)}\n" for name, meaning, *_ in glossary_terms())
-
-
-def write_errors() -> str:
-    """The tree of errors."""
-
-    def branch(kind: type, depth: int) -> list[str]:
-        children = [
-            line
-            for child in kind.__subclasses__()
-            if child.__module__ == errors.__name__
-            for line in branch(child, depth + 1)
-        ]
-        return [f"{'  ' * depth}- {{py:class}}`~rtlab.errors.{kind.__name__}`", *children]
-
-    return "\n".join(branch(errors.RtlabError, 0))
 
 
 #: Keys below which the keys are names of a model or a study.
@@ -234,8 +218,23 @@ TABLES = {
     "commands": write_commands,
     "rules": write_rules,
     "glossary": write_glossary,
-    "errors": write_errors,
 }
+
+
+def _tabulate_rows(match: re.Match[str]) -> str:
+    """The rows of ARCHITECTURE.md as a table: GitHub draws the diagram with a script from elsewhere."""
+    targets = collections.defaultdict(list)
+    for source, target in re.findall(r"(\w+) --> (\w+)", match[1]):
+        targets[source].append(target)
+    lines = ["| row | package | imports |", "|---|---|---|"]
+    for number, names in re.findall(r"subgraph row(\d+)\[ \]\n(.*?)\n  end", match[1], re.DOTALL):
+        lines += [f"| {number} | {name} | {', '.join(targets[name])} |" for name in names.split()]
+    return "\n".join(lines)
+
+
+def close_defaults(_app, _what, _name, _thing, _options, signature: str | None, returned: str | None):
+    """A signature of a dataclass as Python, or Sphinx cuts it at each comma."""
+    return (signature or "").replace("<factory>", "...") or None, returned
 
 
 def complete(_app, name: str, source: list[str]) -> None:
@@ -243,6 +242,8 @@ def complete(_app, name: str, source: list[str]) -> None:
     folder, _, stem = name.rpartition("/")
     if folder == "notebooks" and stem in REPORTS:
         source[0] = _add_report(source[0], stem)
+    elif name == "ARCHITECTURE":
+        source[0] = re.sub(r"```mermaid\n(.*?)```", _tabulate_rows, source[0], flags=re.DOTALL)
     elif folder.startswith("docs"):
         source[0] = re.sub(r"<!-- written: (\w+) -->", lambda match: TABLES[match[1]](), source[0])
 
