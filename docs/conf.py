@@ -30,8 +30,7 @@ exclude_patterns = [".*", "**/.*", "**/node_modules", "build", "dist", "rtlab", 
 
 nb_execution_mode = "off"  # no kernel: what a notebook shows are reports, which pages.py writes
 myst_heading_anchors = 4
-myst_enable_extensions = ["attrs_inline", "deflist"]
-suppress_warnings = ["config.cache"]
+myst_enable_extensions = ["deflist"]
 
 autodoc_default_options = {
     "members": True,
