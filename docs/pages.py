@@ -32,7 +32,7 @@ def study_precisions() -> Study:
     study = _study("digits_inception")
     for precision in ("fp32", "fp16", "int8"):
         study.add(precision, target="sm86")
-    study.run(budget_s=8)
+    study.run(budget_s=5)
     return study
 
 
@@ -50,7 +50,7 @@ def study_drop() -> Study:
     study = _study("digits_outlier")
     study.add("fp32", backend="onnxruntime")
     study.add("int8", calibrator="minmax", backend="onnxruntime")
-    study.run(budget_s=8)
+    study.run(budget_s=5)
     study.accuracy.diagnose("int8")
     return study
 
