@@ -43,6 +43,8 @@ python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 90
 napoleon_numpy_docstring = False
 
+smartquotes = False  # what stands in quotes is typed
+
 html_theme = "furo"
 html_copy_source = False
 html_show_sphinx = False
