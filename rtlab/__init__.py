@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rtlab import compilers, errors, samples, testing
     from rtlab.analyses.calibration.observed_ranges import Calibration
-    from rtlab.api import Result, Study, available, explore, read
+    from rtlab.api import Result, Study, available, explore, open, read  # noqa: A004 - the field's word
     from rtlab.core.data import CalibrationData
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
@@ -68,6 +68,7 @@ __all__ = [
     "errors",
     "explore",
     "load",
+    "open",
     "read",
     "samples",
     "testing",
@@ -77,7 +78,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each module that a name may come from
     home: ModuleType
     match name:
-        case "Calibration" | "Result" | "Study" | "available" | "explore" | "read":
+        case "Calibration" | "Result" | "Study" | "available" | "explore" | "open" | "read":
             from rtlab import api as home
         case "Model" | "load":
             from rtlab.core import model as home

@@ -36,6 +36,7 @@ __all__ = [
     "Study",
     "available",
     "explore",
+    "open",
     "read",
 ]
 
@@ -160,7 +161,8 @@ def explore(
     """Open the Explorer on a model; without one, on the first sample with its data and task.
 
     The fp32 variant is built at once. The path of an engine's file, such as a build that ``Study.save_build`` wrote, is
-    opened as ``read`` does. ``height`` is in pixels; by default it is that of the window.
+    opened as ``read`` does, that of a saved study as ``open`` does. ``height`` is in pixels; by default it is that of
+    the window.
     """
     if model is None:
         from rtlab import samples
@@ -170,6 +172,8 @@ def explore(
     # Readers and their many expressions are imported where files are read.
     from rtlab.backends.readers import recognise
 
+    if isinstance(model, (str, Path)) and recognise.holds_study(Path(model)):
+        return open(model, data=data, task=task).explore(height=height)
     if isinstance(model, (str, Path)) and recognise.holds_engine(Path(model)):
         if data is not None or task is not None:
             raise ReadError(
@@ -223,6 +227,33 @@ def read(
         study = Study(source)
         study.read(name, **(options | files_by_kind))
     return study
+
+
+@boundary("open the study")
+def open(  # noqa: A001 - the field's word
+    path: str | Path,
+    *,
+    model: Model | str | Path | None = None,
+    data: Any = None,
+    task: Task | None = None,
+) -> Study:
+    """Open a study that ``Study.save`` wrote, with all that was found out; nothing is built or run.
+
+    Where the model's file is still at its place, seen from the study's file, or beside it, and has the same digest,
+    all works as before. Without it the graph and the results are shown, and what needs weights says so.
+
+    Args:
+        path: The file.
+        model: The model, or its file, where that lies elsewhere now.
+        data: The samples, whatever ``CalibrationData.of`` takes, to go on with; random ones are drawn again.
+        task: Samples with labels and a metric, where that is a function of yours.
+
+    Raises:
+        ReadError: it is no saved study, is cut short or damaged, or of another schema.
+        ModelError: the model is another one than that of the study, or cannot be loaded.
+        CalibrationError: the samples are others than those of the study.
+    """
+    return Study.open(path, model=model, data=data, task=task)
 
 
 def available() -> Mapping[str, Any]:

@@ -115,7 +115,9 @@ class CalibrationError(RtlabError):
 
 
 class Cancelled(RtlabError):  # noqa: N818 - not a fault
-    """The user stopped the work."""
+    """The user stopped the work. ``notes`` are those of the model that was prepared by then."""
+
+    notes: tuple[str, ...] = ()
 
 
 def wrap_error(error: Exception, action: str, kind: type[RtlabError] = RtlabError) -> RtlabError:

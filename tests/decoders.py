@@ -150,9 +150,9 @@ class _Net:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def operators(opset: int, kind: type = np.float32) -> Model:
-    """A block of the operators of opset 23: RMS norm, rotary positions, attention; heads of 32 channels."""
-    rng, width, heads, length = np.random.default_rng(0), 64, 2, 32
+def operators(opset: int, kind: type = np.float32, size: int = 32) -> Model:
+    """A block of the operators of opset 23: RMS norm, rotary positions, attention; two heads of ``size`` channels."""
+    rng, width, heads, length = np.random.default_rng(0), 2 * size, 2, 32
     arrays = {n: rng.normal(0, 0.1, (width, width)) for n in ("wq", "wk", "wv", "wo")}
     angles = rng.uniform(0, 1, (length, width // heads // 2))
     arrays |= {"gain": np.ones(width), "cosine": np.cos(angles)[None], "sine": np.sin(angles)[None]}
@@ -182,3 +182,67 @@ def operators(opset: int, kind: type = np.float32) -> Model:
     graph = helper.make_graph(nodes, "operators", *ends, weights)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     return rtlab.load(proto, name="operators")
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionNode:
+    """One node of ONNX's Attention with Neg around it.
+
+    ``mask`` is "", "float", "bool" or "row" (one for all queries); ``flat`` has no axis of heads.
+    """
+
+    heads: int = 4
+    kv_heads: int = 4
+    size: int = 32
+    queries: int = 24
+    keys: int = 24
+    batch: int | str = 2
+    mask: str = ""
+    flat: bool = False
+    opset: int = 23
+    attributes: tuple[tuple[str, object], ...] = ()
+
+    def make(self) -> Model:
+        ends = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, self._shape(heads, length))
+            for n, heads, length in (
+                ("q", self.heads, self.queries), ("k", self.kv_heads, self.keys), ("v", self.kv_heads, self.keys),
+                ("y", self.heads, self.queries),
+            )
+        ]  # fmt: skip
+        nodes = [helper.make_node("Neg", [n], [f"{n}_n"], name=f"{n}_neg") for n in "qkv"]
+        at = dict(self.attributes)
+        if self.flat:
+            at |= {"q_num_heads": self.heads, "kv_num_heads": self.kv_heads}
+        reads = ["q_n", "k_n", "v_n", *(["mask"] if self.mask else [])]
+        nodes.append(helper.make_node("Attention", reads, ["a"], name="attention", **at))
+        nodes.append(helper.make_node("Neg", ["a"], ["y"], name="end"))
+        masks = [numpy_helper.from_array(self._mask(), "mask")] if self.mask else []
+        graph = helper.make_graph(nodes, "attention", ends[:3], ends[3:], masks)
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
+        return rtlab.load(proto, name="attention")
+
+    def _shape(self, heads: int, length: int) -> list[int | str]:
+        return (
+            [self.batch, length, heads * self.size] if self.flat else [self.batch, heads, length, self.size]
+        )
+
+    def _mask(self) -> NDArray:
+        rng = np.random.default_rng(3)
+        if self.mask == "row":
+            return np.where(np.arange(self.keys) < 20, 0, -1e4).astype(np.float32)
+        shown = rng.random((1, self.heads, self.queries, self.keys)) < 0.7
+        shown[..., 0] = True
+        return (
+            shown
+            if self.mask == "bool"
+            else np.where(shown, rng.random(shown.shape), -1e4).astype(np.float32)
+        )
+
+    def feed(self) -> dict[str, NDArray]:
+        rng, batch = np.random.default_rng(4), self.batch if isinstance(self.batch, int) else 3
+        shapes = {
+            "q": self._shape(self.heads, self.queries), "k": self._shape(self.kv_heads, self.keys),
+            "v": self._shape(self.kv_heads, self.keys),
+        }  # fmt: skip
+        return {n: rng.standard_normal([batch, *s[1:]], np.float32) for n, s in shapes.items()}

@@ -150,6 +150,20 @@ def make_nvfp4(
     return model(nodes, constants, opset, dtype), x @ from_nvfp4(numbers, scales, whole).T
 
 
+def make_nvfp4_halves() -> tuple[ModelProto, Array]:
+    """Both factors in FP16 behind their dequantizations; the file says FP32 of what is computed from them."""
+    proto, y = make_nvfp4()
+    graph, rest = proto.graph, [n for n in proto.graph.node if n.op_type != "MatMul"]
+    casts = [
+        node("Cast", [v], [f"{v}_half"], f"{v}/Cast", to=TensorProto.FLOAT16) for v in ("x_dq", "turned")
+    ]
+    product = node("MatMul", ["x_dq_half", "turned_half"], ["m"], "product")
+    del graph.node[:]
+    graph.node.extend([*rest, *casts, product, node("Relu", ["m"], ["y"], "relu")])
+    graph.value_info.append(helper.make_tensor_value_info("m", TensorProto.FLOAT, ["A", "B", "C"]))
+    return proto, np.maximum(y, 0)
+
+
 def make_nvfp4_static() -> tuple[ModelProto, Array]:
     """A weight before ModelOpt stores it in four bits: an operator stands for all of it."""
     w, x = weight(), samples()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,6 +91,7 @@ class StudyState:
         bisections: What changed from one variant to another, by the names of both.
         selection: The samples that errors and scores are of; None where these are all.
         all_sample_results: Results on all samples, which are set aside while there is a ``selection``.
+        saved: When it was saved, of a study that was opened from a file.
     """
 
     model: Model
@@ -116,6 +118,11 @@ class StudyState:
     bisections: Mapping[tuple[str, str], Bisection] = _table()
     selection: SampleSelection | None = None
     all_sample_results: Mapping[str, VariantResult] = _table()
+    saved: datetime.datetime | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Read-only views of tables cannot be pickled.
+        return _restore, ({f.name: _thaw(getattr(self, f.name)) for f in dataclasses.fields(self)},)
 
     def get_model(self, variant: Variant) -> Model:
         """The model at the sizes of a variant; the study's own where it has none of its own."""
@@ -228,6 +235,20 @@ class StudyState:
             results=MappingProxyType(results),
             all_sample_results=MappingProxyType({} if selection is None else full_results),
         )
+
+
+def _thaw(value: Any) -> Any:
+    """Tables as dictionaries."""
+    return {k: _thaw(v) for k, v in value.items()} if isinstance(value, MappingProxyType) else value
+
+
+def _restore(fields: Mapping[str, Any]) -> StudyState:
+    return StudyState(**{k: freeze(v) for k, v in fields.items()})
+
+
+def freeze(table: Any) -> Any:
+    """Dictionaries as read-only tables."""
+    return MappingProxyType({k: freeze(v) for k, v in table.items()}) if isinstance(table, dict) else table
 
 
 def _switch_samples(result: VariantResult, full_result: VariantResult | None) -> VariantResult:

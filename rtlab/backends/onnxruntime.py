@@ -37,9 +37,16 @@ from rtlab.backends.workers.process import Bounds
 from rtlab.backends.workers.session_child import ChildSession
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.external_data import read_small_constants, strip_weights
+from rtlab.core.external_data import (
+    LARGE_WEIGHTS,
+    ExternalWeight,
+    read_small_constants,
+    serialize_constant,
+    strip_weights,
+    weights_changed_error,
+)
 from rtlab.core.model import Model
-from rtlab.core.onnx_file import iter_weight_chunks
+from rtlab.core.onnx_file import iter_weight_chunks, set_place
 from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
@@ -55,10 +62,12 @@ if TYPE_CHECKING:
 _EXTERNAL = 1024
 #: Bytes of weights from which they are written to a file of their own; from which two sessions are not timed in turns;
 #: and from which a session leaves them in that file, which takes up to twice the time.
-LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, 1 << 30
-#: How many times its weights a session has in memory at most: those of FP32 in another order, those of 16 bits in FP32
-#: (1.32, decoders of 0.3 GB).
-_FP32_IN_MEMORY, _HALVES_IN_MEMORY = 1.1, 2.5
+LARGE, _LARGER, _LARGEST = 16 << 20, 1 << 28, LARGE_WEIGHTS
+#: The first release that was seen to read weights in the folder of their own model, and keeps them there.
+_IN_PLACE = (1, 32)
+#: How many times its weights in FP32 a session has in memory at most, in another order; and bytes of each number of a
+#: narrower type, which it has in FP32 too (1.32, decoders of 0.3 GB; INT8 at 3.4 GB in FP32).
+_FP32_IN_MEMORY, _BYTES_PER_NARROW = 1.1, 5
 
 
 def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
@@ -88,6 +97,8 @@ def open_session_model(
         yield _add_outputs_to_bytes(runnable, names)
     elif count_weight_bytes(runnable) < LARGE:
         yield _add_outputs_to_bytes(_get_model_files(runnable).bytes(runnable), names)
+    elif find_weights_folder(runnable):
+        yield _refer_to_weights(runnable, names)
     else:
         with write_external_model(runnable, names, progress) as path:
             yield path
@@ -156,6 +167,44 @@ def count_weight_bytes(runnable: bytes | Model) -> int:
     return runnable.weight_bytes if isinstance(runnable, Model) else len(runnable)
 
 
+def find_weights_folder(runnable: bytes | Model) -> str:
+    """The folder in which a session reads the largest weights themselves, and no copy; empty where there is none.
+
+    That is for child processes: a mapped file that is cut short ends the process.
+    """
+    if not isinstance(runnable, Model) or runnable.weight_bytes < _LARGEST:
+        return ""
+    if providers.parse_release() < _IN_PLACE or needs_standard_operators(runnable):
+        return ""
+    weights = [
+        t for v in runnable.ir.graph.initializers.values() if isinstance(t := v.const_value, ExternalWeight)
+    ]
+    folders = {str(Path(t.base_dir).resolve()) for t in weights}
+    rest = runnable.weight_bytes - sum(t.nbytes for t in weights)
+    return folders.pop() if len(folders) == 1 and rest < LARGE else ""
+
+
+def _refer_to_weights(model: Model, names: Sequence[str]) -> bytes:
+    """The graph of a model, which refers to the files with its weights."""
+    _require_unchanged(model)
+    light, weights = model.outline()
+    for tensor in light.graph.initializer:
+        weight = weights.get(tensor.name)
+        if isinstance(weight, ExternalWeight):
+            set_place(tensor, str(weight.location), weight.offset or 0, weight.nbytes)
+        elif weight is not None:
+            tensor.CopyFrom(serialize_constant(weight, tensor.name))
+    return bytes(_add_outputs(light, names).SerializeToString())
+
+
+def _require_unchanged(runnable: bytes | Model) -> None:
+    """Raise ``ModelError`` where a session reads weights where they lie and their file was written since."""
+    if isinstance(runnable, Model) and find_weights_folder(runnable):
+        file = runnable.find_changed_file()
+        if file is not None:
+            raise weights_changed_error("run the model", file)
+
+
 def _choose_mapping(runnable: bytes | Model) -> tuple[tuple[str, str], ...]:
     """The setting that leaves the largest weights in their file."""
     return (KEEP_WEIGHTS_MAPPED,) if count_weight_bytes(runnable) >= _LARGEST else ()
@@ -166,9 +215,10 @@ def _require_memory(runnable: bytes | Model, bounds: Bounds) -> None:
     if not isinstance(runnable, Model):
         return
     initializers = [t for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None]
-    halves = sum(t.nbytes for t in initializers if t.dtype in {ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-    factor = _HALVES_IN_MEMORY if 2 * halves > runnable.weight_bytes else _FP32_IN_MEMORY
-    bounds.require_memory(runnable.weight_bytes, factor)
+    narrow = [t for t in initializers if t.dtype.bitwidth < ir.DataType.FLOAT.bitwidth]
+    rest = runnable.weight_bytes - sum(t.nbytes for t in narrow)
+    most = _FP32_IN_MEMORY * rest + _BYTES_PER_NARROW * sum(t.size for t in narrow)
+    bounds.require_memory(runnable.weight_bytes, most / max(1, runnable.weight_bytes))
 
 
 def _write_external_weights(model: Model, folder: Path, progress: Progress) -> onnx.ModelProto:
@@ -228,8 +278,9 @@ _STANDARD_NOTE = (
 _QUANTIZING = {"QuantizeLinear", "DequantizeLinear"} | TRT_OPS
 #: ONNX Runtime's settings for the weights of a folded model that it writes, and the optimizer that is left out then: it
 #: would give two constants one name when the file is read at a higher level (1.31, on a transformer).
+_FOLDED_FILE = "folded.weights"
 _FOLDED = (
-    ("session.optimized_model_external_initializers_file_name", "folded.weights"),
+    ("session.optimized_model_external_initializers_file_name", _FOLDED_FILE),
     ("session.optimized_model_external_initializers_min_size_in_bytes", str(_EXTERNAL)),
 )
 _ONCE = ("MatMulAddFusion",)
@@ -359,12 +410,19 @@ class OnnxRuntime:
         options, target = self._get_provider_options(request), request.variant.target
         with _make_folder() as folder, open_session_model(runnable) as data:
             saved = str(Path(folder) / "optimized.onnx")
+            weights_folder = find_weights_folder(runnable)
             # A file holds no more than 2 GiB, and folded constants take more than the model's own; nothing is run.
-            entries = (KEEP_WEIGHTS_MAPPED, *_FOLDED) if isinstance(data, str) else ()
+            is_large = isinstance(data, str) or bool(weights_folder)
+            entries = (KEEP_WEIGHTS_MAPPED, *_FOLDED) if is_large else ()
+            if is_large and os.name == "posix":
+                # Of what is written, only the graph is read.
+                (Path(folder) / _FOLDED_FILE).symlink_to(os.devnull)
             spec = self._create_spec(
-                data, bounds.error_prefix, level, options, target, saved=saved, entries=entries
-            )
+                data, bounds.error_prefix, level, options, target,
+                saved=saved, entries=entries, folder=weights_folder,
+            )  # fmt: skip
             session_child.call(inference.optimize, spec, bounds)
+            _require_unchanged(runnable)
             proto = onnx.load(saved, load_external_data=False)
         return optimized.read(proto, request.model.name, request.model)[0]
 
@@ -442,8 +500,13 @@ class OnnxRuntime:
                 spec, profiled_spec, dict(inputs), runs, warmup, remaining, max_profiled_runs, not is_larger
             )  # fmt: skip
             times, kernel_runs = session_child.call(inference.time_sessions, payload, bounds)
+            _require_unchanged(_require_runnable(engine))
         total, profiled_total = times.milliseconds
         samples, notes = self._collect_samples(engine, kernel_runs)
+        if not profiled_total.size:
+            notes = [
+                "Layers have no times: the budget ends before a second session of these weights would be open"
+            ]
         if _choose_mapping(_require_runnable(engine)):
             notes.append(
                 "Weights stay in their file (session.disable_prepacking), which saves memory and takes longer"
@@ -457,7 +520,7 @@ class OnnxRuntime:
             taken=datetime.datetime.now(datetime.timezone.utc),
             note=". ".join(notes),
             processor=cast("Processor", engine.target.name.upper()),
-            runs=len(profiled_total),
+            runs=len(profiled_total) or None,
         )
 
     def _limit_profiled_runs(self, engine: Engine, runs: int) -> int:
@@ -509,6 +572,7 @@ class OnnxRuntime:
                 session = ChildSession(self._create_engine_spec(engine, data, bounds, level="basic"), bounds)
         output_names = list(names) or list(session.outputs)
         arrays = session.run(output_names, inputs, bounds)
+        _require_unchanged(_require_runnable(engine))
         self._sessions[key] = (engine, session)
         while len(self._sessions) > _MAX_SESSIONS:
             _, (_, oldest) = self._sessions.popitem(last=False)
@@ -563,7 +627,21 @@ class OnnxRuntime:
         entries = _choose_mapping(model)
         error_prefix = f'Backend "{self.name}" cannot run'
         spec = self._create_spec("", error_prefix, level, planned=False, entries=entries)
-        open_source = functools.partial(write_external_model, model, value_names)
+        if folder := find_weights_folder(model):
+            data = _refer_to_weights(model, value_names)
+            child = ChildSession(dataclasses.replace(spec, data=data, folder=folder), create_bounds())
+
+            def read_in_child(batch: Batch) -> Outputs:
+                arrays = child.run(value_names, batch, create_bounds())
+                _require_unchanged(model)
+                return dict(zip(value_names, arrays, strict=True))
+
+            try:
+                yield read_in_child
+            finally:
+                child.close()
+            return
+        open_source = functools.partial(write_external_model, model, value_names, progress)
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             session: Any = None
             inference.free_memory()
@@ -597,6 +675,7 @@ class OnnxRuntime:
             finally:
                 # The weights are read from the folder, which not every system can remove before.
                 sessions.clear()
+                inference.free_memory()
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
@@ -637,8 +716,11 @@ class OnnxRuntime:
         options: dict[str, str] = json.loads(_read_note(engine, _OPTIONS_PREFIX, "{}"))
         level = level or _read_note(engine, _LEVEL_PREFIX, "all")
         # Threads that wait for more work would take the processor from the session that runs in turn.
-        entries = (STOP_SPINNING, *_choose_mapping(_require_runnable(engine)))
-        return self._create_spec(data, bounds.error_prefix, level, options, engine.target, entries=entries)
+        runnable = _require_runnable(engine)
+        entries, folder = (STOP_SPINNING, *_choose_mapping(runnable)), find_weights_folder(runnable)
+        return self._create_spec(
+            data, bounds.error_prefix, level, options, engine.target, entries=entries, folder=folder
+        )
 
 
 def _read_note(engine: Engine, prefix: str, default: str) -> str:

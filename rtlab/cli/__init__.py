@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 from rtlab.cli import budget, checking, opening, printing, wheelhouse
 from rtlab.cli.parser import create_parser
 from rtlab.core.phrases import pluralize
-from rtlab.errors import ModelError, ReadError, RtlabError, Unavailable, boundary, check_memory_limit
+from rtlab.errors import (
+    Cancelled,
+    ModelError,
+    ReadError,
+    RtlabError,
+    Unavailable,
+    boundary,
+    check_memory_limit,
+)
 
 if TYPE_CHECKING:
     from rtlab.api import Study
@@ -292,7 +300,23 @@ def _inspect(args: argparse.Namespace) -> int:
     if (args.labels or args.metric) and args.precision != "fp32":
         # What a score is compared with.
         study.add("fp32", target=args.target, backend=args.backend, compiler=args.compiler)
-    opening.run(study, args)
+
+    def show(notes: Sequence[str] = ()) -> None:
+        if args.precision in study.state.results:
+            printing.print_variant(study[args.precision], study)
+        else:
+            printing.print_unbuilt(study, notes)
+
+    # In the place of a command that does not hear of the end of its time.
+    args.show = None if args.json or args.ask else show
+    try:
+        opening.run(study, args)
+    except Cancelled as error:
+        if args.deadline is not None and args.deadline.is_over and args.show is not None:
+            show(error.notes)
+        raise
+    finally:
+        args.show = None
     saved_path = None if args.save is None else study.save_build(args.precision, args.save)
     if not _print_answer(args, study, args.precision):
         printing.print_variant(study[args.precision], study)

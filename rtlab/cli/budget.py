@@ -16,8 +16,10 @@ from rtlab.errors import Cancelled, RtlabError
 
 #: When the command was begun, which imports much of rtlab after this module.
 _start_time = time.monotonic()
-#: Seconds after its time at which a command that has not stopped is killed.
-_ENDED = 4.2
+#: Seconds after its time at which a command that has not stopped is killed, those in which what is there by then is
+#: printed, and those that are left for printing: so
+#: many, or a part of its time where that is less.
+_ENDED, _SHOWN, _PRINTING, _PRINTING_PART = 2.5, 1.7, 3.0, 0.15
 
 
 class Seconds(float):
@@ -29,16 +31,17 @@ def enforce_budget(args: argparse.Namespace) -> Iterator[None]:
     """Run a command within its budget, where one stands on the command line; ``args.deadline`` is what is reported to.
 
     Raises:
-        RtlabError: the time was over before there was anything to show.
+        RtlabError: the time was over before there was an engine to show.
     """
     seconds = getattr(args, "budget", None)
     args.deadline = None
     if not isinstance(seconds, Seconds) or not 0 < seconds < math.inf:
         yield
         return
-    args.deadline = Deadline(seconds - (time.monotonic() - _start_time) if args.program else seconds)
+    remaining = seconds - (time.monotonic() - _start_time) if args.program else seconds
+    args.deadline = Deadline(remaining - min(_PRINTING, _PRINTING_PART * seconds))
     # What is computed in this process, such as the layout of a table, cannot be cancelled.
-    end = threading.Timer(args.deadline.remaining + _ENDED, _kill_command, (args,))
+    end = threading.Timer(max(0.0, remaining) + _ENDED, _kill_command, (args,))
     end.daemon = True
     if args.program:
         # Not where a notebook or a test calls the command.
@@ -60,15 +63,26 @@ def share_budget(args: argparse.Namespace, parts: int) -> float:
 
 
 def _timeout_message(args: argparse.Namespace) -> str:
+    position = args.deadline.position
+    activity = f', in "{position}"' if position else ""
     return (
-        f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was used up before '
-        "there was anything to show. Give more, or leave --budget out, which limits measuring alone."
+        f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was used up'
+        f"{activity}. Give more, or leave --budget out, which limits measuring alone."
     )
 
 
 def _kill_command(args: argparse.Namespace) -> None:
     import psutil
 
+    last = threading.Timer(_SHOWN, os._exit, (1,))
+    last.daemon = True
+    last.start()
+    show = getattr(args, "show", None)
+    if show is not None:
+        # The command is still at work; whatever comes of that, the message follows.
+        with contextlib.suppress(Exception):
+            show()
+            sys.stdout.flush()
     if sys.__stderr__ is not None:
         print(f"rtlab: {_timeout_message(args)}", file=sys.__stderr__, flush=True)
     for child in psutil.Process().children(recursive=True):

@@ -55,9 +55,20 @@ def run(study: Study, args: argparse.Namespace) -> Study:
 
 def plan_study(args: argparse.Namespace, precisions: Sequence[str]) -> Study:
     """The same, with variants that are not built yet."""
+    from rtlab.core.partial_shapes import parse_sizes
+
     study = open_study(args)
     for precision in precisions:
-        study.add(precision, **choice(args, precision), backend=args.backend, compiler=args.compiler)
+        for entry in getattr(args, "sizes", ()) or ("",):
+            study.add(
+                f"{precision} {entry}".strip(),
+                **choice(args, precision),
+                sizes=parse_sizes(
+                    _parse_shapes("--sizes", entry.split(",") if entry else ()), study.model.inputs
+                ),
+                backend=args.backend,
+                compiler=args.compiler,
+            )
     return study
 
 
@@ -87,7 +98,6 @@ def open_study(args: argparse.Namespace) -> Study:
         RtlabError: one of them cannot be used.
     """
     from rtlab.api import Study
-    from rtlab.core.model import load
     from rtlab.core.task import Task
 
     if args.preprocessing is not None and args.data is None:
@@ -97,7 +107,7 @@ def open_study(args: argparse.Namespace) -> Study:
     sample = _load_sample(args.model)
     if sample is not None:
         _refuse_changes(args, "shape", "until")
-    model = load(args.model, shapes=_shapes(args.shape), until=args.until) if sample is None else sample.model
+    model = _load_part(args) if sample is None else sample.model
     if args.data:
         user_data = _read_data(args, model)
         return Study(model, data=user_data, task=_create_task(args, user_data))
@@ -114,6 +124,28 @@ def open_study(args: argparse.Namespace) -> Study:
             )
         task = Task(task.data, task.labels, metric=metric)
     return Study(model, data=data, task=task)
+
+
+def _load_part(args: argparse.Namespace) -> Model:
+    """The model up to the values of ``--until``, which may lie within a function of it.
+
+    Raises:
+        ModelError: it cannot be loaded, or has no such value.
+    """
+    from rtlab.core.model import load
+    from rtlab.study.remedies import expose_values
+
+    shapes = _parse_shapes("--shape", args.shape)
+    try:
+        return load(args.model, shapes=shapes, until=args.until)
+    except ModelError as error:
+        if not any(f'at "{value}": no node' in str(error) for value in args.until or ()):
+            raise
+        model = load(args.model, shapes=shapes)
+        flat = expose_values(model, args.until)
+        if flat is model:
+            raise
+        return flat.extract_until(args.until)
 
 
 def _create_task(args: argparse.Namespace, data: CalibrationData) -> Task | None:
@@ -158,7 +190,7 @@ def _open_comparison_study(args: argparse.Namespace) -> Study:
         return Study(make_empty_model())
     sample = _load_sample(args.model)
     if sample is None:
-        return Study(load(args.model, shapes=_shapes(args.shape), weights=False))
+        return Study(load(args.model, shapes=_parse_shapes("--shape", args.shape), weights=False))
     _refuse_changes(args, "shape")
     return Study(sample.model, data=sample.calibration, task=sample.task)
 
@@ -248,9 +280,12 @@ def rewrite_for_cli(message: str) -> str:
     return _SIZES.sub(options, message)
 
 
+#: The shape of an input, or the size of a symbol.
+_SIZED = r"(.+)=(-?\d+(?:[xX×]-?\d+)*)"
 #: How each option with an equals sign is written: its regular expression, its form, and what to do about another.
 _FORMS = {
-    "--shape": (r"(.+)=(-?\d+(?:[xX×]-?\d+)*)", "NAME=1x3x224x224", "Write sizes joined by x."),
+    "--shape": (_SIZED, "NAME=1x3x224x224", "Write sizes joined by x."),
+    "--sizes": (_SIZED, "NAME=N", 'Write for example --sizes "sequence_length=1,past_sequence_length=127".'),
     "--pin": (r"(.+)=([^=]+)", "PATTERN=PRECISION", 'Write for example --pin "/head/*=fp16".'),
     # A calibrator may have an equals sign in its brackets.
     "--calibrate": (
@@ -277,8 +312,8 @@ def _parse_pairs(option: str, entries: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def _shapes(entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def _parse_shapes(option: str, entries: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return {
         name: tuple(map(int, re.split("[xX×]", sizes)))
-        for name, sizes in _parse_pairs("--shape", entries).items()
+        for name, sizes in _parse_pairs(option, entries).items()
     }

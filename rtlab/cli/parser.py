@@ -182,6 +182,8 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
     _add_texts(parser, {"--markdown R.md": "also as Markdown, for an issue or a pull request"})
     precisions = f"{_PRECISIONS}; repeat it for several variants (default: fp32)"
     _add_texts(parser, {"--precision NAME": precisions}, action="append", default=[])
+    sizes = "symbols of which a variant has other sizes than the model; repeat it for a variant each"
+    _add_texts(parser, {"--sizes NAME=N,NAME=N": sizes}, action="append", default=[])
     _add_model(parser)
     _add_build(parser)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.cli.opening import rewrite_for_cli
@@ -88,6 +88,31 @@ def print_variant(result: Result, study: Study) -> None:
                 [(study.model.by_id[m.node].title, m.reason) for m in result.mapping.missing],
             )
         )
+
+
+def print_unbuilt(study: Study, notes: Sequence[str]) -> None:
+    """What is there of a study none of whose variants was built in time: graph, calibration, notes on the prepared."""
+    from collections import Counter
+
+    from rtlab.core.phrases import pluralize
+    from rtlab.core.value import shape_text
+    from rtlab.documents.numbers import format_bytes
+
+    model, calibration = study.model, study.state.calibration
+    print(
+        f"{model.name} · {', '.join(study.state.variants)}: not built; what was there when the time was over:"
+    )
+    operators = ", ".join(f"{count} {op}" for op, count in Counter(n.op for n in model.nodes).most_common(5))
+    weights = f"{format_bytes(model.weight_bytes)} of weights"
+    print(f"graph: {pluralize(len(model.nodes), 'node')} ({operators}), opset {model.opset}, {weights}")
+    for kind, names in (("input", model.inputs), ("output", model.outputs)):
+        for value in (model.values[n] for n in names):
+            print(f'{kind}: "{value.name}", {value.dtype} {shape_text(value.shape)}')
+    if calibration is not None:
+        every = "" if calibration.complete or calibration.wanted is None else f" of {calibration.wanted}"
+        print(f"calibrated on {calibration.samples}{every} samples of {calibration.source}")
+    for note in notes:
+        print(f"note: {note}")
 
 
 def _find_faults(result: Result, study: Study) -> tuple[str, ...]:

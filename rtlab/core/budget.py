@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Default seconds of measuring on this machine.
 BUDGET_S = 15.0
+#: Seconds that works without any result may take beyond their budget, all of them together.
+_OVERTIME_S = 5.0
 T = TypeVar("T")
 Tool = TypeVar("Tool")
 
@@ -43,6 +45,7 @@ class Budget:
 
     def __init__(self, seconds: float = math.inf, builds: float = math.inf, runs: float = math.inf) -> None:
         self.seconds = self.remaining = seconds
+        self._overtime = _OVERTIME_S
         self.builds, self.runs = builds, runs
 
     @property
@@ -51,15 +54,30 @@ class Budget:
         return math.isfinite(self.seconds)
 
     @contextlib.contextmanager
-    def share(self, progress: Progress, part: float = 1.0) -> Iterator[WorkContext[None]]:
-        """A context that ends when a part of the seconds that are left is over; the time in it counts."""
+    def share(
+        self, progress: Progress, part: float = 1.0, *, ends_after_step: bool = True, ends: bool = True
+    ) -> Iterator[WorkContext[None]]:
+        """A context that ends when a part of the seconds that are left is over; the time in it counts.
+
+        It ends so after its first step, or never without ``ends_after_step``. Where ``ends``, it ends in any case when
+        all seconds are over, and what little is granted beyond them.
+        """
         began = time.monotonic()
         if isinstance(progress, Deadline):
             self.remaining = min(self.remaining, progress.remaining)
+        most = self.remaining + self._overtime if ends else math.inf
         try:
-            yield WorkContext(None, progress, Budget(part * self.remaining), ends_after_step=True)
+            yield WorkContext(
+                None,
+                progress,
+                Budget(part * self.remaining),
+                ends_after_step=ends_after_step,
+                most_seconds=most,
+            )
         finally:
-            self.remaining = max(0.0, self.remaining - (time.monotonic() - began))
+            self.remaining -= time.monotonic() - began
+            self._overtime += min(0.0, self.remaining)
+            self.remaining = max(0.0, self.remaining)
 
 
 class WorkContext(Generic[Tool]):
@@ -74,6 +92,7 @@ class WorkContext(Generic[Tool]):
         builds: Models that were built or opened so far.
         runs: Inferences so far.
         has_result: Whether there is a result.
+        activity: The phase that was reported last.
     """
 
     def __init__(
@@ -83,12 +102,15 @@ class WorkContext(Generic[Tool]):
         budget: Budget | None = None,
         *,
         ends_after_step: bool = False,
+        most_seconds: float = math.inf,
     ) -> None:
-        """With ``ends_after_step`` a reported step counts as a result."""
+        """With ``ends_after_step`` a reported step counts as a result; after ``most_seconds`` it ends without one."""
         self.tool, self.budget = tool, budget or Budget()
+        self.activity = ""
         self.builds = self.runs = 0
         self.has_result = False
         self._progress, self._ends_after_step = progress or Silent(), ends_after_step
+        self._most_seconds = most_seconds
         self._began = time.monotonic()
 
     @property
@@ -98,8 +120,8 @@ class WorkContext(Generic[Tool]):
 
     @property
     def is_timed_out(self) -> bool:
-        """Whether the seconds are over, and there is a result."""
-        return self.has_result and not self.remaining
+        """Whether the seconds are over and there is a result, or all that is granted without one."""
+        return (self.has_result and not self.remaining) or time.monotonic() - self._began > self._most_seconds
 
     @property
     def is_exhausted(self) -> bool:
@@ -117,6 +139,7 @@ class WorkContext(Generic[Tool]):
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase, which ends with the budget."""
+        self.activity = name
         self._progress.phase(name, total)
         self.bound(self.remaining)
 

@@ -116,7 +116,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
         # Constants of bodies lie in files too. The file on disk is as it was; a proto would look for them from here.
         checked = str(path) if all_present and not notes else _replace_external_with_inputs(light)
     try:
-        onnx.checker.check_model(checked, full_check=True)
+        note = _check_types(proto, checked)
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         first = (text if len(text) <= 300 else text[:300] + "…").rstrip(".")
@@ -124,7 +124,38 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
             f"{error_prefix} the ONNX checker refuses it: {first}. Fix the named part and export again.",
             details=str(error),
         ) from error
-    return notes
+    return (*notes, note) if note else notes
+
+
+def _check_types(proto: onnx.ModelProto, checked: str | onnx.ModelProto) -> str:
+    """Let ONNX check a model; a sentence where types of values are replaced first, in ``proto`` too.
+
+    ModelOpt 0.47 makes weights FP16 and leaves the types of what is computed from them. ONNX's checker sees nothing
+    behind operators of TensorRT's domain, and so no such mistake.
+    """
+    has_trt = any(n.domain == trt_operators.DOMAIN for n in proto.graph.node)
+    note = _replace_types(proto, checked) if has_trt and not isinstance(checked, str) else ""
+    try:
+        onnx.checker.check_model(checked, full_check=True)
+    except onnx.shape_inference.InferenceError:
+        if note or isinstance(checked, str) or not (note := _replace_types(proto, checked)):
+            raise
+        onnx.checker.check_model(checked, full_check=True)
+    return note
+
+
+def _replace_types(proto: onnx.ModelProto, light: onnx.ModelProto) -> str:
+    """Let values have the types that ONNX infers from the operators alone, in a model and in its light copy."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(light)
+    del bare.graph.value_info[:]
+    for output in bare.graph.output:
+        output.ClearField("type")
+    trt_operators.add_functions(bare)
+    inferred = onnx.shape_inference.infer_shapes(bare).graph
+    types = {i.name: i.type.tensor_type.elem_type for i in (*inferred.value_info, *inferred.output)}
+    proto_repair.replace_types(light, types)
+    return proto_repair.replace_types(proto, types)
 
 
 def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:

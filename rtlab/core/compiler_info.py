@@ -23,6 +23,7 @@ class AttentionKernel:
         lengths: The smallest and the largest number of queries and of keys, which are static.
         types: The types, such as ``fp16``, that may be around.
         output_pair: Whether it needs a Q/DQ pair behind the second product, too.
+        avoided: Why it is left out all the same, as a note says it; empty where it is used.
     """
 
     precision: Precision
@@ -30,6 +31,7 @@ class AttentionKernel:
     lengths: tuple[int, int]
     types: frozenset[str]
     output_pair: bool = False
+    avoided: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Maker:
         reports: Contents of its engines besides layers.
         float_ops: Weighted operators that have kernels of floating point only, whatever Q/DQ pairs stand round them.
         half_attention: Whether it has one kernel for a whole attention in FP16 and BF16, and none in FP32.
+        half_attention_is_documented: Whether that is read in its documentation, and in no listing yet.
         attention_kernels: Such kernels for quantized types.
     """
 
@@ -66,6 +69,7 @@ class Maker:
     reports: frozenset[Report] = frozenset()
     float_ops: frozenset[str] = frozenset()
     half_attention: bool = False
+    half_attention_is_documented: bool = False
     attention_kernels: tuple[AttentionKernel, ...] = ()
 
     @property

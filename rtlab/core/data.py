@@ -6,7 +6,9 @@ import collections
 import contextlib
 import copy
 import dataclasses
+import hashlib
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -436,6 +438,12 @@ class CalibrationData:
         return cls(arrays, source=f"random noise, seed {seed}{cache}", synthetic=True)
 
     @classmethod
+    def draw_again(cls, model: Model, source: str, samples: int) -> CalibrationData | None:
+        """The random samples whose ``source`` says by which seed they were drawn; None where they are no such."""
+        seed = re.fullmatch(rf"random noise, seed (\d+)(?:{ZEROS})?", source)
+        return None if seed is None else cls.random(model, samples=samples, seed=int(seed[1]))
+
+    @classmethod
     def read(cls, path: str | Path, *, model: Model | None = None) -> CalibrationData:
         """Read an ``.npz`` with one array per input, or an ``.npy`` for a model with one.
 
@@ -658,6 +666,62 @@ class CalibrationData:
                 )
                 for name, step in steps.items()
             }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DetachedData(CalibrationData):
+    """The samples of a saved study, which are not in its file: ``total`` of them are known, and ``digest`` of all."""
+
+    total: int = 0
+    digest: str = ""
+
+    def __len__(self) -> int:
+        return self.total
+
+    def take(self, count: int) -> CalibrationData:
+        """The first ``count`` samples."""
+        return dataclasses.replace(self, total=min(count, self.total))
+
+    def pick(self, rows: Sequence[int]) -> CalibrationData:
+        """So many samples."""
+        return dataclasses.replace(self, total=len(rows))
+
+    def check(self, model: Model) -> None:
+        """Nothing: they were checked before they were saved."""
+
+    def part(self, index: int, count: int, *, model: Model | None = None) -> NoReturn:  # noqa: ARG002
+        """Raise ``CalibrationError``: there are no samples."""
+        raise self._missing_error()
+
+    def samples_in(self, model: Model, batch: Batch) -> NoReturn:  # noqa: ARG002
+        """Raise ``CalibrationError``: there are no samples."""
+        raise self._missing_error()
+
+    def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> NoReturn:  # noqa: ARG002
+        """Raise ``CalibrationError``: there are no samples."""
+        raise self._missing_error()
+
+    def _missing_error(self) -> CalibrationError:
+        return CalibrationError(
+            f"Cannot read {self.source}: the study was saved without its samples. Open it with them, "
+            "rtlab.open(path, data=...); where it is still at hand, save it with weights=True, which takes them along."
+        )
+
+
+def hash_samples(data: CalibrationData, model: Model) -> str:
+    """SHA-256 of the names, types, shapes and numbers of samples; of a stream, of those at its start that it keeps."""
+    if isinstance(data, DetachedData):
+        return data.digest
+    work = hashlib.sha256()
+    if isinstance(data, SampleStream):
+        arrays: Iterable[Batch] = data.take(CACHED_SAMPLES).batches(model)
+    else:
+        arrays = ({name: np.asarray(array)} for name, array in sorted(data.arrays.items()))
+    for batch in arrays:
+        for name, array in batch.items():
+            work.update(f"{name} {array.dtype} {array.shape}".encode())
+            work.update(np.ascontiguousarray(array).tobytes())
+    return work.hexdigest()
 
 
 def read_samples(path: Path, model: Model) -> CalibrationData:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Elements beyond which a constant is a weight, whose numbers no rule about nodes needs.
 LARGE = 1024
+#: Bytes of a model's weights from which to open a session of them takes seconds.
+LARGE_WEIGHTS = 1 << 30
 
 
 def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.TensorProtocol]]:
@@ -58,7 +60,7 @@ def make_stub(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
     bare: Any = _AttributeProxy(tensor, tobytes=bytes, name=name)
     stub = ir.serde.serialize_tensor(bare)
     stub.ClearField("raw_data")
-    if isinstance(tensor, ir.ExternalTensor):
+    if isinstance(tensor, ir.ExternalTensor) and not isinstance(tensor, DetachedWeight):
         # ONNX's own loader leaves this behind, and digests of files rest on it.
         stub.data_location = onnx.TensorProto.DEFAULT
     return stub
@@ -66,6 +68,8 @@ def make_stub(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
 
 def serialize_constant(tensor: ir.TensorProtocol, name: str) -> onnx.TensorProto:
     """A constant under a name with its numbers inside; raises ``ModelError`` where they cannot be read."""
+    if isinstance(tensor, DetachedWeight):
+        return serialize_constant(tensor.fetch(), name)
     if isinstance(tensor, ir.ExternalTensor):
         proto = make_stub(tensor, name)
         proto.raw_data = tensor.tobytes()
@@ -206,6 +210,64 @@ class ExternalWeight(ir.ExternalTensor):
         file.write(self.tobytes())
 
 
+class DetachedWeight(ExternalWeight):
+    """A constant of a saved graph, whose numbers are not in the file that the graph is in.
+
+    Args:
+        tensor: Type, shape and name.
+        fetch: Returns the constant with its numbers, at each access; None where they cannot be had.
+        remedy: What to do about missing numbers: a sentence.
+    """
+
+    def __init__(
+        self, tensor: ir.TensorProtocol, fetch: Callable[[], ir.TensorProtocol] | None, remedy: str
+    ) -> None:
+        super().__init__(
+            "", None, None, tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=tensor.name or ""
+        )
+        self._fetch, self._remedy = fetch, remedy
+
+    @property
+    def is_there(self) -> bool:
+        """Whether its numbers can be had."""
+        return self._fetch is not None
+
+    def fetch(self) -> ir.TensorProtocol:
+        """The constant with its numbers; raises ``ModelError`` where they cannot be had."""
+        if self._fetch is None:
+            raise ModelError(
+                f'Cannot read the weights "{self.name}": they are not in the saved study. {self._remedy}'
+            )
+        tensor = self._fetch()
+        if tensor.dtype != self.dtype or tuple(tensor.shape.numpy()) != tuple(self.shape.numpy()):
+            raise ModelError(
+                f'Cannot read the weights "{self.name}": made anew from the model they have another type or shape '
+                "than in the saved study. Build the variant again, study.run([...], again=True)."
+            )
+        return tensor
+
+    def tobytes(self) -> bytes:
+        """Its bytes; raises ``ModelError`` where they cannot be had."""
+        return self.fetch().tobytes()
+
+
+def iter_constants(
+    model: ir.Model,
+) -> Iterator[tuple[ir.TensorProtocol, Callable[[ir.TensorProtocol], None]]]:
+    """The constants of a graph, of initializers and then of attributes, each with a function that replaces it."""
+    for value in iter_initializers(model):
+        if value.const_value is not None:
+            yield value.const_value, functools.partial(setattr, value, "const_value")
+    for node, _ in walk(model):
+        for attribute in tuple(node.attributes.values()):
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                yield attribute.as_tensor(), functools.partial(_set_attribute, node, attribute)
+
+
+def _set_attribute(node: ir.Node, attribute: ir.Attr, tensor: ir.TensorProtocol) -> None:
+    node.attributes[attribute.name] = ir.AttrTensor(attribute.name, tensor, doc_string=attribute.doc_string)
+
+
 def weights_changed_error(action: str, path: Path) -> ModelError:
     """The error of weights that are not those that were loaded."""
     return ModelError(
@@ -225,11 +287,6 @@ def set_external_folder(
         return tensor
 
     map_tensors(model, settle)
-
-
-def iter_external_weights(model: ir.Model) -> Iterator[ExternalWeight]:
-    """The initializers of a settled model that lie in files."""
-    return (v.const_value for v in iter_initializers(model) if isinstance(v.const_value, ExternalWeight))
 
 
 def map_tensors(

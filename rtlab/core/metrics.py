@@ -177,6 +177,13 @@ def make_worst_slice_metric(shapes: Mapping[str, tuple[int, ...]]) -> Metric:
     return Metric(_NMSE, each, "%", higher=False, joint=True)
 
 
+def get_slice_shapes(metric: Metric) -> Mapping[str, tuple[int, ...]] | None:
+    """The shapes that ``make_worst_slice_metric`` made a metric of; None of another metric."""
+    each = metric.each
+    is_made = isinstance(each, functools.partial) and each.func is _compute_worst_slice
+    return each.args[0] if is_made else None  # type: ignore[attr-defined]
+
+
 def _compute_worst_slice(
     shapes: Mapping[str, tuple[int, ...]], outputs: Mapping[str, Any], labels: NDArray[Any]
 ) -> tuple[Floats, Floats, str]:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +25,9 @@ from rtlab.core import check, onnx_file, partial_shapes
 from rtlab.core.check import infer_types
 from rtlab.core.cut import cut
 from rtlab.core.external_data import (
+    ExternalWeight,
     is_weight,
-    iter_external_weights,
+    iter_constants,
     iter_initializers,
     make_stub,
     materialize_weights,
@@ -47,7 +49,7 @@ from rtlab.core.node import (
     walk,
 )
 from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
-from rtlab.core.partial_shapes import propose_shapes
+from rtlab.core.partial_shapes import Proposal, propose_shapes
 from rtlab.core.phrases import pluralize, quote_names
 from rtlab.core.sizes import Sizes, find_written_batch
 from rtlab.core.trt_operators import TRT_OPS, is_dequantizer
@@ -244,7 +246,7 @@ class Model:
                 tensor.CopyFrom(serialize_constant(weights[tensor.name], tensor.name))
         return proto
 
-    def _find_changed_file(self) -> Path | None:
+    def find_changed_file(self) -> Path | None:
         """A file with its weights that changed since it was loaded."""
         home = self.path.parent if self.path else Path()
         loaded = {home / name: stamp for name, stamp in self.beside.items() if stamp is not None}
@@ -297,7 +299,8 @@ class Model:
     @functools.cached_property
     def weightless(self) -> bool:
         """Whether a file that holds weights was missing at the first access."""
-        return any(not t.is_there for t in iter_external_weights(self.ir))
+        constants = (t for t, _ in iter_constants(self.ir) if isinstance(t, ExternalWeight))
+        return any(not t.is_there for t in constants)
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
         """The constants that a node reads, by value: initializers and Constant nodes; ``ModelError`` for none such."""
@@ -371,7 +374,7 @@ class Model:
     def input_shape(self, name: str) -> tuple[int, ...]:
         """An input's shape: as named, else its own with a batch of 1; raises ``Unsized`` for an open dimension."""
         return partial_shapes.resolve_shape(
-            name, self.values[name].shape or (), self.sizes_by_name, self._list_missing_sizes
+            name, self.declared_shapes[name] or (), self.sizes_by_name, self._list_missing_sizes
         )
 
     @functools.cached_property
@@ -384,14 +387,41 @@ class Model:
         """What the graph does with its inputs, where they are those of a language model."""
         return InputUses(self.nodes, self.values, self.inputs, self.known)
 
-    @property
+    @functools.cached_property
     def declared_shapes(self) -> dict[str, tuple[int | str | None, ...] | None]:
-        """The shapes of the inputs as the graph has them."""
-        return {n: self.values[n].shape for n in self.inputs}
+        """The shapes of the inputs as the graph has them, with one symbol for sizes that are equal."""
+        return {n: partial_shapes.substitute_symbols(self.values[n].shape, self._equal) for n in self.inputs}
 
     @functools.cached_property
+    def _equal(self) -> Mapping[str, str]:
+        """Symbols that stand for the size of another, which takes their place; see ``find_equal_symbols``."""
+        return partial_shapes.find_equal_symbols(
+            self.ir, self.scopes, {n: self.values[n].shape for n in self.inputs}
+        )
+
+    def _name_sizes(self, sizes: Mapping[str, Sequence[int] | int]) -> dict[str, tuple[int, ...] | int]:
+        parsed = partial_shapes.parse_sizes(sizes, self.inputs)
+        return partial_shapes.rename_symbols(self.name, parsed, self._equal)
+
+    def _with_shapes(self, shapes: Mapping[str, tuple[int, ...] | int], notes: tuple[str, ...]) -> Model:
+        """This model at these sizes, which symbols that equal others have too: a part may have these alone."""
+        own = {name: size for name, size in shapes.items() if name not in self._equal}
+        symbols = partial_shapes.collect_symbols(self.declared_shapes, own)
+        sizes = {name: partial_shapes.resolve_size(text, symbols) for name, text in self._equal.items()}
+        model = dataclasses.replace(
+            self, shapes={**own, **{n: s for n, s in sizes.items() if s is not None}}, notes=notes
+        )
+        model.__dict__["_equal"] = self._equal
+        return model
+
+    @property
     def proposed(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the inputs, with sizes to try where a dimension is open; see ``propose_shapes``."""
+        return self.proposal.shapes
+
+    @functools.cached_property
+    def proposal(self) -> Proposal:
+        """Those shapes, and whether the graph accepts them."""
         return propose_shapes(
             self.ir,
             self.scopes,
@@ -399,6 +429,7 @@ class Model:
             self.shapes,
             written=self.input_uses.list_written_lengths(),
             longest=self.input_uses.count_positions(),
+            picture=_read_picture_size(self.ir.metadata_props),
         )
 
     def _list_missing_sizes(self) -> Mapping[str, tuple[int, ...] | int]:
@@ -412,16 +443,16 @@ class Model:
             ModelError: a name is neither an input nor a symbol, or a shape does not fit.
         """
         declared = self.declared_shapes
-        named = partial_shapes.parse_sizes(shapes, declared)
+        named = self._name_sizes(shapes)
         partial_shapes.check(self.name, declared, named)
-        sized_model = dataclasses.replace(self, shapes=named)
+        sized_model = self._with_shapes(named, self.notes)
         batch = sized_model.written_batch
         if not batch or batch == sized_model.named_batch:
             return sized_model
         fixed = partial_shapes.with_batch(declared, named, batch)
         rejected_batch = f", not of {sized_model.named_batch}" if sized_model.named_batch else ""
         note = f"A batch of {batch} is written inside the model: it is run in batches of {batch}{rejected_batch}."
-        return dataclasses.replace(sized_model, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
+        return self._with_shapes(fixed, tuple(dict.fromkeys((*self.notes, note))))
 
     def resized(self, sizes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with other sizes of some dimensions, and all others as they are named; one object for each choice.
@@ -432,8 +463,9 @@ class Model:
         key = repr(sorted(sizes.items()))
         if key not in self._resized:
             declared = self.declared_shapes
-            named = partial_shapes.parse_sizes(sizes, declared)
-            self._resized[key] = self.sized(partial_shapes.override_sizes(declared, self.shapes, named))
+            shapes = {name: size for name, size in self.shapes.items() if name not in self._equal}
+            named = partial_shapes.override_sizes(declared, shapes, self._name_sizes(sizes))
+            self._resized[key] = self.sized(named)
         return self._resized[key]
 
     @functools.cached_property
@@ -467,7 +499,7 @@ class Model:
     @property
     def origin(self) -> Path | None:
         """The file that it was loaded from; None where there was none, or it or its weights have changed since."""
-        if self.path is None or self.stamp != fingerprint_file(self.path) or self._find_changed_file():
+        if self.path is None or self.stamp != fingerprint_file(self.path) or self.find_changed_file():
             return None
         return self.path
 
@@ -836,3 +868,16 @@ def edit_graph(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]
     del proto.metadata_props[:]
     proto.metadata_props.extend(source.metadata_props)
     return proto
+
+
+#: Where exporters write the size of the picture that a model was made for: Ultralytics, timm and others.
+_PICTURE_KEYS = ("imgsz", "image_size", "img_size", "input_size")
+
+
+def _read_picture_size(metadata: Mapping[str, str]) -> tuple[int, int] | None:
+    """Height and width as a file's metadata name them, such as ``imgsz: [320, 320]``; None where they do not."""
+    for key in _PICTURE_KEYS:
+        sizes = [int(n) for n in re.findall(r"\d+", metadata.get(key, ""))][-2:]
+        if sizes and all(0 < n < 1 << 16 for n in sizes):
+            return sizes[0], sizes[-1]
+    return None

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
 _NAMESPACE, _STACK = "namespace", "pkg.torch.onnx.stack_trace"
+#: The keys that name modules and their classes.
+MODULE_KEYS = frozenset({_SCOPES, _CLASSES, _NAMESPACE})
 _QUOTED = re.compile(r"'([^']*)'")
 _LINE = re.compile(r'File "([^"]*)", line (\d+), in (\S+)(?:\n\s*(.*))?')
 

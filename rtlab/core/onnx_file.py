@@ -112,8 +112,13 @@ def iter_weight_chunks(
         content = weights[tensor.name].tobytes()
         start = size + -size % _ALIGNED
         yield bytes(start - size)
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in {"location": location, "offset": start, "length": len(content)}.items():
-            tensor.external_data.add(key=key, value=str(value))
+        set_place(tensor, location, start, len(content))
         yield content
         size = start + len(content)
+
+
+def set_place(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    """Let a tensor without numbers refer to bytes of a file beside the model."""
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": location, "offset": offset, "length": length}.items():
+        tensor.external_data.add(key=key, value=str(value))

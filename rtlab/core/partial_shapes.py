@@ -6,10 +6,10 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rtlab.core.input_names import is_mask, is_of_encoder, is_past
-from rtlab.core.size_expressions import evaluate, list_names, list_symbols, solve
+from rtlab.core.size_expressions import evaluate, list_names, list_symbols, solve, substitute
 from rtlab.core.sizes import Sizes
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError, Unsized
@@ -105,6 +105,66 @@ def has_batch(declared: Mapping[str, Declared]) -> bool:
     batches = list_batch_symbols(declared)
     firsts = [dims[0] if dims else 0 for dims in declared.values()]
     return all(not isinstance(d, int) and (not get_symbol(d) or d in batches) for d in firsts)
+
+
+#: Sizes that tell symbols apart: primes, of which no two have the sum of two others.
+_APART = (17, 29, 53, 97, 181, 347, 673, 1301)
+#: Symbols that nobody wrote.
+_NUMBERED = re.compile(r"(?:s|u|unk__|\w*\.)\d+")
+
+
+def find_equal_symbols(
+    model: ir.Model, scopes: Sequence[Subgraph], declared: Mapping[str, Declared]
+) -> dict[str, str]:
+    """Symbols with the symbol, or the sum of two, that the graph adds, multiplies or joins them with.
+
+    An exporter may write ``mask_length`` beside ``sequence_length``, or ``s27``. Shapes are inferred with a size of its
+    own for each symbol; what does not fit is equal, but for a size of 1 that is broadcast.
+    """
+    symbols = list_open_symbols(declared)
+    batches = [s for s in list_batch_symbols(declared) if s in symbols]
+    equal: dict[str, str] = {}
+    if len(batches) < 2 and len(symbols) - len(batches) < 2:
+        return equal
+    while True:
+        others = [s for s in symbols if s not in equal]
+        sizes = dict(zip(others, _APART, strict=False))
+        texts = {size: symbol for symbol, size in sizes.items()}
+        texts |= {
+            sizes[a] + sizes[b]: f"{a} + {b}"
+            for a, b in itertools.combinations([s for s in sizes if s not in batches and s.isidentifier()], 2)
+        }
+        shapes = {
+            name: None if dims is None else tuple(resolve_size(d, sizes) for d in dims)
+            for name, dims in ((n, substitute_symbols(dims, equal)) for n, dims in declared.items())
+        }
+        pairs = [
+            (texts[one], texts[two])
+            for one, two in sorted(Sizes(model, scopes, shapes).list_conflicts())
+            if one in texts and two in texts
+        ]
+        match = next(filter(None, (_match(one, two) for one, two in pairs)), None)
+        if match is None:
+            return equal
+        symbol, text = match
+        equal = {s: substitute(t, {symbol: text}) for s, t in equal.items()} | {symbol: text}
+
+
+def _match(one: str, two: str) -> tuple[str, str] | None:
+    """A symbol, and what it equals: of two symbols the first that somebody wrote; None for two sums."""
+    is_symbol = [list_names(text) == (text,) for text in (one, two)]
+    if not any(is_symbol):
+        return None
+    swap = not is_symbol[1] or (all(is_symbol) and _NUMBERED.fullmatch(one) and not _NUMBERED.fullmatch(two))
+    symbol, text = (one, two) if swap else (two, one)
+    return None if symbol in list_names(text) else (symbol, text)
+
+
+def substitute_symbols(dims: Declared, texts: Mapping[str, str]) -> tuple[int | str | None, ...] | None:
+    """A declared shape with other symbols in the place of some of its own."""
+    if dims is None:
+        return None
+    return tuple(substitute(d, texts) if isinstance(d, str) else d for d in dims)
 
 
 def collect_symbols(declared: Mapping[str, Declared], named: Named) -> dict[str, int]:
@@ -337,6 +397,22 @@ def parse_sizes(
     return parsed_sizes
 
 
+def rename_symbols(
+    model: str, named: Mapping[str, tuple[int, ...] | int], equal: Mapping[str, str]
+) -> dict[str, tuple[int, ...] | int]:
+    """The named sizes by the symbols that others equal; ``ModelError`` where both are named, and differ."""
+    renamed = {key: size for key, size in named.items() if key not in equal}
+    for key in equal.keys() & named.keys():
+        size, other = named[key], resolve_size(equal[key], renamed)
+        if other not in (None, size):
+            raise ModelError(
+                f'Cannot give "{key}" the size {size} in model "{model}": its nodes need it to be equal to '
+                f'"{equal[key]}", which is {other}. Name one of them, or an input with a full shape.'
+            )
+        renamed[equal[key]] = size
+    return renamed
+
+
 def check(model: str, inputs: Mapping[str, Declared], named: Named) -> None:
     """Raise ``ModelError`` unless the named sizes are those of inputs and symbols of the model of this name."""
     written = [d for declared in inputs.values() for d in declared or () if isinstance(d, str)]
@@ -399,6 +475,13 @@ _LENGTHS = (128, 512, 16000, 1024, 64, 256, 32, 4096)
 _SECONDS = 1.5
 
 
+class Proposal(NamedTuple):
+    """Shapes of the inputs to try; ``fits`` where shape inference finds nothing in the graph that contradicts them."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    fits: bool
+
+
 def propose_shapes(
     model: ir.Model,
     scopes: Sequence[Subgraph],
@@ -407,18 +490,21 @@ def propose_shapes(
     *,
     written: Sequence[int] = (),
     longest: int | None = None,
-) -> Mapping[str, tuple[int, ...]]:
+    picture: tuple[int, int] | None = None,
+) -> Proposal:
     """The shapes of the inputs, with something to try where a dimension is open and has no named size.
 
     They follow from shape inference; nothing is run. Where no usual size fits, and where there is no time to try more,
     they are those that fit best. An input of no known rank is left out. ``declared`` are the shapes of the inputs in
     the graph, ``named`` the sizes that the user gave; ``written`` are sizes in constants of the graph, which may be
-    lengths, and ``longest`` is the number of positions in its table.
+    lengths, ``longest`` is the number of positions in its table, and ``picture`` the height and width that the file's
+    metadata name.
     """
     candidates: list[dict[str, tuple[int, ...]]] = []
     lengths = [n for n in (_LENGTHS[0], *written, *_LENGTHS[1:]) if n <= (longest or n)] or [longest or 1]
-    for picture, length in itertools.product(_PICTURES, lengths):
-        shapes = suggest_shapes(declared, named, picture=picture, length=length)
+    pictures = (*filter(None, [picture]), *_PICTURES)
+    for each, length in itertools.product(pictures, lengths):
+        shapes = suggest_shapes(declared, named, picture=each, length=length)
         if shapes not in candidates:
             candidates.append(shapes)
     best_shapes, *others = candidates
@@ -430,4 +516,4 @@ def propose_shapes(
         misfits = Sizes(model, scopes, shapes).misfits
         if misfits < fewest:
             best_shapes, fewest = shapes, misfits
-    return best_shapes
+    return Proposal(best_shapes, not fewest)

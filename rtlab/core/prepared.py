@@ -29,6 +29,11 @@ class Emulation:
         make, model = self._make, self._model
         return _restore, (None if model is not None else make, model)
 
+    @property
+    def made(self) -> Model | None:
+        """The model, where it was made already."""
+        return self._model
+
     def model(self, progress: Progress) -> Model:
         """The model, made now if need be; raises ``Cancelled`` where ``progress`` asks to stop."""
         with self._lock:
@@ -54,7 +59,8 @@ class Prepared:
     both, nodes name their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name.
     ``scales`` are those of the quantized activations; ``notes`` are on the unexpected, above all what stays FP32 and
     why. ``precisions`` are those of main-graph nodes of the source by id, without FP32. ``reference`` is the model to
-    compare values with where channels have another scale than in the source; None where that is the source itself.
+    compare values with where channels have another scale than in the source, or nodes another form; None where that is
+    the source itself.
     """
 
     model: Model

@@ -77,6 +77,11 @@ class Reporting(Silent):
         self._show(self._name, self._done, self._total, self._last - self.started)
 
     @property
+    def position(self) -> str:
+        """The phase that is open, and how far it came: ``Calibrating, 3 of 64``; empty before the first."""
+        return f"{self._name}, {self._done} of {self._total}" if self._total else self._name
+
+    @property
     def pace(self) -> str:
         """Steps per second and time left, after the first second."""
         taken = self._last - self._began

@@ -5,12 +5,12 @@ from __future__ import annotations
 import graphlib
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import onnx
 
-from rtlab.core.phrases import pluralize
+from rtlab.core.phrases import list_first, pluralize
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 
@@ -67,6 +67,30 @@ def clear_impossible_sizes(proto: onnx.ModelProto) -> str:
         others = f"; so are those of {pluralize(inner, 'other value')}" if inner else ""
         return f"Sizes of 0 or below are taken as dynamic: input {', '.join(descriptions[:_LISTED])}{more}{others}"
     return f"Sizes below 0 of {pluralize(inner, 'value')} are taken as unknown" if inner else ""
+
+
+def replace_types(proto: onnx.ModelProto, types: Mapping[str, int]) -> str:
+    """Let values of the main graph have the types of the operators that write them; a sentence, empty for none.
+
+    ``types`` are elements' types by name. Wrong ones of inner values are dropped with their shapes, those of outputs
+    replaced.
+    """
+    graph = proto.graph
+    infos = [*graph.value_info, *graph.output]
+    wrong = {i.name for i in infos if types.get(i.name, 0) not in {0, i.type.tensor_type.elem_type}}
+    if not wrong:
+        return ""
+    right = [i for i in graph.value_info if i.name not in wrong]
+    del graph.value_info[:]
+    graph.value_info.extend(right)
+    for output in graph.output:
+        if output.name in wrong:
+            output.type.tensor_type.elem_type = types[output.name]
+    subject = pluralize(len(wrong), "value has", "values have")
+    return (
+        f"{subject} other types in the file than the operators that write them give: those of the operators count "
+        f"({list_first(sorted(wrong))})"
+    )
 
 
 def _clear_dims(kind: onnx.TypeProto, *, zero: bool) -> bool:

@@ -54,6 +54,13 @@ def list_symbols(dims: Iterable[str]) -> tuple[str, ...]:
     return tuple(s for s in symbols if s not in derived)
 
 
+def substitute(dim: str, texts: Mapping[str, str]) -> str:
+    """A dimension with other symbols, or sums of them, in the place of some of its own."""
+    if dim in texts or _parse(dim) is None:
+        return texts.get(dim, dim)
+    return re.sub(r"\b[A-Za-z_]\w*", lambda m: f"({texts[m[0]]})" if m[0] in texts else m[0], dim)
+
+
 def evaluate(dim: str, symbols: Mapping[str, int]) -> int | None:
     """The size of a dimension at these sizes of symbols; None where one is missing, or it is divided by zero."""
     if dim in symbols:

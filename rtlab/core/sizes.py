@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import trt_operators
+from rtlab.core.external_data import DetachedWeight
 from rtlab.core.node import ONNX_DOMAINS, bodies
 from rtlab.core.value import dtype_text
 
@@ -45,6 +47,11 @@ _COMPUTED, _INFERENCE_LIMIT = 1 << 14, 64
 _STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
 #: Operators that move a window over their input.
 _WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
+#: Operators whose inputs have one size in each dimension, or 1.
+_BROADCASTING = {
+    *("Add", "Sub", "Mul", "Div", "Pow", "Mod", "Sum", "Mean", "Max", "Min", "Where", "And", "Or", "Xor"),
+    *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+}
 #: Values of these differ from run to run.
 _RANDOM_OPS = {"Bernoulli", "Multinomial", "Dropout"} | {
     f"Random{kind}{like}" for kind in ("Normal", "Uniform") for like in ("", "Like")
@@ -105,6 +112,21 @@ class Sizes:
             or self._changes_count(node, space)
             for node, space in nodes
         )
+
+    def list_conflicts(self) -> set[tuple[int, int]]:
+        """Pairs of sizes, each the smaller first, of which a node needs one size, so that its outputs have none."""
+        conflicts: set[tuple[int, int]] = set()
+        for scope in self._scopes:
+            for node in scope.nodes:
+                shapes = [self.of(v, scope.space) for v in node.inputs if v is not None]
+                full = [shape for shape in shapes if shape is not None]
+                if len(full) < len(shapes) or all(self._has_size(v, scope.space) for v in node.outputs):
+                    continue
+                for sizes in _list_joined(node, full):
+                    different = sorted({size for size in sizes if size > 1})
+                    if len(different) == 2:
+                        conflicts.add((different[0], different[1]))
+        return conflicts
 
     def _has_size(self, value: ir.Value, space: int) -> bool:
         kind = self._table.get((space, id(value)), UNKNOWN)
@@ -222,7 +244,9 @@ class _Evaluation:
             return
         dims = tuple(tensor.shape.numpy())
         self.kinds[key] = Kind(int(tensor.dtype), dims)
-        if math.prod(dims) <= _COMPUTED and tensor.dtype != ir.DataType.STRING:
+        # What a saved graph lacks decides about no size.
+        is_number = tensor.dtype != ir.DataType.STRING and not isinstance(tensor, DetachedWeight)
+        if math.prod(dims) <= _COMPUTED and is_number:
             # Its file may be missing.
             with contextlib.suppress(Exception):
                 self._values[key] = np.asarray(tensor.numpy())
@@ -341,6 +365,22 @@ class _Evaluation:
             carried = again
         out = _get_axes(node, "scan_output_axes", len(ends) - len(carried))
         return [*carried, *(add_axis(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
+
+
+def _list_joined(node: ir.Node, shapes: Sequence[Shape]) -> Iterable[Sequence[int]]:
+    """Sizes of a node's inputs that are equal, or 1: where they are added, multiplied or joined."""
+    if node.domain not in ONNX_DOMAINS:
+        return ()
+    if node.op_type == "MatMul" and len(shapes) == 2 and all(len(shape) > 1 for shape in shapes):
+        one, two = shapes
+        return [(one[-1], two[-2]), *zip(reversed(one[:-2]), reversed(two[:-2]), strict=False)]
+    if node.op_type == "Concat" and len({len(shape) for shape in shapes}) == 1:
+        columns = list(zip(*shapes, strict=True))
+        axis = node.attributes.get_int("axis", 0) % max(1, len(columns))
+        return columns[:axis] + columns[axis + 1 :]
+    if node.op_type in _BROADCASTING:
+        return itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+    return ()
 
 
 @dataclasses.dataclass

@@ -37,7 +37,7 @@ class StageStatus:
 
     stage: Stage
     state: State
-    why: Annotated[Why, UNSENT] = ""
+    why: Why = ""
     text: str = ""
     done: Annotated[int, UNSENT] = 0
     target_count: Annotated[int, UNSENT] = 0

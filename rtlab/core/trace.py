@@ -51,7 +51,8 @@ class Profile(Memoizable):
     def merged(self, other: Profile) -> Profile:
         """This profile and a later one of the same engine as one: its samples after these, its date, both notes.
 
-        A sentence of both notes that differs in numbers alone is kept with the later ones.
+        Where one of them times no layers, those of the other count. A sentence of both notes that differs in numbers
+        alone is kept with the later ones.
 
         Raises:
             RunError: they are of other engines, devices or settings.
@@ -62,16 +63,19 @@ class Profile(Memoizable):
                     f'Cannot merge two profiles: one has {what} "{mine}", the other "{its}". Merge those of one '
                     "engine, device and number of threads."
                 )
-        if strange := sorted(self.samples.keys() ^ other.samples.keys()):
+        both = bool(self.samples and other.samples)
+        if both and (strange := sorted(self.samples.keys() ^ other.samples.keys())):
             raise RunError(
                 f'Cannot merge two profiles: only one of them times layer "{strange[0]}". Merge those of one engine.'
             )
         return dataclasses.replace(
             other,
-            samples={name: np.concatenate([s, other.samples[name]]) for name, s in self.samples.items()},
+            samples={name: np.concatenate([s, other.samples[name]]) for name, s in self.samples.items()}
+            if both
+            else self.samples or other.samples,
             total=np.concatenate([self.total, other.total]),
             warmup=self.warmup + other.warmup,
-            note=_merge_notes(self.note, other.note),
+            note=_merge_notes("" if other.samples and not both else self.note, other.note),
             runs=(self.runs or 0) + (other.runs or 0),
         )
 

@@ -223,6 +223,12 @@ class SaveFile(PageCommand, frozen=True, tag="save"):
     variant: str
 
 
+class SaveStudy(PageCommand, frozen=True, tag="keep"):
+    """Save the study as a file in the kernel's folder."""
+
+    action = "save the study"
+
+
 class AskPanel(PageCommand, frozen=True, tag="panel"):
     """Answer a panel of a variant with these of its settings; ``id`` names the question among those of all pages."""
 
@@ -252,7 +258,7 @@ class DismissFailure(PageCommand, frozen=True, tag="dismiss"):
 Command: TypeAlias = (
     FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant
     | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes
-    | CutModel
+    | CutModel | SaveStudy
     | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | DismissFailure
 )  # fmt: skip
 _BY_NAME: collections.abc.Mapping[str, Any] = {

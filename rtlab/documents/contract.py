@@ -134,12 +134,13 @@ class Panel(TypedDict):
 class OpenSize(TypedDict):
     """A size that the inputs leave open, or a default for it; ``lacking`` where it must be named before a build.
 
+    ``size`` is None where it lacks, and none that was tried fits the graph.
     ``id`` is its symbol, or an input and its dimension: ``image[2]``. ``inputs`` are those that have it, with shapes.
     ``least`` is 0 for the number of tokens before, else 1.
     """
 
     id: str
-    size: int
+    size: int | None
     least: int
     inputs: list[str]
     lacking: bool
@@ -213,6 +214,13 @@ class FileSent(Message, frozen=True, tag="file"):
     name: str
 
 
+class StudySaved(Message, frozen=True, tag="saved"):
+    """Where the study was saved, in words, and the line of Python that opens it."""
+
+    text: str
+    python: str
+
+
 class Parcel(Message, frozen=True, tag="parcel"):
     """What is delivered under a name: of this digest, as the only buffer or as ``content``."""
 
@@ -228,4 +236,4 @@ class PanelAnswered(Message, frozen=True, tag="answer"):
     panel: Panel
 
 
-Reply: TypeAlias = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered
+Reply: TypeAlias = PlotlySent | NetronStarted | FileSent | StudySaved | Parcel | PanelAnswered

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from rtlab.core.external_data import LARGE_WEIGHTS
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Evaluator, Progress
@@ -119,11 +120,12 @@ def fixed_batch(model: Model) -> int:
 
 
 def sizes_of(model: Model, data: CalibrationData | None = None, runner: Evaluator | None = None) -> Sizes:
-    """Shapes of all values for one sample; those that only a run can tell are read from one run."""
+    """Shapes of all values for one sample; those that only a run can tell are read from one run of a small model."""
     try:
         first = next(data.batches(model, 1)) if data is not None else None
         sizes = model.sizes(batch=1, shapes={n: a.shape for n, a in first.items()} if first else None)
-        if first is not None and runner is not None and not sizes.learned and sizes.unknown:
+        is_small = model.weight_bytes < LARGE_WEIGHTS
+        if first is not None and runner is not None and not sizes.learned and sizes.unknown and is_small:
             _learn(model, sizes, first, runner)
     except RtlabError:
         # What is wrong with the samples is told where they are used.

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.attention import has_attention
+from rtlab.core.attention import find_attentions, find_operators, has_attention, read_operator_sizes
 from rtlab.core.compiler_info import Maker
 from rtlab.core.model import Model
 from rtlab.core.phrases import list_first, pluralize
@@ -20,7 +20,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.trt_operators import is_dequantizer
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, weights
+from rtlab.quantize import attention_products, fp16_passes, fp16_plan, guards, passes, placement, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.fp16_plan import HalfConstants, describe_skipped_nodes
@@ -29,6 +29,7 @@ from rtlab.quantize.thresholds import compute_scale
 from rtlab.quantize.weight_correction import WeightCorrector
 
 if TYPE_CHECKING:
+    from rtlab.core.compiler_info import AttentionKernel
     from rtlab.core.layer_inputs import LayerInputs
     from rtlab.core.node import Node
     from rtlab.core.protocols import Progress
@@ -45,8 +46,13 @@ _FP8_RELU_NOTE = (
 )
 _FP4_NOTE = "FP4 products run in float here: TensorRT multiplies in four bits, from Blackwell on"
 _HALF_BASE_NOTE = (
-    "the rest is fp16 but for sums of squares, since {maker} runs a whole attention in one kernel in 16 bits only; "
+    "the rest is fp16 but for sums of squares, since {maker} runs a whole attention in one kernel in 16 bits only"
+    "{proof}; "
     'precision={{"*": "fp32", "op:MatMul": "{precision}"}} leaves it fp32'
+)
+_WRITTEN_NOTE = (
+    "{attentions} written out as products and a softmax: between Q/DQ pairs {maker} makes one kernel of these in "
+    "{precision}, and of the operator one in 16 bits"
 )
 #: Precisions by the types of what is stored.
 _STORED = {kind: p for p in Precision if p.stored.scaled for kind in (str(p), f"u{p}")}
@@ -114,7 +120,9 @@ class _Preparation:
         *,
         maker: Maker | None,
     ) -> None:
-        self.source, self.variant, self.requested_precisions = model, variant, requested_precisions
+        #: The user's model, and what is quantized: with attention in products where a kernel takes it.
+        self._original = self.source = model
+        self.variant, self.requested_precisions = variant, requested_precisions
         self._progress, self._maker = progress, maker or Maker()
         self._corrector = WeightCorrector(model, variant, inputs, self._check)
         is_scaled = bool(variant.precision.stored.scaled)
@@ -140,8 +148,20 @@ class _Preparation:
         }
         #: The precision that each node has got so far.
         self.assigned_precisions: dict[str, Precision] = {}
+        self._written_attentions: list[attention_products.WrittenAttention] = []
+        #: Attention operators that stay, with the reason, by precision.
+        self._float_attentions: dict[Precision, dict[str, list[str]]] = {}
 
     def run(self, ranges: Ranges | None, scales: Mapping[str, Scale] | None) -> Prepared:
+        self._write_out_attentions()
+        if self._written_attentions:
+            sources = {v: s for a in self._written_attentions for v, s in a.sources.items()}
+            if scales is not None:
+                scales = {**scales, **{v: scales[s] for v, s in sources.items() if s in scales}}
+            if ranges is not None:
+                values = {v: ranges.values[s] for v, s in sources.items() if s in ranges.values}
+                ranges = dataclasses.replace(ranges, values={**ranges.values, **values})
+        self._pass_guards_by()
         self._raise_opset()
         for precision in QUANTIZED:
             self._quantize(precision, ranges, scales)
@@ -158,17 +178,23 @@ class _Preparation:
             names = " or ".join(sorted({p.upper() for p in requested.values()}))
             article = "a" if names.startswith(("BF", "TF")) else "an"
             node = "further node" if self.source_precisions else "node"
-            end = ": the model is unchanged" if typed is self.source and self.emulation is None else ""
+            end = ": the model is unchanged" if typed is self._original and self.emulation is None else ""
             self.notes.insert(0, f"no {node} has {article} {names} form here{end}")
         if relu_count := len(find_fp8_relus(typed)):
             relus = pluralize(relu_count, "Relu stands", "Relus stand")
             self.notes.append(_FP8_RELU_NOTE.format(relus=relus))
         if self._has_half_base:
+            is_documented = self._maker.half_attention_is_documented
+            proof = ", by its documentation (rtlab has seen no listing of it)" if is_documented else ""
             self.notes.insert(
-                0, _HALF_BASE_NOTE.format(maker=self._maker.title, precision=self.variant.precision)
+                0,
+                _HALF_BASE_NOTE.format(
+                    maker=self._maker.title, proof=proof, precision=self.variant.precision
+                ),
             )
-        precisions = _collect_precisions(self.source, typed, self.assigned_precisions)
-        return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
+        precisions = _collect_precisions(self._original, typed, self.assigned_precisions)
+        reference = self.source if self._written_attentions else None
+        return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions, reference)
 
     @property
     def _typed_model(self) -> Model:
@@ -183,7 +209,11 @@ class _Preparation:
     def _apply(self, graph_pass: Pass) -> None:
         if self._edit is None:
             # A rewritten source names the nodes of the user's model.
-            keep_origins = bool(self.variant.rewrites) or self._model is not self.source
+            keep_origins = (
+                bool(self.variant.rewrites)
+                or bool(self._written_attentions)
+                or self._model is not self.source
+            )
             self._edit = Edit(self._model, keep_origins=keep_origins)
         passes.apply(graph_pass, self._edit, self._check)
         self.notes += graph_pass.notes
@@ -195,6 +225,22 @@ class _Preparation:
     def _find_float_nodes(self, nodes: Collection[str]) -> frozenset[str]:
         """Those of the nodes that the compiler computes in floating point only."""
         return frozenset(n for n in nodes if self.source.by_id[n].op in self._maker.float_ops)
+
+    def _pass_guards_by(self) -> None:
+        """Leave out guards that replace nothing, where a kernel takes the attention without."""
+        idle = [
+            attention
+            for attention in find_attentions(self.source)
+            if attention.sizes.is_guarded
+            and guards.is_idle(self.source, attention)
+            and any(
+                dataclasses.replace(attention.sizes, is_guarded=False).find_kernel([k])
+                and attention.nodes <= self._get_nodes(k.precision)
+                for k in self._list_kernels()
+            )
+        ]
+        if idle:
+            self._apply(guards.pass_by(idle))
 
     def _raise_opset(self) -> None:
         """Convert once, to the highest opset that a precision in use needs, before anything is inserted."""
@@ -247,6 +293,8 @@ class _Preparation:
         for op in sorted({self.source.by_id[n].op for n in float_nodes}):
             reason = f"{self._maker.title} has no {precision.upper()} kernel for {op}"
             skipped_nodes[reason] = tuple(n.id for n in self.source.top if n.id in float_nodes and n.op == op)
+        for reason, ids in self._float_attentions.get(precision, {}).items():
+            skipped_nodes[reason] = (*skipped_nodes.get(reason, ()), *ids)
         self._note_skipped_nodes(skipped_nodes, (nodes | float_nodes) - plan.nodes, precision)
         if not plan.activations:
             return
@@ -265,14 +313,52 @@ class _Preparation:
 
     def _plan(self, model: Model, nodes: Collection[str], precision: Precision) -> placement.QuantizationPlan:
         """What is quantized of some nodes, in attention what the compiler has a kernel for."""
-        # What is FP32 here will be of the type of the rest.
-        kernels = [
-            dataclasses.replace(
-                k, types=k.types - {"fp32"} | ({"fp32"} if str(self.fallback_precision) in k.types else set())
-            )
+        plan = placement.plan(model, nodes, precision, self._list_kernels())
+        # Probabilities are not observed in an operator, and none is above 1.
+        known = {
+            a.probabilities: 1.0 for a in self._written_attentions if a.probabilities in plan.activations
+        }
+        return dataclasses.replace(plan, thresholds={**plan.thresholds, **known})
+
+    def _list_kernels(self) -> list[AttentionKernel]:
+        """The compiler's kernels for attention, by what is around in this variant: FP32 will have the rest's type."""
+        fallback = str(self.fallback_precision)
+        return [
+            dataclasses.replace(k, types=k.types - {"fp32"} | ({"fp32"} if fallback in k.types else set()))
             for k in self._maker.attention_kernels
         ]
-        return placement.plan(model, nodes, precision, kernels)
+
+    def _write_out_attentions(self) -> None:
+        """Put products in the place of Attention where the compiler has a quantized kernel for these alone."""
+        chosen: dict[str, Precision] = {}
+        for node in find_operators(self.source):
+            precision = self.requested_precisions[node.id]
+            kernels = [k for k in self._list_kernels() if k.precision is precision]
+            if not kernels:
+                continue
+            sizes = read_operator_sizes(self.source, node)
+            misfit = sizes.explain_misfit(kernels)
+            if why := misfit or attention_products.explain_unwritable(self.source, node):
+                self._float_attentions.setdefault(precision, {}).setdefault(why, []).append(node.id)
+            else:
+                chosen[node.id] = precision
+        if not chosen:
+            return
+        writing = attention_products.write_out([*chosen], self._written_attentions)
+        keep_origins = bool(self.variant.rewrites)
+        self.source = self._model = passes.run(self.source, [writing], keep_origins=keep_origins)
+        self.requested_precisions = {
+            **self.requested_precisions,
+            **{n: p for a, p in zip(self._written_attentions, chosen.values(), strict=True) for n in a.nodes},
+        }
+        for precision in dict.fromkeys(chosen.values()):
+            count = sum(p is precision for p in chosen.values())
+            attentions = pluralize(count, "Attention is", "Attentions are")
+            self.notes.append(
+                _WRITTEN_NOTE.format(
+                    attentions=attentions, maker=self._maker.title, precision=precision.upper()
+                )
+            )
 
     def _drop_unscaled_nodes(
         self,
@@ -348,7 +434,7 @@ class _Preparation:
         explained_nodes = {n for nodes in skipped_nodes.values() for n in nodes}
         if precision is not self.variant.precision:
             remaining[f"no {precision.upper()} form"] = [
-                n for n in self.requested_precisions if n in without and n not in explained_nodes
+                n for n in self._original.by_id if n in without and n not in explained_nodes
             ]
         # What the source computes in 16 bits stays so.
         wide, half = dict[str, list[str]](), dict[str, list[str]]()
@@ -424,7 +510,7 @@ class _Preparation:
                 weights.dequantize_weights(plan, p, half_plan.nodes, stored[p], block_scales)
                 for p, plan in plans.items()
             ]
-            keep_origins = emulation_model is not self.source
+            keep_origins = emulation_model is not self._original
             self.emulation = emulation_model = passes.run(
                 emulation_model, dequantize_passes, keep_origins=keep_origins
             )
@@ -474,7 +560,7 @@ class _Preparation:
         return fp16_passes.narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
 
     def _defer(self, model: Model, make_pass: Callable[[Callable[[], object]], Pass]) -> Emulation:
-        keep_origins = model is not self.source
+        keep_origins = model is not self._original
         return Emulation(functools.partial(_emulate, model, make_pass, keep_origins=keep_origins))
 
     def _check(self) -> None:

@@ -114,10 +114,12 @@ class IsolatedErrorModel:
     Attributes:
         model: Inputs and outputs are the source's, and every value of the source is there under its name, exact.
         error_sums: By value of the source the sums of the error that its node makes.
+        parted: Values that several nodes write here in the place of one: the error of these together is unknown.
     """
 
     model: Model = dataclasses.field(repr=False)
     error_sums: Mapping[str, IsolatedErrorSums]
+    parted: frozenset[str] = frozenset()
 
 
 def build_isolated_error_model(source: Model, emulation: Model) -> IsolatedErrorModel | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from rtlab.core.attention import find_attentions
+from rtlab.core.attention import find_attentions, find_operators, read_operator_sizes
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
 
@@ -89,8 +89,14 @@ def quantizable(model: Model) -> tuple[str, ...]:
     """
     planned_values = dict.fromkeys(plan(model).activations)
     for attention in find_attentions(model):
-        if attention.head_size is not None and attention.lengths is not None:
-            planned_values |= dict.fromkeys((*attention.factors, attention.context.outputs[0]))
+        if attention.sizes.are_static:
+            # A guard between the softmax and the second product may be left out.
+            shares = model.by_id[attention.softmax].outputs if attention.sizes.is_guarded else ()
+            planned_values |= dict.fromkeys((*attention.factors, *shares, attention.context.outputs[0]))
+    for node in find_operators(model):
+        if read_operator_sizes(model, node).are_static:
+            values = (*node.inputs[:3], node.outputs[0])
+            planned_values |= dict.fromkeys(v for v in values if v not in model.known)
     return tuple(_sort_values(model, planned_values))
 
 
@@ -129,7 +135,7 @@ class _Planner:
         kernels: Collection[AttentionKernel],
     ) -> None:
         self.model, self.precision, self.nodes, self.values = model, precision, nodes, values
-        self.kernels = kernels
+        self.kernels = tuple(kernels)
         self.skipped_nodes: dict[str, list[str]] = {}
         self.thresholds: dict[str, float] = {}
         self.constants = model.known
@@ -168,18 +174,18 @@ class _Planner:
     def _add_attentions(self) -> None:
         """Quantize what both products of an attention read, and where its kernel needs it the output of the second."""
         for attention in find_attentions(self.model):
-            kernel = next((k for k in self.kernels if attention.fits(k)), None)
-            output = attention.context.outputs[0]
-            # A pair behind views, in front of the next product, is one of the output as well.
-            writes = kernel is not None and kernel.output_pair and not self._reads_quantized(output)
-            values = (*attention.factors, *([output] if writes else []))
-            if (
-                kernel is None
-                or not attention.nodes <= {*self.nodes}
-                or not all(map(self._is_quantizable, values))
-            ):
+            if not attention.nodes <= {*self.nodes}:
                 continue
-            if writes and None in self._get_readers(output):
+            kernel, output = attention.sizes.find_kernel(self.kernels), attention.context.outputs[0]
+            if kernel is None:
+                self._drop_skips(attention.nodes)
+                why = attention.sizes.explain_misfit(self.kernels)
+                self.skipped_nodes.setdefault(why, []).extend((attention.scores.id, attention.context.id))
+                continue
+            # A pair behind views, in front of the next product, is one of the output as well.
+            writes = kernel.output_pair and not self._reads_quantized(output)
+            values = (*attention.factors, *([output] if writes else []))
+            if not all(map(self._is_quantizable, values)) or (writes and None in self._get_readers(output)):
                 continue
             products = (attention.scores, attention.context)
             edges = [(v, (n.id, i)) for n in products for i, v in enumerate(n.inputs[:2])]
@@ -188,11 +194,14 @@ class _Planner:
                 edges += [(output, (n.id, i)) for n in readers for i, v in enumerate(n.inputs) if v == output]
             for value, edge in edges:
                 self.edges.setdefault(value, set()).add(edge)
-            for why, nodes in [*self.skipped_nodes.items()]:
-                self.skipped_nodes[why] = [n for n in nodes if n not in attention.nodes]
+            self._drop_skips(attention.nodes)
             if self.precision is Precision.FP8:
                 # No probability is above 1, and no step of a float is too coarse for small ones.
                 self.thresholds[attention.context.inputs[0]] = 1.0
+
+    def _drop_skips(self, nodes: Collection[str]) -> None:
+        for why, skips in [*self.skipped_nodes.items()]:
+            self.skipped_nodes[why] = [n for n in skips if n not in nodes]
 
     def _add_weighted(self, node: Node) -> None:
         axis = self._find_channel_axis(node)

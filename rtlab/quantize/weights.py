@@ -263,7 +263,12 @@ def _round_activations(edit: Edit, plan: FourBitPlan, scales: Mapping[str, Scale
         kind, title = ir.DataType.FLOAT, f"{name}/scale/DequantizeLinear"
         scale = edit.insert("DequantizeLinear", title, [relative, tensor_scale], kind=kind, **place)
         title = f"{name}/DequantizeLinear"
-        numbers = edit.insert("DequantizeLinear", title, [stored, scale], like=source, attrs=blocks, **place)
+        numbers = edit.insert(
+            "DequantizeLinear", title, [stored, scale], like=source, kind=kind, attrs=blocks, **place
+        )
+        if source.dtype not in {None, kind}:
+            attrs = {"to": int(source.dtype)}
+            numbers = edit.insert("Cast", f"{name}/Cast", [numbers], kind=source.dtype, attrs=attrs, **place)
         for node in nodes:
             edit.set_input(node, 0, numbers)
 

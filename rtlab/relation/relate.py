@@ -82,6 +82,10 @@ class _MappingBuilder:
                 self._map_inside(node)
                 if node.id not in self.pairs:
                     self._infer_from_neighbours(node)
+        # What the tensors of a layer tell is surer than that others run between.
+        self._map_recomputed(self._unknown(unmapped_nodes))
+        for node in self._unknown(unmapped_nodes):
+            self._infer_from_neighbours(node, between=True)
         self._map_merged(removed=True)
         self._map_recomputed(self._unknown(unmapped_nodes))
         # What rests on one side alone comes last.
@@ -357,8 +361,11 @@ class _MappingBuilder:
                 self._add_pair(owner, step.id, "inferred", note)
                 mine[at[step.id]] = frozenset({owner})
 
-    def _infer_from_neighbours(self, node: Node, *, alone: bool = False) -> None:
-        """An epilogue follows its producer, else the unlabelled layers around; ``alone``: one side will do."""
+    def _infer_from_neighbours(self, node: Node, *, between: bool = False, alone: bool = False) -> None:
+        """The layer of both neighbours, or of the producer.
+
+        With ``between`` else the unlabelled layers that run between them; with ``alone`` those of one side will do.
+        """
         before, is_before_complete = self._find_nearest_layers(node, self.graph.writers)
         after, is_after_complete = self._find_nearest_layers(node, self.graph.readers)
         if not before and not after and not (is_before_complete and is_after_complete):
@@ -375,7 +382,8 @@ class _MappingBuilder:
             note = "The kernel that runs its producer names this operation, and no other node of it."
             self._add_pair(node.id, lone, "inferred", note)
             return
-        if not alone and not ((before or is_before_complete) and (after or is_after_complete)):
+        has_both_sides = (before or is_before_complete) and (after or is_after_complete)
+        if not alone and not (between and has_both_sides):
             return
         low = max((self.order[i] for i in before), default=-1)
         high = min((self.order[i] for i in after), default=len(self.engine.layers))
@@ -418,7 +426,8 @@ class _MappingBuilder:
             if other.id in self.pairs:
                 layers |= set(self.pairs[other.id])
             elif other.id in self.reasons:
-                todo += step(other)
+                # A constant starts from nothing, whatever layer has what it was computed from.
+                todo += step(other) if self.reasons[other.id] != "folded" else ()
             else:
                 complete = False
         return layers, complete

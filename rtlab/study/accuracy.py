@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib.metadata
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from rtlab.analyses.diagnosis import AccuracyDiagnosis, find_undefined
 from rtlab.analyses.findings import list_findings
 from rtlab.analyses.repair import AccuracyRepair
 from rtlab.analyses.sensitivity import ASKS, BY, Asks, By, Sensitivity
-from rtlab.analyses.study_state import COMPARED_STAGES, SampleSelection
+from rtlab.analyses.study_state import COMPARED_STAGES
 from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.core import files
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
@@ -30,7 +29,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
-from rtlab.core.phrases import pluralize, quote_names
+from rtlab.core.phrases import quote_names
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Progress
 from rtlab.core.quantizer import parse_quantizer
@@ -48,6 +47,7 @@ from rtlab.study.job import prepare_model
 from rtlab.study.planning import add_variant
 from rtlab.study.progress import report_progress
 from rtlab.study.runner import StudyRunner
+from rtlab.study.selection import select_samples
 from rtlab.study.stages import plan_stages
 
 #: Quantizers that a diagnosis looks into.
@@ -323,7 +323,7 @@ class StudyAccuracy:
                 facts,
                 task,
                 diagnosis.findings,
-                tuple(row.node for row in ranking),
+                _list_pinnable_nodes(facts, [row.node for row in ranking]),
                 max_drop,
                 runs,
                 existing_qdq.separate_existing_qdq(source, source)[0],
@@ -382,7 +382,7 @@ class StudyAccuracy:
         with report_progress(progress) as reporter:
             self._observations.ensure_labels(reporter)
         selection = (
-            None if samples is None else _select_samples(self._holder.state.task, self._holder.data, samples)
+            None if samples is None else select_samples(self._holder.state.task, self._holder.data, samples)
         )
         self._holder.publish(lambda state: state.with_selection(selection))
         with report_progress(progress) as reporter:
@@ -510,43 +510,6 @@ def _have_same_labels(one: Task | None, other: Task | None) -> bool:
     return (one.reference and other.reference) or np.array_equal(one.labels, other.labels)
 
 
-def _select_samples(
-    task: Task | None, study_data: CalibrationData, numbers: Iterable[int]
-) -> SampleSelection:
-    """Samples by number, of the task's data, or of the study's where there is no task.
-
-    Raises:
-        CalibrationError: there is no such sample, or the data is a stream.
-    """
-    data = task.data if task is not None else study_data
-    prefix = "Cannot choose samples"
-    try:
-        # A mask is no list of numbers.
-        listed: list[Any] = [None if isinstance(i, bool) else i for i in numbers]
-        samples = tuple(sorted({operator.index(i) for i in listed}))
-    except TypeError as error:
-        raise CalibrationError(f"{prefix}: {error}. Give whole numbers, such as [3, 17].") from error
-    if not samples:
-        raise CalibrationError(f"{prefix}: none is named. Give some numbers, or None for all samples.")
-    if samples[0] < 0 or samples[-1] >= len(data):
-        wild = samples[0] if samples[0] < 0 else samples[-1]
-        raise CalibrationError(
-            f"{prefix}: there is no sample {wild} in {data.source}, which has {len(data)}. Count from 0 to "
-            f"{len(data) - 1}."
-        )
-    if not data.arrays:
-        raise CalibrationError(
-            f"{prefix} of {data.source}: it is read from front to back. Give arrays, an .npy file or a "
-            "folder of pictures."
-        )
-    rows = list(samples)
-    source = f"{pluralize(len(rows), 'chosen sample')} of {data.source}"
-    part = dataclasses.replace(data.pick(rows), source=source)
-    if task is not None:
-        task = dataclasses.replace(task, data=part, labels=task.labels[rows], picked=True)
-    return SampleSelection(samples, part, task)
-
-
 #: Inferences of a round at the least.
 _RUNS = 10
 
@@ -557,6 +520,14 @@ def is_plain(model: Model, variant: Variant) -> bool:
     return {*variant.precisions} == {Precision.FP32} and (
         has_release or not existing_qdq.has_rounding_pairs(model)
     )
+
+
+def _list_pinnable_nodes(facts: VariantResult, nodes: Iterable[str]) -> tuple[str, ...]:
+    """Nodes of the source, in order: those that a preparation has put several in the place of stand for these."""
+    reference = facts.prepared.reference
+    table = {} if reference is None else reference.by_id
+    origins = {n.id: n.origin for n in table.values() if n.origin in table}
+    return tuple(dict.fromkeys(origins.get(n, n) for n in nodes))
 
 
 def score_reference(

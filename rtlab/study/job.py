@@ -23,7 +23,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import BuildError
+from rtlab.errors import BuildError, Cancelled
 from rtlab.quantize import apply_transforms, assign, prepare
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.study.remedies import add_remedies
@@ -94,6 +94,9 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
                 builder.build(dataclasses.replace(request, model=model, keep_plan=False), progress)
 
             raise add_remedies(error, job.name, job.model, ready.model, build) from error
+        except Cancelled as error:
+            error.notes = ready.notes
+            raise
     if engine.backend != job.builder:
         raise BuildError(
             f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '
@@ -138,6 +141,5 @@ def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:
         model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress, maker=maker
     )
     moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)
-    return dataclasses.replace(
-        ready, notes=(*job.model.notes, *notes, *ready.notes), reference=model if moves_scale else None
-    )
+    reference = ready.reference or (model if moves_scale else None)
+    return dataclasses.replace(ready, notes=(*job.model.notes, *notes, *ready.notes), reference=reference)

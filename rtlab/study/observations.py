@@ -178,6 +178,13 @@ class Observer:
         assert ranges is not None  # noqa: S101 - a collector that ran to its end has seen a sample
         return ranges
 
+    def restore(self, calibration: Calibration, data: CalibrationData | None) -> None:
+        """Take what an earlier observer has seen to its end, on all of ``data`` and what came after."""
+        self._merged_ranges, self.complete = calibration.ranges, True
+        first = "" if data is None else f"{data.source} and "
+        if first and calibration.source.startswith(first):
+            self._sources = calibration.source.removeprefix(first).split(" and ")
+
     def observe_more(
         self, data: CalibrationData, progress: Progress, executor: Executor | None = None, parts: int = 1
     ) -> None:
@@ -333,11 +340,13 @@ class Observations:
     """The observers of a study: of its model, and of those that its variants' transforms make of it."""
 
     def __init__(self, holder: StateHolder, stride: int) -> None:
-        self.holder, self._stride = holder, stride
+        self.holder, self.stride = holder, stride
         self._forget()
+        if (calibration := holder.state.calibration) is not None and calibration.complete:
+            self.observer.restore(calibration, holder.state.data)
 
     def _forget(self) -> None:
-        self.observer = Observer(self.holder.state.model, self._stride)
+        self.observer = Observer(self.holder.state.model, self.stride)
         self._variant_observers: dict[tuple[object, ...], Observer] = {}
         self._peaks: dict[tuple[object, ...], Mapping[str, NDArray[np.float64]]] = {}
 
@@ -418,7 +427,7 @@ class Observations:
         if apply_transforms.changes_existing_pairs(variant):
             transformed_model = existing_qdq.release_all_nodes(transformed_model)
         # Of two threads the first one's is taken, and what it observes serves both.
-        return self._variant_observers.setdefault(key, Observer(transformed_model, self._stride))
+        return self._variant_observers.setdefault(key, Observer(transformed_model, self.stride))
 
     def peaks_of(self, variant: Variant, progress: Progress) -> Mapping[str, NDArray[np.float64]] | None:
         """The channels' largest magnitudes that a variant's smoothing needs, observed once; None without smoothing."""

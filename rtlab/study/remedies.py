@@ -67,8 +67,8 @@ def add_remedies(
             owners = [model.by_id[t] for n in nodes for t in model.iter_top_nodes(n.id) if t in model.by_id]
             if values := find_cut(model, {n.id for n in owners}):
                 sentences += [_describe_cut(values, [n for n in owners if n not in nodes]), _UNTRIED]
-            elif inner_cut := _describe_inner_cut(model, nodes):
-                sentences += [inner_cut, _UNTRIED]
+            elif values := _find_inner_cut(model, nodes):
+                sentences += [f"{_describe_cut(values, ())} Calls are written out for that.", _UNTRIED]
     message = " ".join((str(error), *sentences))
     return BuildError(message, details=details, nodes=error.nodes, until=values, rewrites=rewrites)
 
@@ -126,8 +126,10 @@ def _describe_trial(trial: _Trial, variant: str) -> str:
     start = f"With {operators} written as the operators that define {'it' if len(trial.patterns) == 1 else 'them'}"
     if trial.refusal is not None:
         names = trial.refusal.nodes[:_MOST]
-        reason = f"it refuses {quote_names(names)}" if names else "it fails for what the error's details say"
-        return f"{start}, {reason}, as was tried."
+        # The compiler's words, without who says them and what else to choose.
+        words = str(trial.refusal).partition(": ")[2].partition(" Choose another")[0].rstrip(".")
+        reason = f"it refuses {quote_names(names)}" if names else f'it fails too, as was tried: "{words}"'
+        return f"{start}, {reason}, as was tried." if names else f"{start}, {reason}."
     rewrites = [str(r) for r in trial.rewrites]
     options = " ".join(f"--rewrite {shlex.quote(r)}" for r in rewrites)
     return (
@@ -147,12 +149,22 @@ def _describe_cut(values: Sequence[str], owners: Sequence[Node]) -> str:
     )
 
 
-def _describe_inner_cut(model: Model, nodes: Sequence[Node]) -> str:
+def _find_inner_cut(model: Model, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Where a model can be cut before nodes of local functions, once their calls are written out; empty if nowhere."""
-    rewrites = [Rewrite("inline", p) for p in list_calls(model, [n.id for n in nodes])]
-    flat = apply_rewrites(model, rewrites)
-    values = find_cut(flat, {f.id for f in flat.top if f.origin in {n.id for n in nodes}}) if rewrites else ()
-    if not values:
-        return ""
-    texts = json.dumps([str(r) for r in rewrites])
-    return f"Or build the model before it: study.cut(until={json.dumps(values)}, rewrites={texts})."
+    flat = _write_out_calls(model, list_calls(model, [n.id for n in nodes]))
+    if flat is model:
+        return ()
+    return find_cut(flat, {f.id for f in flat.top if f.origin in {n.id for n in nodes}})
+
+
+def expose_values(model: Model, values: Sequence[str]) -> Model:
+    """The model with the calls of its functions written out, where one of some values lies in one; else itself."""
+    if {v for n in model.top for v in n.outputs}.issuperset(values):
+        return model
+    flat = _write_out_calls(model, list_calls(model, list(model.by_id)))
+    return flat if {v for n in flat.top for v in n.outputs}.issuperset(values) else model
+
+
+def _write_out_calls(model: Model, patterns: Sequence[str]) -> Model:
+    """The model with the calls that some patterns mean written out; itself where there is none."""
+    return apply_rewrites(model, [Rewrite("inline", p) for p in patterns]) if patterns else model

@@ -14,10 +14,11 @@ from rtlab.analyses.study_state import StudyState
 from rtlab.backends.reference import get_stand_in
 from rtlab.backends.selection import builder_for
 from rtlab.core.budget import BUDGET_S, Budget, WorkContext, parse_budget
+from rtlab.core.external_data import LARGE_WEIGHTS
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.prepared import Prepared
-from rtlab.core.progress import check
+from rtlab.core.progress import Deadline, check
 from rtlab.core.protocols import Progress
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import Variant
@@ -35,6 +36,8 @@ Record = TypeVar("Record")
 _LOG = logging.getLogger(__name__)
 #: The part of a budget that calibration may take, so that the engine comes soon.
 _CALIBRATING = 1 / 3
+#: The same of a command's whole time where weights are so large that preparing and building take most of it.
+_CALIBRATING_LARGE = 1 / 8
 #: Seconds between looks at whether work in an executor is cancelled.
 _TICK_S = 0.1
 
@@ -293,13 +296,13 @@ class StudyRunner:
         # At the sizes of the study's samples.
         base = dataclasses.replace(job, model=self.holder.state.model)
         observer, ready = self.observations.observer_of(job.variant, progress), prepare_model(base, progress)
-        with _share(budget, progress) as deadline:
+        with self._share(budget, progress) as deadline:
             return observer.inputs(job.variant, ready, self.holder.data, deadline)
 
     def ranges(self, variant: Variant, progress: Progress, budget: Budget | None) -> Ranges:
         """What a variant is calibrated with: all samples, or those that a part of its budget suffices for."""
         observer = self.observations.observer_of(variant, progress)
-        with self.observations.publishing(), _share(budget, progress) as deadline:
+        with self.observations.publishing(), self._share(budget, progress) as deadline:
             try:
                 return observer.ranges(self.holder.data, deadline)
             except Cancelled:
@@ -308,13 +311,16 @@ class StudyRunner:
                     raise
                 return ranges
 
-
-def _share(budget: Budget | None, progress: Progress) -> contextlib.AbstractContextManager[WorkContext[None]]:
-    """The part of a budget that calibration may take; no limit without one."""
-    if budget is None:
-        return contextlib.nullcontext(WorkContext(None, progress))
-    # To only compile takes scales too.
-    return (budget if budget.seconds else Budget(BUDGET_S)).share(progress, _CALIBRATING)
+    def _share(
+        self, budget: Budget | None, progress: Progress
+    ) -> contextlib.AbstractContextManager[WorkContext[None]]:
+        """The part of a budget that calibration may take; no limit without one."""
+        if budget is None:
+            return contextlib.nullcontext(WorkContext(None, progress))
+        is_large = isinstance(progress, Deadline) and self.holder.state.model.weight_bytes >= LARGE_WEIGHTS
+        part = _CALIBRATING_LARGE if is_large else _CALIBRATING
+        # To only compile takes scales too, and nothing is compiled without those of one sample.
+        return (budget if budget.seconds else Budget(BUDGET_S)).share(progress, part, ends=False)
 
 
 def _stale_variant_error(name: str) -> VariantError:

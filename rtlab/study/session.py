@@ -47,6 +47,7 @@ from rtlab.study.recorded import (
     save_pasted_text,
     serialize_build,
 )
+from rtlab.study.remedies import expose_values
 from rtlab.study.result import Result, make_result
 from rtlab.study.runner import StudyRunner
 from rtlab.study.state_holder import StateHolder, check_variant_name
@@ -84,8 +85,44 @@ class Session:
         samples = None if data is None else CalibrationData.of(data, model=loaded_model)
         if samples is not None:
             samples.check(loaded_model)
-        self._holder = StateHolder(StudyState(loaded_model, samples, task, limits or Limits()))
-        self._runner = StudyRunner(self._holder, Observations(self._holder, stride))
+        self._set_state(StudyState(loaded_model, samples, task, limits or Limits()), stride)
+
+    @classmethod
+    def of_state(cls, state: StudyState, stride: int = STRIDE) -> Self:
+        """A study in this state, without views."""
+        study = cls.__new__(cls)
+        study._set_state(state, stride)  # noqa: SLF001 - one of its own
+        return study
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        model: Model | str | Path | None = None,
+        data: Any = None,
+        task: Task | None = None,
+        folders: Sequence[Path] | None = None,
+    ) -> Self:
+        """A saved study: see ``rtlab.open``, which has the same arguments and errors.
+
+        ``folders`` are those that its model is looked for in, below too; None for any.
+
+        >>> type(study).open(study.save("study.rtlab"))
+        <Study tiny: 3 of 3 variants built>
+        """
+        from rtlab.study.saving import open_study
+
+        return cls.of_state(*open_study(path, model=model, data=data, task=task, folders=folders))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle all but the views, weights and samples included."""
+        return type(self).of_state, (self.state, self._observations.stride)
+
+    def _set_state(self, state: StudyState, stride: int) -> None:
+        self._holder = StateHolder(state)
+        self._observations = Observations(self._holder, stride)
+        self._runner = StudyRunner(self._holder, self._observations)
 
     # The searches behind the namespaces are imported with the first of their calls.
 
@@ -320,7 +357,8 @@ class Session:
             compare: Whether to run the variants for times, errors and score, or only to build them.
             budget_s: Seconds that each variant may take on this machine beyond compiling: calibration, times, errors
                 and score rest on fewer samples and runs where they would take longer, and say so; ``measure`` goes on
-                from there. 0 only builds; ``math.inf`` measures all there is.
+                from there. What has no result by then ends a few seconds later. 0 only builds; ``math.inf`` measures
+                all there is.
             again: Whether to build what is built once more. The old engine stays until the new one is built.
 
         Raises:
@@ -559,6 +597,30 @@ class Session:
         content = serialize_build(self._holder.result(name), self.model, kind)
         return write(path, content, what=f"the {kind}", model=self.model)
 
+    @boundary("save the study")
+    def save(self, path: str | Path, *, weights: bool = False) -> Path:
+        """Write the study as one file, for ``rtlab.open``: variants, results, times, scores, and what is set.
+
+        An old file is replaced when the new one is complete. Names and numbers of the model's structure, ranges of
+        activations, predictions and labels go along. Weights and samples do not: where the model's file is still at
+        its place, all works as before, and elsewhere what was found out is shown.
+
+        Args:
+            path: The file, such as ``study.rtlab``.
+            weights: Whether the model with its weights and the samples go along, so that anybody can go on.
+
+        Raises:
+            ModelError: the weights are asked for, and are not here, or do not fit into one file.
+            RtlabError: the file cannot be written, or is the one that the model was read from.
+
+        >>> study.save("study.rtlab").name
+        'study.rtlab'
+        """
+        # It is needed here alone, and brings every analysis along.
+        from rtlab.study.saving import save_study
+
+        return save_study(self.state, path, stride=self._observations.stride, weights=weights)
+
     @boundary("cut the model")
     def cut(
         self,
@@ -573,7 +635,8 @@ class Session:
 
         Args:
             nodes: Nodes by id; one of a body or of a function stands for the node of the main graph that it runs in.
-            until: Values in place of nodes: the part is what they follow from, and they are its outputs.
+            until: Values in place of nodes: the part is what they follow from, and they are its outputs. For one
+                within a function, as ``call/value``, the calls of functions are written out before.
             rewrites: Forms that the model is written in before, as ``add`` takes them: the calls of local functions.
             samples: On how many samples the values that enter the part are computed.
             progress: Where to report; the host's reporter by default.
@@ -589,6 +652,7 @@ class Session:
         """
         values = [until] if isinstance(until, str) else [*until]
         model = apply_rewrites(self.model, [Rewrite.of(r) for r in rewrites])
+        model = expose_values(model, values)
         part = model.extract_until(values) if values else model.extract(nodes)
         with report_progress(progress) as reporter:
             data = observe_part_inputs(model, part, self.data.take(samples), reporter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from rtlab.backends.reference import build_reference, get_evaluator, get_runner
 from rtlab.backends.workers.inference import free_memory
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
+from rtlab.core.external_data import LARGE_WEIGHTS
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.progress import Deadline, Silent, check
 from rtlab.core.protocols import BuildRequest, Progress, Runner
@@ -164,15 +166,21 @@ class _Measuring:
             if self.result.stages[stage].state != "waiting":
                 continue
             try:
-                with self.budget.share(self.progress, _PARTS[stage]) as deadline:
+                # Timing keeps to its share by itself.
+                ends_after_step = stage is not Stage.TIMED
+                with self.budget.share(
+                    self.progress, _PARTS[stage], ends_after_step=ends_after_step
+                ) as deadline:
                     work(deadline)
             except Cancelled:
                 if not self.progress.stopped():
-                    # Timed out in the middle of a run.
-                    self._finish_stage(stage)
+                    # Timed out in the middle of a run, or before one.
+                    self._finish_stage(stage, deadline.activity)
                 else:
                     over = isinstance(self.progress, Deadline) and self.progress.is_over
                     self.result = plan_stages(self.job, self.result, "budget" if over else "cancelled")
+                    if over:
+                        self._finish_stage(stage, deadline.activity)
                     yield self.result
                     raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the engine stays
@@ -192,11 +200,12 @@ class _Measuring:
         stages = {**self.result.stages, status.stage: status}
         self.result = dataclasses.replace(self.result, stages=stages)
 
-    def _finish_stage(self, stage: Stage) -> None:
-        """Note that a stage is done, or stopped by the budget."""
+    def _finish_stage(self, stage: Stage, activity: str = "") -> None:
+        """Note that a stage is done, or stopped by the budget, where it has no result during some activity."""
         status = self.result.stages[stage]
         if status.done < status.target_count or not status.done:
-            self._set_status(_incomplete_status(stage, status, "budget"))
+            words = f'{_AGAIN["budget"]} in "{activity}"' if activity and not status.done else ""
+            self._set_status(_incomplete_status(stage, status, "budget", words))
         else:
             self._set_status(dataclasses.replace(status, state="done"))
 
@@ -218,14 +227,13 @@ class _Measuring:
         engine = result.measured or result.engine
         if self._stand_in is not None and engine.backend != self._stand_in.name:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
-            engine = self._stand_in.build(request, self.progress)
+            engine = self._stand_in.build(request, deadline)
         before = result.profile
-        # It keeps to its time by itself, and has a profile at the end of it.
         profile = self.runner.profile(
             engine,
             next(self._data.batches(result.prepared.model, 1)),
-            self.progress,
-            runs=max(1, _RUNS - (0 if before is None else _runs(before))),
+            deadline,
+            runs=max(1, _RUNS - (0 if before is None else before.runs or 0)),
             seconds=deadline.remaining if self.budget.is_bounded else None,
             limit_s=job.limits.seconds,
         )
@@ -276,9 +284,9 @@ class _Measuring:
         if self._stand_in is None:
             return self.result.engine
         if self._emulation_engine is None:
-            # Not within the budget: a half made one is of no use.
+            deadline.phase("Preparing what the CPU computes")
             emulation = replace_stored_weights(
-                self.result.prepared.emulate(self.progress), self.result.source.by_id
+                self.result.prepared.emulate(deadline), self.result.source.by_id
             )
             # It took three times as much memory to make, while the engines that are compared are still to come.
             free_memory()
@@ -291,9 +299,9 @@ class _Measuring:
         ready = self.result.prepared
         model = ready.reference or job.model
         # Its own pairs round as well: errors are those against the model without them.
-        variant = ready.model if self._on_builder else ready.emulate(self.progress)
+        variant = ready.model if self._on_builder else ready.emulate(deadline)
         model, _ = existing_qdq.separate_existing_qdq(model, variant)
-        names = list_comparable_values(model, variant)
+        names = tuple(n for n in list_comparable_values(model, variant) if n in job.model.values)
         if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
             readable = {*self.runner.unfused(engine, batch, deadline), *ready.model.outputs}
@@ -348,14 +356,18 @@ class _Measuring:
     def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
         """The reference with the error that each node makes by itself; None where there is no such graph."""
         ready = self.result.prepared
-        if self._on_builder:
+        # Within a budget there is no time for such a session, which has the weights twice.
+        is_large = self.result.source.weight_bytes >= LARGE_WEIGHTS and self.budget.is_bounded
+        if self._on_builder or is_large:
             return None
         # Nodes in another form may write other values than the source's.
         source = ready.reference or rewrites.apply_rewrites(self.job.model, self.job.variant.rewrites)
         shadow = build_isolated_error_model(
             *existing_qdq.separate_existing_qdq(source, ready.emulate(self.progress))
         )
-        return shadow if shadow is not None and shadow.model.values.keys() >= {*names} else None
+        if shadow is None or not shadow.model.values.keys() >= {*names}:
+            return None
+        return dataclasses.replace(shadow, parted=_list_parted_values(self.job.model, source))
 
     def _score(self, deadline: WorkContext[None]) -> None:
         job, engine, task = self.job, self._engine(deadline), self.job.task
@@ -396,6 +408,12 @@ def _open_reference(
     return build_reference(model, deadline), None
 
 
+def _list_parted_values(source: Model, reference: Model) -> frozenset[str]:
+    """The outputs of nodes that a reference computes by several of other operators."""
+    parted = (n for n in source.top if n.id in reference.by_id and reference.by_id[n.id].op != n.op)
+    return frozenset(v for n in parted for v in n.outputs)
+
+
 def _add(
     comparison: Comparison,
     shadow: IsolatedErrorModel | None,
@@ -404,7 +422,7 @@ def _add(
     count: int,
 ) -> None:
     comparison.add(reference_outputs, variant, count)
-    isolated_errors = {}
+    isolated_errors = dict.fromkeys(() if shadow is None else shadow.parted, (math.inf, math.inf))
     for value, names in ({} if shadow is None else shadow.error_sums).items():
         if names.energy in reference_outputs:
             energy, most, least = (

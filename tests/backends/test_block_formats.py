@@ -71,6 +71,13 @@ def test_the_builder_takes_fp4_in_opsets_without_it(opset: int):
     assert reads(built(load(trt_nets.make_nvfp4(opset=opset)[0]), "sm120"), "product") == {"fp4"}
 
 
+def test_products_of_halves_behind_fp4_are_multiplied_in_four_bits():
+    """The file says FP32 of what they write, as files of ModelOpt 0.47 do."""
+    engine = built(load(trt_nets.make_nvfp4_halves()[0]), "sm120")
+    assert reads(engine, "product") == {"fp4"}
+    assert {"fp16"} == {t.dtype for t in engine.outputs}
+
+
 def test_a_weight_that_modelopt_left_in_its_operator_is_refused_in_words():
     with pytest.raises(BuildError, match="TRT_FP4QDQ: a weight that ModelOpt stores in four bits at the end"):
         built(load(trt_nets.make_nvfp4_static()[0]), "sm120")

@@ -74,6 +74,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     )
     lab_page.wait_python(f"{overlays} >= {{'estimate', 'time', 'error', 'memory'}}")
     assert 2 == lab_page.page.locator(f"{EXPLORER} [data-chip]").count()
+    lab_page.page.click(f'{EXPLORER} [data-tab="timing"]')
     for chart in ("timing", "accuracy"):
         lab_page.page.wait_for_selector(
             f'{EXPLORER} [data-chart="{chart}"] .points .point >> visible=true >> nth=0'
@@ -86,7 +87,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     )
     assert set(now) == set(explorer.listed("layers"))
 
-    # A variant already built comes back at once, by its chip.
+    # A variant already built comes back at once, by its row.
     lab_page.page.click(f'{EXPLORER} [data-chip="fp32"] button')
     explorer.shown("fp32")
     assert fused == sorted(explorer.listed("selection"))
@@ -126,6 +127,42 @@ def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_p
     # One failure is one card, which is drawn once and stays.
     assert 1 == lab_page.page.evaluate("window.cards")
     assert card.is_visible()
+
+
+@pytest.mark.slow
+def test_a_variant_at_sizes_of_its_own_stands_beside_the_others(explorer, lab_page, tmp_path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["words", "w"], ["h"], name="product"),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]
+    ends = ("words", 1, ["N", "length", 8]), ("y", 1, ["N", "length", 4])
+    onnx.save(
+        graph_proto(nodes, [ends[0]], [ends[1]], {"w": np.ones((8, 4), np.float32)}), tmp_path / "m.onnx"
+    )
+    page = lab_page.page
+    lab_page.python(f"explorer.load({str(tmp_path / 'm.onnx')!r}).wait(60) and None")
+    submit = page.locator(f'{EXPLORER} [data-control="sizes"] [type="submit"]')
+    submit.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32@sm86'")
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f"{EXPLORER} >> text=N 1, length 128, change…")
+    page.fill(f'{EXPLORER} label:has-text("length") input', "1")
+    submit.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32 length=1@sm86'")
+    shapes = lab_page.python(
+        "{n: list(explorer.study[n].engine.layers[-1].outputs[0].shape) for n in explorer.study.state.results}"
+    )
+    assert {"fp32@sm86": [1, 128, 4], "fp32 length=1@sm86": [1, 1, 4]} == shapes
+    assert [1, 128, 8] == lab_page.python("list(explorer.study.model.input_shape('words'))")
+    # The next choice has the sizes that the last one had, and says so.
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f"{EXPLORER} >> text=N 1, length 1, change…")
+    assert "1" == page.input_value(f'{EXPLORER} label:has-text("length") input')
+    page.fill(f'{EXPLORER} label:has-text("length") input', "128")
+    submit.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32@sm86'")
+    assert [] == lab_page.python("explorer.choice['sizes']")
+    assert [] == lab_page.console_errors
 
 
 @pytest.mark.slow

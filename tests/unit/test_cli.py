@@ -195,6 +195,26 @@ def test_a_report_is_one_file(capsys, file, tmp_path) -> None:
     assert ["fp32", "int8"] == [v["id"] for v in saved["variants"]]
 
 
+def test_variants_of_one_report_have_sizes_of_their_own(capsys, tmp_path) -> None:
+    """Three words behind five, and one behind nine, are joined."""
+    ends = [("x", ["N", "length", 5]), ("past", ["N", "before", 5]), ("y", ["N", "before + length", 5])]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in ends]
+    graph = helper.make_graph(
+        [helper.make_node("Concat", ["past", "x"], ["y"], "join", axis=1)], "g", values[:2], values[2:]
+    )
+    path, data = tmp_path / "step.onnx", tmp_path / "out.json"
+    onnx.save_model(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)]), path)
+    sizes = ("--sizes", "length=3", "--sizes", "length=1,before=9")
+    command = ("report", str(path), "-o", str(tmp_path / "it.html"), "--json", str(data), "--target", "cpu")
+    shapes = ("--shape", "length=4", "--shape", "before=5")
+    assert 0 == run(capsys, *command, "--no-run", *shapes, *sizes)[0]
+    variants = json.loads(data.read_text())["variants"]
+    written = {name: v["estimate"]["layers"][-1]["written_bytes"] for name, v in variants.items()}
+    assert {"fp32 length=3": 4 * 8 * 5, "fp32 length=1,before=9": 4 * 10 * 5} == written
+    code, _, said = run(capsys, *command, "--no-run", *shapes, "--sizes", "length")
+    assert (1, True) == (code, "--sizes" in said and "NAME=N" in said)
+
+
 def test_prepare_writes_a_model_its_scales_a_cache_and_says_how_to_build_it(capsys, file, tmp_path) -> None:
     before, out = file.read_bytes(), tmp_path / "OUT.onnx"
     given = ("--calibrator", "percentile(99.9)", "--data", str(tmp_path / "d.npz"), "-o", str(out))

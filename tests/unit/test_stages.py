@@ -12,9 +12,10 @@ from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.prepared import Emulation
-from rtlab.core.progress import Silent
+from rtlab.core.progress import Silent, check
 from rtlab.core.stage import Stage
 from rtlab.errors import Cancelled, VariantError
+from rtlab.study import stages
 from rtlab.testing import tiny_model
 from stopping import Stopping
 
@@ -232,3 +233,26 @@ def test_a_precision_that_changes_nothing_is_not_called_the_one_others_are_compa
     told = [study[name].stages[Stage.COMPARED] for name in ("fp32", "int8")]
     assert ["none", "none"] == [standing.state for standing in told]
     assert told[0].text != told[1].text
+
+
+def test_a_stage_without_a_result_ends_with_the_whole_budget_and_says_in_what(model, monkeypatch) -> None:
+    """Nine seconds and five more: a session that never opens is waited for until then, by all stages together."""
+    now = [0.0]
+    study = planned(model)
+    study.run(compare=False)
+
+    def open_forever(_, deadline) -> None:
+        deadline.phase("Opening what never opens")
+        while now[0] < 1000:
+            now[0] += 1.0
+            check(deadline, "opening")
+
+    for work in ("_time", "_compare", "_score"):
+        monkeypatch.setattr(stages._Measuring, work, open_forever)
+    monkeypatch.setattr("rtlab.core.budget.time.monotonic", lambda: now[0])
+    study.measure("int8", budget_s=9.0)
+    assert ["done", "missing", "missing", "missing"] == states(study)
+    words = 'not timed: timed out in "Opening what never opens"'
+    assert words == study["int8"].stages[Stage.TIMED].text
+    # Each of the three looks once before it ends.
+    assert 15.0 <= now[0] <= 17.0

@@ -142,6 +142,67 @@ def _transformers() -> list[Case]:
     ]  # fmt: skip
 
 
+def models_of_today() -> dict[str, Case]:
+    """Small transformers of today, with heads of 64 numbers, each by both exporters: what ``grid.py`` builds."""
+    words = {"vocab_size": 1000, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    size = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
+    llama = words | size | {"num_key_value_heads": 2, "head_dim": 64, "use_cache": False}
+    # Of the other ways to compute experts, neither exporter writes one.
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "batched_mm"}
+    tower = size | {"image_size": 112, "patch_size": 16}
+    whisper = {
+        "d_model": 256, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 512, "decoder_ffn_dim": 512, "max_source_positions": 64,
+        "max_target_positions": 64, "num_mel_bins": 80, "decoder_start_token_id": 1, "use_cache": False,
+    }  # fmt: skip
+    text: Mapping[str, Shape] = dict.fromkeys(("input_ids", "attention_mask"), (1, 64))
+    image: Mapping[str, Shape] = {"pixel_values": (1, 3, 112, 112)}
+    heard: Mapping[str, Shape] = {
+        "input_ids": (1, 32), "attention_mask": (1, 32), "encoder_hidden_states": (1, 64, 256)
+    }  # fmt: skip
+    block: Mapping[str, Shape] = {
+        "sample": (1, 128, 16, 16), "temb": (1, 64), "encoder_hidden_states": (1, 20, 96)
+    }  # fmt: skip
+    clip = {f"{part}_config": tower | words for part in ("text", "vision")}
+    modules: dict[str, tuple[Callable[[], Any], Mapping[str, Shape]]] = {
+        "Llama": (_transformer("LlamaForCausalLM", text, llama, "logits"), text),
+        "Qwen2": (_transformer("Qwen2ForCausalLM", text, llama, "logits"), text),
+        "Qwen3": (_transformer("Qwen3ForCausalLM", text, llama, "logits"), text),
+        "Mixtral, mixture of experts": (
+            _transformer("MixtralForCausalLM", text, llama | experts, "logits"), text
+        ),
+        "BERT": (_transformer("BertModel", text, words | size), text),
+        "ViT": (_transformer("ViTModel", image, tower), image),
+        "DINOv2": (_transformer("Dinov2Model", image, tower), image),
+        "CLIP": (_transformer("CLIPModel", text | image, clip, "logits_per_image"), text | image),
+        "Whisper, encoder": (
+            _transformer("WhisperModel", names := {"input_features": (1, 80, 128)}, words | whisper, part="encoder"),
+            names,
+        ),
+        "Whisper, decoder": (_transformer("WhisperModel", heard, words | whisper, part="decoder"), heard),
+        "U-Net, block with text": (_unet_block, block),
+    }  # fmt: skip
+    below = {"input_ids": 1000, "attention_mask": 2}
+    return {
+        f"{name} {exporter}": Case(
+            f"{name} {exporter}", "transformers", make, inputs, {n: v for n, v in below.items() if n in inputs},
+            opset=20 if exporter == "dynamo" else 17, dynamo=exporter == "dynamo",
+        )
+        for name, (make, inputs) in modules.items()
+        for exporter in ("TorchScript", "dynamo")
+    }  # fmt: skip
+
+
+def _transformer(
+    kind: str,
+    inputs: Mapping[str, Shape],
+    sizes: Mapping[str, Any],
+    output: str = "last_hidden_state",
+    part: str = "",
+) -> Callable[[], Any]:
+    return functools.partial(_named, kind, tuple(inputs), sizes, output, part)
+
+
 def _torch() -> list[Case]:
     def recurrent(kind: str, **more: Any) -> Any:
         import torch
@@ -197,13 +258,20 @@ def _pytorch_image_model(name: str) -> Any:
     return timm.create_model(name, pretrained=False, exportable=True)
 
 
-def _named(kind: str, names: tuple[str, ...], sizes: Mapping[str, Any]) -> Any:
-    """A transformer that takes tensors in the order of ``names`` and gives its last hidden state."""
+def _named(
+    kind: str,
+    names: tuple[str, ...],
+    sizes: Mapping[str, Any],
+    output: str = "last_hidden_state",
+    part: str = "",
+) -> Any:
+    """A transformer, or a part of it, that takes tensors in the order of ``names`` and gives one output."""
     import torch
     import transformers
 
     architecture = getattr(transformers, kind)
-    model = architecture(architecture.config_class(**sizes))
+    whole = architecture(architecture.config_class(**sizes))
+    model = getattr(whole, part) if part else whole
 
     class One(torch.nn.Module):
         def __init__(self) -> None:
@@ -211,6 +279,27 @@ def _named(kind: str, names: tuple[str, ...], sizes: Mapping[str, Any]) -> Any:
             self.model = model
 
         def forward(self, *tensors: Any) -> Any:
-            return self.model(**dict(zip(names, tensors, strict=True))).last_hidden_state
+            return getattr(self.model(**dict(zip(names, tensors, strict=True))), output)
+
+    return One()
+
+
+def _unet_block() -> Any:
+    """A block of Stable Diffusion's U-Net on its way down: a residual block, attention to itself and to a text."""
+    import torch
+    from diffusers.models.unets.unet_2d_blocks import CrossAttnDownBlock2D
+
+    block = CrossAttnDownBlock2D(
+        in_channels=128, out_channels=128, temb_channels=64, num_layers=1, resnet_groups=8, num_attention_heads=2,
+        cross_attention_dim=96,
+    )  # fmt: skip
+
+    class One(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block
+
+        def forward(self, sample: Any, temb: Any, encoder_hidden_states: Any) -> Any:
+            return self.block(sample, temb, encoder_hidden_states=encoder_hidden_states)[0]
 
     return One()

@@ -8,7 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from catalogue import Case, cases
+from catalogue import Case, cases, models_of_today
 
 
 def export(case: Case, file: Path) -> None:
@@ -88,4 +88,4 @@ def _suppressed(boxes: object, scores: object, threshold: float) -> object:
 
 
 if __name__ == "__main__":
-    export(cases()[sys.argv[1]], Path(sys.argv[2]))
+    export((cases() | models_of_today())[sys.argv[1]], Path(sys.argv[2]))

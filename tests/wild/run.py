@@ -96,7 +96,7 @@ def _end(process: psutil.Process) -> None:
 
 def visit(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="wild-") as room:
-        file = Path(options.models or room) / f"{_plain(case.name)}.onnx"
+        file = Path(options.models or room) / f"{plain_name(case.name)}.onnx"
         found: dict[str, Any] = {"case": case.name}
         if not file.exists():
             made = child([options.exporter, str(HERE / "export.py"), case.name, str(file)], options.limit)
@@ -104,7 +104,7 @@ def visit(case: Case, options: argparse.Namespace) -> dict[str, Any]:
                 file.unlink(missing_ok=True)
                 return {**found, "export": dict(made.said)}
         found["bytes"] = file.stat().st_size
-        found["opset"], found["producer"] = _written_by(file)
+        found["opset"], found["producer"] = written_by(file)
         # How much more there was to do than processors: seconds of a busy machine say little by themselves.
         found["load"] = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
         shapes = json.dumps({n: case.inputs[n] for n in case.free} if case.free else {})
@@ -117,7 +117,7 @@ def visit(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _written_by(file: Path) -> tuple[int, str]:
+def written_by(file: Path) -> tuple[int, str]:
     import onnx
 
     model = onnx.load(file, load_external_data=False)
@@ -125,7 +125,7 @@ def _written_by(file: Path) -> tuple[int, str]:
     return opset, f"{model.producer_name} {model.producer_version}".strip()
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     return re.sub(r"[^\w.]+", "-", name)
 
 
@@ -163,7 +163,7 @@ def table(
         lines += ["", "What was refused, word for word:", "", *refusals]
     if lost := [(c, r) for c, r in rows if "export" in r]:
         lines += ["", "Not exported, so nothing for rtlab to open:", ""]
-        lines += [f"- {c.name}: {_short(r['export']['refused'])}" for c, r in lost]
+        lines += [f"- {c.name}: {shorten(r['export']['refused'])}" for c, r in lost]
     return "\n".join(lines) + "\n"
 
 
@@ -235,7 +235,7 @@ def _refusals(rows: list[tuple[Case, Mapping[str, Any]]]) -> Iterator[str]:
         words: dict[str, list[str]] = {}
         for precision in PRECISIONS:
             if "refused" in result[precision]:
-                said = f"{limit_of(result[precision])}: {_short(result[precision]['refused'])}"
+                said = f"{limit_of(result[precision])}: {shorten(result[precision]['refused'])}"
                 words.setdefault(re.sub(rf'"{precision}(·\w+)?"', '"…"', said), []).append(precision)
         for said, precisions in words.items():
             yield f"- {case.name}, {' and '.join(precisions)}. {said}"
@@ -250,7 +250,7 @@ def limit_of(refusal: Mapping[str, Any]) -> str:
     return "The compiler's limit" if compiler else "rtlab's limit"
 
 
-def _short(words: str) -> str:
+def shorten(words: str) -> str:
     line = " ".join(words.split()).replace("|", "\\|")
     return line if len(line) <= 600 else f"{line[:600]}…"
 
@@ -290,7 +290,7 @@ def main() -> int:
         options.models.mkdir(parents=True, exist_ok=True)
     os.nice(10)
     for i, name in enumerate(wanted):
-        kept = options.cache / f"{_plain(name)}.json"
+        kept = options.cache / f"{plain_name(name)}.json"
         if options.only_table or (kept.exists() and not options.again):
             continue
         started = time.perf_counter()
@@ -301,7 +301,7 @@ def main() -> int:
         state = "not exported" if "export" in found else "works" if working(found) else "refused"
         sys.stderr.write(f"[{i + 1}/{len(wanted)}] {name}: {state}, {time.perf_counter() - started:.0f} s\n")
         sys.stderr.flush()
-    kept = {n: options.cache / f"{_plain(n)}.json" for n in known}
+    kept = {n: options.cache / f"{plain_name(n)}.json" for n in known}
     results = {n: json.loads(p.read_text(encoding="utf-8")) for n, p in kept.items() if p.exists()}
     text = table(results, known, options.samples, options.note)
     sys.stdout.write(text)

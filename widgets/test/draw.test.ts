@@ -5,8 +5,9 @@ import { type Marks, NO_MARKS, roomBeside } from "../src/graph/draw/paint";
 import { pngScale } from "../src/graph/draw/png";
 import { channels, pixelOf, Raster } from "../src/graph/draw/raster";
 import { boxAt, foldAt, rectOf, type Scene, wireAt } from "../src/graph/draw/scene";
+import { Screen } from "../src/graph/draw/screen";
 import { svgOf } from "../src/graph/draw/svg";
-import { lookFor, sceneOf, stubCanvas, theme } from "./canvas";
+import { lookFor, Recorder, sceneOf, stubCanvas, theme } from "./canvas";
 import { box } from "./payloads";
 
 beforeAll(stubCanvas);
@@ -271,6 +272,60 @@ describe("pixels", () => {
     expect([47, 102, 168, 1]).toEqual(channels("#2f66a8"));
     expect([26, 111, 224, 0.1]).toEqual(channels("rgba(26, 111, 224, 0.1)"));
     expect([255, 0, 128, 0.5]).toEqual(channels("color(srgb 1 0 0.5 / 0.5)"));
+  });
+});
+
+describe("a graph seen from afar", () => {
+  const SIZE = { width: 160, height: 120 };
+
+  /** Keeps the pixels that are put on the canvas. */
+  class Keeper extends Recorder {
+    override canvas = SIZE;
+    data = new Uint8ClampedArray();
+    override putImageData(image: { data: Uint8ClampedArray }): void {
+      this.data = image.data.slice();
+    }
+  }
+
+  it("is the same picture whether it was moved there or drawn there", () => {
+    // A moved picture of which an edge is missing, or drawn twice, shows what the graph does not have.
+    const { scene, type } = sceneOf(FRAMED);
+    const look = lookFor(scene);
+    const marks = { ...NO_MARKS, selected: new Set([2]), hovered: new Set([3]) };
+    const blank = (): { pen: Keeper; screen: Screen } => {
+      const pen = new Keeper();
+      return { pen, screen: new Screen({ getContext: () => pen } as unknown as HTMLCanvasElement) };
+    };
+    const step = fc.tuple(fc.integer({ min: -170, max: 170 }), fc.double({ min: -30, max: 30, noNaN: true }));
+    fc.assert(
+      fc.property(
+        fc.constantFrom(1 / 32, 1 / 8, 1 / 4, 3 / 8),
+        fc.constantFrom(1, 1.25, 2),
+        fc.array(step, { minLength: 1, maxLength: 4 }),
+        (scale, ratio, steps) => {
+          const [used, fresh] = [blank(), blank()];
+          const camera = new Camera(() => {});
+          camera.resize(SIZE.width / ratio, SIZE.height / ratio);
+          camera.centreOn(...centre(scene, 2), scale);
+          const paint = ({ screen }: { screen: Screen }): void =>
+            screen.paint(ratio, scene, camera, theme, type, look, marks);
+          for (const [dx, dy] of steps) {
+            paint(used);
+            camera.pan(dx, dy);
+          }
+          used.pen.text = "";
+          paint(used);
+          paint(fresh);
+          expect(used.pen.text).toBe(fresh.pen.text);
+          // A slanted line starts at another place, and its parts of a pixel round otherwise.
+          const apart = fresh.pen.data.reduce(
+            (most, v, k) => Math.max(most, Math.abs(v - used.pen.data[k]!)),
+            0,
+          );
+          expect(apart).toBeLessThanOrEqual(2);
+        },
+      ),
+    );
   });
 });
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { OpenSize } from "../src/core/contract";
-import { describeSizes, readSizes } from "../src/explorer/input_sizes";
+import { changedSizes, chosenSizes, describeSizes, fitVariant, readSizes } from "../src/explorer/input_sizes";
 
 const open = (id: string, size: number, least = 1): OpenSize => ({
   id,
@@ -29,4 +29,25 @@ test("there may be no tokens before", () => {
 
 test("sizes are told by their names", () => {
   expect(describeSizes(fields)).toBe("N 1, length 128, image[2] 224");
+});
+
+test("a variant has the sizes in which it differs from the model", () => {
+  const known = [open("N", 1), open("length", 128)].map((field) => ({ ...field, lacking: false }));
+  expect(changedSizes(known, { N: 1, length: 1 })).toEqual(["length=1"]);
+  expect(changedSizes(known, { N: 1, length: 128 })).toEqual([]);
+});
+
+test("a choice with sizes of its own shows them in place of the model's", () => {
+  const shown = chosenSizes(fields, { sizes: ["length=1", "ids=1x4"] });
+  expect(describeSizes(shown)).toBe("N 1, length 1, image[2] 224");
+});
+
+test("a variant has no sizes of its own where the model lacks one, or one has no symbol", () => {
+  // What a variant is built at names symbols, and the model's own sizes are where it starts from.
+  const known = fields.map((field) => ({ ...field, lacking: false }));
+  expect([fitVariant(fields), fitVariant(known), fitVariant(known.slice(0, 2))]).toEqual([
+    false,
+    false,
+    true,
+  ]);
 });

@@ -5,6 +5,7 @@ import { withLostWork } from "../src/explorer/kernel_lost";
 const standing = (stage: StageStatus["stage"], state: StageStatus["state"]): StageStatus => ({
   stage,
   state,
+  why: "",
   text: "as it was",
   basis: "",
   more: false,

@@ -14,7 +14,7 @@ import datetime
 import lzma
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +26,9 @@ import onnx_ir as ir
 from rtlab.backends.readers import contents
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
-from rtlab.core.external_data import strip_weights
+from rtlab.core.external_data import DetachedWeight, iter_constants, strip_weights
 from rtlab.core.model import Model, load
+from rtlab.core.module_path import MODULE_KEYS
 from rtlab.core.options import Shapes
 from rtlab.core.trace import Processor, Profile, Recording
 from rtlab.core.variant import Target
@@ -43,6 +44,8 @@ _SCRATCH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s\"']*?rtlab-[^\\/\s]+[\\/](?:[^\\
 #: Integers of these types decide about shapes; so many at most.
 _SHAPE_TYPES = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL})
 _FEW = 1024
+#: Inputs by which an operator is told a size in floating numbers.
+_SIZING = {"Resize": (1, 2), "Upsample": (1,)}
 _NOWHERE, _OURS = "weights not recorded", "rtlab."
 
 
@@ -218,19 +221,26 @@ def _unpack_times(saved_times: SavedTimes, engine: Engine, name: str) -> Profile
 
 def _pack_graph(model: Model) -> RecordedGraph:
     """A model's structure."""
-    light = _strip_weights(model)
-    text = base64.b64encode(lzma.compress(light.SerializeToString(deterministic=True))).decode("ascii")
+    text = base64.b64encode(compress_structure(model)).decode("ascii")
     return RecordedGraph(model.name, dict(model.shapes), text)
+
+
+def compress_structure(model: Model) -> bytes:
+    """An xz of a model's ONNX without weights, as ``decompress_structure`` reads it."""
+    return lzma.compress(_strip_weights(model).SerializeToString(deterministic=True))
 
 
 def _strip_weights(model: Model) -> onnx.ModelProto:
     """A proto whose weights lie in a file that nobody has, and without what a tool wrote down about its own files."""
     # Weights that are not here have types and shapes all the same.
-    proto, _ = strip_weights(model.ir) if model.weightless else model.outline()
+    is_detached = model.weightless or any(isinstance(t, DetachedWeight) for t, _ in iter_constants(model.ir))
+    proto, _ = strip_weights(model.ir) if is_detached else model.outline()
     proto.ClearField("metadata_props")
     proto.ClearField("doc_string")
+    sizing = _find_sizing(proto.graph)
     for tensor in proto.graph.initializer:
-        if _is_weight(tensor) or tensor.data_location == onnx.TensorProto.EXTERNAL:
+        is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
+        if (_is_weight(tensor) and tensor.name not in sizing) or is_external:
             stub = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             stub.data_location = onnx.TensorProto.EXTERNAL
             stub.external_data.add(key="location", value=_NOWHERE)
@@ -247,21 +257,39 @@ def _is_weight(tensor: onnx.TensorProto) -> bool:
     return tensor.data_type != onnx.TensorProto.STRING and math.prod(tensor.dims) > few
 
 
+def _find_sizing(graph: Any) -> set[str]:
+    """The constants of a graph that decide about sizes although they are no integers."""
+    reads = ((node, _SIZING.get(node.op_type, ())) for node in graph.node)
+    return {
+        name for node, places in reads for place in places for name in node.input[place : place + 1] if name
+    }
+
+
+def is_stripped(tensor: ir.TensorProtocol) -> bool:
+    """Whether a constant of a decompressed structure stands without its numbers."""
+    return isinstance(tensor, ir.ExternalTensor) or tensor.doc_string == _NOWHERE
+
+
 def _strip_graph(graph: Any) -> None:
     """Take from nodes and bodies what tells of the machine, and zero the weights that only stand inside."""
     graph.ClearField("doc_string")
+    sizing = _find_sizing(graph)
     for node in graph.node:
         node.ClearField("doc_string")
-        rtlab_props = [(p.key, p.value) for p in node.metadata_props if p.key.startswith(_OURS)]
+        names = [
+            (p.key, p.value) for p in node.metadata_props if p.key.startswith(_OURS) or p.key in MODULE_KEYS
+        ]
         node.ClearField("metadata_props")
-        for key, value in rtlab_props:
+        for key, value in names:
             node.metadata_props.add(key=key, value=value)
         for attribute in node.attribute:
             bodies = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
             tensors = [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
             for tensor in (*tensors, *(t for body in bodies for t in body.initializer)):
-                if _is_weight(tensor):
-                    zeros = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+                if _is_weight(tensor) and sizing.isdisjoint((tensor.name, *node.output)):
+                    zeros = onnx.TensorProto(
+                        name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, doc_string=_NOWHERE
+                    )
                     bits = ir.DataType(tensor.data_type).bitwidth
                     zeros.raw_data = bytes((math.prod(tensor.dims) * bits + 7) // 8)
                     tensor.CopyFrom(zeros)
@@ -273,10 +301,21 @@ def _unpack_graph(recorded_graph: RecordedGraph, name: str) -> Model:
     """The model of a packed structure; ``ReadError`` where it is damaged, or grows to more than a structure has."""
     try:
         compressed = base64.b64decode(recorded_graph.onnx, validate=True)
-        unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)
-        content = unpacker.decompress(compressed, _UNPACKED)
-        if not unpacker.eof:
-            raise contents.fault("build", name, "its graph is cut or too large", "a whole graph")
-        return load(content, name=recorded_graph.name, shapes=recorded_graph.shapes, weights=False)
-    except (binascii.Error, lzma.LZMAError, ModelError) as error:
+        return decompress_structure(compressed, recorded_graph.name, recorded_graph.shapes)
+    except (binascii.Error, lzma.LZMAError, EOFError, ModelError) as error:
         raise contents.fault("build", name, f"its graph is damaged ({error})", "a whole graph") from error
+
+
+def decompress_structure(compressed: bytes, name: str, shapes: Mapping[str, tuple[int, ...] | int]) -> Model:
+    """The model of a compressed structure, whose weights cannot be read.
+
+    Raises:
+        LZMAError: it is damaged.
+        EOFError: it is cut, or grows to more than a structure has.
+        ModelError: it is no model.
+    """
+    unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)
+    content = unpacker.decompress(compressed, _UNPACKED)
+    if not unpacker.eof:
+        raise EOFError("it is cut or too large")
+    return load(content, name=name, shapes=shapes, weights=False)

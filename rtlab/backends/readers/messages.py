@@ -1,784 +1,110 @@
-"""Errors and warnings of TensorRT 7 to 11, TensorRT-RTX, trtexec, ONNX Runtime, Torch-TensorRT and Triton: a table.
-
-To add one: a row of ``MESSAGES``, before the rows that are more general, as a line belongs to the first row that fits.
-"""
+"""What the lines of a text report: messages of the table, and every other line that a logger marks, quoted."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from rtlab.backends.readers import severity
+from rtlab.backends.readers.message_table import MESSAGES, Message
 from rtlab.core.message import MessageMatch
 from rtlab.core.phrases import pluralize
 
-#: Where wordings and remedies come from.
-_GUIDE = "NVIDIA's TensorRT documentation, Troubleshooting"
-_MEMORY = "NVIDIA's TensorRT documentation, How TensorRT Works, Memory"
-_DLA = "NVIDIA's TensorRT documentation, Working with DLA"
-_TYPES = "NVIDIA's TensorRT documentation, Accuracy Considerations"
-_PLANS = "NVIDIA's TensorRT documentation, Compatibility"
-_SHAPES = "NVIDIA's TensorRT documentation, Working with Dynamic Shapes"
-_PARSER = "onnx/onnx-tensorrt, ModelImporter.cpp and operators.md"
-_REPORTS = "public reports"
-_ORT = "ONNX Runtime's documentation, TensorRT Execution Provider"
-_TORCH = "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning"
-_TRTEXEC = "NVIDIA/TensorRT, samples/trtexec"
-_NO_ENGINE = "No engine came of it."
-_NEXT_PROVIDER = "ONNX Runtime gives the node to its next provider."
-_SHORT = "The builder skips tactics because memory is short."
-_FREE_MEMORY = (
-    "Free memory on the GPU, lower the profile's largest shapes, or set --memPoolSize to what is free."
-)
-_UNKNOWN_COST = "Cost unknown: the message has no times."
-
-
-@dataclasses.dataclass(frozen=True)
-class Message:
-    """What one message looks like, and what is known of it.
-
-    ``pattern`` is the shortest that identifies it within a line. Its groups: ``name`` is a layer, node or tensor,
-    ``size`` a request of memory, ``reason`` what the program says itself; others stand in ``title`` by their names,
-    where ``{names}`` are all names. ``releases`` are those of TensorRT where nothing else is said. ``is_parser`` says
-    that the parser prints the node apart, before the message or in the lines above. ``effect`` is what comes of it,
-    where that is not known from ``failed``.
-    """
-
-    id: str
-    pattern: str
-    title: str
-    cause: str
-    remedy: str
-    releases: str
-    source: str
-    failed: bool = False
-    is_parser: bool = False
-    effect: str = ""
-
-
-#: What stands behind the name of a layer in messages of any release.
-_END = r"(?=\.?\)|\. In |, try | due to |\.?\s*$)"
-_NODE = rf"(?P<name>\{{ForeignNode\[.*?\]\}}|\S.*?){_END}"
-#: A layer that a message begins with, behind a bracket, a kind of layer or what a logger writes.
-_LAYER = r"\(Unnamed Layer\* \d+\) \[[^\]\n]*\]|[^\s(:]+"
-_AT = rf"(?:\(|(?:I\w+Layer|ERROR:|\[TRT\]|\[E\]|\b\d:) )(?P<name>{_LAYER}): "
-#: How a logger marks an error.
-_MARK = (
-    r"\[[\d/]{10}-[\d:]{8}\] (?:\[TRT\] )?\[[EF]\](?: ?\[TRT\])?|\[TRT\] ?\[[EF]\]|\[[EF]\] ?\[TRT\]|"
-    r"^\[[EF]\](?=.*(?i:tensorrt|onnx|engine|myelin))|\[TensorRT\] (?:INTERNAL_)?ERROR:|"
-    r"ERROR: \[(?:TRT|Torch-TensorRT[^\]\n]*)\](?: -|:)?|\[[\d :-]{10,20} +ERROR\]|NVMEDIA_DLA : *\d+, ERROR:"
-)
-
-MESSAGES: tuple[Message, ...] = (
-    # The builder.
-    Message(
-        "no-implementation", rf"(?i:could not find any implementation for node) {_NODE}",
-        "TensorRT has no kernel that runs {names}: the build fails there.",
-        "Every tactic that the builder tried for it failed or did not fit into memory.",
-        "Where tactics lacked memory, raise the workspace (trtexec --memPoolSize=workspace:MiB) if the GPU has it, and "
-        "free memory if not; else write these nodes in another form or precision, or build them in another release.",
-        "7 to 11", _GUIDE, failed=True,
-    ),
-    Message(
-        "no-runner", r"(?<!\S)(?P<name>\S+) has no runners that implement it",
-        "This compiler has no implementation of {names}.",
-        "The operator is not among those that this release and GPU run; TensorRT-RTX lacks some that TensorRT has.",
-        "Build with TensorRT in place of TensorRT-RTX, or cut the model before the node and run it elsewhere.",
-        "8 to 11 and RTX", "TensorRT-RTX release notes, Limitations", failed=True,
-    ),
-    Message(
-        "gpu-unsupported", r"Target GPU SM (?P<sm>\d+) is not supported|Unsupported SM\b",
-        "This release of TensorRT does not support the GPU.",
-        "A release has kernels for a range of compute capabilities: later ones drop old GPUs, earlier ones lack new "
-        "ones.",
-        "Install a release whose support matrix lists the GPU.",
-        "7 to 11", "NVIDIA's TensorRT documentation, Support Matrix", failed=True,
-    ),
-    Message(
-        "gpu-type", r"\b(?P<type>\w+) support requested on hardware without native",
-        "The GPU has no native arithmetic of {type}.",
-        "Layers in that type run slowly there, or in another type.",
-        "Leave the flag out, or choose a type that the GPU has.",
-        "7 to 10", "NVIDIA's TensorRT documentation, Support Matrix",
-    ),
-    Message(
-        "gpu-type", r"require hardware with (?P<type>\w+) support",
-        "The GPU has no native arithmetic of {type}.",
-        "The model has layers that compute in no other type.",
-        "Build for another GPU, or from the model without Q/DQ pairs.",
-        "8 to 11", "NVIDIA's TensorRT documentation, Support Matrix", failed=True,
-    ),
-    Message(
-        "no-output", r"Network must have at least one output",
-        "The network has no outputs.",
-        "No tensor was marked; after a parser that failed, the network is empty as well.",
-        "Check what the parser returned and print its errors; else mark an output (mark_output).",
-        "7 to 11", _GUIDE, failed=True,
-    ),
-    Message(
-        "shape-tensor", rf"{_AT}(?:an? )?\w+ cannot be used to compute a shape tensor",
-        "TensorRT does not compute a shape with {names}.",
-        "A shape follows from its output. Shapes are computed on the host, by few kinds of layers.",
-        "Fold constants (polygraphy surgeon sanitize --fold-constants), or export the model with static shapes there.",
-        "8 to 11", _SHAPES, failed=True,
-    ),
-    Message(
-        "shape-conflict",
-        rf"(?:{_AT})?(?P<reason>(?:broadcast dimensions must be conformable|reshape (?:would change|changes) volume|"
-        r"all concat input tensors must have the same|inputs must have same (?:number of )?dimensions|"
-        r"dimensions not compatible|number of kernel weights does not|(?:kernel|bias) weights has count|"
-        rf"reshaping failed for tensor)(?:.*?I\w+Layer (?P<name2>{_LAYER}): )?.*)",
-        "Shapes contradict each other at {names}.",
-        "They are those of the model, or follow from the shapes of a profile or of an input.",
-        "Run the model in ONNX Runtime with the same input shapes: where it fails as well, export it anew; else fold "
-        "constants (polygraphy surgeon sanitize --fold-constants), or give shapes that the model takes.",
-        "7 to 11", _SHAPES, failed=True,
-        effect="The build or the inference stops there.",
-    ),
-    Message(
-        "myelin-tactics", r"(?i)autotuner: no tactics to implement operation",
-        "The compiler of fused regions finds no kernel for one operation.",
-        "Its autotuner tried all kernels of that operation and none ran.",
-        "Change the precision of that operation, split the region by marking a tensor as output, or take another "
-        "release.",
-        "8.6 to 11", _REPORTS,
-    ),
-    Message(
-        "insufficient-memory",
-        r"Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of (?P<size>\d+)"
-        r"(?: detected for tactic (?P<tactic>\w+))?",
-        _SHORT,
-        "A tactic asked for more device memory than is free, or than the workspace allows.",
-        _FREE_MEMORY,
-        "8.2 to 11", _MEMORY,
-    ),
-    Message(
-        "insufficient-memory", r"Tactic Device request: (?P<size>\d+)MB Available: (?P<available>\d+)MB",
-        _SHORT,
-        "A tactic asked for more device memory than is free.",
-        _FREE_MEMORY,
-        "8.2 to 11", _MEMORY,
-    ),
-    Message(
-        "insufficient-memory", r"Skipping tactic (?P<tactic>\w+) due to exception .*(?i:allocat|out of memory)",
-        _SHORT,
-        "The allocator could not give a tactic what it asked for.",
-        _FREE_MEMORY,
-        "8.2 to 11", _MEMORY,
-    ),
-    Message(
-        "workspace", r"Some tactics do not have sufficient workspace memory",
-        "The workspace is too small for some tactics.",
-        "They were left out; a faster one may be among them.",
-        "Raise it: trtexec --memPoolSize=workspace:MiB (--workspace up to 8.3), set_memory_pool_limit in Python.",
-        "7 to 10", _MEMORY,
-    ),
-    Message(
-        "plugin-memory", r"plugin node (?P<name>\S.*?) ?requires (?P<size>\d+) bytes of scratch space",
-        "The workspace is too small for plugin {names}.",
-        "A plugin has one implementation, which needs that much.",
-        "Raise the workspace (trtexec --memPoolSize=workspace:MiB, --workspace up to 8.3) if the GPU has it, or lower "
-        "the batch or the profile's largest shapes.",
-        "7 to 11", _MEMORY, failed=True,
-    ),
-    Message(
-        "plugin-formats",
-        rf"(?<![^\s(])(?:(?P<name>{_LAYER}): )?could not find any supported formats consistent with",
-        "Plugin {names} takes none of the types and formats that it may get.",
-        "TensorRT asks the plugin for each combination, and it refuses all.",
-        "Cast its inputs to types that it takes, or see its supportsFormatCombination; a plugin of INT8 or FP16 alone "
-        "needs that precision in the build.",
-        "7 to 11", _REPORTS, failed=True,
-    ),
-    Message(
-        "out-of-memory",
-        r"Cuda (?:Runtime|Driver|Error in \S+: \d+) \(out of memory\)|OutOfMemory|\bcuda out of memory\b|"
-        r"Requested amount of GPU memory \((?P<size>\d+) bytes\) could not be allocated|"
-        r"GPU memory allocation error during getBestTactic: (?P<name>\S+)",
-        "The GPU's memory is full.",
-        "An allocation failed; other programs on the GPU count as well.",
-        "Free memory on the GPU, lower the batch or the largest shapes, or the workspace.",
-        "7 to 11", _GUIDE,
-    ),
-    Message(
-        "tactic-exception", r"Skipping tactic (?P<tactic>\w+) due to (?:exception|CUDA error) ?(?P<reason>.*)",
-        "Tactics are skipped because they fail.",
-        "They failed when they were tried, for the reason that the line gives; others may run.",
-        "Nothing where the build succeeds; else see the reason.",
-        "8 to 11", _REPORTS,
-    ),
-    Message(
-        "type-mismatch", r"(?<![^\s(])(?P<name>[^\s(]+): (?:(?!: ).)*?must have same input types?(?P<reason>.*)",
-        "Inputs of {names} have different types.",
-        "A strongly typed network (the only kind since TensorRT 11) takes types as the model has them.",
-        "Insert a Cast, or give both inputs one type in the model.",
-        "10 and 11", "NVIDIA's TensorRT documentation, Strongly Typed Networks", failed=True,
-    ),
-    Message(
-        "no-profile", r"no optimization profile has been defined|dynamic input is missing dimensions in profile",
-        "The network has dynamic inputs and no complete optimization profile.",
-        "The builder has to know the least, the usual and the largest shape of each.",
-        "Give --minShapes, --optShapes and --maxShapes for every dynamic input (in ONNX Runtime, by the provider's "
-        "options).",
-        "7 to 11", _SHAPES, failed=True,
-    ),
-    Message(
-        "shape-range",
-        r"(?i)(?:supplied binding dimension|set dimensions?|runtime dimension).{0,80}?(?:exceed|not satisfy|out of)"
-        r"(?P<reason>.*)|(?P<static>Static dimension mismatch while setting input shape(?: for (?P<name>\S+?)\. )?.*)|"
-        r"(?P<reason2>Batch size was: \d+, but engine max batch size was: \d+)",
-        "The shape of an input is not one that the engine was built for.",
-        "It is outside its optimization profile, or differs in a dimension that is fixed.",
-        "Give a shape within the profile, or build with one that holds it; where the dimension is fixed, export the "
-        "model with a dynamic one.",
-        "7 to 11", _SHAPES,
-        effect="This inference does not run.",
-    ),
-    Message(
-        "address",
-        r"Address is not set for (?:input |output )?tensor (?P<name>\S+?)(?=\.? |\.?$)|"
-        r"Tensor [\"'“]?(?P<name2>[^\s\"'”]+)[\"'”]? is bound to nullptr",
-        "Tensors without a buffer: {names}.",
-        "An inference needs the address of a buffer for every input and output.",
-        "Call set_tensor_address (in C++ setTensorAddress) for each of them before the inference.",
-        "8.5 to 11", _GUIDE,
-        effect="This inference does not run.",
-    ),
-    Message(
-        "precision-flag",
-        r"!config\.getFlag\(BuilderFlag::k(?P<flag>\w+?)\)|"
-        r"'[\w.]*BuilderFlag' has no attribute '(?P<flag2>FP16|BF16|INT8|FP8|INT4|FP4)'",
-        "The compiler takes no precision flag.",
-        "TensorRT 11, TensorRT-RTX and strongly typed networks take the types from the model alone.",
-        "Leave the flag out and write the types into the ONNX graph, as rtlab prepare MODEL --precision fp16 does; or "
-        'install a release that has it (pip install "tensorrt<11").',
-        "10 (strongly typed), 11 and RTX", "NVIDIA's TensorRT documentation, Strongly Typed Networks", failed=True,
-    ),
-    Message(
-        "python-api", r"'tensorrt[\w.]*\.(?P<class>\w+)' object has no attribute '(?P<member>\w+)'",
-        "The installed release of TensorRT has no {class}.{member}.",
-        "The script is for another release. Bindings by number, max_workspace_size and build_engine are gone since 10.",
-        "Write what the installed release has (get_tensor_name, set_memory_pool_limit, build_serialized_network), or "
-        "install the release of the script.",
-        "7 to 11", "NVIDIA's TensorRT documentation, Migration Guide", failed=True,
-        effect="The script stops there.",
-    ),
-    Message(
-        "no-scales", r"Calibration failure occurred with no scaling factors detected",
-        "INT8 is asked for, and there are no scales.",
-        "The build has neither a calibrator nor ranges, nor the model Q/DQ pairs.",
-        "Give a calibrator or its cache (trtexec --calib), or a model with Q/DQ pairs.",
-        "7 to 10", "NVIDIA's TensorRT documentation, Working with Quantized Types", failed=True,
-    ),
-    Message(
-        "int8-scale", r"Missing scale and zero-point for tensor (?P<name>.+?)(?=, expect|$)",
-        "Tensors without an INT8 scale: {names}.",
-        "Their layers run in another precision.",
-        "Nothing where that is intended; else calibrate them or put Q/DQ pairs at them.",
-        "7 to 10", "NVIDIA's TensorRT documentation, Working with Quantized Types",
-    ),
-    Message(
-        "calibration-table", r"Calibration table does not match calibrator algorithm type",
-        "The calibration cache is another calibrator's.",
-        "Its first line names the algorithm, and the builder was given another one.",
-        "Delete the cache, or build with the calibrator that wrote it.",
-        "7 to 10", _REPORTS,
-    ),
-    # Precision.
-    Message(
-        "layernorm-fp16", r"(?i)Detected layernorm nodes in FP16|Running layernorm after self-attention",
-        "Layer normalization runs in FP16 and may overflow.",
-        "Its mean of squares leaves the range of FP16 where activations are large; the nodes stand in single "
-        "operators.",
-        "Export with opset 17 or later (LayerNormalization), or keep its Pow and ReduceMean in FP32.",
-        "8.5 to 11", _TYPES,
-    ),
-    Message(
-        "fp16-overflow",
-        r"(?i)(?:FP32 values which would overflow in FP16|values? (?:out|outside) of (?:FP16|the FP16) range|"
-        r"overflow(?:s|ed)? (?:in|when converted to) FP16|beyond the range of FP16)",
-        "Weights are larger than FP16 can hold.",
-        "Beyond 65504 a weight becomes the largest number of FP16, or infinite.",
-        "Keep their layers in FP32 or BF16, or scale the weights down.",
-        "8.4 to 11", _TYPES,
-    ),
-    Message(
-        "fp16-subnormal",
-        r"(?i)(?:(?P<count>\d+) weights are affected by this issue: )?(?:- ?)?(?:Detected )?"
-        r"(?:subnormal FP16 values|values less than smallest positive FP16 subnormal)",
-        "Weights are smaller than normal numbers of FP16.",
-        "Below 6.1e-5 they lose digits, below 6e-8 they become 0 or the smallest number; this seldom matters.",
-        "Compare the outputs; where they differ, keep these layers in FP32.",
-        "8.4 to 11", _TYPES,
-    ),
-    Message(
-        "fp16-weights",
-        r"Weights \[name=(?P<name>.+?)\] had the following issues when converted to (?P<type>FP16|INT8|BF16)|"
-        r"issues when converting weights between types",
-        "Weights change when they are converted to a narrower type.",
-        "Some values are outside what the type holds; verbose lines say which.",
-        "Compare the outputs; where they differ, keep these layers in FP32.",
-        "8.4 to 11", _TYPES,
-    ),
-    # DLA.
-    Message(
-        "dla-precision", r"DLA only supports FP16 and Int8 precision type\. Switching (?P<name>.+?) device type to GPU",
-        "DLA does not run {names}: their precision is neither FP16 nor INT8.",
-        "DLA computes in these two types only.",
-        "Build with --fp16 or --int8.",
-        "7 to 10", _DLA,
-    ),
-    Message(
-        "dla-subgraphs",
-        r"DLA supports only (?P<limit>\d+) subgraphs per DLA core\. Switching to GPU for layer "
-        r"(?P<name>.+?)(?=\.?\s*$)",
-        "The network has more pieces than one DLA core takes ({limit}): {names} run on the GPU.",
-        "Each layer that DLA does not run cuts the rest into pieces.",
-        "Replace the layers that fall back first, which joins the pieces.",
-        "7 to 10", _DLA,
-    ),
-    Message(
-        "dla-dynamic", r"DLA Layer (?P<name>.+?) does not support dynamic shapes",
-        "DLA does not run {names}: shapes are dynamic.",
-        "DLA takes one shape, in which least, usual and largest are equal.",
-        "Build with static shapes.",
-        "7 to 10", _DLA,
-    ),
-    Message(
-        "dla-reason",
-        r"(?<![^\s\[\]])(?P<name>[^\s\[\]]+): (?P<reason>(?:DLA (?:cores? do(?:es)? not support|(?:only )?supports)|"
-        r"(?:(?!: ).)*? on DLA (?:requires|supports|needs)).*)",
-        "DLA does not run {names}.",
-        "The layer breaks a rule of DLA, which the message states.",
-        "Change the layer to what DLA takes, or leave it to the GPU with --allowGPUFallback.",
-        "7 to 10", _DLA,
-    ),
-    Message(
-        "dla-none", r"no layer in the network can run on DLA",
-        "No layer of the network runs on DLA.",
-        "Every layer breaks a rule of DLA, or the types are neither FP16 nor INT8.",
-        "Build with --fp16 or --int8 and static shapes; the lines before say what each layer lacks.",
-        "7 to 10", _DLA,
-    ),
-    Message(
-        "dla-fallback",
-        r"Default DLA is enabled but layer (?P<name>.+?) is not (?:supported|running) on DLA|"
-        r"Layer '(?P<name2>.+?)' \((?P<op>\w+)\): Unsupported on DLA|"
-        r"Validation failed for DLA layer: (?P<name3>.+?)\. Switching",
-        "On the GPU and not on DLA: {names}.",
-        "DLA has no such layer, or not with these parameters; each change of device copies data.",
-        "Replace them by layers that DLA has, or accept the fallback (--allowGPUFallback).",
-        "7 to 10", _DLA,
-    ),
-    # Caches and plans.
-    Message(
-        "timing-cache",
-        r"(?i)invalid timing cache|timing cache will not be used|(?:could not|failed to|cannot) \w+ (?:the )?timing "
-        r"cache|"
-        r"timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
-        r"(?:mismatch|incompatible|ignoring)[^.\n]{0,40} timing cache",
-        "The timing cache is not used.",
-        "It is from another release, device or build of TensorRT, empty or damaged; every tactic is timed anew.",
-        "Delete it and let this build write a new one; keep one for each release and GPU.",
-        "7 to 11", "NVIDIA's TensorRT documentation, Timing Cache",
-    ),
-    Message(
-        "plan-version",
-        r"(?i)plan file is not compatible with this version of TensorRT(?:, expecting (?:library )?version "
-        r"(?P<expected>[\d.]*\d) got (?P<actual>[\d.]*\d))?",
-        "The plan is of another release of TensorRT than the one that opens it.",
-        "A plan belongs to the release that built it, unless it was built version compatible (8.6 and later).",
-        "Build it again with the installed release, or install the one that built it.",
-        "7 to 11", _PLANS, failed=True,
-        effect="The engine is not opened.",
-    ),
-    Message(
-        "plan-version",
-        r"Version tag does not match(?:\. Note: Current Version: (?P<expected>\d+), Serialized Engine Version: "
-        r"(?P<actual>\d+))?",
-        "The plan is of another release of TensorRT than the one that opens it.",
-        "The serial numbers of its format differ, so another build of TensorRT wrote it.",
-        "Build it again with the installed release, or install the one that built it.",
-        "8 to 11", _PLANS, failed=True,
-        effect="The engine is not opened.",
-    ),
-    Message(
-        "plan-damaged", r"Magic tag does not match",
-        "The file is no plan or cache of this kind.",
-        "Its first bytes are others: it is damaged, wrapped in another file, or of another program.",
-        "Copy it in binary mode, or build it again.",
-        "8 to 11", _PLANS, failed=True,
-        effect="The engine is not opened.",
-    ),
-    Message(
-        "plan-device",
-        r"plan file is generated on an incompatible device(?:, expecting compute (?P<expected>[\d.]*\d) got compute "
-        r"(?P<actual>[\d.]*\d))?",
-        "The plan was built for another GPU.",
-        "A plan holds kernels of one compute capability, unless it was built hardware compatible (8.6 and later).",
-        "Build it on this GPU, or with --hardwareCompatibilityLevel=ampere+ (TensorRT-RTX: set_compute_capability).",
-        "7 to 11 and RTX", _PLANS, failed=True,
-        effect="The engine is not opened.",
-    ),
-    Message(
-        "plan-model", r"engine plan file across different models of devices",
-        "The plan was built on another model of GPU.",
-        "It runs, but its tactics were timed elsewhere and may be slow or fail here.",
-        "Build it on this GPU.",
-        "7 to 11", _PLANS,
-        effect="The engine runs; how fast is not known.",
-    ),
-    Message(
-        "library-version",
-        r"(?:was linked|[Cc]ompiled) against (?P<library>\S+) (?P<expected>[\d.]*\d) but (?:loaded|running against) "
-        r"\S+ (?P<actual>[\d.]*\d)",
-        "TensorRT was made with another release of {library} than is loaded.",
-        "Libraries of two installations are mixed.",
-        "Install the release of {library} that TensorRT names, or remove the other one from the search path.",
-        "7 to 8", _GUIDE,
-    ),
-    Message(
-        "refit", r"\bisRefittable\(\)",
-        "The engine's weights cannot be replaced.",
-        "It was not built for that.",
-        "Build it with BuilderFlag.REFIT.",
-        "7 to 11", "NVIDIA's TensorRT documentation, Refitting an Engine",
-        effect="The engine keeps its weights.",
-    ),
-    Message(
-        "library-missing", r"(?P<name>lib(?:nvinfer|nvonnxparser|cudnn|cublas|cudart|"
-        r"onnxruntime_providers)\S*?\.so[\d.]*):"
-        r" cannot open shared object file|Failed to create (?P<provider>TensorrtExecutionProvider)|"
-        r"LoadLibrary failed with error \d+.*?(?P<name2>(?:onnxruntime_providers|nvinfer|nvonnxparser|cu)[\w.-]*\.dll)|"
-        r"Unable to load library: (?P<name3>\S*nvinfer\S*?)(?=[:,]?\s|$)",
-        "A library of TensorRT or CUDA is missing.",
-        "The program was built for a release that is not installed or not in the search path; ONNX Runtime then goes "
-        "on with its next provider.",
-        "Install the release that the program names, and put its folder into LD_LIBRARY_PATH (Windows: PATH).",
-        "7 to 11", _ORT,
-    ),
-    Message(
-        "cuda-start", r"CUDA initialization failure with error: (?P<reason>\d+)",
-        "CUDA does not start.",
-        "The driver is older than this TensorRT's CUDA, or no GPU is visible.",
-        "Update the driver, or run where nvidia-smi lists a GPU.",
-        "7 to 11", _GUIDE, failed=True,
-        effect="Nothing runs on the GPU.",
-    ),
-    Message(
-        "cuda-error",
-        r"Cuda (?:Runtime|Driver) \((?P<reason>[^)\n]+)\)|"
-        r"\bC(?:uda|udnn|ublas|ask) Error in \S+: (?P<reason2>\d+ \([^)\n]+\))",
-        "A call to CUDA fails.",
-        "CUDA reports late: the call that fails may be an earlier one, of a plugin or of the program around.",
-        "Run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer, which names the call. Where a handle or a "
-        "context is invalid, make engine, context, stream and buffers in the thread and CUDA context that run them.",
-        "7 to 11", _REPORTS,
-        effect="What it stops is not known.",
-    ),
-    Message(
-        "lazy-loading", r"CUDA lazy loading is not enabled",
-        "CUDA loads every kernel at the start.",
-        "Lazy loading is off, which costs memory and time at the start.",
-        "Set CUDA_MODULE_LOADING=LAZY (CUDA 11.7 and later).",
-        "8.5 to 11", _GUIDE,
-    ),
-    # The parser.
-    Message(
-        "file",
-        r"(?:[Cc]ould not open|Error opening engine|[Ff]ailed to open) file:? ?\"?"
-        r"(?P<file>\S+?\.(?:onnx|data|engine|plan|trt|weights?))\b",
-        'File "{file}" cannot be opened.',
-        "It is not at this path, or may not be read; a model over 2 GiB has its weights in files beside it.",
-        "Check the path, seen from the folder that the program runs in.",
-        "7 to 11", _TRTEXEC, failed=True,
-    ),
-    Message(
-        "zero-point",
-        r"Non-zero zero point is not supported|shiftIsAllZeros|only supports? symmetric quantization",
-        "The parser refuses {names}: its zero point is not 0.",
-        "TensorRT quantizes symmetrically; the model was quantized with an offset, as for uint8 activations.",
-        "Quantize the FP32 model anew with symmetric INT8 (zero point 0).",
-        "8 to 11", "onnx/onnx-tensorrt, onnxOpImporters.cpp", failed=True, is_parser=True,
-    ),
-    Message(
-        "uff", r"U(?:ff|FF)Parser: .*?error: (?P<name>[^\s:]+): ?(?P<reason>.*)",
-        "The UFF parser refuses {names}.",
-        "That format has no further releases, and TensorRT 10 has no parser of it.",
-        "Export the model to ONNX.",
-        "5 to 8", _REPORTS, failed=True,
-    ),
-    Message(
-        "sequence",
-        r"(?:[Ss]equence(?:Empty|Insert|At|Construct|Erase|Length|Map)|SplitToSequence|ConcatFromSequence)\b.*?"
-        r"(?:UNSUPPORTED|not supported)|No importer registered for op: \w*Sequence",
-        "The parser refuses {names}: TensorRT has no sequences of tensors.",
-        "The exporter wrote a Python list as an ONNX sequence.",
-        "Stack the list into one tensor before export, or fold constants so that the sequence disappears.",
-        "7 to 11", "onnx/onnx-tensorrt, operators.md", failed=True, is_parser=True,
-    ),
-    Message(
-        "plugin",
-        r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found|"
-        r"IPluginCreator not found",
-        "No plugin runs {names}.",
-        "No library that is loaded has it. The parser takes an operator without an importer for a plugin; a plan needs "
-        "the plugins that it was built with.",
-        "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; "
-        "in Python init_libnvinfer_plugins), or export the model without the operator.",
-        "7 to 11", _PARSER, failed=True, is_parser=True,
-    ),
-    Message(
-        "plugin", r"No (?:importer|checker) registered for op: (?P<plugin>\w+)\. Attempting to",
-        "The parser takes {names} for a plugin.",
-        "It has no importer of the operator; the lines behind say whether there is such a plugin.",
-        "Where there is none, load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or "
-        "--dynamicPlugins from 8.6 on), "
-        "or export the model without the operator.",
-        "7 to 11", _PARSER,
-    ),
-    Message(
-        "constant-input", r"Assertion failed: .*\bis_weights\(\)",
-        "The parser refuses {names}: one of its inputs has to be a constant.",
-        "This release takes that input as an initializer only, and the model computes it.",
-        "Fold constants (polygraphy surgeon sanitize --fold-constants), or take a later release.",
-        "7 to 10", "onnx/onnx-tensorrt, builtin_op_importers.cpp", failed=True, is_parser=True,
-    ),
-    Message(
-        "unsupported-operator",
-        r"(?:No importer registered for op: ?|Unsupported operator:? )(?P<operator>(?!aten|prim)\w+)",
-        "The parser has no importer of {names}.",
-        "TensorRT does not know the operator, not with any attribute.",
-        "Export the model without it, fold constants, or write a plugin.",
-        "7 to 11", _PARSER, failed=True, is_parser=True,
-    ),
-    Message(
-        "parser-refusal",
-        r"(?P<code>UNSUPPORTED_NODE(?:_\w+)?|INVALID_NODE|UNSUPPORTED_GRAPH|MODEL_DESERIALIZE_FAILED|"
-        r"(?<=\): )INVALID_\w+): (?P<reason>.*)|\[\d\] (?P<reason2>(?:Assertion failed|Invalid Node).*)",
-        "The parser refuses {names}.",
-        "The node is valid ONNX, but not in a form that the parser takes.",
-        "Change what the message states, simplify the model (polygraphy surgeon sanitize --fold-constants), or take a "
-        "later release.",
-        "7 to 11", _PARSER, failed=True, is_parser=True,
-    ),
-    Message(
-        "parser-refusal", r"While parsing node number \d+",
-        "The parser refuses {names}.",
-        "The lines behind say why, where they are in the text.",
-        "Give the lines that follow; simplify the model, or take a later release.",
-        "7 to 11", _PARSER, failed=True, is_parser=True,
-    ),
-    Message(
-        "int64-binding", r"Make sure (?:input|output) (?P<name>\S+) has Int64 binding",
-        "INT64 at the edge of the network: {names}.",
-        "TensorRT 10 and later take INT64 as it is; up to 9 it was cast to INT32.",
-        "Bind buffers of 64 bits; nothing else is to be done.",
-        "10 and 11", _PARSER,
-        effect="No cost.",
-    ),
-    Message(
-        "int64-weights", r"generated with INT64 weights|weights outside the range of INT32 was clamped",
-        "INT64 weights are cast to INT32.",
-        "TensorRT up to 9 has no INT64; values beyond 2^31 are clamped, most often ends of slices, where it is "
-        "harmless.",
-        "Nothing, unless they are numbers to compute with.",
-        "7 to 9", _PARSER,
-    ),
-    # trtexec.
-    Message(
-        "unknown-option", r"Unknown option: (?P<name>-\S+(?: \S+)?)",
-        "An option is not known: {names}.",
-        "trtexec says so of options that its release renamed or removed (--workspace is --memPoolSize since 8.4; "
-        "types come from the model "
-        "since 11).",
-        "See trtexec --help of the installed release.",
-        "7 to 11", _TRTEXEC, failed=True,
-        effect="trtexec stops there.",
-    ),
-    Message(
-        "input-name", r'Cannot find input tensor with name "?(?P<name>[^\s"]+)"?',
-        "The network has no input {names}.",
-        "trtexec got a shape or values under that name.",
-        "Give the names that the model has (polygraphy inspect model MODEL).",
-        "8 to 11", _TRTEXEC, failed=True,
-    ),
-    Message(
-        "static-shapes", r"Static model does not take explicit shapes",
-        "Shapes are given to a model that has no dynamic dimension.",
-        "Its shapes are written into it.",
-        "Leave --shapes, --minShapes, --optShapes and --maxShapes out, or export the model with dynamic dimensions.",
-        "8 to 11", _TRTEXEC, failed=True,
-    ),
-    Message(
-        "default-shapes",
-        r"(?:Dynamic dimensions required for input: ?|Shape missing for input with dynamic shape: ?)"
-        r"(?P<name>\S+?)(?:,[^.\n]*\. ?)?Automatically (?:overriding|setting) shape to: (?P<reason>\S+)",
-        "trtexec chooses the shapes of {names}.",
-        "No shapes are given under these names, so each dynamic dimension becomes 1.",
-        "Give --minShapes, --optShapes, --maxShapes and --shapes under the names of the model.",
-        "7 to 11", _TRTEXEC,
-        effect="Engine and times are those of these shapes.",
-    ),
-    Message(
-        "enqueue-bound", r"Throughput may be bound by Enqueue Time",
-        "The host is slower to start kernels than the GPU to run them.",
-        "Enqueue takes longer than the computation, so that the GPU waits.",
-        "Run with --useCudaGraph, or with a larger batch.",
-        "8 to 11", _TRTEXEC,
-        effect="The summary has both: Enqueue Time and GPU Compute Time.",
-    ),
-    Message(
-        "unstable-time", r"GPU compute time is unstable, with coefficient of variance = (?P<reason>[\d.]+%)",
-        "The measured times scatter.",
-        "Clocks change while it runs, or another program uses the GPU.",
-        "Lock the clocks, or measure longer: --useSpinWait, --duration.",
-        "8 to 11", _TRTEXEC,
-    ),
-    Message(
-        "invalid-values", r"(?P<reason>(?:NaN|Inf) Detected)|Errors detected in output: (?P<name>\S+)",
-        "An output holds values that are not finite.",
-        "Polygraphy --validate saw NaN or infinity in it.",
-        "Find the first such tensor with --trt-outputs mark all, and keep the nodes before it in FP32.",
-        "Polygraphy 0.30 and later", "Polygraphy, comparator/comparator.py",
-    ),
-    # ONNX Runtime and Torch-TensorRT.
-    Message(
-        "ort-shapes",
-        r"TensorRT input: (?P<name>\S+) has no shape specified|"
-        r"input\(s\) has no associated shape profiles provided: (?P<reason>.*)",
-        "ONNX Runtime's TensorRT provider lacks shapes of tensors.",
-        "An input of a subgraph has no shape in the model, or no range in the provider's options.",
-        "Run onnxruntime/tools/symbolic_shape_infer.py on the model; with trt_profile_min_shapes, _opt_ and _max_, "
-        "name the inputs of every subgraph.",
-        "ONNX Runtime 1.12 and later", _ORT, failed=True,
-        effect="The session or the inference stops there.",
-    ),
-    Message(
-        "ort-engine",
-        r"TensorRT(?:RTX| RTX)? EP (?:failed to (?:create|build)|could not (?:build|deserialize|create)) engine"
-        r".*?(?:for fused node: (?P<name>\S+)|$)",
-        "ONNX Runtime's TensorRT provider makes no engine of a subgraph.",
-        "TensorRT refused the subgraph or the engine in its cache; lines before say why.",
-        "Delete the cache of engines after a change of release or GPU; see the error of TensorRT itself.",
-        "ONNX Runtime 1.12 and later", _ORT, failed=True,
-        effect="The session is not made.",
-    ),
-    Message(
-        "provider-fallback", r"Some nodes were not assigned to the preferred execution providers",
-        "Some nodes run on another provider than the preferred one.",
-        "The preferred provider has no kernel for them, or they compute shapes, which belong on the CPU.",
-        "Make the session with log_severity_level=0, whose log names each node's provider.",
-        "ONNX Runtime 1.12 and later", "microsoft/onnxruntime, core/framework/session_state.cc",
-    ),
-    Message(
-        "torch-converter",
-        r"[Cc]onversion of function (?P<operator>\S+) not currently supported|"
-        r"Unable to convert node: .*? = (?P<operator2>\w+::\w+)",
-        "Torch-TensorRT has no converter of {names}.",
-        "The operator is in a part of the graph that was to become an engine.",
-        "Rewrite the operator, register a converter (torch_tensorrt.dynamo.conversion.dynamo_tensorrt_converter), or "
-        "leave it to PyTorch (torch_executed_ops, without require_full_compilation).",
-        "Torch-TensorRT 1.0 and later", _TORCH, failed=True,
-    ),
-    Message(
-        "torch-input", r"Expected input tensors to have (?P<reason>(?:type|device) .*)",
-        "An input is not what an engine of Torch-TensorRT takes.",
-        "It has another type, or is on another device.",
-        "Cast or move it (tensor.half(), .cuda()), or compile with torch_tensorrt.Input of that type.",
-        "Torch-TensorRT 1.0 and later", "pytorch/TensorRT, core/runtime/execute_engine.cpp",
-        effect="This inference does not run.",
-    ),
-    Message(
-        "torch-unsupported",
-        r"Unsupported operator: (?P<operator>(?:aten|prim)::\w+)|^[ \t]*- (?P<operator2>(?:aten|prim)::\w+)",
-        "Torch-TensorRT does not convert {names}.",
-        "There is no converter of the operator; PyTorch runs it, and the graph is cut there.",
-        "Rewrite the operator, or register a converter (torch_tensorrt.dynamo.conversion.dynamo_tensorrt_converter).",
-        "Torch-TensorRT 1.0 and later", _TORCH,
-    ),
-    Message(
-        "triton-load",
-        r"failed to load '[^'\n]+' version \d+: (?P<reason>[^\"\n]*)|"
-        r"(?P<reason2>unable to (?:load plan file|create TensorRT) [^|\"\n]*)",
-        "Triton does not load a model.",
-        "It says why in that line; where TensorRT refuses a plan, its own lines stand before.",
-        "Build a plan with the release of TensorRT in the server's image and on its GPU, and let config.pbtxt state "
-        "the plan's own shapes, types and batch.",
-        "Triton 2.0 and later", "triton-inference-server/tensorrt_backend", failed=True,
-        effect="The server does not serve it.",
-    ),
-    # What follows from another failure.
-    Message(
-        "run-failed", r"FAILED_EXECUTION|execution context enqueue failed",
-        "An inference failed.",
-        "These lines only report that; the cause stands in an error before them.",
-        "Give the lines before, from the first that is marked as an error.",
-        "7 to 11", _REPORTS,
-        effect="This inference does not run.",
-    ),
-    Message(
-        "build-failed",
-        r"Engine could not be created from network|Building engine failed|Build serialized network failed|"
-        r"Engine (?:set up|creation|deserialization) failed|Failed to create engine from model|"
-        r"(?i:failed to parse (?:the )?onnx)|Parsing model failed|&&&& FAILED TensorRT|"
-        r"buildSerializedNetwork.*Assertion engine(?:Ptr)? != nullptr|"
-        r"Network And Config setup failed|'NoneType' object has no attribute 'create_execution_context'|"
-        r"Unable to deserialize the TensorRT engine|TRT conversion failed on the subgraph",
-        "The build or the loading of an engine failed.",
-        "These lines only report that; the cause stands in an error before them.",
-        "Give the lines before, from the first that is marked as an error.",
-        "7 to 11", _TRTEXEC, failed=True,
-    ),
-    Message(
-        "error",
-        r"(?:(?P<call>\w+::\w+): )?Error Code (?P<code>\d+): (?P<kind>[\w ]+?) ?\((?:(?:I\w+Layer )?"
-        r"(?P<name>\(Unnamed Layer[^\]\n]*\]|[^\s:()]*[/_][^\s:()]*): )?(?P<reason>.*)",
-        "TensorRT reports error {code} ({kind}){place}.",
-        "It is none of the messages that rtlab knows.",
-        "Give more of the log, with --verbose.",
-        "8 to 11", _GUIDE,
-        effect="What it stops is not known.",
-    ),
-    Message(
-        "marked-error", rf"(?:{_MARK}) *(?P<reason>(?!FAILED \||Accuracy Summary)\S.*)",
-        "An error is reported.",
-        "Its line is marked as one, and is none of the messages that rtlab knows.",
-        "Give more of the log, with --verbose.",
-        "7 to 11", _REPORTS,
-        effect="What it stops is not known.",
-    ),
-)  # fmt: skip
-
 _COMPILED = tuple((m, re.compile(m.pattern)) for m in MESSAGES)
-#: Those that other failures explain, or that say less than another of the text.
-_GENERAL = ("error", "marked-error", "build-failed")
+#: Lines that state how it ended and not why, and those that state a success.
+_FAILURE = re.compile(
+    r"Engine could not be created from network|(?i:building engine failed|build serialized network failed)|"
+    r"(?i:engine (?:set up|creation|deserialization) failed|deserialize ?(?:the )?(?:cuda)?_?engine failed)|"
+    r"Failed to (?:create engine from model|build TensorRT engine|deserialize|initialize executor)|"
+    r"(?i:(?:failed to|could not) parse (?:the )?onnx)|Parsing model failed|Network And Config setup failed|"
+    r"&&&& FAILED TensorRT|Could not deserialize engine|Invalid Engine\b|Builder creation failed|FAILED \| Runtime|"
+    r"buildSerializedNetwork.*Assertion engine(?:Ptr)? != nullptr|Assertion `\w*[eE]ngine\w*(?: != nullptr)?' failed|"
+    r"'NoneType' object has no attribute '(?:create_execution_context|serialize|num_\w+)'|"
+    r"a bytes-like object is required, not 'NoneType'|pybind11::init\(\): factory function returned nullptr|"
+    r"Attempting to access an empty engine|Unable to deserialize the TensorRT engine|export failure|"
+    r"TRT conversion failed on the subgraph|build engine file failed|deserialize engine from file ?:\S+ failed|"
+    r"NVDSINFER_CONFIG_FAILED|Failed to create NvDsInferContext|failed to load all models|"
+    r"FAILED_EXECUTION|execution context enqueue failed|"
+    r"^Segmentation fault|core dumped|^Aborted$|^Killed$|terminate called after throwing"
+)
+_SUCCESS = re.compile(
+    r"&&&& PASSED|PASSED \| Runtime|(?i:export success)|Engine (?:built|serialized|generation completed)\b|"
+    r"(?i:serialize cuda engine to file: ?\S+ successfully|load new model:\S+ suc+es+fully)|Total time of building all|"
+    r"(?i:(?:engine|conversion|build)\b.{0,40}(?<!not) (?:succeeded|successful(?:ly)?\b|finished))"
+)
+#: Lines that belong to others: a node that the parser prints, verdicts of a comparison, advice under a warning.
+_FRAME = re.compile(
+    r"--- (?:Begin|End) node|ModelImporter\.cpp:\d+: (?:input|output|name|op_type): |\bIn function \w+:\s*$|"
+    r"(?:FAILED|PASSED) \| (?!Runtime|Iteration)|Accuracy Summary|If not already in use|If this is not the desired|"
+    r"Check verbose logs|Try (?:de|in)creasing|Memcpy nodes are added"
+)
+#: Words of a line that no logger marks.
+_PROBLEM = re.compile(
+    r"(?i)(?<![.\w])(?:fail(?:s|ed|ure)?|errors?|unsupported|not supported|cannot|can't|could not|couldn't|unable to|"
+    r"invalid|mismatch\w*|exception|incompatible|refus\w+|illegal|does not|missing|insufficient)\b"
+)
+#: Those of which a general row of the table says less than others near it.
 _OVERLAPS = {
-    "run-failed": ("cuda-error", "address", "shape-range", "out-of-memory", "error", "marked-error"),
-    "no-output": ("uff", "parser-refusal", "unsupported-operator", "plugin"),
-    "triton-load": ("plan-version", "plan-damaged", "plan-device", "plugin"),
+    "no-output": ("uff", "parser-refusal", "unsupported-operator", "plugin", "parser-type", "model-file"),
+    "triton-load": ("plan-version", "plan-damaged", "plan-device", "plugin", "triton-config"),
+    # The cache is read as a plan is; the line after it says that it is the cache.
+    "plan-damaged": ("timing-cache",),
     "fp16-weights": ("fp16-subnormal", "fp16-overflow"),
-    "provider-fallback": ("provider-partition",),
+    "ort-engine": ("plan-version", "plan-device", "plan-damaged", "no-profile", "no-implementation"),
+    "profile-values": ("shape-conflict",),
     "parser-refusal": (
-        "zero-point", "sequence", "plugin", "constant-input", "unsupported-operator", "type-mismatch",
-        "shape-conflict", "shape-tensor",
+        "zero-point", "sequence", "plugin", "constant-input", "unsupported-operator", "type-mismatch", "shape-conflict",
+        "shape-tensor", "parser-type", "input-type", "if-shapes",
     ),
     "dla-fallback": ("dla-reason", "dla-precision", "dla-subgraphs", "dla-dynamic"),
 }  # fmt: skip
+#: Rows in words that any program may use.
+_PLAIN = ("deprecated", "check", "internal-check", "cuda-start", "out-of-memory")
+#: Lines within which two messages are about one thing.
+_NEAR = 8
+#: Names of TensorRT's error codes.
+_CODES = {
+    1: "unspecified error", 2: "internal error", 3: "invalid argument", 4: "invalid configuration", 5: "failed "
+    "allocation",
+    6: "failed initialization", 7: "failed execution", 8: "failed computation", 9: "invalid state", 10: "unsupported "
+    "state",
+}  # fmt: skip
+_OPEN_ERROR = re.compile(r"Error Code \d+: [\w ]+$")
+#: Numbers that make no other kind of line; a single digit may be the number of an error.
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d{2,}")
+_CODE = re.compile(r"Error Code:? (\d+)")
+#: What stands for a layer, node or tensor in a line that no row fits.
+_NAMED = re.compile(
+    r"\{ForeignNode\[.*?\]\}|\(Unnamed Layer\* \d+\) \[\w+\]|"
+    r"\b(?i:node|layer|tensor|input|output|binding|initializer|plugin|operator|op)s?(?: named?| with name| tensor)?:? "
+    r"(?P<quote>[\"'`]?)(?P<name>[\w./:*-]*\w)(?P=quote)|(?<![\w.])(?P<path>/[\w.]+(?:/[\w.+-]+)+)|"
+    r"(?<![^\s(])(?P<lead>[\w./-]*\w_\d+): "
+)
+_FILE = re.compile(r"\.(?:cpp|cc|cu|h|hpp|py|so|onnx|engine|plan|trt|json|log|txt|cache|dll|bin)\b")
 _TACTIC = re.compile(
     r"(?:(?P<name>\S.*?) \((?P<runner>[^()]*)\) profiling completed in .*?)?Fastest Tactic: (?P<tactic>\S+) Time: inf"
 )
 _PREFIX = re.compile(r"^\s*(?:\[[^\[\]]{1,60}\]\s*)*")
-_BLOCK = re.compile(r'^ ?(?P<key>name|op_type): "(?P<value>.*)"')
+_BLOCK = re.compile(r'^(?:.*ModelImporter\.cpp:\d+: )? ?(?P<key>name|op_type): "(?P<value>.*)"')
 _IN_NODE = re.compile(r"In node (?P<index>-?\d+)(?: with name: (?P<name>.*?) and operator: (?P<op>\w*))?")
 _PARSING = re.compile(r'While parsing node number \d+ \[(?P<op>\w+)(?: -> "(?P<output>[^"]*)")?')
 #: Lines above a refusal in which the node is printed; a node of many inputs or a body takes some.
 _ABOVE = 400
-#: Names and characters that a sentence quotes.
-_QUOTED, _LONGEST = 3, 240
-#: Up to here a size is in MiB, as TensorRT 8.3 to 8.6 print it; from here on in bytes.
+#: Names, lines and characters that a sentence quotes, and lines of a text that may have none of a logger's marks.
+_QUOTED, _LISTED, _LONGEST, _SHORT, _FRAGMENT = 3, 5, 240, 120, 200
+#: A shorter name may be another's beginning by chance.
+_SHORTEST = 12
+#: Up to here a size is in MiB, as TensorRT 8.3 to 8.5 print it; from here on, or behind these words, in bytes.
 _MEBIBYTES = 1 << 20
+_IN_BYTES = re.compile(r"UNSUPPORTED_STATE|\bbytes?\b")
+_SPELLED = {"cudnn": "cuDNN", "cublas": "cuBLAS", "cutensor": "cuTENSOR"}
+#: Who says what no line gives a program for.
+_UNNAMED = "A program"
+_NOT_STATED = "What it stops is not stated in the line."
+_UNKNOWN_COST = "Cost unknown: the message has no times."
 
 
 @dataclasses.dataclass
@@ -789,7 +115,10 @@ class _Group:
     line: int
     text: str
     match: re.Match[str]
-    names: dict[str, None] = dataclasses.field(default_factory=dict)
+    last_error: int = 0
+    is_question: bool = False
+    #: Each with the first line that has it: its number, text and match.
+    names: dict[str, tuple[int, str, re.Match[str]]] = dataclasses.field(default_factory=dict)
     operator: str = ""
     reasons: dict[str, None] = dataclasses.field(default_factory=dict)
     tactics: dict[str, None] = dataclasses.field(default_factory=dict)
@@ -797,53 +126,254 @@ class _Group:
     count: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    """One of the lines of a text: where it stands, its number, and how it is marked."""
+
+    lines: Sequence[str]
+    index: int
+    number: int
+    mark: severity.MarkedLine | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _QuotedLine:
+    """A line that is quoted: its number, its message, and the program that it names."""
+
+    line: int
+    text: str
+    program: str = ""
+
+
 def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, ...]:
-    """What the lines of a text say that is in the table, each message once, failures first; empty for other text.
+    """What the lines of a text report, each message once, errors first; empty for a text about something else.
 
-    ``numbers`` are those of its lines where they do not count from 1.
+    Lines of the table are interpreted; others that state a severity are quoted, errors and warnings apart. ``numbers``
+    are those of the lines where they do not count from 1.
     """
-    patterns = [(m, p) for m, p in _COMPILED if re.search(m.pattern, text, re.MULTILINE)]
+    lines = _join_messages(text.split("\n"))
+    # Of lines that differ in their numbers one is searched: a long log has few kinds of lines.
+    kinds = [_NUMBERS.sub("9", line) for line in lines]
+    sample = "\n".join(dict(zip(reversed(kinds), reversed(lines), strict=True)).values())
+    patterns = [(m, p) for m, p in _COMPILED if re.search(m.pattern, sample, re.MULTILINE)]
+    if not severity.is_ours(sample) and all(m.id in _PLAIN for m, _ in patterns):
+        return ()
     groups: dict[str, _Group] = {}
-    lines = text.split("\n") if patterns else []
-    for number, line in enumerate(lines, 1):
-        pair = next(((m, match) for m, p in patterns if (match := p.search(line))), None)
-        if pair is None:
+    quoted: dict[str, list[_QuotedLine]] = defaultdict(list)
+    silent_kinds: set[str] = set()
+    for index, (line, kind) in enumerate(zip(lines, kinds, strict=True)):
+        if kind in silent_kinds:
             continue
-        message, match = pair
-        first_number = numbers[number - 1] if numbers else number
-        group = groups.setdefault(message.id, _Group(message, first_number, line, match))
-        if message.is_parser and MESSAGES.index(message) < MESSAGES.index(group.message):
-            # The line behind says what the first one only announces.
-            group.message, group.line, group.text, group.match = message, first_number, line, match
-        _add_line(group, match, lines, number)
-    ids = set(groups)
-    has_cause = any(g.message.failed for i, g in groups.items() if i not in _GENERAL)
-    general = None if has_cause else next((i for i in _GENERAL if i in ids), None)
-    hidden_ids = {i for i in _GENERAL if i != general}
-    for i, group in groups.items():
-        specials = [groups[special] for special in _OVERLAPS.get(i, ()) if special in ids]
-        named = {n for special in specials for n in special.names}
-        # What is more general names the node as well.
-        for special in specials:
-            if not special.names:
+        number = numbers[index] if numbers else index + 1
+        mark = severity.parse_mark(line)
+        if pair := next(((m, match) for m, p in patterns if (match := p.search(line))), None):
+            _add_line(groups, *pair, _Line(lines, index, number, mark))
+        elif statement := _classify(line, mark, is_short=len(lines) <= _FRAGMENT):
+            entry = _QuotedLine(number, *((mark.text, mark.program) if mark else (line.strip(), "")))
+            quoted[statement].append(_continue_line(entry, lines, index))
+        else:
+            silent_kinds.add(kind)
+    hidden_ids = _hide_general(groups)
+    errors = [*(q.line for q in quoted["error"]), *(g.last_error for g in groups.values())]
+    outcome = _describe_outcome(quoted, max(errors, default=0))
+    ending = any(g.message.ends for g in groups.values())
+    matches = [
+        _make_match(g, groups, lines, outcome if g.message.ends or not ending else "")
+        for i, g in groups.items()
+        if i not in hidden_ids
+    ]
+    is_tensorrt = severity.names_tensorrt(sample)
+    quotations = (
+        dataclasses.replace(
+            q, product="" if is_tensorrt and q.product in {"", "TensorRT"} else q.product or _UNNAMED
+        )
+        for q in _quote_lines(quoted, groups, outcome)
+    )
+    return tuple(sorted([*matches, *quotations], key=_rank))
+
+
+def _classify(line: str, mark: severity.MarkedLine | None, *, is_short: bool) -> str:
+    """What a line of no row states: an error, a warning, a failure, a success, maybe a problem; empty for nothing."""
+    if _FAILURE.search(line):
+        return "failure"
+    if mark is None or mark.severity == "information":
+        if _SUCCESS.search(line):
+            return "success"
+        return (
+            "problem"
+            if mark is None and is_short and _PROBLEM.search(line) and severity.is_ours(line)
+            else ""
+        )
+    if _FRAME.search(line) or len(re.findall(r"\w{2,}", mark.text)) <= 2 * (mark.severity == "warning"):
+        return ""
+    return mark.severity
+
+
+def _join_messages(lines: list[str]) -> list[str]:
+    """Lines with an error whose words stand in the next line made one; as many lines as before."""
+    for index, (line, following) in enumerate(itertools.pairwise(lines)):
+        if following.lstrip().startswith("(") and _OPEN_ERROR.search(line):
+            lines[index], lines[index + 1] = f"{line.rstrip()} {following.strip()}", ""
+    return lines
+
+
+def quote_information(text: str) -> tuple[MessageMatch, ...]:
+    """What is said of a text whose lines a logger marks, none as more than information; empty for other texts."""
+    marks = [
+        (n, m) for n, line in enumerate(text.split("\n"), 1) if (m := severity.parse_mark(line)) is not None
+    ]
+    entries = [_QuotedLine(number, mark.text) for number, mark in marks if mark.text]
+    if not entries or not severity.is_ours(text) or any(m.severity != "information" for _, m in marks):
+        return ()
+    listed = "; ".join(f'line {e.line}: "{shorten(e.text)}"' for e in entries[-_QUOTED:])
+    return (
+        MessageMatch(
+            "information",
+            f"rtlab reads no error and no warning in {pluralize(len(entries), 'line')} that a logger marks.",
+            "No cost.",
+            "Nothing is to be done; for what a build decided, give a verbose log (trtexec --verbose).",
+            f"{capitalize(listed)}.",
+            line=entries[-1].line,
+        ),
+    )
+
+
+def _rank(match: MessageMatch) -> tuple[bool, bool, int]:
+    """Failures first; what is only quoted comes behind what is interpreted."""
+    return not match.failed, match.id in {"warning", "problem", "outcome"}, match.line
+
+
+def _hide_general(groups: Mapping[str, _Group]) -> set[str]:
+    """Rows of the table that say less than others do of the same lines."""
+    hidden_ids: set[str] = set()
+    for i, special_ids in _OVERLAPS.items():
+        if i not in groups:
+            continue
+        group = groups[i]
+        specials = [groups[s] for s in special_ids if s in groups]
+        near = [s for s in specials if abs(s.line - group.line) <= _NEAR]
+        named = {n for s in specials for n in s.names}
+        for special in near:
+            # Of one and the same lines, what is more general may name the node.
+            if not special.names and len(group.names) == 1:
                 special.names.update(group.names)
-        if i == "dla-fallback":
-            group.names = {n: None for n in group.names if n not in named}
-        if specials and not (i == "dla-fallback" and group.names):
+        rest = {n: place for n, place in group.names.items() if n not in named}
+        if any(r.startswith("Assertion failed") for r in group.reasons) and (rest or not group.names):
+            # It gives a reason of its own.
+            continue
+        if i == "dla-fallback" and rest:
+            group.names = rest
+            group.line, group.text, group.match = next(iter(rest.values()))
+        if (specials and not rest and group.names) or (near and len(rest) <= 1 and i != "dla-fallback"):
             hidden_ids.add(i)
-    matches = [_make_match(g, groups, lines) for i, g in groups.items() if i not in hidden_ids]
-    return tuple(sorted(matches, key=lambda m: not m.failed))
+        elif specials and (not group.names or (i == "parser-refusal" and not group.message.ends)):
+            # It only announces what the special ones say.
+            hidden_ids.add(i)
+    return hidden_ids
 
 
-def _add_line(group: _Group, match: re.Match[str], lines: Sequence[str], number: int) -> None:
+def _continue_line(entry: _QuotedLine, lines: Sequence[str], index: int) -> _QuotedLine:
+    """A line with the next one, where it ends in a colon or an open bracket, or the next is indented."""
+    following = lines[index + 1] if index + 1 < len(lines) else ""
+    mark = severity.parse_mark(following)
+    if mark is not None and mark.text != following.strip():
+        # A logger marks it: it is a message of its own.
+        return entry
+    is_indented = following.startswith("  ") and mark is None
+    if not following.strip() or not (is_indented or entry.text.endswith((":", "(", "-"))):
+        return entry
+    return dataclasses.replace(entry, text=f"{entry.text} {following.strip()}")
+
+
+def _describe_outcome(quoted: Mapping[str, Sequence[_QuotedLine]], last_error: int) -> str:
+    """The last line that states how it ended, as a sentence; empty where none does, or errors follow a success."""
+    successes = [q for q in quoted["success"] if q.line > last_error]
+    ends = sorted((*quoted["failure"], *successes), key=lambda q: q.line)
+    return f' Line {ends[-1].line} states: "{shorten(ends[-1].text, _SHORT)}".' if ends else ""
+
+
+def _quote_lines(
+    quoted: Mapping[str, Sequence[_QuotedLine]], groups: Mapping[str, _Group], outcome: str
+) -> Iterable[MessageMatch]:
+    """What no row of the table interprets: errors, warnings, and how it ended, each in the words of the text."""
+    has_error = bool(quoted["error"]) or any(g.last_error or g.message.ends for g in groups.values())
+    if quoted["error"]:
+        yield _make_quotation("error", "an error", quoted["error"], f"{_NOT_STATED}{outcome}")
+    if quoted["failure"] and not has_error:
+        yield _make_quotation(
+            "build-failed", "a failure", quoted["failure"], "Only that, and not why.", failed=True
+        )
+    if quoted["warning"]:
+        yield _make_quotation("warning", "a warning", quoted["warning"], _UNKNOWN_COST)
+    if quoted["problem"] and not has_error and not groups and not quoted["failure"]:
+        yield _make_quotation("problem", "what may be an error", quoted["problem"], _NOT_STATED)
+    last = quoted["success"][-1] if quoted["success"] else None
+    if last is not None and outcome.startswith(f" Line {last.line} ") and "Engine built in" not in last.text:
+        yield _make_quotation("outcome", "a success", [last], "No cost.", remedy="Nothing is to be done.")
+
+
+def _make_quotation(
+    key: str, noun: str, entries: Sequence[_QuotedLine], cost: str, *, remedy: str = "", failed: bool = False
+) -> MessageMatch:
+    """One finding of all lines of a severity."""
+    first_entries = {e.text: e for e in reversed(entries)}
+    distinct = sorted(first_entries.values(), key=lambda e: e.line)
+    programs = list(dict.fromkeys(e.program for e in distinct))
+    program = programs[0] if len(programs) == 1 else ""
+    verb = f"{program} reports" if program and not failed and key != "outcome" else "The text states"
+    more = f", and {pluralize(len(distinct) - 1, 'line')} more" if len(distinct) > 1 else ""
+    codes = sorted({int(c) for e in distinct for c in _CODE.findall(e.text) if int(c) in _CODES})
+    meanings = "".join(f" Code {c} is called {_CODES[c]} in TensorRT's headers." for c in codes[:_QUOTED])
+    listed = "; ".join(f'line {e.line}: "{shorten(e.text)}"' for e in distinct[:_LISTED])
+    rest = f"; {len(distinct) - _LISTED} more" if len(distinct) > _LISTED else ""
+    names = dict.fromkeys(n for e in distinct for n in _find_names(e.text))
+    return MessageMatch(
+        key,
+        f'{verb} {noun}: "{shorten(distinct[0].text)}"{more}.',
+        cost,
+        remedy
+        or "rtlab quotes this and knows no remedy: search these words in the program's documentation and reports; "
+        "lines "
+        "before it, and --verbose, may say more.",
+        f"{capitalize(listed)}{rest}.{meanings}",
+        tuple(names),
+        failed,
+        distinct[0].line,
+        program,
+    )
+
+
+def _find_names(text: str) -> list[str]:
+    """Names of layers, nodes and tensors in a message; words that are too plain to be names are left out."""
+    names = [next(filter(None, m.group("name", "path", "lead")), m[0]) for m in _NAMED.finditer(text)]
+    return [n for n in names if re.search(r"[/_.\d\[]", n) and not _FILE.search(n)]
+
+
+def _add_line(groups: dict[str, _Group], message: Message, match: re.Match[str], line: _Line) -> None:
     """Take in one more line of a message."""
+    text = (
+        line.mark.text
+        if line.mark is not None and match[0].strip() in line.mark.text
+        else line.lines[line.index]
+    )
+    group = groups.setdefault(message.id, _Group(message, line.number, text, match))
+    if message.is_parser and MESSAGES.index(message) < MESSAGES.index(group.message):
+        # The line behind says what the first one only announces.
+        group.message, group.line, group.text, group.match = message, line.number, text, match
+    if line.mark is not None and line.mark.severity == "error":
+        group.last_error = line.number
+    group.is_question |= message.is_parser and any(
+        "onnxruntime:" in above for above in line.lines[max(0, line.index - 2) : line.index + 1]
+    )
     group.count += 1
     fields = {k: v for k, v in match.groupdict().items() if v}
     names = [v for k, v in fields.items() if re.fullmatch(r"(?:name|plugin|operator)\d?", k)]
-    if group.message.is_parser:
-        name, group.operator = _find_node(lines, number)
+    names += re.split(r",\s+", fields.get("name_list", ""))
+    if message.is_parser:
+        name, group.operator = _find_node(line.lines, line.index)
         names = [*filter(None, [name]), *names][:1]
-    group.names.update(dict.fromkeys(n.strip() for n in names))
+    for name in filter(None, map(str.strip, names)):
+        group.names.setdefault(name, (line.number, text, match))
     group.reasons.update({v.strip(): None for k, v in fields.items() if k.startswith(("reason", "static"))})
     if "expected" in fields:
         group.reasons[f"expected {fields['expected']}, but it is {fields['actual']}"] = None
@@ -851,44 +381,59 @@ def _add_line(group: _Group, match: re.Match[str], lines: Sequence[str], number:
         group.tactics[fields["tactic"]] = None
     if "size" in fields:
         size = int(fields["size"][:18])
-        group.sizes.append(size << 20 if size < _MEBIBYTES else size)
+        is_small = size < _MEBIBYTES and _IN_BYTES.search(match[0]) is None
+        group.sizes.append(size << 20 if is_small else size)
 
 
-def _find_node(lines: Sequence[str], number: int) -> tuple[str, str]:
-    """The name of the node in a line of the parser or above it, else its first output, operator or number.
+def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
+    """The name of the node in a line of the parser or just above it, else its first output, operator or number.
 
     And its operator; both are empty where the lines have none.
     """
-    if (stated := _IN_NODE.search(lines[number - 1])) is not None:
+    if (stated := _IN_NODE.search(lines[index])) is not None:
         return stated["name"] or stated["op"] or f"node {stated['index']}", stated["op"] or ""
+    announced = _PARSING.search(lines[index])
+    if announced is not None and "--- Begin node" in "".join(lines[index + 1 : index + 2]):
+        # The node is printed behind.
+        printed = itertools.takewhile(lambda x: "--- End node" not in x, lines[index + 2 : index + _ABOVE])
+        names = [m["value"] for line in printed if (m := _BLOCK.match(line)) and m["key"] == "name"]
+        return next(filter(None, [*names, announced["output"], announced["op"]]), ""), announced["op"]
     fields: dict[str, str] = {}
-    for line in reversed(lines[max(0, number - _ABOVE) : number]):
+    is_inside = False
+    for distance, line in enumerate(reversed(lines[max(0, index + 1 - _ABOVE) : index + 1])):
+        is_inside |= "--- End node ---" in line
         if (block := _BLOCK.match(line)) is not None:
+            is_inside = True
             fields.setdefault(block["key"], block["value"])
         elif (parsing := _PARSING.search(line)) is not None:
             fields.setdefault("output", parsing["output"] or "")
             fields.setdefault("op_type", parsing["op"])
             break
-        elif "--- Begin node ---" in line and "name" in fields:
+        elif ("--- Begin node ---" in line and "name" in fields) or (not is_inside and distance > _NEAR):
             break
     name = next((fields[k] for k in ("name", "output", "op_type") if fields.get(k)), "")
     return name, fields.get("op_type", "")
 
 
-def _make_match(group: _Group, groups: Mapping[str, _Group], lines: Sequence[str]) -> MessageMatch:
+def _make_match(
+    group: _Group, groups: Mapping[str, _Group], lines: Sequence[str], outcome: str
+) -> MessageMatch:
     message = group.message
     names = drop_partial_names(group.names)
-    fields = defaultdict(str, {k: v for k, v in group.match.groupdict().items() if v})
+    fields = defaultdict(str, {re.sub(r"\d$", "", k): v for k, v in group.match.groupdict().items() if v})
     operator = f"{group.operator} " if len(names) == 1 and group.operator not in names[0] else ""
-    fields["names"] = f"{operator}{quote_first(names)}" if names else "a node"
-    fields["place"] = f" in {fields['call']}" if fields["call"] else ""
-    # The provider asks the parser which nodes it takes; what it refuses stops nothing.
-    is_question = message.is_parser and any("onnxruntime:" in line for line in lines)
-    cost = (
-        _NEXT_PROVIDER if is_question else message.effect or (_NO_ENGINE if message.failed else _UNKNOWN_COST)
-    )
-    quote = shorten(_PREFIX.sub("", group.text))
-    values = [r for r in group.reasons if shorten(r) not in quote][:_QUOTED]
+    quotation = f"{operator}{quote_first(names)}" if names else ""
+    fields |= {
+        "names": quotation or "a node",
+        "of_names": f" {quotation}" if names else "",
+        "at_names": f": {quotation}" if names else "",
+        "place": f" in {fields['call']}" if fields["call"] else "",
+        "library": _SPELLED.get(fields["library"].lower(), fields["library"]),
+    }
+    quote = _quote_around(group.text, group.match)
+    values = [r for r in group.reasons if shorten(r) not in quote and shorten(r).strip("\"'.)") not in quote][
+        :_QUOTED
+    ]
     if group.sizes:
         values.append(f"the largest request is {max(group.sizes):,} bytes")
     if "available" in fields:
@@ -897,18 +442,38 @@ def _make_match(group: _Group, groups: Mapping[str, _Group], lines: Sequence[str
         values.append(f"{pluralize(group.count, 'line')}, {pluralize(len(group.tactics), 'tactic')} by name")
     if message.id == "no-implementation":
         values += _list_tactics(names, groups, lines)
-    evidence = f"{message.cause} {capitalize('; '.join(values))}" if values else message.cause
+    evidence = f"{message.cause} {capitalize('; '.join(map(shorten, values)))}" if values else message.cause
     return MessageMatch(
         message.id,
-        message.title.format_map(fields),
-        cost,
+        re.sub("^a node", "A node", message.title.format_map(fields)),
+        _describe_cost(group, outcome),
         describe_remedy(message.remedy.format_map(fields), message.source, message.releases),
         f'{evidence.rstrip(".")}. Line {group.line}: "{quote}".',
         names,
-        message.failed and not is_question,
+        bool(message.ends) and not group.is_question,
         group.line,
         get_product(message.releases),
     )
+
+
+def _describe_cost(group: _Group, outcome: str) -> str:
+    """What comes of a message: what such an error ends, and what a line of the text states of the end."""
+    message = group.message
+    if group.is_question:
+        return f"ONNX Runtime asks the parser which nodes it takes, and can give others to its next provider.{outcome}"
+    if message.effect:
+        return message.effect
+    if message.ends:
+        return f"Such an error ends {message.ends}.{outcome}"
+    return f"{_NOT_STATED}{outcome}" if group.last_error else _UNKNOWN_COST
+
+
+def _quote_around(text: str, match: re.Match[str]) -> str:
+    """A line without the marks of a logger; of a long one the part round what was recognized."""
+    bare = _PREFIX.sub("", text)
+    at = bare.find(match[0][:40].strip())
+    start = max(0, at - 40) if len(bare) > _LONGEST and at > _LONGEST // 2 else 0
+    return shorten(f"...{bare[start:]}" if start else bare)
 
 
 def _list_tactics(names: Sequence[str], groups: Mapping[str, _Group], lines: Iterable[str]) -> list[str]:
@@ -925,15 +490,17 @@ def _list_tactics(names: Sequence[str], groups: Mapping[str, _Group], lines: Ite
             f"the best tactic{runner} has no time ({last['tactic']}, time inf): each of them failed; "
             f"runners tried in this text: {len(tries)}"
         )
-    if (memory := groups.get("insufficient-memory")) is not None and memory.sizes:
-        values.append(f"memory was short before: {max(memory.sizes):,} bytes were requested")
+    sizes = [s for i in ("insufficient-memory", "out-of-memory") if i in groups for s in groups[i].sizes]
+    if sizes:
+        values.append(f"memory was short in the same text: {max(sizes):,} bytes were requested")
     return values
 
 
 def drop_partial_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names once each; one that another begins with was cut off."""
     listed = [n for n in dict.fromkeys(names) if n]
-    return tuple(n for n in listed if not any(o != n and len(n) > 12 and o.startswith(n) for o in listed))
+    partial = {a for a, b in itertools.pairwise(sorted(listed)) if len(a) > _SHORTEST and b.startswith(a)}
+    return tuple(n for n in listed if n not in partial)
 
 
 def quote_first(names: Sequence[str]) -> str:
@@ -942,15 +509,15 @@ def quote_first(names: Sequence[str]) -> str:
     return f"{text} and {len(names) - _QUOTED} more" if len(names) > _QUOTED else text
 
 
-def shorten(text: str) -> str:
+def shorten(text: str, longest: int = _LONGEST) -> str:
     """A text of one line up to the length of a quotation."""
     text = text.strip().replace('"', "'")
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def capitalize(text: str) -> str:
-    """A text with a capital letter first."""
-    return text[:1].upper() + text[1:]
+    """A text with a capital letter first; a word of a program stays as it is."""
+    return text if re.match(r"\w*[_<(]", text) else text[:1].upper() + text[1:]
 
 
 def describe_remedy(remedy: str, source: str, releases: str) -> str:

@@ -205,11 +205,14 @@ _ELSEWHERE = {
 #: more.
 _UNPACKED, _MEMBERS = 1 << 30, 1000
 _CHUNK = 1 << 20
+#: Up to this size a file may be a log and a layer file in one.
+_PASTED = 1 << 24
 _JSON = re.compile(r'\s*(?:\{\s*["}]|\[\s*(?:["\]]|\{\s*["}]))')
 _ONLY_TENSORS = 'The files contain tensors only. For layers, give layers="layers.json" as well.'
 _NO_LAYERS = (
-    "The log lists no layers of the engine: it contains passes and tactics only. For layers, give layers (trtexec "
-    "--exportLayerInfo), or build with --verbose --profilingVerbosity=detailed."
+    "rtlab reads no layers of the engine in this log. For layers, give layers (trtexec --exportLayerInfo), or build "
+    "with "
+    "--verbose --profilingVerbosity=detailed."
 )
 
 _ONLY_ROWS = (
@@ -217,7 +220,7 @@ _ONLY_ROWS = (
     'these give layers="layers.json" (trtexec --exportLayerInfo --profilingVerbosity=detailed) beside.'
 )
 _NO_ENGINE = (
-    'This reports a run of an engine and not its layers. For layers give layers="layers.json" (trtexec '
+    'rtlab reads no layers of an engine here. For layers give layers="layers.json" (trtexec '
     '--exportLayerInfo), for their times profile="profile.json" (trtexec --exportProfile) beside.'
 )
 
@@ -327,7 +330,8 @@ def _make_plan_error(path: Path) -> ReadError:
 
 def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     device = measured.read_device(paths.get("metadata"))
-    parsed_log = verbose.parse(paths["log"]) if "log" in paths else None
+    paths = _split_paste(paths)
+    parsed_log = _parse_log(paths)
     rows = _read_rows(paths, parsed_log)
     log = None if parsed_log is None else parsed_log.log
     prefer = rows.find_profile() if rows else None
@@ -393,6 +397,32 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
     return Recording(engine, profile, log if has_build else None, outputs, reference, messages=messages)
 
 
+def _split_paste(paths: Mapping[str, Path]) -> Mapping[str, Path]:
+    """Files by kind; one that holds a verbose log and the JSON of layers, as a paste may, is of both kinds."""
+    kind, other = ("log", "layers") if "log" in paths else ("layers", "log")
+    if kind not in paths or other in paths or paths[kind].stat().st_size > _PASTED:
+        return paths
+    text = contents.read_text(paths[kind], kind)
+    if recognise.is_verbose(text) and recognise.holds_listing(text):
+        with contextlib.suppress(ReadError):
+            contents.parse_partial(text, paths[kind].name, "layers")
+            return {**paths, other: paths[kind]}
+    return paths
+
+
+def _parse_log(paths: Mapping[str, Path]) -> verbose.ParsedLog | None:
+    """What a log tells; of a file that is of both kinds, what the lines around the JSON do, if anything."""
+    if "log" not in paths:
+        return None
+    path = paths["log"]
+    if path != paths.get("layers"):
+        return verbose.parse(path)
+    with contextlib.suppress(ReadError):
+        text = contents.read_text(path, "layers")
+        return verbose.parse(contents.parse_partial(text, path.name, "layers").around)
+    return None
+
+
 def _choose_messages(
     paths: Mapping[str, Path],
     parsed_log: verbose.ParsedLog | None,
@@ -403,7 +433,9 @@ def _choose_messages(
     Measurements are those of the engine, where there is one.
     """
     messages = reports.find_reports(inspected_engine.around)
-    if parsed_log is not None:
+    if "log" in paths and paths["log"] == paths.get("layers"):
+        pass  # Its lines are those around the layers.
+    elif parsed_log is not None:
         messages += parsed_log.messages
     elif "profile" in paths and recognise.is_table_in_log(paths["profile"]):
         messages += reports.find_reports(contents.read_text(paths["profile"], "profile"))
@@ -455,7 +487,7 @@ def _read_layers(
         else contents.parse_partial(text, path.name, "layers")
     )
     inspected_engine = inspector.parse(document.value, path.name, select=select, prefer=prefer)
-    if parsed_log is not None:
+    if parsed_log is not None and paths["log"] != path:
         _check_same_build(paths["log"], parsed_log, inspected_engine)
     notes = (*document.notes, *inspected_engine.notes)
     return dataclasses.replace(inspected_engine, notes=notes, around=document.around)

@@ -59,6 +59,8 @@ _ROWS = {
     "layers": {"LayerType", "Inputs", "Outputs", "TacticName", "TacticValue"},
     "metadata": {"ComputeCapability", "TotalMemory"},
 }
+#: The document of a saved study, which tells one.
+STUDY_DOCUMENT = "study.json"
 _CACHE = re.compile(r"TRT-\d+-\w*Calibration")
 _LOG = re.compile(
     r"\[TRT\]|&&&& \w+ TensorRT|^\[[\d/]+-[\d:]+\] \[[VIWEF]\]|^\[[VIWEF]\] |^(?:\[[VIWEF]\] )?Original: \d+ layers"
@@ -124,6 +126,15 @@ def holds_arrays(path: Path) -> bool:
     except (OSError, zipfile.BadZipFile):
         return False
     return bool(names) and all(n.endswith(".npy") for n in names)
+
+
+def holds_study(path: Path) -> bool:
+    """Whether a file is a study that ``Study.save`` wrote."""
+    try:
+        with open_input(path) as file, zipfile.ZipFile(file) as archive:
+            return STUDY_DOCUMENT in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return False
 
 
 def holds_engine(path: Path) -> bool:
@@ -194,6 +205,10 @@ def _detect_zip(file: BinaryIO, name: str) -> str | None:
             f'Cannot read archive file "{name}": byte 0 begins a zip file, but its directory is damaged '
             f"({error}); a whole archive belongs there. {contents.AGAIN['archive']}"
         ) from error
+    if STUDY_DOCUMENT in names:
+        raise ReadError(
+            f'Cannot read "{name}" as files of an engine: it is a saved study. Open it with rtlab.open.'
+        )
     has_exports = any(n.endswith((".graph.json", ".profile.json")) for n in names)
     return "archive" if names & _MEMBERS or has_exports else None
 
@@ -248,7 +263,7 @@ def _detect_text(head: bytes) -> str | None:
     starts = [*contents.find_json_starts(text)]
     if starts and not text[: starts[0]].strip():
         return _detect_json(text[starts[0] :]) or _detect_fragment(text) or _detect_messages(text)
-    if _VERBOSE.search(text) or _SENTENCE.search(text):
+    if is_verbose(text):
         return "log"
     if printed.TIME.search(text) or printed.TABLE.search(text):
         return "profile"
@@ -257,6 +272,18 @@ def _detect_text(head: bytes) -> str | None:
     json_kinds = (json_kind for at in starts if (json_kind := _detect_json(text[at:])))
     json_kind = next(json_kinds, None) or _detect_piece(text)
     return json_kind or ("log" if _LOG.search(text) else _detect_fragment(text) or _detect_messages(text))
+
+
+def is_verbose(text: str) -> bool:
+    """Whether lines of a text are those of a verbose log."""
+    return _VERBOSE.search(text) is not None or _SENTENCE.search(text) is not None
+
+
+def holds_listing(text: str) -> bool:
+    """Whether a text holds the JSON of an engine's layers, among lines of another kind or cut off."""
+    return _detect_piece(text) == "layers" or any(
+        _detect_json(text[at:]) == "layers" for at in contents.find_json_starts(text)
+    )
 
 
 def _detect_piece(text: str) -> str | None:

@@ -27,7 +27,9 @@ def find_reports(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, 
     ``numbers`` are those of its lines where they do not count from 1.
     """
     reports = [
-        m for find in (_compare, _list_kernels, _partition, _time, _list_unconverted) for m in find(text)
+        m
+        for find in (_compare, _list_kernels, _partition, _time, _list_unconverted, _list_devices)
+        for m in find(text)
     ]
     ids = {r.id for r in reports}
     messages = [
@@ -35,12 +37,13 @@ def find_reports(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, 
         for m in find_messages(text, numbers)
         if not (m.id == "provider-fallback" and "provider-partition" in ids)
         and not (m.id == "torch-unsupported" and m.id in ids)
+        and not (m.id == "build-failed" and "comparison" in ids)
     ]
     return tuple(sorted([*messages, *reports], key=lambda m: not m.failed))
 
 
-#: Rules of reports that say how long something took.
-MEASUREMENTS = frozenset({"latency", "engine-time"})
+#: Rules of reports that say how long something took, or that it ended well.
+MEASUREMENTS = frozenset({"latency", "engine-time", "outcome"})
 
 # Polygraphy.
 
@@ -445,7 +448,7 @@ def _time(text: str) -> Iterator[MessageMatch]:
     for line in text.split("\n"):
         if match := _BUILT.search(line):
             yield MessageMatch(
-                "engine-time", f"{match[0]}.", f"{match['seconds']} s once, not in each inference.",
+                "engine-time", f'trtexec prints "{match[0]}".', f"{match['seconds']} s once, not in each inference.",
                 describe_remedy(
                     "A timing cache (--timingCacheFile) shortens the next build.", "NVIDIA/TensorRT, samples/trtexec",
                     "7 to 11",
@@ -487,6 +490,29 @@ def _time(text: str) -> Iterator[MessageMatch]:
     )
 
 
+# DLA.
+
+_DEVICE = re.compile(r"\[(?P<device>Dla|Gpu)Layer\] (?:[A-Z_]+: )?(?P<name>\S.*?)\s*$")
+
+
+def _list_devices(text: str) -> Iterator[MessageMatch]:
+    """The layers that run on DLA and on the GPU, as the builder lists them."""
+    if "DlaLayer]" not in text:
+        return
+    rows = [m for line in text.split("\n") if (m := _DEVICE.search(line))]
+    on_dla, on_gpu = (
+        list(dict.fromkeys(m["name"] for m in rows if m["device"] == d)) for d in ("Dla", "Gpu")
+    )
+    yield MessageMatch(
+        "dla-layers",
+        f"{pluralize(len(on_dla), 'layer')} on DLA, and {pluralize(len(on_gpu), 'layer')} on the GPU.",
+        _NO_TIMES,
+        "Each change of device copies data: the fewer pieces, the better.",
+        f"DLA: {shorten_list(', '.join(on_dla))}. GPU: {shorten_list(', '.join(on_gpu)) or 'none listed'}.",
+        tuple(on_dla),
+    )
+
+
 # Torch-TensorRT.
 
 _LISTING = re.compile(
@@ -497,17 +523,22 @@ _OPERATOR = re.compile(
     r"^\s*- (?P<op>[\w.:]+)(?:\(.*| \+ Operator Count: (?P<count>\d+).*)?$|"
     r"^ ?(?P<op2>torch\.ops\.[\w.]+): (?P<count2>\d+)"
 )
-_ENGINES = re.compile(r"Number of TensorRT-Accelerated Engines Generated: (?P<count>\d+)")
+_ENGINES = re.compile(
+    r"Number of TensorRT-Accelerated Engines Generated: (?P<count>\d+)|"
+    r"current level of graph segmentation is equivalent to .*? which generates (?P<count2>\d+) TRT engine"
+)
+_IN_TORCH = re.compile(r"^Node: (?P<op>[\w.]+), with layer location: (?P<name>\S+)")
 
 
 def _list_unconverted(text: str) -> Iterator[MessageMatch]:
     """What Torch-TensorRT leaves to PyTorch, and the engines that come of it."""
     operators: dict[str, str] = {}
+    nodes = [m for line in text.split("\n") if (m := _IN_TORCH.match(line))]
     engines = ""
     in_list = False
     for line in text.split("\n") if _LISTING.search(text) or _ENGINES.search(text) else ():
         if match := _ENGINES.search(line):
-            engines = match["count"]
+            engines = match["count"] or match["count2"]
         if _LISTING.search(line):
             in_list = True
         elif in_list and (match := _OPERATOR.match(line)):
@@ -516,7 +547,7 @@ def _list_unconverted(text: str) -> Iterator[MessageMatch]:
             in_list = False
     if not operators and not engines:
         return
-    pieces = f" It makes {pluralize(int(engines), 'engine')}." if engines else ""
+    pieces = f" The partition has {pluralize(int(engines), 'engine')}." if engines else ""
     title = f"Torch-TensorRT does not convert {quote_first([*operators])}." if operators else ""
     yield MessageMatch(
         "torch-unsupported",
@@ -527,15 +558,20 @@ def _list_unconverted(text: str) -> Iterator[MessageMatch]:
             "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning",
             f"{_TORCH} 1.0 and later",
         ),
-        "PyTorch runs them"
+        (
+            f"Nodes that are set to run in PyTorch: {shorten_list(', '.join(m['name'] for m in nodes))}. "
+            if nodes
+            else ""
+        )
+        + "With fallback PyTorch runs them"
         + (
             f" ({', '.join(f'{c} of {o}' for o, c in operators.items() if c)})"
             if any(operators.values())
             else ""
         )
-        + ", and each place where the runner changes cuts the graph."
+        + ", and each place where the runner changes cuts the graph; where full compilation is required, it stops."
         if operators
         else "The more engines, the more often tensors pass between PyTorch and TensorRT.",
-        tuple(operators),
+        tuple(m["name"] for m in nodes) or tuple(operators),
         product=_TORCH,
     )

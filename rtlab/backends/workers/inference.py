@@ -125,7 +125,7 @@ class SessionSpec:
 
     ``error_prefix`` begins errors. ``saved`` is where the optimized graph is written, ``profile`` what the name of the
     profiler's file begins with; empty for neither. ``planned``: whether memory is planned for all values at once.
-    ``without`` are optimizers that are left out.
+    ``without`` are optimizers that are left out. ``folder`` is where the files lie that a model as bytes refers to.
     """
 
     data: bytes | str = dataclasses.field(repr=False)
@@ -140,6 +140,12 @@ class SessionSpec:
     profile: str = ""
     planned: bool = True
     without: tuple[str, ...] = ()
+    folder: str = ""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether weights lie in a file, as those of large models do."""
+        return bool(self.folder) or isinstance(self.data, str)
 
 
 def preload() -> None:
@@ -157,7 +163,7 @@ def optimize(spec: SessionSpec, report: Progress) -> tuple[Partition, ...]:  # n
     ort_session = create_session(spec)
     partitions = list_partitions(ort_session) if RECORD_PLACEMENT in spec.entries else ()
     del ort_session
-    if isinstance(spec.data, str):
+    if spec.is_large:
         # Of a large model, it took much; the next session is still to come.
         free_memory()
     return partitions
@@ -167,7 +173,7 @@ def open_session(spec: SessionSpec, report: Progress) -> tuple[int, tuple[str, .
     """Make a session and keep it: its number, and the names of its outputs. Errors are those of ``optimize``."""
     ort_session, number = create_session(spec), next(_SESSION_IDS)
     _SESSIONS[number] = ort_session
-    if isinstance(spec.data, str):
+    if spec.is_large:
         # Of a large model, it took much to make.
         free_memory()
     return number, tuple(o.name for o in ort_session.get_outputs())
@@ -199,6 +205,7 @@ def time_sessions(
 
     The payload has both sessions, the batch, how many runs of each, the untimed ones before them, a budget in seconds,
     which counts from now, how many runs the profiler may keep at a time, and whether there is memory for both sessions.
+    Where there is not, and the budget ends before a second session would be open, the second has no runs.
 
     Raises:
         RunError: ONNX Runtime fails on the batch.
@@ -210,6 +217,7 @@ def time_sessions(
         return None if seconds is None else seconds - (time.monotonic() - start)
 
     plain = create_session(plain_spec)
+    opening = time.monotonic() - start
     works = [lambda: _measure_run(plain, batch)]
     if max_profiled_runs < runs or not side_by_side:
         # Two sessions of a large model take too much memory side by side.
@@ -218,6 +226,9 @@ def time_sessions(
         works.clear()
         del plain
         free_memory()
+        budget = remaining()
+        if not side_by_side and budget is not None and budget < opening:
+            return Times((*first.milliseconds, np.zeros(0)), first.warmup), {}
         profiled = _ProfiledSession(profiled_spec, batch, max_profiled_runs)
         second = alternate((profiled.run,), report, runs, 0, seconds=remaining(), most=0)
         times = Times((*first.milliseconds, *second.milliseconds), first.warmup)
@@ -289,6 +300,8 @@ def create_session_options(spec: SessionSpec) -> Any:
     options.enable_mem_pattern = spec.planned
     for name, value in spec.entries:
         options.add_session_config_entry(name, value)
+    if spec.folder:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", spec.folder)
     if spec.saved:
         options.optimized_model_filepath = spec.saved
     if spec.profile:

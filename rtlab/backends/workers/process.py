@@ -128,7 +128,7 @@ class Bounds:
             return ""
         granted = min(self.limits.memory, int(psutil.virtual_memory().available))
         words = (
-            f"about {factor * weight_bytes / 2**30:.1f} GiB of memory, {factor:g} times its weights of "
+            f"about {factor * weight_bytes / 2**30:.1f} GiB of memory, {factor:.2g} times its weights of "
             f"{weight_bytes / 2**30:.2f} GiB"
         )
         if factor * weight_bytes > granted:
@@ -137,7 +137,7 @@ class Bounds:
                 f"granted by rtlab.Limits(memory=...), so that it is not begun. {self.work.memory_hint}, or take "
                 "another machine."
             )
-        return f"{self.work.activity} takes {words}"
+        return f"{self.work.activity} takes {words}; {granted / 2**30:.1f} GiB are free or granted"
 
     def check(self, pid: int | None = None) -> None:
         """Look at the user, the clock and the memory of a process.

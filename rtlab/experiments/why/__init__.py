@@ -95,6 +95,11 @@ def find_builder(facts: VariantResult) -> Builder | None:
 
 def explain_unavailable(facts: VariantResult) -> str:
     """Why no experiment can be made on a variant, and what to do then; empty where some can."""
+    if not facts.recorded and facts.source.weightless:
+        return (
+            "it would build parts of the model, whose weights are not here. Open the study with its model, "
+            "rtlab.open(path, model=...)."
+        )
     if not facts.recorded:
         return ""
     return (

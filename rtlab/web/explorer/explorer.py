@@ -367,7 +367,7 @@ class Explorer(ExplorerWidget):
                 f"({error.strerror}). Close other servers, or open the file in the Netron application."
             ) from error
 
-    def _obey(self, command: Command, buffers: Sequence[Any]) -> None:  # noqa: C901, PLR0912 - two lines each
+    def _obey(self, command: Command, buffers: Sequence[Any]) -> None:  # noqa: C901, PLR0912, PLR0915 - two lines each
         builds, opens, view = self._builds, self._opens, self._view_sync
         match command:
             case commands.BuildChoice():
@@ -408,6 +408,8 @@ class Explorer(ExplorerWidget):
                 self._tasks.start(lambda p: self.study.calibration.rank(progress=p), command.action)
             case commands.RepairPlacement():
                 opens.repair_placement(command.findings)
+            case commands.SaveStudy():
+                opens.save_study(self.tell)
             case commands.SaveFile():
                 self._save(command.variant)
             case commands.AskPanel():

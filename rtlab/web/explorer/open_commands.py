@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ from rtlab.core.progress import Reporting
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped, StartWork
-from rtlab.documents.contract import Side
+from rtlab.documents.contract import Side, StudySaved
+from rtlab.documents.numbers import format_number
 from rtlab.documents.serialization import encode
-from rtlab.documents.tabs import FIRST, Tab
 from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError
 from rtlab.study.session import Session
 from rtlab.web.explorer.view_sync import ViewSync, is_large
@@ -51,6 +51,8 @@ class OpenCommands:
     def __init__(self, builds: BuildCommands, folders: tuple[Path, ...] | None) -> None:
         self.builds, self.view, self.widget, self.tasks = builds, builds.view, builds.widget, builds.tasks
         self._folders = folders
+        #: The file that the study on screen was opened from or saved in last.
+        self.file: Path | None = None
 
     @property
     def study(self) -> Session:
@@ -86,19 +88,48 @@ class OpenCommands:
             ) from error
         if file.suffix.lower() in {".npz", ".npy"}:
             self.use(file)
+        elif recognise.holds_study(file):
+            # The model that it names may lie anywhere.
+            allowed = self._list_folders()
+            self.tasks.start(lambda p: self._open_study(file, p, allowed), "open the study")
         else:
             self.load(file)
 
-    def _check_folder(self, path: Path) -> None:
+    def _list_folders(self) -> tuple[Path, ...]:
+        """The folders whose files the page may open."""
         model = self.study.model.path
         default = (Path.cwd(), *([model.parent] if model else []))
-        folders = default if self._folders is None else self._folders
+        return default if self._folders is None else self._folders
+
+    def _check_folder(self, path: Path) -> None:
+        folders = self._list_folders()
         if not any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
             folder_names = quote_names(sorted({str(f.resolve()) for f in folders})) or "none"
             raise ReadError(
                 f'Cannot open "{path}" from the page: it opens files of these folders: {folder_names}. Name another '
                 "one with study.explore(files=FOLDER), or open it in a cell with explorer.load(PATH)."
             )
+
+    def save_study(self, tell: Callable[[StudySaved], object]) -> None:
+        """Save the study, in the file that it is of, or in a new one in the kernel's folder; ``tell`` gets the words.
+
+        The new one has a name that no file has there.
+        """
+
+        def work(progress: Reporting) -> None:
+            progress.phase("Saving the study")
+            is_own = self.file is not None and self.file.exists()
+            stem = re.sub(r"[^\w.+ -]", "_", self.study.model.name)[:100].strip(". ") or "study"
+            free = (Path.cwd() / name for name in _number(f"{stem}{{}}.rtlab"))
+            path = self.file if is_own and self.file else next(p for p in free if not p.exists())
+            self.file = self.study.save(path)
+            size = format_number(path.stat().st_size, "B")
+            text = f'{"Saved again, over the file before" if is_own else "Saved"}: "{path}", {size}, without weights.'
+            # A cell runs in this folder.
+            name = path.name if path.parent == Path.cwd() else str(path)
+            tell(StudySaved(text, f"rtlab.open({name!r})"))
+
+        self.tasks.start(work, "save the study")
 
     def read_dropped_files(self, command: ReadDropped, buffers: Sequence[Any]) -> None:
         """Files from the browser: they are read from a folder that goes away with the work."""
@@ -127,6 +158,9 @@ class OpenCommands:
     ) -> None:
         from rtlab import samples
 
+        if isinstance(model, (str, Path)) and recognise.holds_study(Path(model)):
+            self._open_study(Path(model), progress)
+            return
         if isinstance(model, (str, Path)) and recognise.holds_engine(Path(model)):
             self.read([Path(model)], name, {}, progress)
             return
@@ -141,6 +175,25 @@ class OpenCommands:
             study = study_type(opened_model, data=None if data is None else read_samples(data, opened_model))
         self._adopt(study, progress)
 
+    def _open_study(
+        self, path: Path, progress: Reporting, folders: Sequence[Path] | None = None, *, lasting: bool = True
+    ) -> None:
+        """Show a saved study.
+
+        Args:
+            path: Its file.
+            progress: Where to report.
+            folders: Folders that its model may lie in, below too; None for any.
+            lasting: Whether the file stays there.
+        """
+        progress.phase("Opening the study")
+        self._replace_study(type(self.study).open(path, folders=folders))
+        self.file = path.resolve() if lasting else None
+        state = self.study.state
+        first = next((v for n, v in state.variants.items() if not self.view.is_recorded(n)), None)
+        self.widget.choice = offer.build_choice(state.model, first or offer.default_variant(state.model))
+        self.open()
+
     def read(
         self,
         paths: Sequence[Path],
@@ -151,6 +204,9 @@ class OpenCommands:
         lasting: bool = True,
     ) -> None:
         """Read files of one engine, or open a model among them; ``lasting`` says that the files stay there."""
+        if len(paths) == 1 and recognise.holds_study(paths[0]):
+            self._open_study(paths[0], progress, None if lasting else (), lasting=lasting)
+            return
         progress.phase("Reading the files")
         arrays = [p for p in paths if recognise.holds_arrays(p)]
         if len(arrays) > 1:
@@ -257,7 +313,7 @@ class OpenCommands:
             self.view.pictures = {}
             self.study.views.discard(self.view)
             study.views.add(self.view)
-            self.view.study, self.view.baseline = study, ""
+            self.view.study, self.view.baseline, self.file = study, "", None
             self.widget.engine = self.widget.other = b""
             self.widget.engine_later = self.widget.other_later = b""
             self.view.stop_inspection()
@@ -271,15 +327,14 @@ class OpenCommands:
         self.widget.source = encode(source_graph(study.model))
         self.widget.terms = glossary.glossary_terms()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
-        tab = self.view.state.tab
-        if tab == FIRST and self.view.is_recorded(built_variant):
-            # Files have more than times, and may have none.
-            tab = Tab("engine")
         # Of an engine that takes a while the page knows the name, and waits for it.
         visible_variant = built_variant if is_deferred else ""
         self.view.put(
             ViewState(
-                variant=visible_variant, baseline=self.view.baseline or built_variant, tab=tab, panes=panes
+                variant=visible_variant,
+                baseline=self.view.baseline or built_variant,
+                tab=self.view.state.tab,
+                panes=panes,
             )
         )
         self.widget.controls = dict(offer.build_controls(study.model, self.widget.choice))
@@ -310,8 +365,12 @@ def _title(files: collections.abc.Mapping[str, Path]) -> str:
 
 
 def _unused(name: str, taken: collections.abc.Container[str]) -> str:
-    candidates = (name if i == 1 else f"{name} {i}" for i in itertools.count(1))
-    return next(n for n in candidates if n not in taken)
+    return next(n for n in _number(f"{name}{{}}") if n not in taken)
+
+
+def _number(form: str) -> Iterator[str]:
+    """A name, and that name with the numbers from 2 on, where the braces stand."""
+    return (form.format("" if i == 1 else f" {i}") for i in itertools.count(1))
 
 
 class BuildCommands:
@@ -424,7 +483,7 @@ class BuildCommands:
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
         """Build the variants that differ from one in a single choice."""
         # Targets and options change nothing of what the CPU runs. What another release refuses is an answer about it,
-        # which its chip and the table show.
+        # which its row shows.
         compare, refusals = what in {"tf32", "sparsity", "pairs"}, what == "compilers"
         self._build_variants(self.study.vary(name, what), progress, compare=compare, refusals=refusals)
 

@@ -1,4 +1,4 @@
-"""What stands around the graphs, in the Explorer and in a report: the chips and the status line."""
+"""What stands around the graphs, in the Explorer and in a report: the variants and the status line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pick_baseline(study: StudyState) -> str:
 
 
 def build_chips(study: StudyState, *, baseline: str, building: str = "") -> list[Chip]:
-    """The second row: variants that are built, that failed, or that are being built."""
+    """The rows above the graphs: variants that are built, that failed, or that are being built."""
     return [
         build_chip(study, n, baseline=baseline, building=building)
         for n in study.variants
@@ -55,10 +55,11 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
         yield from (_item("reported", note) for note in study.model.notes)
         return
     engine = result.engine
+    yield from _describe_saving(study, engine.origin)
     if random_note := describe_randomness(result):
         yield _item("measured", random_note, warning=True)
     yield _item(engine.origin, f"read: {engine.title}" if result.recorded else engine.provenance)
-    yield from _describe_times(result)
+    yield from _describe_times(result, dated=study.saved is not None)
     before = study.results.get(pick_baseline(study))
     if before is not None and result.variant.precision is not Precision.FP32:
         title = get_variant_titles(study)[before.name]
@@ -84,6 +85,14 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
             yield _item("measured", stage_status.text, warning=stage_status.why == "failed")
     yield from (_item(engine.origin, note) for note in engine.notes)
     yield from (_item("reported", note) for note in result.prepared.notes)
+
+
+def _describe_saving(study: StudyState, origin: Origin) -> Iterator[Status]:
+    """When a study was saved that was opened from a file, and what it cannot do."""
+    if study.saved is not None:
+        text = f"saved on {study.saved:%Y-%m-%d}, and shown as it was found out"
+        missing = "; the model's weights are not here: rtlab.open(path, model=...) builds and measures again"
+        yield _item(origin, text + missing * study.model.weightless)
 
 
 def _list_losses(study: StudyState, result: VariantResult) -> Iterator[Status]:
@@ -120,8 +129,8 @@ def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:
     return Status(origin=origin, text=text, warning=warning)
 
 
-def _describe_times(result: VariantResult) -> Iterator[Status]:
-    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
+def _describe_times(result: VariantResult, *, dated: bool) -> Iterator[Status]:
+    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured, and when."""
     if (estimate := estimate_timing(result)) is not None:
         gpu = estimate.peaks.name
         text = (
@@ -131,7 +140,8 @@ def _describe_times(result: VariantResult) -> Iterator[Status]:
     if (times := compute_timing(result)) is not None:
         is_built_here = not (result.recorded or result.engine.recorded)
         build_note = f"; building took {result.engine.seconds:.2g} s" if is_built_here else ""
-        yield _item("measured", f"measured: {_times(times)}{build_note}")
+        day = f" on {times.taken:%Y-%m-%d}" if dated and times.taken else ""
+        yield _item("measured", f"measured{day}: {_times(times)}{build_note}")
 
 
 def describe_randomness(result: VariantResult) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rtlab import backends, samples
@@ -31,6 +32,8 @@ from rtlab.core.variant import (
 from rtlab.documents.commands import Choice, Pin
 from rtlab.documents.contract import Controls, OpenSize, Option
 
+#: Models of the current folder that the menu lists.
+_MOST_LOCAL = 12
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
 #: What each treatment does, and what it costs.
@@ -115,7 +118,7 @@ def build_controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
     """What the top row offers beside a ``Choice``."""
     usual = usual_builder(model)
     capabilities = backends.get(usual).capabilities()
-    models = dict.fromkeys([model.name, *samples.names()])
+    models = dict.fromkeys([model.name, *_list_local_models(model), *samples.names()])
     target = next(
         (t for t in capabilities.targets if str(t) == choice_fields.get("target")), capabilities.targets[0]
     )
@@ -152,6 +155,15 @@ def _describe_calibrator(name: str) -> str:
     return f"{name} · {method.summary}" if method else name
 
 
+def _list_local_models(model: Model) -> list[str]:
+    """The names of the first models in the current folder, but for the one that is open."""
+    try:
+        paths = sorted(p for p in Path.cwd().iterdir() if p.suffix == ".onnx" and p != model.origin)
+    except OSError:
+        return []
+    return [p.name for p in paths[:_MOST_LOCAL]]
+
+
 def _sizes(model: Model) -> list[OpenSize]:
     """The sizes that the inputs leave open; none where only the batch is open, which is 1 by default."""
     declared = {n: dims or () for n, dims in model.declared_shapes.items()}
@@ -161,13 +173,16 @@ def _sizes(model: Model) -> list[OpenSize]:
     sizes |= {f"{n}[{axis}]": size for n, shape in model.proposed.items() for axis, size in enumerate(shape)}
     past = partial_shapes.list_past_sizes(declared)
     missing = partial_shapes.list_missing_sizes(declared, model.sizes_by_name, model.proposed)
+    lacking = {
+        i: i in missing or i.rpartition("[")[0] in missing for i in partial_shapes.list_open_sizes(declared)
+    }
     return [
         OpenSize(
             id=id_,
-            size=sizes.get(id_, 1),
+            size=None if lacking[id_] and not model.proposal.fits else sizes.get(id_, 1),
             least=int(id_ not in past),
             inputs=[f"{name} {shape_text(declared[name])}" for name in inputs],
-            lacking=id_ in missing or id_.rpartition("[")[0] in missing,
+            lacking=lacking[id_],
         )
         for id_, inputs in partial_shapes.list_open_sizes(declared).items()
     ]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 
 from rtlab.analyses.cards.picture import Box, Edge, Repeats
-from rtlab.relation.blocks import find_repeats
+from rtlab.relation.blocks import Repeat, find_repeats
 
 #: Boxes from which on a graph opens with its repeated blocks folded.
 _LARGE = 1500
@@ -39,19 +39,13 @@ def find_repeated_blocks(
         for at, b in enumerate(boxes)
         if b["kind"] in {"node", "layer"} and b["parent"] < 0 and (b["chips"] or at in joined)
     ]
-    place = {at: k for k, at in enumerate(order)}
-    reads: list[list[int]] = [[] for _ in order]
-    sizes: list[list[str]] = [[] for _ in order]
-    for edge in edges:
-        if (reader := place.get(edge["target"])) is not None and edge["source"] not in constants:
-            reads[reader].append(place.get(edge["source"], -1))
-            # Sizes that have a name, such as an exporter counts up, are equal.
-            sizes[reader].append(_NAMED_SIZE.sub("?", edge["label"]))
-    paths = [
-        _split_path(boxes[at]["title"] if names is None else names.get(boxes[at]["id"], "")) for at in order
-    ]
-    signs = [(_sign(boxes[at]), tuple(labels)) for at, labels in zip(order, sizes, strict=True)]
-    runs = find_repeats(signs, reads, _measure_depths(paths))
+    wires = [e for e in edges if e["source"] not in constants]
+    runs, paths = _find_runs(boxes, order, wires, names)
+    moved = _move_shared(order, wires, runs)
+    if moved != order:
+        again, others = _find_runs(boxes, moved, wires, names)
+        if sum(r.count * r.period for r in again) > sum(r.count * r.period for r in runs):
+            order, runs, paths = moved, again, others
     repeats = []
     for run in runs:
         end = run.start + run.count * run.period
@@ -63,6 +57,54 @@ def find_repeated_blocks(
         )
     often = any(run.count >= _OFTEN and run.period >= _BLOCK for run in runs)
     return repeats, bool(runs) and (often or len(order) >= _LARGE)
+
+
+def _find_runs(
+    boxes: Sequence[Box], order: Sequence[int], edges: Sequence[Edge], names: Mapping[str, str] | None
+) -> tuple[list[Repeat], list[list[str]]]:
+    """Runs of equal blocks in the boxes of ``order``, and the name scopes of each of these."""
+    place = {at: k for k, at in enumerate(order)}
+    reads: list[list[int]] = [[] for _ in order]
+    sizes: list[list[str]] = [[] for _ in order]
+    for edge in edges:
+        if (reader := place.get(edge["target"])) is not None:
+            reads[reader].append(place.get(edge["source"], -1))
+            # Sizes that have a name, such as an exporter counts up, are equal.
+            sizes[reader].append(_NAMED_SIZE.sub("?", edge["label"]))
+    paths = [
+        _split_path(boxes[at]["title"] if names is None else names.get(boxes[at]["id"], "")) for at in order
+    ]
+    signs = [(_sign(boxes[at]), tuple(labels)) for at, labels in zip(order, sizes, strict=True)]
+    return find_repeats(signs, reads, _measure_depths(paths)), paths
+
+
+def _move_shared(order: Sequence[int], edges: Sequence[Edge], runs: Sequence[Repeat]) -> list[int]:
+    """The order with what all blocks of a run read from before it in front, behind what that follows from.
+
+    A tracing exporter writes such boxes, as the angles of rotary embeddings, where the first block reads them: without
+    this the first block is longer than the others, and none of them.
+    """
+    place = {at: k for k, at in enumerate(order)}
+    run_of = [-1] * len(order)
+    for number, run in enumerate(runs):
+        end = run.start + run.count * run.period
+        run_of[run.start : end] = [number] * (end - run.start)
+    sources: defaultdict[int, list[int]] = defaultdict(list)
+    readers: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
+    for edge in edges:
+        source, reader = place.get(edge["source"]), place.get(edge["target"])
+        if source is None or reader is None:
+            continue
+        sources[reader].append(source)
+        if (number := run_of[reader]) >= 0 and source < runs[number].start:
+            readers[source, number].add((reader - runs[number].start) // runs[number].period)
+    stack = [source for (source, number), copies in readers.items() if len(copies) == runs[number].count]
+    first: set[int] = set()
+    while stack:
+        if (at := stack.pop()) not in first:
+            first.add(at)
+            stack += sources[at]
+    return [order[k] for k in sorted(first)] + [at for k, at in enumerate(order) if k not in first]
 
 
 def _sign(box: Box) -> Hashable:

@@ -110,6 +110,19 @@ def test_sessions_of_a_large_model_have_half_of_the_time_each(monkeypatch, tmp_p
     assert 20 < first <= 30 < second <= 60
 
 
+def test_no_second_session_is_opened_that_the_budget_does_not_reach(monkeypatch, tmp_path) -> None:
+    """One took longer than what is left; where both fit into memory, or without a budget, the second has its runs."""
+    counted = Counted(monkeypatch)
+    for seconds, side_by_side, profiled in ((1e-6, False, []), (1e-6, True, [1]), (None, False, [3])):
+        counted.runs.clear()
+        payload = (*orders(tmp_path), BATCH, 3, 0, seconds, 9, side_by_side)
+        times, told = inference.time_sessions(payload, Silent())
+        assert bool(profiled) == bool(told)
+        assert [bool(p) for p in profiled] == [bool(x) for x in counted.profiled()]
+        first, second = times.milliseconds
+        assert (first.size >= 1, second.size) == (True, sum(profiled))
+
+
 @pytest.mark.parametrize(
     ("layers", "kept"),
     [

@@ -27,7 +27,9 @@ def _ten_gibibytes_are_free(monkeypatch) -> None:
 def test_what_is_there_is_announced_with_its_numbers() -> None:
     """3.2 times 3 GiB are 9.6."""
     words = bounds().require_memory(3 * GIB, 3.2)
-    assert words == "the build takes about 9.6 GiB of memory, 3.2 times its weights of 3.00 GiB"
+    assert words == (
+        "the build takes about 9.6 GiB of memory, 3.2 times its weights of 3.00 GiB; 10.0 GiB are free or granted"
+    )
 
 
 def test_what_is_not_there_is_refused_before_it_begins() -> None:

@@ -1,5 +1,6 @@
 """Models cut at values, against graphs written by hand."""
 
+import argparse
 import pickle
 
 import numpy as np
@@ -9,6 +10,7 @@ from onnx import TensorProto, helper
 import rtlab
 from net_text import written
 from nets import run
+from rtlab.cli.opening import open_study
 from rtlab.errors import BuildError, ModelError
 from rtlab.quantize.findings import check
 from rtlab.study.remedies import add_remedies, find_cut
@@ -183,7 +185,7 @@ def test_an_operator_in_a_local_function_is_written_out_with_the_call():
     assert 'before Own "call", in which it lies' in str(error)
 
 
-def test_a_model_that_is_one_call_is_cut_inside_of_its_function():
+def test_a_model_that_is_one_call_is_cut_inside_of_its_function(tmp_path):
     inner = [
         helper.make_node("Neg", ["a"], ["m"], name="neg"),
         helper.make_node("Erf", ["m"], ["b"], name="erf"),
@@ -195,12 +197,19 @@ def test_a_model_that_is_one_call_is_cut_inside_of_its_function():
     graph = helper.make_graph([call], "g", ends[:1], ends[1:])
     model = rtlab.load(helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[own]))
     error = refusal(model, "Erf")
-    assert error.until == ()
-    assert 'study.cut(until=["call/m"], rewrites=["inline op:Own"]). This was not tried.' in str(error)
-    part = rtlab.Study(model).cut(until=["call/m"], rewrites=["inline op:Own"])
+    assert error.until == ("call/m",)
+    assert "--until call/m. Calls are written out for that. This was not tried." in str(error)
+    part = rtlab.Study(model).cut(until=error.until)
     assert [n.op for n in part.model.nodes] == ["Neg"]
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     np.testing.assert_array_equal(run(part.model.bytes(), {"x": x})[0], -x)
+    # The command line reaches it too, and refuses what lies in no function.
+    path = tmp_path / "called.onnx"
+    path.write_bytes(model.bytes())
+    args = argparse.Namespace(model=str(path), shape=[], until=["call/m"], data=None, preprocessing=None)
+    assert [n.op for n in open_study(args).model.nodes] == ["Neg"]
+    with pytest.raises(ModelError, match="no node writes this value"):
+        open_study(argparse.Namespace(**{**vars(args), "until": ["call/none"]}))
 
 
 def test_a_dynamic_scale_is_no_reason_to_rewrite_pairs_that_cannot_be_rewritten():

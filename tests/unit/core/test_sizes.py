@@ -11,7 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from nets import graph
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model, load, wrap
+from rtlab.errors import ModelError
+from rtlab.web.page.controls import build_controls
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -318,7 +320,23 @@ def test_a_reader_of_lines_gets_the_height_that_it_reads() -> None:
 def test_a_size_that_the_model_fixes_or_a_user_named_stays() -> None:
     assert {"x": (1, 3, 48, 224)} == reader(48).proposed
     assert {"x": (1, 3, 48, 64)} == reader("h").sized({"x": (1, 3, 48, 64)}).proposed
-    assert {"x": (1, 3, 224, 224)} == reader("h").sized({"h": 224}).proposed, "nothing fits: the usual"
+    nothing_fits = reader("h").sized({"h": 224})
+    assert {"x": (1, 3, 224, 224)} == nothing_fits.proposed
+    assert not nothing_fits.proposal.fits
+    assert [None] == [size["size"] for size in build_controls(nothing_fits, {})["sizes"] if size["lacking"]]
+    assert reader("h").proposal.fits
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "picture"),
+    [("imgsz", "[320, 416]", (320, 416)), ("imgsz", "96", (96, 96)), ("input_size", "(3, 64, 80)", (64, 80)),
+     ("names", "{0: 'a 640'}", (224, 224)), ("imgsz", "none", (224, 224))],
+)  # fmt: skip
+def test_the_picture_that_the_metadata_name_is_proposed_first(key, text, picture) -> None:
+    pool = helper.make_node("GlobalAveragePool", ["x"], ["y"])
+    proto = net([pool], {"x": ["N", 3, "h", "w"]}, 4).proto()
+    helper.set_model_props(proto, {key: text})
+    assert {"x": (1, 3, *picture)} == wrap(proto, name="m").proposed
 
 
 def test_sound_gets_what_the_first_window_spans() -> None:
@@ -357,3 +375,46 @@ def test_what_is_proposed_runs_where_a_shape_is_not_known() -> None:
     where = helper.make_node("NonZero", ["x"], ["i"])
     cast = helper.make_node("Cast", ["i"], ["y"], to=onnx.TensorProto.FLOAT)
     assert {"x": (1, 128)} == net([where, cast], {"x": ["N", "n_words"]}, 2).proposed
+
+
+def masked(mask: list[int | str | None], shapes: dict[str, int] | None = None) -> Model:
+    """Words of ``length`` letters to which a mask is added, and which are joined with those before."""
+    nodes = [
+        helper.make_node("Concat", ["past", "words"], ["all"], axis=1),
+        helper.make_node("Add", ["all", "mask"], ["y"]),
+    ]
+    ends = {"words": ["N", "length", 8], "past": ["s4", "before", 8], "mask": mask}
+    return model(nodes, [info(n, s) for n, s in ends.items()], [info("y", [None] * 3)], shapes=shapes)
+
+
+def test_symbols_that_the_graph_adds_or_joins_are_one() -> None:
+    """The batch of what came before is that of the words, and the mask is as long as both together."""
+    net = masked(["batch", "s27", 1])
+    whole = ("N", "length + before", 1)
+    assert {"words": ("N", "length", 8), "past": ("N", "before", 8), "mask": whole} == net.declared_shapes
+    sized = masked(["batch", "s27", 1], {"length": 3, "before": 5})
+    assert [(1, 3, 8), (1, 5, 8), (1, 8, 1)] == [sized.input_shape(n) for n in sized.inputs]
+    feeds = {n: np.zeros(sized.input_shape(n), np.float32) for n in sized.inputs}
+    assert (1, 8, 8) == real(sized, **feeds)["y"]
+    step = sized.resized({"length": 1})
+    assert [(1, 1, 8), (1, 5, 8), (1, 6, 1)] == [step.input_shape(n) for n in step.inputs]
+
+
+def test_a_size_is_named_by_any_of_its_symbols_but_once() -> None:
+    by_mask = masked(["N", "s27", 1], {"s27": 8, "before": 5})
+    assert (1, 3, 8) == by_mask.input_shape("words")
+    with pytest.raises(ModelError, match=r'"s27" the size 9 .* equal to "length \+ before", which is 8'):
+        masked(["N", "s27", 1], {"s27": 9, "before": 5, "length": 3})
+
+
+def test_symbols_that_nothing_joins_stay_apart() -> None:
+    nodes = [helper.make_node("Relu", ["a"], ["x"]), helper.make_node("Neg", ["b"], ["y"])]
+    ends = [info("a", ["N", "one", 4]), info("b", ["M", "two", 4])]
+    net = model(nodes, ends, [info("x", [None] * 3), info("y", [None] * 3)])
+    assert {"a": ("N", "one", 4), "b": ("M", "two", 4)} == net.declared_shapes
+
+
+def test_what_is_joined_along_an_axis_may_differ_there() -> None:
+    join = helper.make_node("Concat", ["a", "b"], ["y"], axis=0)
+    net = model([join], [info("a", ["one", "N"]), info("b", ["two", "M"])], [info("y", [None] * 2)])
+    assert {"a": ("one", "N"), "b": ("two", "N")} == net.declared_shapes

@@ -54,3 +54,12 @@ def test_a_sentence_that_both_have_stands_once_with_the_later_numbers() -> None:
     wanted = "Inferences include copying. An inference took 2.25 ms with the profiler, 2e-1 ms without"
     assert wanted == FIRST.merged(LATER).note
     assert "" == dataclasses.replace(FIRST, note="").merged(dataclasses.replace(LATER, note="")).note
+
+
+def test_layers_that_only_one_of_them_times_are_those_of_both() -> None:
+    """The inferences of both count; runs are those of layers, and a note on layers without times goes with them."""
+    untimed = dataclasses.replace(FIRST, samples={}, runs=None, note="Layers have no times")
+    found, other = untimed.merged(LATER), FIRST.merged(dataclasses.replace(untimed, note=""))
+    assert (LATER.samples, 1, LATER.note) == (found.samples, found.runs, found.note)
+    np.testing.assert_array_equal([7.0, 8.0, 9.0, 6.0], found.total)
+    assert (FIRST.samples, 2, FIRST.note) == (other.samples, other.runs, other.note)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 import trt_nets
+from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import load
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
 from rtlab.core.trt_operators import OPERATORS, TRT_OPS, is_dequantizer, make_function
+from rtlab.core.variant import Variant
 from rtlab.errors import ModelError
 
 X, W, T = (2, 32, 64), (48, 64), (64, 48)
@@ -54,6 +59,45 @@ def test_a_type_that_the_file_declares_stays():
     proto.graph.value_info.append(helper.make_tensor_value_info("x_q", TensorProto.UINT8, [2, 32, 64]))
     model = load(proto)
     assert model.values["x_dq"].dtype == "fp32"
+
+
+def test_types_that_contradict_the_operators_are_those_of_the_operators():
+    """As TensorRT reads such a file, and as what ModelOpt exports has to be read."""
+    proto, expected = trt_nets.make_nvfp4_halves()
+    model = load(proto)
+    assert {"m": "fp16", "y": "fp16"} == {v: model.values[v].dtype for v in ("m", "y")}
+    assert (2, 32, 48) == model.values["m"].shape
+    (note,) = model.notes
+    assert note.startswith("2 values have other types in the file than the operators that write them give")
+    assert note.endswith("(m, y)")
+    runner = OnnxRuntime()
+    engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
+    (y,) = runner.outputs(engine, {"x": trt_nets.samples()}, ("y",)).values()
+    # FP16 has eleven bits, also of what a sum is stored in.
+    assert np.abs(y - expected).max() < 2e-3 * np.abs(expected).max()
+
+
+def test_a_wrong_type_in_a_plain_file_is_replaced_and_a_wrong_operator_is_not():
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("Relu", ["h"], ["r"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(n, t, [4])
+        for n, t in (("x", TensorProto.FLOAT), ("y", TensorProto.FLOAT16))
+    ]
+    wrong = helper.make_tensor_value_info("r", TensorProto.FLOAT, [4])
+    for more, first in ((["r"], "h"), (["r", "x"], "")):
+        op = "Neg" if len(more) == 1 else "Add"
+        graph = helper.make_graph(
+            [*nodes, helper.make_node(op, more, ["y"])], "g", ends[:1], ends[1:], value_info=[wrong]
+        )
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        if first:
+            assert "fp16" == load(proto).values["r"].dtype
+        else:
+            with pytest.raises(ModelError, match=r"Add.*inconsistent type"):
+                load(proto)
 
 
 @pytest.mark.parametrize("opset", [17, 20, 21])

@@ -291,6 +291,13 @@ def test_a_budget_is_shared_by_parts_of_what_is_left(monkeypatch: Any) -> None:
         assert within.remaining == 6.0
         now[0] += 60
     assert budget.remaining == 0.0
+    with budget.share(mock.Mock(stopped=lambda: False), 1.0) as within:
+        # What is granted beyond all seconds has gone too.
+        now[0] += 0.1
+        assert (within.has_result, within.stopped(), within.is_cancelled()) == (False, True, False)
+    with budget.share(mock.Mock(stopped=lambda: False), 1.0, ends=False) as within:
+        now[0] += 60
+        assert not within.stopped()
     assert [parse_budget(x) for x in (0, "2.5", math.inf)] == [0.0, 2.5, math.inf]
     for wrong in (-1, math.nan, "x", None):
         with pytest.raises(VariantError):

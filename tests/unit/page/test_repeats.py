@@ -70,3 +70,20 @@ def test_the_identity_of_a_weight_stands_in_the_blocks_that_have_it() -> None:
     rows = [[graph["boxes"][at]["title"] for at in row] for row in repeats["rows"]]
     blocks = [[f"/block.{k}/{op}" for k in range(8)] for op in ("Relu", "Mul")]
     assert [*blocks, [f"Identity_{k}" for k in range(1, 8)]] == rows
+
+
+def test_what_all_blocks_read_of_the_first_one_stands_before_them() -> None:
+    """A tracing exporter writes a node that all blocks read where the first of them needs it."""
+    nodes, x = [helper.make_node("Cos", ["p"], ["c"], name="/net/angles/Cos")], "x"
+    for k in range(8):
+        nodes.append(helper.make_node("Relu", [x], [f"h{k}"], name=f"/net/block.{k}/Relu"))
+        if k == 0:
+            nodes.append(helper.make_node("Abs", ["c"], ["a"], name="/net/block.0/Abs"))
+        for op, reads, name in (("Mul", [f"h{k}", "a"], f"m{k}"), ("Add", [f"m{k}", x], f"y{k}")):
+            nodes.append(helper.make_node(op, reads, [name], name=f"/net/block.{k}/{op}"))
+        x = f"y{k}"
+    sized = [TensorProto.FLOAT, [1, 4]]
+    graph = source_graph(nets.graph(nodes, [("x", *sized), ("p", *sized)], [(x, *sized)], {}))
+    (repeats,) = graph["repeats"]
+    rows = [[graph["boxes"][at]["title"] for at in row] for row in repeats["rows"]]
+    assert [[f"/net/block.{k}/{op}" for k in range(8)] for op in ("Relu", "Mul", "Add")] == rows

@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from rtlab.core.attention import find_attentions, has_attention
+from rtlab import backends
+from rtlab.core.attention import AttentionSizes, find_attentions, has_attention
 from rtlab.core.compiler_info import AttentionKernel, Maker
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
@@ -38,9 +39,9 @@ def test_attention_is_where_a_softmax_stands_between_two_products_of_activations
     assert (found.scores.id, found.softmax, found.context.id) == (
         "layer0/scores/MatMul", "layer0/Softmax", "layer0/context/MatMul",
     )  # fmt: skip
-    assert (found.heads, found.head_size, found.lengths, found.dtype) == (4, 32, (32, 32), "fp32")
+    assert found.sizes == AttentionSizes(4, 32, (32, 32), "fp32")
     (dynamic,) = find_attentions(dataclasses.replace(SMALL, length=0).make())
-    assert (dynamic.head_size, dynamic.lengths) == (32, None)
+    assert (dynamic.sizes.head_size, dynamic.sizes.lengths) == (32, None)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,9 @@ def test_scales_masks_guards_and_casts_belong_to_attention(make, guard: str):
         f"{between} b: {'q' if behind else 'p'} = Softmax(t); {behind} c: y = MatMul(p, v); y[4, 8]"
     )
     made = make(net, {"h": np.float32(2), "m": np.ones((4, 4), bool)})
-    assert [(None, 8, (4, 4))] == [(a.heads, a.head_size, a.lengths) for a in find_attentions(made)]
+    assert [AttentionSizes(None, 8, (4, 4), "fp32", guard == "number")] == [
+        a.sizes for a in find_attentions(made)
+    ]
 
 
 def test_a_kernel_says_which_inputs_and_outputs_of_attention_are_quantized():
@@ -107,6 +110,26 @@ def test_a_kernel_says_which_inputs_and_outputs_of_attention_are_quantized():
 def test_attention_that_no_kernel_takes_is_left(kernel):
     model = SMALL.make()
     assert plan(model).activations == plan(model, kernels=(kernel,)).activations
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        (AttentionSizes(4, 32, (32, 32), "fp16"), ""),
+        (AttentionSizes(4, 40, (32, 32), "fp16"), "with heads of 40 channels"),
+        (AttentionSizes(4, 64, (32, 32), "bf16"), ""),
+        (AttentionSizes(4, 32, (32, 32), "bf16"), "with heads of 32 channels and this type around"),
+        (AttentionSizes(4, 32, (32, 65), "fp16"), "with lengths of 32 and 65"),
+        (AttentionSizes(4, 32, None, "fp16"), "with a dynamic length"),
+        (AttentionSizes(1, 32, (32, 32), "fp16"), "with one head"),
+        (AttentionSizes(4, 32, (32, 32), "fp16", is_guarded=True), "with a guard behind its softmax"),
+        (AttentionSizes(4, 32, (32, 32), "fp64"), "with this type around"),
+    ],
+)
+def test_why_no_kernel_takes_an_attention(sizes: AttentionSizes, why: str):
+    kernels = (INT8, dataclasses.replace(INT8, head_sizes=frozenset({64}), types=frozenset({"bf16"})))
+    assert sizes.explain_misfit(kernels) == (why and f"no INT8 kernel takes an attention {why}")
+    assert (sizes.find_kernel(kernels) is None) == bool(why)
 
 
 def test_one_head_has_no_kernel_for_several():
@@ -158,6 +181,19 @@ def test_fp32_around_is_a_choice():
 def test_other_compilers_have_fp32_around(maker):
     done = ready(SMALL.make(), "int8", maker)
     assert {"fp32"} == kinds(done.model, "Softmax") == kinds(done.model, "DequantizeLinear")
+
+
+def test_each_backend_with_kernels_of_16_bits_for_attention_has_fp16_around():
+    """TensorRT's own is known from its documentation alone, and the note says so."""
+    model, proofs = SMALL.make(), {}
+    for name in backends.registry():
+        maker = backends.get(name).capabilities().maker
+        done = ready(model, "int8", maker, "sm86")
+        assert ({"fp16"} if maker.half_attention else {"fp32"}) == kinds(done.model, "Softmax")
+        proofs[name] = [("by its documentation" in n) for n in done.notes if n.startswith("the rest is fp16")]
+    assert [True] == proofs["tensorrt"]
+    assert [False] == proofs["tensorrt-rtx"]
+    assert [] == proofs["onnxruntime"]
 
 
 def test_a_model_without_attention_has_fp32_around(make):

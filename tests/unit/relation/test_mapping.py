@@ -304,6 +304,36 @@ def test_a_step_behind_a_node_is_not_taken_from_a_reader_that_has_no_layer() -> 
     assert "a" not in relate(m, m, behind).nodes("L1")
 
 
+def test_a_constant_is_no_neighbour_though_a_layer_has_what_it_was_computed_from() -> None:
+    """A mask of ones in a layer of its own: the kernel of the other side names what joins them."""
+    nodes = [
+        node("Erf", ["x"], ["e"], name="a"), node("Exp", ["w"], ["u"], name="constant"),
+        node("Floor", ["u"], ["f"], name="folded"), node("Pow", ["e", "f"], ["y"], name="joint"),
+    ]  # fmt: skip
+    m = model(nodes, [("x", F, [4, 4])], [("y", F, [4, 4])], {"w": np.ones((4, 4), np.float32)})
+    e = engine(layer(0, ("a",), name="__myl_ErfPow_myl0_0"), layer(1, ("constant",), name="__myl_Exp_myl0_1"))
+    assert [{"a", "joint"}, {"constant"}] == held(relate(m, m, e), e)
+
+
+def test_a_layer_whose_inputs_cannot_hold_a_node_does_its_work_though_others_run_between() -> None:
+    """A mask that is spread over the scores inside the kernel that adds it, beside a layer that counts its blocks."""
+    nodes = [
+        node("Erf", ["x"], ["e"], name="a"), node("Pow", ["e", "w"], ["p"], name="spread"),
+        node("Softmax", ["p"], ["y"], name="c"),
+    ]  # fmt: skip
+    m = model(nodes, [("x", F, [4, 1])], [("y", F, [4, 8])], {"w": np.ones((1, 8), np.float32)})
+    x, column, blocks, y = (
+        Tensor(n, "fp32", s) for n, s in (("x", (4, 1)), ("t", (4, 1)), ("u", (2,)), ("y", (4, 8)))
+    )
+    layers = [
+        Layer("L0", "step0", "kgen", 0, (x,), (column,), origins=("a",)),
+        Layer("L1", "step1", "kgen", 1, (column,), (blocks,)),
+        Layer("L2", "step2", "kgen", 2, (column, blocks), (y,), origins=("c",)),
+    ]  # fmt: skip
+    e = Engine("test", "1", Target("sm86"), tuple(layers), inputs=(x,), outputs=(y,))
+    assert {"c", "spread"} == set(relate(m, m, e).nodes("L2"))
+
+
 def called(calls: int) -> Model:
     """A function of two nodes, called so often, one call after the other."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]

@@ -1,13 +1,12 @@
 import type { Command, Failure } from "../core/contract";
 import { Warning } from "../ui/icons";
 import type { ExplorerState } from "./explorer_state";
-import { Dismiss, Sizes } from "./input_sizes";
+import { Dismiss, fitVariant, Sizes } from "./input_sizes";
 
 /** What was tried, what was found, what to do next; the last good result stays behind the card. */
 export function FailureCard({ explorer }: { explorer: ExplorerState }) {
   const failure = explorer.failure.value;
-  if (explorer.sizing.value || (failure && asks(explorer, failure))) return <SizesCard explorer={explorer} />;
-  if (!failure) return null;
+  if (!failure || asks(explorer, failure)) return null;
   const remedied = failure.until.length + failure.rewrites.length > 0;
   const open = !remedied && sizable(explorer, failure);
   return (
@@ -74,21 +73,27 @@ function remedyOf({ variant, rewrites }: Failure): Command {
   return { type: "work", work: "remedy", variant, values: { rewrites: rewrites.join("\n") } };
 }
 
-function SizesCard({ explorer }: { explorer: ExplorerState }) {
-  const lacking = explorer.controls.value.sizes.some(({ lacking }) => lacking);
-  const title = lacking ? "Which sizes do the inputs have?" : "Sizes of the inputs";
+/** The sizes of the inputs above the graphs, which stay in view; asked for where they lack, else where one wants others. */
+export function SizesBar({ explorer }: { explorer: ExplorerState }) {
+  const failure = explorer.failure.value;
+  if (!explorer.sizing.value && !(failure && asks(explorer, failure))) return null;
+  const { sizes } = explorer.controls.value;
+  const lacking = sizes.filter((size) => size.lacking);
+  const title = lacking.length ? "Which sizes do the inputs have?" : "Sizes of the inputs";
+  const about = lacking.some(({ size }) => size === null)
+    ? "An engine is built for fixed ones. None of the usual ones fits this graph: put in what you run."
+    : lacking.length
+      ? "An engine is built for fixed ones. These are proposals that the whole graph accepts: put in what you run."
+      : fitVariant(sizes)
+        ? "A variant at other sizes stands beside the others, as one step of a decoder beside the prefill."
+        : "Other sizes begin anew: variants of the present sizes go.";
   return (
-    <div class="rt-veil">
-      <div class="rt-card rt-telling" role="dialog" aria-label={title} data-control="sizing">
-        <h3>{title}</h3>
-        <p class="rt-said">
-          {lacking
-            ? "The model leaves them open, and an engine is built for fixed ones. The numbers here are proposals that follow from the graph: put in what you run."
-            : "Other sizes begin anew: variants of the present sizes go."}
-        </p>
-        <Sizes explorer={explorer} />
-      </div>
-    </div>
+    <section class="rt-sizebar" aria-label={title} data-control="sizing">
+      <p>
+        <b>{title}</b> <span class="rt-quiet">{about}</span>
+      </p>
+      <Sizes explorer={explorer} />
+    </section>
   );
 }
 

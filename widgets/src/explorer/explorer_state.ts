@@ -20,6 +20,7 @@ import {
   type Side,
   type StageStatus,
   type Status,
+  type StudySaved,
   type Summary,
   TABS,
   type Work,
@@ -73,6 +74,8 @@ export class ExplorerState {
   readonly selectedValue: Signal<string> = signal("");
   readonly commandsOf: Signal<string> = signal("");
   readonly link: Signal<string> = signal("");
+  /** Where the study was saved, until the notice is closed. */
+  readonly saving: Signal<StudySaved | null> = signal(null);
   /** This is a report: what needs a kernel is left out. */
   readonly saved: boolean;
   readonly alive: ReadonlySignal<boolean> = computed(() => isAlive(this.study.kernelState.value));
@@ -182,6 +185,7 @@ export class ExplorerState {
     const hear = (reply: Reply, buffers: DataView[]): void => {
       if (reply.type === "answer") this.requests.take(reply.id, reply.panel);
       if (reply.type === "link") this.link.value = reply.address;
+      if (reply.type === "saved") this.saving.value = reply;
       if (reply.type === "file" && buffers[0])
         saveFile(reply.name, new Blob([buffers[0] as DataView<ArrayBuffer>]));
     };
@@ -366,6 +370,14 @@ export class ExplorerState {
     this.sizing.value = false;
     this.ownFailure.value = null;
     this.send({ type: "sizes", sizes });
+  }
+
+  /** Builds the choice at sizes of its own, such as one step of a decoder beside the prefill. */
+  buildAt(sizes: string[]): void {
+    this.sizing.value = false;
+    this.ownFailure.value = null;
+    this.choose({ sizes });
+    this.run();
   }
 
   save(variant: string): void {

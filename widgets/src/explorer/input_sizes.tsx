@@ -1,22 +1,27 @@
 import { useState } from "preact/hooks";
-import type { OpenSize } from "../core/contract";
+import type { Choice, OpenSize } from "../core/contract";
 import type { ExplorerState } from "./explorer_state";
 
 export function Sizes({ explorer }: { explorer: ExplorerState }) {
   const fields = explorer.controls.value.sizes;
+  const shown = chosenSizes(fields, explorer.choice.value);
   const [drafts, setDrafts] = useState<Readonly<Record<string, string>>>({});
   const busy = explorer.busy();
-  const sizes = readSizes(fields, drafts);
+  const sizes = readSizes(shown, drafts);
+  const beside = fitVariant(fields);
+  const unusable = busy || (sizes ? "" : "A size is a whole number from 1 on");
   return (
     <form
       class="rt-sizes"
       data-control="sizes"
       onSubmit={(event) => {
         event.preventDefault();
-        if (sizes && !busy) explorer.resized(sizes);
+        if (!sizes || busy) return;
+        if (beside) explorer.buildAt(changedSizes(fields, sizes));
+        else explorer.resized(sizes);
       }}
     >
-      {fields.map((field) => (
+      {shown.map((field) => (
         <label key={field.id} title={`In ${field.inputs.join(", ")}`}>
           <span>{field.id}</span>
           <input
@@ -24,22 +29,36 @@ export function Sizes({ explorer }: { explorer: ExplorerState }) {
             type="text"
             inputMode="numeric"
             size={5}
-            value={drafts[field.id] ?? field.size}
+            value={drafts[field.id] ?? field.size ?? ""}
             aria-invalid={sizeOf(field, drafts[field.id]) === null}
             onInput={(event) => setDrafts({ ...drafts, [field.id]: event.currentTarget.value })}
           />
         </label>
       ))}
+      {beside && (
+        <button
+          type="button"
+          class="rt-field"
+          data-control="reopen"
+          aria-disabled={unusable !== ""}
+          title={unusable || "Open the model with these sizes and build it: variants of the present sizes go"}
+          onClick={() => sizes && !busy && explorer.resized(sizes)}
+        >
+          Open the model with them
+        </button>
+      )}
       <button
         type="submit"
         class="rt-build rt-call"
-        aria-disabled={!sizes || busy !== ""}
+        aria-disabled={unusable !== ""}
         title={
-          busy ||
-          (sizes ? "Open the model with these sizes and build it" : "A size is a whole number from 1 on")
+          unusable ||
+          (beside
+            ? "Build the chosen variant at these sizes, beside the others"
+            : "Open the model with these sizes and build it")
         }
       >
-        Build with these sizes
+        {beside ? "Build a variant" : "Build with these sizes"}
       </button>
       <Dismiss explorer={explorer} />
     </form>
@@ -51,6 +70,22 @@ export const Dismiss = ({ explorer }: { explorer: ExplorerState }) => (
     Close
   </button>
 );
+
+/** The fields with the sizes that the choice has in place of the model's. */
+export function chosenSizes(fields: readonly OpenSize[], { sizes = [] }: Pick<Choice, "sizes">): OpenSize[] {
+  const own = new Map(sizes.map((each) => each.split("=") as [string, string]));
+  return fields.map((field) => ({ ...field, size: sizeOf(field, own.get(field.id)) ?? field.size }));
+}
+
+/** Whether a variant can have sizes of its own: those of the model are known, and each has a symbol. */
+export const fitVariant = (fields: readonly OpenSize[]): boolean =>
+  fields.every(({ id, lacking }) => !lacking && !id.endsWith("]"));
+
+/** The sizes in which a variant differs from the model, as a choice has them. */
+export const changedSizes = (
+  fields: readonly OpenSize[],
+  sizes: Readonly<Record<string, number>>,
+): string[] => fields.filter(({ id, size }) => sizes[id] !== size).map(({ id }) => `${id}=${sizes[id]}`);
 
 export function describeSizes(fields: readonly OpenSize[]): string {
   return fields.map(({ id, size }) => `${id} ${size}`).join(", ");

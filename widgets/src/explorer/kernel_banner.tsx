@@ -1,6 +1,7 @@
 import { isGone, type KernelState } from "../core/connection";
 import { useDelayed } from "../ui/hooks";
-import { Warning } from "../ui/icons";
+import { Close, Warning } from "../ui/icons";
+import { Tool } from "../ui/tool";
 import type { ExplorerState } from "./explorer_state";
 
 /** A connection that is back at once, and a kernel that is busy for a moment, are not worth a word. */
@@ -57,6 +58,26 @@ export function ExplorerBanner({ explorer }: { explorer: ExplorerState }) {
       lost={lost && `The running work, “${lost}”, was lost.`}
       asks
     />
+  );
+}
+
+/** Where the kernel has saved the study, and how to open it. */
+export function SavedBanner({ explorer }: { explorer: ExplorerState }) {
+  const saved = explorer.saving.value;
+  if (!saved) return null;
+  return (
+    <div class="rt-banner" role="status" data-control="saved">
+      <p>
+        {saved.text} <code>{saved.python}</code>
+      </p>
+      <Tool
+        label="Close this notice"
+        onClick={() => {
+          explorer.saving.value = null;
+        }}
+        icon={<Close />}
+      />
+    </div>
   );
 }
 

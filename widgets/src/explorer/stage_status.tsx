@@ -1,5 +1,6 @@
 import { isGone } from "../core/connection";
 import type { StageName, StageStatus } from "../core/contract";
+import { Warning } from "../ui/icons";
 import type { ExplorerState } from "./explorer_state";
 
 const WAITING: Record<StageName, string> = {
@@ -29,9 +30,11 @@ export function StageStatuses({ explorer, stages, beside = false }: Props) {
           key={standing.stage}
           data-stage={standing.stage}
           data-state={standing.state}
+          class={standing.why === "failed" ? "rt-stage-failed" : ""}
           title={words(standing)}
         >
           {standing.state === "waiting" && <i class="rt-spin" aria-hidden="true" />}
+          {standing.why === "failed" && <Warning />}
           {words(standing)}
         </span>
       ))}

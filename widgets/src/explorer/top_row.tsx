@@ -4,14 +4,14 @@ import { type Option, TREATMENTS } from "../core/contract";
 import { elapsed, ending, plural, shorten } from "../core/format";
 import { meaning } from "../core/glossary";
 import { useKeys } from "../ui/hooks";
-import { Close, Down, Outside, Play } from "../ui/icons";
+import { Close, Down, Fullscreen, Outside, Play, Save } from "../ui/icons";
 import { type Item, MoreMenu } from "../ui/menu";
 import { Select } from "../ui/select";
 import { Tool } from "../ui/tool";
 import { transformKinds } from "./choice";
 import type { ExplorerState } from "./explorer_state";
 import { OPENABLE } from "./files";
-import { describeSizes } from "./input_sizes";
+import { chosenSizes, describeSizes, fitVariant } from "./input_sizes";
 import { OpenFiles } from "./open_files";
 import { PresentMenu } from "./presentation_view";
 
@@ -23,6 +23,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
   const model = explorer.opening.value || choice.model;
   const running = explorer.build.value.running;
   const fixed = explorer.unbuildable();
+  const blocked = explorer.busy();
   const noCalibrator = calibrators.some(({ reason }) => !reason)
     ? ""
     : calibrators[0]?.reason || `${choice.precision || "This precision"} needs no calibrator`;
@@ -88,6 +89,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
           help="How weights are scaled and pruned, which compiler builds, and how long measuring may take."
           name="settings"
           note={[
+            ...(choice.sizes ?? []),
             choice.weights === "tensor" && "per tensor",
             choice.sparsity.length > 0 && "2:4",
             release(explorer),
@@ -125,7 +127,16 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
         icon={<Outside />}
         onClick={() => explorer.send({ type: "netron" })}
       />
+      <Tool
+        label={blocked || "Save the study"}
+        help="Variants, results, times and scores in one file beside the notebook, without weights; rtlab.open shows them again."
+        control="save-study"
+        disabled={blocked !== ""}
+        icon={<Save />}
+        onClick={() => explorer.send({ type: "keep" })}
+      />
       <PresentMenu explorer={explorer} />
+      <FullscreenTool explorer={explorer} />
       <HelpTool explorer={explorer} />
     </div>
   );
@@ -139,12 +150,28 @@ function SavedRow({ explorer }: { explorer: ExplorerState }) {
       <span class="rt-quiet">Saved report. To build other variants, open the study in a notebook.</span>
       <div class="rt-fill" />
       <PresentMenu explorer={explorer} />
+      <FullscreenTool explorer={explorer} />
       <HelpTool explorer={explorer} />
     </div>
   );
 }
 
 const LONGEST = 400;
+
+function FullscreenTool({ explorer: { fullscreen } }: { explorer: ExplorerState }) {
+  const { on, unavailable } = fullscreen;
+  return (
+    <Tool
+      label={unavailable || (on.value ? "Leave full screen (F)" : "Full screen (F)")}
+      help="The Explorer alone on the whole screen."
+      control="full"
+      pressed={on.value}
+      disabled={unavailable !== ""}
+      icon={<Fullscreen />}
+      onClick={() => fullscreen.toggle()}
+    />
+  );
+}
 
 const HelpTool = ({ explorer }: { explorer: ExplorerState }) => (
   <Tool
@@ -297,6 +324,7 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
   return [
     ...(unusable.length ? [{ id: "precisions", label: "Precision" }] : []),
     ...unusable.map(({ id, label, reason }): Item => ({ id, label, reason, pick: () => {} })),
+    ...sizing(explorer, dead),
     { id: "weights", label: "Scales of quantized weights" },
     scaled("channel", "one per channel"),
     scaled("tensor", "one per tensor"),
@@ -309,7 +337,6 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
       pick: () => explorer.choose({ sparsity: all ? [] : ["*"] }),
     },
     ...compilers(explorer, dead),
-    ...sizing(explorer, dead),
     { id: "budget", label: "Measuring here, after compiling" },
     ...BUDGETS.map(
       ({ id, label }): Item => ({
@@ -333,8 +360,10 @@ function sizing(explorer: ExplorerState, dead: string): Item[] {
       id: "resize",
       label: sizes.some(({ lacking }) => lacking)
         ? "name them…"
-        : `${ending(describeSizes(sizes), LONGEST_PATTERN)}, change…`,
-      help: "Opens the model with other sizes of its inputs, and builds it.",
+        : `${ending(describeSizes(chosenSizes(sizes, explorer.choice.value)), LONGEST_PATTERN)}, change…`,
+      help: fitVariant(sizes)
+        ? "Builds a variant at other sizes of the inputs, or opens the model with them."
+        : "Opens the model with other sizes of its inputs, and builds it.",
       reason: dead,
       pick: () => {
         explorer.sizing.value = true;

@@ -147,7 +147,9 @@ async function extension(): Promise<unknown> {
     // The registry of widgets is there once their renderer is.
     optional: [base.IJupyterWidgetRegistry, application.ILayoutRestorer, notebook.INotebookTracker],
     activate(app: Host, mimes: Host, _registry: Host, restorer: Host, notebooks: Host): void {
-      notebooks?.forEach(({ content }: Host) => keepStills(content.rendermime));
+      notebooks?.forEach(({ content }: Host) => {
+        keepStills(content.rendermime);
+      });
       notebooks?.widgetAdded.connect((_: unknown, { content }: Host) => keepStills(content.rendermime));
       const { docRegistry } = app;
       const icon = new ui.LabIcon({ name: "rtlab:graphs", svgstr: ICON });

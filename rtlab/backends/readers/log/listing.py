@@ -18,7 +18,7 @@ _CAPABILITY = re.compile(r"Compute Capability: (?P<major>\d{1,2})\.(?P<minor>\d)
 _LATENCY = re.compile(r"GPU Compute Time: min = .*?, median = (?P<latency>\d+(?:\.\d+)?(?:e-?\d+)?) ms")
 _THROUGHPUT = re.compile(r"Throughput: (?P<throughput>\d+(?:\.\d+)?(?:e[+-]?\d+)?) qps")
 _WORKSPACE = re.compile(r"Memory Pools: workspace: (?P<workspace>\d+(?:\.\d+)?(?:e-?\d+)?) MiB")
-_VERSION = re.compile(r"TensorRT version: (?P<version>\d+\.\d+(?:\.\d+)*)")
+_VERSION = re.compile(r"(?:TensorRT version:|starting export with TensorRT) (?P<version>\d+\.\d+(?:\.\d+)*)")
 _BANNER = re.compile(r"&&&& [A-Z]+ .*?\[TensorRT v(?P<digits>\d{4,6})\]")
 _LIBRARY = re.compile(
     r"oad(?:ing|ed)? shared library libnvinfer_builder_resource(?:_sm(?P<sm>\d{2,3}))?\.so\.(?P<version>[\d.]*\d)"

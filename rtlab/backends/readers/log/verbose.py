@@ -15,8 +15,9 @@ from pathlib import Path
 
 from rtlab.backends.readers.log import listing
 from rtlab.backends.readers.log.build import Build
-from rtlab.backends.readers.log.listing import Header, match_header_line
+from rtlab.backends.readers.log.listing import Header, match_header_line, read_header
 from rtlab.backends.readers.log.tactics import parse_time
+from rtlab.backends.readers.messages import quote_information
 from rtlab.backends.readers.reports import find_reports
 from rtlab.backends.readers.wrapping import Wrapping, detect_encoding, detect_wrapping
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Sparsity
@@ -124,7 +125,7 @@ def _drop_partial_line(lines: list[bytes]) -> list[tuple[int, bytes]]:
 
 
 #: How lines begin that tell of a run.
-_RUN_LINES = ("GPU C", "Throu")
+_RUN_LINES = ("GPU C", "Throu", "&&&& PASSED", "&&&& FAILED")
 #: What loggers write before a message: brackets of date, severity and name, words of severity, dates.
 _PREFIX = re.compile(
     rb"\s*(?P<tag>(?:(?:\[(?!MS\]|MemUsage|BlockAssign|GpuLayer|DlaLayer|\d+,)[^\[\]\n]{1,100}\]|"
@@ -233,7 +234,7 @@ class _LogReader:
             b"Selec": self._on_device, b"Compu": self._on_device, b"Tenso": self._on_device, b"&&&& ": self._on_device,
             b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device,
             b"Start": self._on_other,
-            b"GPU C": self._on_device, b"Throu": self._on_device,
+            b"GPU C": self._on_device, b"Throu": self._on_device, b"start": self._on_device,
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
                 self._on_decision,
@@ -542,10 +543,16 @@ class _LogReader:
         """All that was read, once the log has ended."""
         self._store_build()
         build = self.best_build or self.build
+        # The first line may be an exporter's, without the logger's marks.
+        first_lines = [line.decode("utf-8", "replace") for number, line in text.partial_lines if number]
+        build.header.version = build.header.version or read_header(first_lines).version
         has_build = build.rank() > 0
         run = self.header.describe()
         messages = self._find_messages(text)
         has_failed = any(m.failed for m in messages)
+        if not has_build and not run and not messages:
+            lines = (self._message_lines.get(n, b"") for n in range(1, self.line + 1))
+            messages = quote_information(b"\n".join(lines).decode("utf-8", "replace"))
         if not has_build and not run and not messages:
             reason = (
                 "it is empty"
@@ -555,12 +562,12 @@ class _LogReader:
             raise ReadError(f"Cannot read {title}: {reason}. {_AGAIN}")
         if not has_build:
             if run and not has_failed and not any(m.id == "engine-time" for m in messages):
-                build.notes.append(f"The log is that of a run and reports no build: {run}.")
-        elif not build.complete and not has_failed:
+                build.notes.append(f"rtlab reads no build in this log, but: {run}.")
+        elif not build.complete and not has_failed and not any(m.id == "outcome" for m in messages):
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."
                 if text.is_cut and build is self.build
-                else "The end of the build is not in the log."
+                else "rtlab reads no end of the build in this log."
             )
         elif text.is_cut and self._section == "rows" and build is self.build:
             build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")

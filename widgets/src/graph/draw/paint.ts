@@ -186,10 +186,15 @@ export function outlines({ pen, theme }: Brush, scene: Scene, marks: Marks, scal
   for (const i of marks.selected) ring(i, theme.select, 2.2, 0.5);
 }
 
-export function weightOf(scene: Scene, e: number, marks: Marks): "strong" | "plain" | "pale" {
+function weightOf(scene: Scene, e: number, marks: Marks): "strong" | "plain" | "pale" {
   const { source, target } = scene.wires[e]!;
   if (e === marks.wire || marks.hovered.has(source) || marks.hovered.has(target)) return "strong";
-  return marks.clear && !(marks.clear.has(source) && marks.clear.has(target)) ? "pale" : "plain";
+  return isPale(scene, e, marks.clear) ? "pale" : "plain";
+}
+
+export function isPale({ wires }: Scene, e: number, clear: Marks["clear"]): boolean {
+  const { source, target } = wires[e]!;
+  return clear !== null && !(clear.has(source) && clear.has(target));
 }
 
 function wires(brush: Brush, scene: Scene, view: Rect, scale: number, marks: Marks): void {

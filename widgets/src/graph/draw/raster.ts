@@ -1,3 +1,5 @@
+import type { Rect } from "./camera";
+
 /** A colour as the pixels of a canvas hold it, as a signed number: alpha, blue, green, red from the highest byte down. */
 export type Pixel = number;
 
@@ -49,23 +51,50 @@ export class Raster {
   readonly height: number;
   readonly image: ImageData;
   readonly #pixels: Int32Array;
+  /** The rectangle that is drawn into, in whole pixels. */
+  #clip: Rect;
 
   constructor(width: number, height: number) {
     this.width = width;
     this.height = height;
     this.image = new ImageData(width, height);
     this.#pixels = new Int32Array(this.image.data.buffer);
+    this.#clip = { x: 0, y: 0, width, height };
   }
 
-  clear(colour: Pixel): void {
-    this.#pixels.fill(colour);
+  /** Fills a rectangle of whole pixels; until the next call nothing outside of it is drawn. */
+  clear(colour: Pixel, clip: Rect = { x: 0, y: 0, width: this.width, height: this.height }): void {
+    const { x, y, width, height } = clip;
+    this.#clip = clip;
+    for (let row = y; row < y + height; row++)
+      this.#pixels.fill(colour, row * this.width + x, row * this.width + x + width);
+  }
+
+  /** Moves the picture by whole pixels and returns what came into view, which has to be drawn. */
+  shift(dx: number, dy: number): Rect[] {
+    const { width, height } = this;
+    const by = dy * width + dx;
+    if (by > 0) this.#pixels.copyWithin(by, 0);
+    else this.#pixels.copyWithin(0, -by);
+    const rows = Math.min(height, Math.abs(dy));
+    const columns = Math.min(width, Math.abs(dx));
+    return [
+      { x: 0, y: dy > 0 ? 0 : height - rows, width, height: rows },
+      {
+        x: dx > 0 ? 0 : width - columns,
+        y: Math.min(height, Math.max(0, dy)),
+        width: columns,
+        height: height - rows,
+      },
+    ].filter((part) => part.width && part.height);
   }
 
   /** Fills a rectangle with round corners. Edges may lie between pixels; `alpha` is from 0 to 1. */
   fill(x0: number, y0: number, x1: number, y1: number, radius: number, colour: Pixel, alpha = 1): void {
-    if (x1 <= 0 || y1 <= 0 || x0 >= this.width || y0 >= this.height) return;
-    const last = Math.min(this.height, Math.ceil(y1));
-    for (let row = Math.max(0, Math.floor(y0)); row < last; row++) {
+    const { x, y, width, height } = this.#clip;
+    if (x1 <= x || y1 <= y || x0 >= x + width || y0 >= y + height) return;
+    const last = Math.min(y + height, Math.ceil(y1));
+    for (let row = Math.max(y, Math.floor(y0)); row < last; row++) {
       const covered = Math.min(row + 1, y1) - Math.max(row, y0);
       let inset = 0;
       if (radius > 0) {
@@ -80,19 +109,22 @@ export class Raster {
     const dx = x1 - x0;
     const dy = y1 - y0;
     const steep = Math.abs(dy) >= Math.abs(dx);
-    const [long, across] = steep ? [this.height, this.width] : [this.width, this.height];
+    const { x, y, width, height } = this.#clip;
+    const [start, long, least, across] = steep
+      ? [y, y + height, x, x + width]
+      : [x, x + width, y, y + height];
     let [a0, b0, a1, b1] = steep ? [y0, x0, y1, x1] : [x0, y0, x1, y1];
     if (a0 > a1) [a0, b0, a1, b1] = [a1, b1, a0, b0];
-    if (a1 < 0 || a0 >= long) return;
+    if (a1 < start || a0 >= long) return;
     const slope = a1 > a0 ? (b1 - b0) / (a1 - a0) : 0;
-    let from = Math.max(0, Math.round(a0));
+    let from = Math.max(start, Math.round(a0));
     let to = Math.min(long - 1, Math.max(Math.round(a0), Math.round(a1) - 1));
     if (slope) {
-      const enter = a0 + ((slope > 0 ? -1 : across) - b0) / slope;
-      const leave = a0 + ((slope > 0 ? across : -1) - b0) / slope;
+      const enter = a0 + ((slope > 0 ? least - 1 : across) - b0) / slope;
+      const leave = a0 + ((slope > 0 ? across : least - 1) - b0) / slope;
       from = Math.max(from, Math.floor(enter));
       to = Math.min(to, Math.ceil(leave));
-    } else if (b0 < -1 || b0 > across) return;
+    } else if (b0 < least - 1 || b0 > across) return;
     const pixels = this.#pixels;
     const step = steep ? this.width : 1;
     const side = steep ? 1 : this.width;
@@ -102,15 +134,15 @@ export class Raster {
       const low = Math.floor(b);
       const share = ((b - low) * part) | 0;
       const at = a * step + low * side;
-      if (low >= 0 && low < across) pixels[at] = mixed(pixels[at]!, colour, part - share);
-      if (share && low >= -1 && low < across - 1)
+      if (low >= least && low < across) pixels[at] = mixed(pixels[at]!, colour, part - share);
+      if (share && low >= least - 1 && low < across - 1)
         pixels[at + side] = mixed(pixels[at + side]!, colour, share);
     }
   }
 
   #span(row: number, x0: number, x1: number, colour: Pixel, part: number): void {
-    const from = Math.max(0, x0);
-    const to = Math.min(this.width, x1);
+    const from = Math.max(this.#clip.x, x0);
+    const to = Math.min(this.#clip.x + this.#clip.width, x1);
     if (to <= from) return;
     const pixels = this.#pixels;
     const base = row * this.width;
