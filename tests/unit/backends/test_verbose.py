@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -276,7 +277,10 @@ def test_the_logger_the_encoding_and_the_line_ends_change_nothing(tmp_path, pref
     expected = parse(BARE)
     path = tmp_path / "build.log"
     path.write_bytes(logged(prefix).replace("\n", "\r\n").encode(encoding))
-    assert expected == parse(path)
+    found = parse(path)
+    # Which program said so is told by the prefix.
+    assert [m.id for m in expected.messages] == [m.id for m in found.messages]
+    assert dataclasses.replace(expected, messages=()) == dataclasses.replace(found, messages=())
     assert (3, 2) == expected.log.attempts[0].counts
 
 
