@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rtlab import compilers, errors, samples, testing
     from rtlab.analyses.calibration.observed_ranges import Calibration
-    from rtlab.api import Result, Study, available, explore, open, read  # noqa: A004 - the field's word
+    from rtlab.api import (
+        Grid,
+        Result,
+        Store,
+        Study,
+        Sweep,
+        available,
+        explore,
+        grid,
+        open,  # noqa: A004 - the field's word
+        read,
+    )
     from rtlab.core.data import CalibrationData
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
@@ -48,6 +59,7 @@ __all__ = [
     "Calibrator",
     "Engine",
     "Finding",
+    "Grid",
     "Layer",
     "Limits",
     "Mapping",
@@ -58,7 +70,9 @@ __all__ = [
     "Precision",
     "Preprocessing",
     "Result",
+    "Store",
     "Study",
+    "Sweep",
     "Target",
     "Task",
     "Value",
@@ -67,6 +81,7 @@ __all__ = [
     "compilers",
     "errors",
     "explore",
+    "grid",
     "load",
     "open",
     "read",
@@ -78,7 +93,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each module that a name may come from
     home: ModuleType
     match name:
-        case "Calibration" | "Result" | "Study" | "available" | "explore" | "open" | "read":
+        case (
+            "Calibration" | "Grid" | "Result" | "Store" | "Study" | "Sweep" | "available" | "explore" | "grid"
+            | "open" | "read"
+        ):  # fmt: skip
             from rtlab import api as home
         case "Model" | "load":
             from rtlab.core import model as home

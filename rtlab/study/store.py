@@ -31,6 +31,7 @@ from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.protocols import Limits
 from rtlab.core.scale import Scale
 from rtlab.core.task import Task
+from rtlab.core.variant import Variant
 from rtlab.errors import ModelError, ReadError, RtlabError
 from rtlab.study.job import Job, prepare_model
 from rtlab.study.records import RecordReader, RecordWriter
@@ -96,20 +97,23 @@ def make_key(
         samples: The numbers of the samples that it is of; empty for all.
     """
     engine = result.engine
-    # Files of another machine follow from nothing that is known here.
-    files = hashlib.sha256(build.encode(engine)).hexdigest() if result.recorded else ""
     scale_text = repr(sorted((scales or {}).items()))
-    parts = {
-        "schema": SCHEMA,
-        "model": model,
-        "data": data,
-        "task": task,
-        "samples": list(samples),
-        "variant": result.variant.id,
-        "scales": hashlib.sha256(scale_text.encode()).hexdigest() if scales else "",
-        "compiler": f"{engine.backend} {engine.version}",
-        "files": files,
-    }
+    return plan_key(
+        result.variant,
+        f"{engine.backend} {engine.version}",
+        model=model,
+        data=data,
+        task=task,
+        samples=list(samples),
+        scales=hashlib.sha256(scale_text.encode()).hexdigest() if scales else "",
+        # Files of another machine follow from nothing that is known here.
+        files=hashlib.sha256(build.encode(engine)).hexdigest() if result.recorded else "",
+    )
+
+
+def plan_key(variant: Variant, compiler: str, **parts: Any) -> tuple[str, dict[str, Any]]:
+    """The same of a variant before it is built; ``compiler`` is the backend and its release."""
+    parts = {"schema": SCHEMA, "variant": variant.id, "compiler": compiler, **parts}
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:_KEY], parts
 
 
