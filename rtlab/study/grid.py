@@ -81,7 +81,7 @@ def grid(models: Any, **choices: Any) -> Grid:
         VariantError: there is no such choice, or two models have one name.
         ModelError: a model cannot be loaded.
 
-    >>> rtlab.grid(study, precision=["fp16", "fp8"], target=["sm75", "sm89"])
+    >>> rtlab.grid(study, precision=["fp16", "fp8"], target=["sm75", "sm89"], backend="classic")
     <Grid 1 model: 3 variants, 1 skipped>
     """
     if unknown := [name for name in choices if name not in AXES]:

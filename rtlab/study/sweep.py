@@ -342,7 +342,8 @@ class ResultStore:
             CalibrationError: samples or metric of a study cannot go along.
             Cancelled: the work was stopped; what was finished is here.
 
-        >>> store.run(rtlab.grid(study, precision=["fp32", "fp16"])).frame()["status"].tolist()
+        >>> grid = rtlab.grid(study, precision=["fp32", "fp16"], target="sm86", backend="classic")
+        >>> store.run(grid).frame()["status"].tolist()
         ['built', 'built']
         """
         with boundary("run the sweep"):
