@@ -35,12 +35,12 @@ def example_sweep(example_study: Any, tmp_path_factory: pytest.TempPathFactory) 
 def _examples(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the examples of ``rtlab.Study`` their ``study``, and a folder of their own to write to."""
     if isinstance(request.node, pytest.DoctestItem) and request.node.name.startswith(
-        ("rtlab.api", "rtlab.study")
+        ("rtlab.api", "rtlab.stores", "rtlab.study")
     ):
         monkeypatch.chdir(tmp_path)
         namespace = request.getfixturevalue("doctest_namespace")
         namespace["study"] = request.getfixturevalue("example_study")
-        if request.node.name.startswith(("rtlab.api.Store", "rtlab.study.sweep", "rtlab.study.grid")):
+        if request.node.name.startswith(("rtlab.stores", "rtlab.study.sweep", "rtlab.study.grid")):
             import rtlab
 
             sweep = request.getfixturevalue("example_sweep")

@@ -15,18 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rtlab import compilers, errors, samples, testing
     from rtlab.analyses.calibration.observed_ranges import Calibration
-    from rtlab.api import (
-        Grid,
-        Result,
-        Store,
-        Study,
-        Sweep,
-        available,
-        explore,
-        grid,
-        open,  # noqa: A004 - the field's word
-        read,
-    )
+    from rtlab.api import Result, Study, available, explore, open, read  # noqa: A004 - the field's word
     from rtlab.core.data import CalibrationData
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
@@ -42,6 +31,7 @@ if TYPE_CHECKING:
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
     from rtlab.relation.mapping import Mapping
+    from rtlab.stores import Grid, Store, Sweep, grid
 
 __version__ = "0.1.0"
 
@@ -93,11 +83,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each module that a name may come from
     home: ModuleType
     match name:
-        case (
-            "Calibration" | "Grid" | "Result" | "Store" | "Study" | "Sweep" | "available" | "explore" | "grid"
-            | "open" | "read"
-        ):  # fmt: skip
+        case "Calibration" | "Result" | "Study" | "available" | "explore" | "open" | "read":
             from rtlab import api as home
+        case "Grid" | "Store" | "Sweep" | "grid":
+            from rtlab import stores as home
         case "Model" | "load":
             from rtlab.core import model as home
         case "BuildOptions" | "Calibrator":

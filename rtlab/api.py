@@ -13,12 +13,10 @@ from rtlab.core.model import Model, load, make_empty_model
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
 from rtlab.errors import ReadError, RtlabError, boundary, guard_methods
-from rtlab.study.grid import Grid, grid
 from rtlab.study.recorded import collect_files, save_pasted_text
 from rtlab.study.recorded import source as recorded_source
 from rtlab.study.result import Result
 from rtlab.study.session import Session
-from rtlab.study.sweep import ResultStore, Sweep
 from rtlab.web.page.table import study_html
 
 if TYPE_CHECKING:
@@ -30,18 +28,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Calibration",
-    "Grid",
     "Ranked",
     "Result",
     "Score",
     "Stage",
     "StageStatus",
-    "Store",
     "Study",
-    "Sweep",
     "available",
     "explore",
-    "grid",
     "open",
     "read",
 ]
@@ -155,22 +149,6 @@ class Study(Session):
         from rtlab.web.explorer.widget import LinkedGraphs
 
         return LinkedGraphs(self.state, self[name].facts, self[other].facts if other else None, height=height)
-
-
-@guard_methods
-class Store(ResultStore):
-    """A folder with results of many variants of many models, by content: what is there is not computed again.
-
-    It makes itself at the first ``run``; several processes and machines may write to it at once.
-
-    Args:
-        path: The folder: a store, an empty one, or one that is not there yet.
-
-    Raises:
-        ReadError: the folder is of something else, or the store of another schema.
-    """
-
-    _session = Study
 
 
 def explore(

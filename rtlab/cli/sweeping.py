@@ -18,7 +18,8 @@ from rtlab.core.inputs import read_input
 from rtlab.errors import ReadError, RtlabError, VariantError
 
 if TYPE_CHECKING:
-    from rtlab.api import Store, Study
+    from rtlab.api import Study
+    from rtlab.stores import Store
     from rtlab.study.sweep import SweepRow
 
 #: Keys of a grid's file, and of one of its models.
@@ -29,7 +30,7 @@ _COLUMNS = ("model", "variant", "status", "layers", "time_ms", "output_sqnr", "s
 
 def sweep(args: argparse.Namespace) -> int:
     """Run the variants of a grid that are not in a store yet; returns 1 where one failed."""
-    from rtlab.api import Store, grid
+    from rtlab.stores import Store, grid
 
     models, choices = _read_grid(Path(args.grid))
     planned = grid(models, **choices)
@@ -50,7 +51,7 @@ def sweep(args: argparse.Namespace) -> int:
 
 def manage(args: argparse.Namespace) -> int:
     """List, remove from, clean up or export a store."""
-    from rtlab.api import Store
+    from rtlab.stores import Store
 
     if not Path(args.store).is_dir():
         raise ReadError(f'Cannot open the store "{args.store}": there is no such folder. Check the path.')
