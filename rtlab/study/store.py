@@ -44,6 +44,8 @@ DOCUMENT, ARRAYS, _GRAPH = "result.json", "arrays.npz", ".onnx.xz"
 _KEY = 32
 #: What the digest of a model begins with whose weights are not here.
 STRUCTURE = "structure "
+#: What to do about a saved study that is damaged.
+COPY_REMEDY = "Take another copy of it, or save the study again where it is open."
 #: The graph of a result that is the study's own model.
 _SOURCE = "source"
 
@@ -315,12 +317,18 @@ def parse_document(content: bytes | None, mark: str, title: str) -> dict[str, An
     return document
 
 
+def is_of_other_schema(content: bytes | None, mark: str) -> bool:
+    """Whether a document is whole, and one that another release of rtlab wrote."""
+    try:
+        document = msgspec.json.decode(content or b"")
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get(mark, SCHEMA) != SCHEMA
+
+
 def make_damage_error(title: str, problem: str) -> ReadError:
     """The error of a file or an entry that is cut short or damaged."""
-    return ReadError(
-        f"Cannot open {title}: it is cut short or damaged ({problem}). Take another copy of it, or save the study "
-        "again where it is open."
-    )
+    return ReadError(f"Cannot open {title}: it is cut short or damaged ({problem}). {COPY_REMEDY}")
 
 
 def _resize(model: Model, sizes: Mapping[str, Any], shapes: Mapping[str, Any]) -> Model:

@@ -147,10 +147,16 @@ def _decode_row(content: bytes, key: str) -> SweepRow:
         }
         return SweepRow(**fields)
     except (TypeError, KeyError, ValueError) as error:
-        problem: RtlabError = store.make_damage_error(title, str(error))
+        problem = store.make_damage_error(title, str(error))
     except ReadError as error:
         problem = error
-    return SweepRow(key[:8], key[:8], "damaged", "", "", "", "", error=str(problem), key=key)
+    return SweepRow(key[:8], key[:8], "damaged", "", "", "", "", error=str(_reword(problem)), key=key)
+
+
+def _reword(error: RtlabError) -> ReadError:
+    """The error of a damaged entry with what to do about it in a store."""
+    remedy = "Remove it with store.collect_garbage(), or rtlab store gc, and run the sweep again."
+    return ReadError(str(error).replace(store.COPY_REMEDY, remedy))
 
 
 class TimingSlot:
@@ -510,8 +516,8 @@ class ResultStore:
             result = store.read_entry(self.path / _ENTRIES / row.key, source)
         except (ReadError, OSError) as error:
             # One that is damaged costs no other.
-            words = error if isinstance(error, RtlabError) else wrap_error(error, f'read "{name}"', ReadError)
-            return state.with_entries(failures={name: words})
+            words = error if isinstance(error, ReadError) else wrap_error(error, f'read "{name}"', ReadError)
+            return state.with_entries(failures={name: _reword(words)})
         return state.with_variant(name, result.variant, None).with_result(
             dataclasses.replace(result, name=name)
         )
@@ -559,15 +565,16 @@ class ResultStore:
                     shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink()
                     counts["leftovers"] += 1
         for key in self._list(_ENTRIES):
-            home = self.path / _ENTRIES / key
+            home, files = self.path / _ENTRIES / key, dict[str, bytes]()
             try:
                 files = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
                 store.read_head(files, f'the result "{home}"')
                 is_damaged = _decode_row(files.get(_ROW, b""), key).status == "damaged"
-            except (ReadError, OSError) as error:
-                # Another schema is no damage.
-                is_damaged = "schema" not in str(error)
-            if is_damaged:
+            except (ReadError, OSError):
+                is_damaged = True
+            # What another release wrote is no damage.
+            marks = {store.DOCUMENT: "rtlab_result", _ROW: "rtlab_row"}
+            if is_damaged and not any(store.is_of_other_schema(files.get(n), m) for n, m in marks.items()):
                 self._discard(key)
                 counts["damaged"] += 1
         used = {f"{row.study}.rtlab" for row in self.rows()}

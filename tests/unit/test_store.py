@@ -229,6 +229,15 @@ def test_a_store_of_another_schema_or_of_something_else_is_refused_in_words(
         ReadError, match=r"its schema is 99, written by rtlab 9\.1; this rtlab reads schema 1"
     ):
         rtlab.Store(copied.path)
+    (copied.path / "store.json").write_text('{"rtlab_store": 1}')
+    home = copied.path / "entries" / copied.rows()[0].key
+    for name, mark in (("row.json", "rtlab_row"), ("result.json", "rtlab_result")):
+        document = json.loads((home / name).read_text())
+        (home / name).write_text(json.dumps({**document, mark: 2, "rtlab": "9.1"}))
+    assert "its schema is 2, written by rtlab 9.1" in " ".join(copied.frame()["error"])
+    # It is another's, and no garbage.
+    assert {"leftovers": 0, "damaged": 0, "studies": 0} == copied.collect_garbage()
+    assert 3 == len(copied.study("tiny"))
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"")
     with pytest.raises(ReadError, match="it is a folder of something else"):
@@ -244,7 +253,11 @@ def test_an_entry_that_is_cut_short_costs_no_other(copied: rtlab.Store, counted:
     row.write_bytes(row.read_bytes()[:40])
     frame = copied.frame()
     assert ["built", "built", "built", "damaged"] == sorted(frame["status"])
-    assert "cut short or damaged" in frame.set_index("status").loc["damaged", "error"]
+    words = frame.set_index("status").loc["damaged", "error"]
+    assert "cut short or damaged" in words
+    assert words.endswith(
+        "Remove it with store.collect_garbage(), or rtlab store gc, and run the sweep again."
+    )
     study = copied.study("tiny")
     assert ["fp32", "int8 auto"] == list(study)
     with pytest.raises(ReadError, match=r'"arrays\.npz" is not as it was written'):
