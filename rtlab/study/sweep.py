@@ -23,6 +23,7 @@ from concurrent import futures
 from concurrent.futures import Executor, Future
 from datetime import datetime, timezone
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
@@ -83,7 +84,8 @@ class SweepRow(VariantSummary):
 
     ``key`` is that of its entry. ``host`` is the machine that it ran on, ``load`` the number of processes that ran or
     waited there for each core when it was timed, over the last minute, and ``runs`` counts the timed inferences.
-    ``taken`` is when it was finished, ``work_s`` what all of its work took.
+    ``taken`` is when it was finished, ``work_s`` what all of its work took. ``error`` of a variant that is built says
+    what could not be measured.
     """
 
     model: Annotated[str, FieldMeta("Model")] = ""
@@ -273,6 +275,8 @@ def run_task(task: SweepTask, progress: Progress | None = None) -> None:
 def _summarize(task: SweepTask, result: VariantResult, slot: TimingSlot, seconds: float) -> SweepRow:
     summary, profile = summarize_variant(result, title=task.name), result.profile
     fields = {f.name: getattr(summary, f.name) for f in dataclasses.fields(VariantSummary)}
+    # What could not be measured of an engine that was built.
+    fields["error"] = "; ".join(s.text for s in result.missing if s.why == "failed")
     return dataclasses.replace(
         task.row,
         **fields,
@@ -295,22 +299,23 @@ class ResultStore:
         mark = self.path / _MARK
         if mark.is_file():
             store.parse_document(mark.read_bytes(), "rtlab_store", f'the store "{path}"')
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        elif self.path.exists() and not self._is_free():
             raise ReadError(
                 f'Cannot open the store "{path}": it is {"a folder" if self.path.is_dir() else "a file"} of something '
                 "else. Name a store, an empty folder, or one that is not there yet."
             )
 
+    def _is_free(self) -> bool:
+        """Whether the folder is empty, or has what one leaves that is killed while it makes the store."""
+        return self.path.is_dir() and {_STUDIES, _ENTRIES, _FAILED}.issuperset(self._list())
+
     def __repr__(self) -> str:
-        counts = [f"{self._count(_ENTRIES)} results"]
-        if failed := self._count(_FAILED):
+        counts = [f"{len(self._list(_ENTRIES))} results"]
+        if failed := len(self._list(_FAILED)):
             counts.append(f"{failed} failed")
         return f"<Store {self.path.name}: {', '.join(counts)}>"
 
-    def _count(self, name: str) -> int:
-        return len(self._list(name))
-
-    def _list(self, name: str) -> list[str]:
+    def _list(self, name: str = "") -> list[str]:
         """The names in one of its folders, without what is being written."""
         try:
             return sorted(n for n in os.listdir(self.path / name) if not n.startswith("."))  # noqa: PTH208 - 10,000
@@ -383,7 +388,7 @@ class ResultStore:
                 f'Cannot write to the store "{self.path}": {error.strerror}. Free some space, or name a folder that is '
                 "yours to write to."
             ) from error
-        mark = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
+        mark: dict[str, Any] = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
         if not (self.path / _MARK).is_file():
             write(self.path / _MARK, store.format_document(mark), what="the store")
 
@@ -648,19 +653,23 @@ class _SweepRun:
         """Run tasks; returns those that are left when the executor is broken."""
         left: list[SweepTask] = []
         pending: dict[Future[None], tuple[SweepTask, int]] = {}
+        done: SimpleQueue[Future[None]] = SimpleQueue()
         choose = (lambda _: executor) if isinstance(executor, Executor) else _choose_by_needs(executor)
         try:
             tries = [(task, 0) for task in queue]
             while tries or pending:
                 for task, attempt in tries:
                     try:
-                        pending[choose(task).submit(run_task, task)] = task, attempt
+                        future = choose(task).submit(run_task, task)
                     except futures.BrokenExecutor:  # noqa: PERF203 - it may break at each
                         left.append(task)
+                    else:
+                        pending[future] = task, attempt
+                        future.add_done_callback(done.put)
                 tries = []
-                done, _ = futures.wait(pending, timeout=_TICK_S, return_when=futures.FIRST_COMPLETED)
                 check(self._progress, "the sweep")
-                for future in done:
+                with contextlib.suppress(Empty):
+                    future = done.get(timeout=_TICK_S)
                     task, attempt = pending.pop(future)
                     error = None if future.cancelled() else future.exception()
                     if future.cancelled() or isinstance(
@@ -679,10 +688,11 @@ class _SweepRun:
     def _finish(self, task: SweepTask, error: BaseException | None = None) -> None:
         if error is None:
             self._store.forget_failure(task.key)
-        elif isinstance(error, Exception):
-            self._store.record_failure(task, wrap_error(error, f'build "{task.name}"'))
-        else:
+        elif isinstance(error, ReadError) or not isinstance(error, Exception):
+            # The store itself cannot be read, which befalls all variants.
             raise error
+        else:
+            self._store.record_failure(task, wrap_error(error, f'build "{task.name}"'))
         self._finished += 1
         self._progress.advance()
 

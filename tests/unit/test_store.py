@@ -23,8 +23,8 @@ import pytest
 
 import rtlab
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
+from rtlab.study import stages, sweep
 from rtlab.study import store as entries
-from rtlab.study import sweep
 from rtlab.study.sweep import SweepTask, run_task
 from rtlab.testing import tiny_model
 
@@ -142,6 +142,19 @@ def test_rows_are_those_of_a_study(whole: rtlab.Sweep) -> None:
     assert (whole.frame()["load"] >= 0).all()
 
 
+def test_scores_are_compared_with_fp32_of_the_same_study(whole: rtlab.Sweep) -> None:
+    row = whole.rows()[0]
+    scores = [
+        ("a", "fp32", 90.0),
+        ("b", "fp32", 50.0),
+        ("a", "int8", 87.5),
+        ("b", "int8", 51.0),
+        ("c", "int8", 3.0),
+    ]
+    rows = [dataclasses.replace(row, study=s, precision=p, score=score) for s, p, score in scores]
+    assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in sweep._add_deltas(rows)]
+
+
 def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None:
     """Bit for bit, made again from model, variant and ranges, which alone are in the folder."""
     opened, study = whole.store.study("tiny"), make_study()
@@ -153,14 +166,19 @@ def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None
     assert study.task is not None
     assert opened.task is not None
     assert study.task.labels.tolist() == opened.task.labels.tolist()
+    assert "<Explorer tiny: 4 variants>" == repr(whole.explore())
 
 
 def test_other_samples_and_budgets_are_other_results(copied: rtlab.Store, counted: list[str]) -> None:
     choice = {"precision": "fp16", "backend": "onnxruntime", "target": "cpu"}
-    copied.run(rtlab.grid(make_study(seed=1), **choice))
+    for seed in (0, 1):
+        # The digest of a task has its samples too.
+        study = make_study(seed)
+        study.task = None
+        copied.run(rtlab.grid(study, **choice), budget_s=0)
     copied.run(rtlab.grid(make_study(), **choice), budget_s=0)
-    assert ["fp16", "fp16"] == counted
-    assert 6 == len(copied.frame())
+    assert ["fp16"] * 3 == counted
+    assert 7 == len(copied.frame())
     with pytest.raises(ReadError, match="several are of this name"):
         copied.study("tiny")
 
@@ -498,3 +516,63 @@ def test_the_table_of_many_results_is_there_in_two_seconds(whole: rtlab.Sweep, t
     assert time.process_time() - began < 2
     assert 10_000 == len(frame)
     assert (frame["output_sqnr"] == row.output_sqnr).all()
+
+
+def test_a_measurement_that_fails_is_said_in_the_row_of_what_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RtlabError("Cannot compare: no luck. Wait.")
+
+    monkeypatch.setattr(stages._Measuring, "_compare", fail)
+    row = rtlab.Store(tmp_path / "runs").run(make_grid()).frame().set_index("variant").loc["int8 mse"]
+    assert ("built", "not compared: Cannot compare: no luck. Wait.") == (row["status"], row["error"])
+    assert row["time_ms"] > 0
+
+
+def test_a_store_that_a_worker_does_not_see_ends_the_sweep(tmp_path: Path) -> None:
+    """Every variant would fail alike."""
+
+    class Elsewhere(Executor):
+        def submit(self, work: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+            (task,) = arguments
+            done: Future[Any] = Future()
+            try:
+                done.set_result(work(dataclasses.replace(task, folder=str(tmp_path / "elsewhere"))))
+            except RtlabError as error:
+                done.set_exception(error)
+            return done
+
+    store = rtlab.Store(tmp_path / "runs")
+    with pytest.raises(ReadError, match="Put the store into a folder that every worker sees"):
+        store.run(make_grid(), executor=Elsewhere())
+    assert 0 == len(store.frame())
+
+
+def test_a_store_whose_maker_was_killed_is_none_yet_and_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "entries").mkdir(parents=True)
+    (tmp_path / "runs" / ".store.json.0a1b").write_bytes(b"{")
+    store = rtlab.Store(tmp_path / "runs")
+    assert 0 == len(store.frame())
+    store.run(rtlab.grid(tiny_model(), backend="classic", target="sm86"), budget_s=0)
+    assert 1 == len(rtlab.Store(tmp_path / "runs").frame())
+
+
+def test_two_thousand_variants_cost_little_beside_their_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the sweep itself takes in the process that is waited for, with work that takes no time."""
+    monkeypatch.setattr(sweep, "run_task", time.sleep)
+    store = rtlab.Store(tmp_path / "runs")
+    (planned,) = store._plan(rtlab.grid(tiny_model(), backend="classic", target="sm86"), 0)
+    tasks = [dataclasses.replace(planned, key=str(i)) for i in range(2_000)]
+
+    class Thread(Executor):
+        pool = concurrent.futures.ThreadPoolExecutor(8)
+
+        def submit(self, work: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
+            return self.pool.submit(work, 0)
+
+    began = time.process_time()
+    sweep._SweepRun(store, tasks, 0, rtlab.core.progress.Silent()).run_in(Thread())
+    assert time.process_time() - began < 2_000 * 0.001

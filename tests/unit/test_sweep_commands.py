@@ -93,3 +93,23 @@ def test_a_table_has_a_suffix_that_names_its_kind(folder: Path, capsys: pytest.C
     (folder / "runs").mkdir()
     code, _, err = run(capsys, "store", "export", "runs", "table.xls")
     assert (1, True) == (code, "Choose .csv, .json or .parquet for the table, or .rtlab" in err)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_cluster_and_processes_fill_the_same_table(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
+    ) as cluster:
+        options = {"dask": ("--scheduler", cluster.scheduler_address), "pool": ("--workers", "2"), "here": ()}
+        tables = []
+        for store, option in options.items():
+            command = ("sweep", "grid.toml", "--store", store, "--measure", "0", "--json", *option)
+            code, out, _ = run(capsys, *command)
+            rows = json.loads(out)["variants"]
+            tables.append([{**row, "taken": "", "work_s": 0} for row in rows])
+            assert (0, 6) == (code, len(rows))
+    assert tables[0] == tables[1] == tables[2]
