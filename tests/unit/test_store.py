@@ -13,12 +13,14 @@ import shutil
 import signal
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import rtlab
@@ -181,6 +183,24 @@ def test_other_samples_and_budgets_are_other_results(copied: rtlab.Store, counte
     assert 7 == len(copied.frame())
     with pytest.raises(ReadError, match="several are of this name"):
         copied.study("tiny")
+
+
+def test_weights_that_are_too_large_for_one_file_stay_where_they_are(
+    tmp_path: Path, whole: rtlab.Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker reads them there; samples go along all the same."""
+    monkeypatch.setattr(sweep, "MOST_BYTES", 0)
+    path = tmp_path / "models" / "tiny.onnx"
+    path.parent.mkdir()
+    onnx.save(tiny_model().proto(), path)
+    study, model = make_study(), rtlab.load(path)
+    grid = rtlab.grid(rtlab.Study(model, data=study.data, task=study.task), **CHOICES)
+    store = rtlab.Store(tmp_path / "runs")
+    made = store.run(grid)
+    (file,) = (store.path / "studies").iterdir()
+    assert "model.onnx" not in zipfile.ZipFile(file).namelist()
+    rows = [(row.variant, row.layers, row.score, row.output_sqnr) for row in made.rows()]
+    assert rows == [(row.variant, row.layers, row.score, row.output_sqnr) for row in whole.rows()]
 
 
 def test_what_no_file_holds_is_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -380,7 +400,7 @@ def test_who_waits_too_long_for_the_slot_goes_on(monkeypatch: pytest.MonkeyPatch
 
 
 def dies(where: str, left: str, task: SweepTask) -> None:
-    """Kill this worker in the middle of a build or of a write, as often as a file has bytes; then do the work."""
+    """Kill this worker in the middle of some work, as often as a file has bytes; then do the task."""
     path = Path(left)
     if count := len(path.read_bytes()):
         path.write_bytes(b"x" * (count - 1))
@@ -395,10 +415,12 @@ def dies(where: str, left: str, task: SweepTask) -> None:
                 (part / name).write_bytes(content[: len(content) // 2])
                 die()
 
-        from rtlab.study import runner, store
+        from rtlab.study import runner, stages, store
 
         if where == "build":
             runner.compile_variant = die
+        elif where == "measurement":
+            stages._Measuring._time = die
         else:
             store.write_entry = write_half
     run_task(task)
@@ -431,7 +453,7 @@ def pools() -> Iterator[Callable[[], Executor]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
-@pytest.mark.parametrize("where", ["build", "write"])
+@pytest.mark.parametrize("where", ["build", "measurement", "write"])
 def test_a_worker_that_is_killed_changes_no_number(
     where: str, tmp_path: Path, whole: rtlab.Sweep, pools: Callable[[], Executor]
 ) -> None:
