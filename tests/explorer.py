@@ -106,7 +106,9 @@ class Explorer:
 
 def show(shown: Explorer, tab: str, panel: str) -> str:
     page = shown.page
-    page.click(f'{EXPLORER} [data-tab="{tab}"]')
+    # A click on the open tab would fold it.
+    if page.get_attribute(f'{EXPLORER} [data-tab="{tab}"]', "aria-expanded") == "false":
+        page.click(f'{EXPLORER} [data-tab="{tab}"]')
     segment = f'{EXPLORER} [data-segment="{panel}"]'
     if page.locator(segment).count():
         page.click(segment)

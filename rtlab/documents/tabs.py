@@ -57,5 +57,3 @@ TABS = tuple(
     )
     for name, content in _CONTENT.items()
 )
-#: Opened at first.
-FIRST = TABS[0].name

@@ -19,8 +19,12 @@ FILES = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("pages", "written"),
-    [(["README.md"], "report.html"), (["docs/tour.md", "docs/engines.md"], "out.onnx")],
-    ids=["README", "docs"],
+    [
+        (["README.md"], "report.html"),
+        (["docs/tour.md", "docs/engines.md"], "out.onnx"),
+        (["docs/index.md", "docs/errors.md"], "report.html"),
+    ],
+    ids=["README", "docs", "site"],
 )
 def test_the_blocks_of_a_page_run_in_their_order(pages, written, tmp_path, monkeypatch) -> None:
     for name, file in FILES.items():

@@ -1,4 +1,4 @@
-"""Real JupyterLab, Notebook 7 and Voila on loopback and system Chromium. Everything waits for conditions."""
+"""Real JupyterLab, Notebook 7, Voila and marimo on loopback and system Chromium. Everything waits for conditions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import shutil
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -64,6 +65,16 @@ for _thread in threading.enumerate():
 ipywidgets.Widget.close_all()
 get_ipython().reset(new_session=False)
 """
+
+
+def write_notebook(path: Path, cells: Sequence[str]) -> Path:
+    """A notebook of code cells."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    document = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in cells], metadata=kernel
+    )
+    nbformat.write(document, path)
+    return path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,12 +215,7 @@ class LabPage:
     def place(self, notebook: str | Path | list[str]) -> Path:
         """Put a notebook, given as a file or as the sources of its code cells, where the server finds it."""
         if isinstance(notebook, list):
-            path = self.lab.root / f"drawn_{secrets.token_hex(4)}.ipynb"
-            kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-            cells = [nbformat.v4.new_code_cell(source) for source in notebook]
-            document = nbformat.v4.new_notebook(cells=cells, metadata=kernel)
-            nbformat.write(document, path)
-            return path
+            return write_notebook(self.lab.root / f"drawn_{secrets.token_hex(4)}.ipynb", notebook)
         return Path(shutil.copy(notebook, self.lab.root))
 
     def wait_idle(self, timeout: float = PATIENCE) -> None:
@@ -371,16 +377,41 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield served
 
 
-@pytest.fixture
-def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Voila, which runs a notebook for each visitor and shows its outputs alone."""
-    home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("root")
+@contextlib.contextmanager
+def _voila(temporary: pytest.TempPathFactory, cells: Sequence[str], *options: str) -> Iterator[Lab]:
+    """Voila, which runs a notebook for each visitor and shows its outputs alone; ``cells`` are ``first.ipynb``."""
+    home, root = temporary.mktemp("home"), temporary.mktemp("root")
+    write_notebook(root / "first.ipynb", cells)
     port = _port()
-    options = ["--no-browser", "--Voila.ip=127.0.0.1", f"--port={port}"]
-    command = [sys.executable, "-m", "voila", *options, str(root)]
+    settings = ["--no-browser", "--Voila.ip=127.0.0.1", f"--port={port}", *options]
+    command = [sys.executable, "-m", "voila", *settings, str(root)]
     url = f"http://127.0.0.1:{port}"
     with _served(command, root, home, url):
         yield Lab(url, "", root, "voila/render", home / LOG)
+
+
+@pytest.fixture
+def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Voila that serves a folder."""
+    with _voila(tmp_path_factory, []) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def _marimo(temporary: pytest.TempPathFactory, cells: Sequence[str], mode: str) -> Iterator[Lab]:
+    """Marimo that serves ``cells``: "run" shows their outputs to each visitor, "edit" is a notebook."""
+    home, root = temporary.mktemp("home"), temporary.mktemp("root")
+    # A notebook runs its cells when it is opened, as an app does.
+    (root / "pyproject.toml").write_text("[tool.marimo.runtime]\nauto_instantiate = true\n", encoding="utf-8")
+    app = root / "app.py"
+    body = "".join(f"@app.cell\ndef _():\n{textwrap.indent(cell, '    ')}\n    return\n\n" for cell in cells)
+    app.write_text(f"import marimo\napp = marimo.App()\n\n{body}", encoding="utf-8")
+    port = _port()
+    settings = ["--headless", "--no-token", "--host=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", "marimo", mode, *settings, str(app)]
+    url = f"http://127.0.0.1:{port}"
+    with _served(command, root, home, url):
+        yield Lab(url, "", root, "", home / LOG)
 
 
 def _wait_for_server(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
@@ -497,6 +528,46 @@ def notebook_page(notebook: Lab, profile: BrowserContext) -> Iterator[LabPage]:
 def voila_page(voila: Lab, profile: BrowserContext) -> Iterator[LabPage]:
     """A page of Voila."""
     yield from _page(voila, profile)
+
+
+@pytest.fixture
+def open_cells(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, profile: BrowserContext
+) -> Iterator[Callable[[str, Sequence[str]], LabPage]]:
+    """Shows cells, all of them run, in a host by its name."""
+    with contextlib.ExitStack() as stack:
+
+        def visited(lab: Lab, address: str) -> LabPage:
+            host = LabPage(lab, profile.new_page())
+            stack.callback(host.page.close)
+            host.page.goto(address)
+            return host
+
+        def open_(name: str, cells: Sequence[str]) -> LabPage:
+            program, _, mode = name.partition(" ")
+            if program == "marimo":
+                lab = stack.enter_context(_marimo(tmp_path_factory, cells, mode))
+                return visited(lab, lab.url)
+            if program == "voila":
+                options = [f"--preheat_kernel={mode == 'preheated'}", "--pool_size=1"]
+                lab = stack.enter_context(_voila(tmp_path_factory, cells, *options))
+                host = visited(lab, f"{lab.url}/{lab.tree}/first.ipynb")
+                assert ("Using pre-heated kernel" in lab.log.read_text(errors="replace")) == (
+                    mode == "preheated"
+                )
+                return host
+            if program == "nbconvert":
+                root = tmp_path_factory.mktemp("root")
+                path = write_notebook(root / "executed.ipynb", cells)
+                command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", str(path)]
+                subprocess.run(command, check=True, capture_output=True, env=_variables(root))
+                return visited(Lab("", "", root, "", root), path.with_suffix(".html").as_uri())
+            host = request.getfixturevalue("notebook_page")
+            host.open(list(cells))
+            host.run_all()
+            return host
+
+        yield open_
 
 
 @pytest.fixture

@@ -74,6 +74,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     )
     lab_page.wait_python(f"{overlays} >= {{'estimate', 'time', 'error', 'memory'}}")
     assert 2 == lab_page.page.locator(f"{EXPLORER} [data-chip]").count()
+    lab_page.page.click(f'{EXPLORER} [data-tab="timing"]')
     for chart in ("timing", "accuracy"):
         lab_page.page.wait_for_selector(
             f'{EXPLORER} [data-chart="{chart}"] .points .point >> visible=true >> nth=0'
@@ -86,7 +87,7 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     )
     assert set(now) == set(explorer.listed("layers"))
 
-    # A variant already built comes back at once, by its chip.
+    # A variant already built comes back at once, by its row.
     lab_page.page.click(f'{EXPLORER} [data-chip="fp32"] button')
     explorer.shown("fp32")
     assert fused == sorted(explorer.listed("selection"))

@@ -29,8 +29,7 @@ def shown(opened):
 def test_a_third_pane_shows_another_engine_linked_to_both_graphs(shown) -> None:
     lab, page = shown.lab, shown.page
     lab.python("explorer.show('fp32')")
-    page.click(f'{EXPLORER} [data-chip="fp16"] [aria-haspopup="menu"]')
-    page.click(f'{EXPLORER} [data-item="compare"]')
+    page.click(f'{EXPLORER} [data-chip="fp16"] [data-control="compare"]')
     lab.wait_python("explorer.state.compared == 'fp16'")
     page.wait_for_selector(f'{EXPLORER} canvas[data-pane="other"]')
     shown.ready()

@@ -1,11 +1,17 @@
-"""The graph view in JupyterLab, in Notebook 7 and in Voila."""
+"""The graph view in JupyterLab, in Notebook 7 and in Voila; the Explorer there, in marimo and in nbconvert's HTML.
+
+What was tried in which version of which host is in docs/hosts.md.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
+
+from explorer import EXPLORER, READY
 
 pytestmark = pytest.mark.slow
 
@@ -143,3 +149,86 @@ def test_the_graph_view_does_its_work_in_every_notebook(host, tmp_path) -> None:
     host.theme(dark=False)
     assert [] == host.left_machine
     assert set(host.console_errors) <= said
+
+
+#: The third measurement waits until it is cancelled.
+PAUSED = """import time, rtlab
+from rtlab.core.progress import check
+from rtlab.study import stages
+measured, measure = [], stages._Measuring._time
+def wait_third(self, within):
+    measured.append(1)
+    while len(measured) == 3:
+        time.sleep(0.02)
+        check(self.progress, "waiting")
+    return measure(self, within)
+stages._Measuring._time = wait_third
+model = rtlab.testing.tiny_model()
+study = rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=2))
+study.add("fp32", target="cpu")
+study.run()
+study.explore()"""
+VARIANTS = f"{EXPLORER} [data-chip]"
+
+
+@pytest.mark.parametrize(
+    ("host", "stays"),
+    [
+        ("marimo run", False),
+        ("marimo edit", True),
+        ("voila", False),
+        ("voila preheated", False),
+        ("notebook", True),
+    ],
+)
+def test_the_explorer_links_builds_cancels_and_is_there_after_a_reload(open_cells, host, stays) -> None:
+    """A reload finds the kernel of before, or is a visit of its own."""
+    shown = open_cells(host, [PAUSED])
+    page = shown.page
+    page.wait_for_selector(READY)
+    explorer = page.locator(EXPLORER)
+
+    # A marimo widget lies in a shadow tree, which selectors of the page itself do not enter.
+    explorer.evaluate("view => view.scrollIntoView({block: 'center', behavior: 'instant'})")
+    at = explorer.evaluate("view => view.rtlabBoxAt('node', 'stem/Relu')")
+    page.mouse.click(at["x"], at["y"])
+    page.wait_for_selector(f"{EXPLORER}[data-selection='[\"stem/Relu\"]']:not([data-layers='[]'])")
+
+    def build(precision: str) -> None:
+        page.click(f'{EXPLORER} [data-control="precision"] [data-value="{precision}"]')
+        page.click(f'{EXPLORER} [data-control="build"]')
+
+    build("int8")
+    page.wait_for_selector(f"{READY}[data-variant^='int8']")
+    assert 2 == page.locator(VARIANTS).count()
+
+    # Keys stay in the menu, also where the page has another active element than the widget's tree.
+    page.click(f'{EXPLORER} [data-control="more-node"] button')
+    page.keyboard.press("End")
+    page.wait_for_selector(f'{EXPLORER} [role="menu"] button:last-child:focus')
+    page.keyboard.press("Escape")
+
+    # Cancelled while it is timed, it is built and stays.
+    build("fp16")
+    page.click(f'{EXPLORER} [data-control="cancel"]')
+    page.wait_for_selector(f"{READY}[data-variant^='fp16']")
+    page.wait_for_selector(f'{EXPLORER} [data-control="cancel"]', state="detached")
+    assert [] == [words for words in shown.console_errors if "blob:" in words or "rtlab" in words]
+
+    if host == "notebook":
+        page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
+    page.reload()
+    page.wait_for_selector(READY)
+    assert page.get_attribute(EXPLORER, "data-variant").startswith("fp16" if stays else "fp32")
+
+
+def test_a_notebook_executed_by_nbconvert_shows_its_table_and_picture(open_cells) -> None:
+    cells = [STUDY.format(model="rtlab.testing.tiny_model()"), "study.explore()", "graph"]
+    page = open_cells("nbconvert", cells).page
+    pictures = page.locator("img[alt^='ONNX and ']")
+    assert 2 == pictures.count()
+    for picture in pictures.all():
+        assert picture.evaluate("image => image.complete && image.naturalWidth") > 200
+        assert picture.is_visible()
+    assert page.locator("td", has_text=re.compile("^fp32$")).first.is_visible()
+    assert 0 == page.locator(".rt-explorer, .rt-graph").count()

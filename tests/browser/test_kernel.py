@@ -45,6 +45,7 @@ def test_a_restart_in_the_middle_of_a_build_ends_all_that_was_under_way_and_says
     page = lab_page.page
     page.wait_for_selector(f"{BUILD}:not([disabled])")
     allow(page, "inf")
+    page.click(f'{EXPLORER} [data-tab="timing"]')
     page.click(BUILD)
     page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="waiting"]')
     page.click(f'{EXPLORER} [data-tab="memory"]')

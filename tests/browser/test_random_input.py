@@ -31,7 +31,6 @@ def marks(shown: Explorer) -> dict[str, bool]:
     page = shown.page
     places = {
         "row": '[data-control="random"]',
-        "chip": ".rt-chip .rt-random",
         "banner": '[data-control="random-banner"]',
         "status": ".rt-status .rt-warning",
         "chart": '[data-chart="accuracy"] .gtitle:has-text("random input")',
@@ -46,7 +45,11 @@ def test_numbers_on_random_input_are_marked_until_data_is_given(lab_page) -> Non
     shown = Explorer(lab_page)
     shown.ready()
     page = shown.page
+    page.click(f'{EXPLORER} [data-tab="timing"]')
     page.wait_for_selector(f'{EXPLORER} [data-chart="accuracy"] .gtitle')
+    # Once, above the table of variants.
+    assert "random input" in page.inner_text(f"{EXPLORER} .rt-variants")
+    assert "random input" not in page.inner_text(f"{EXPLORER} .rt-variants table")
 
     assert [] == [place for place, marked in marks(shown).items() if not marked]
     page.click(f'{EXPLORER} [data-tab="table"]')

@@ -89,6 +89,9 @@ def test_a_report_is_explored_without_kernel_and_network(opened, scheme, path, s
     page = shown.page
     # It opens with what is different, from the baseline on.
     assert "int8" == page.get_attribute(REPORT, "data-variant")
+    assert 0 == page.locator(f"{REPORT} .rt-under").count(), "charts are folded until a tab is clicked"
+    page.click(f'{REPORT} [data-tab="compare"]')
+    page.wait_for_selector(f'{REPORT} [data-panel="difference"][aria-busy="false"] h4:not(:empty)')
     assert "From fp32 to int8" in page.inner_text(f'{REPORT} [data-panel="difference"]')
     page.wait_for_selector(f'{REPORT} [data-panel="difference"] .js-plotly-plot .bars path')
     shown.show("fp32")

@@ -21,6 +21,7 @@ def waiting(opened, lab_page):
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="build"]:not([disabled])')
     # Waiting at a gate takes of the time that a stage has.
     allow(lab_page.page, "inf")
+    lab_page.page.click(f'{EXPLORER} [data-tab="timing"]')
     lab_page.page.click(f'{EXPLORER} [data-control="build"]')
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="waiting"]')
     yield lab_page

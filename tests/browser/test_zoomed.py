@@ -74,6 +74,8 @@ def test_at_200_percent_all_can_be_reached(opened, lab_page) -> None:
 def cuts(page, lab) -> dict[str, list[str]]:
     """What is cut off in each tab, and in each menu while it is open; what has a height has enough of it."""
     assert page.evaluate(WIDE) <= 0
+    if page.locator(f"{EXPLORER} .rt-under").count() == 0:
+        page.click(f'{EXPLORER} [data-tab="timing"]')
     for side in ("node", "layer"):
         assert height(page, f'canvas[data-pane="{side}"]') >= 100
     assert height(page, ".rt-under") >= 120

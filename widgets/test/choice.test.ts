@@ -10,7 +10,7 @@ import {
   repruned,
   variantName,
 } from "../src/explorer/choice";
-import { box } from "./payloads";
+import { box, variant } from "./payloads";
 
 const choice = (part: Partial<Choice> = {}): Choice => ({
   model: "tiny",
@@ -118,35 +118,8 @@ describe("pruning", () => {
 });
 
 describe("a choice and the variant on screen", () => {
-  const chip = (part: Partial<Chip>): Chip => ({
-    id: "int8·entropy2@sm86",
-    label: "ours",
-    about: "",
-    choice: "int8·entropy2",
-    target: "sm86",
-    status: "ready",
-    baseline: false,
-    recorded: false,
-    predicted: false,
-    nodes: 1,
-    layers: 1,
-    time: null,
-    time_source: "",
-    score: null,
-    score_delta: null,
-    score_unit: "",
-    score_worse: false,
-    score_told: "",
-    score_source: "",
-    random: "",
-    stages: [],
-    counted: "layer",
-    estimate: null,
-    estimate_gpu: "",
-    estimate_source: "",
-    error: null,
-    ...part,
-  });
+  const chip = (part: Partial<Chip>): Chip =>
+    variant({ id: "int8·entropy2@sm86", label: "ours", choice: "int8·entropy2", target: "sm86", ...part });
   const pins = [{ pattern: "head/*", precision: "fp16" }];
 
   it("has the names that the kernel gives", () => {

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
+  columnUnit,
   difference,
   elapsed,
   ending,
@@ -11,7 +12,6 @@ import {
   quantity,
   shorten,
   thousands,
-  timeOf,
   uncapitalised,
   withSpread,
 } from "../src/core/format";
@@ -121,17 +121,12 @@ describe("what vendors write", () => {
   });
 });
 
-describe("a variant's time", () => {
-  const chip = { about: "", time: 0.076, time_source: "measured, ONNX Runtime 1.23.2, CPU, 30 runs" };
-
-  it("tells its origin and the processor", () => {
-    // A time of the CPU beside the name of a GPU would be read as the GPU's.
-    expect("● CPU 76.0 µs").toBe(timeOf(chip));
-  });
-
-  it("leaves out the processor that is told before, and what it is not told", () => {
-    // No word twice, no word made up.
-    expect("● 76.0 µs").toBe(timeOf({ ...chip, about: "fp16 · GPU" }));
-    expect("76.0 µs").toBe(timeOf({ ...chip, time_source: "" }));
+describe("the unit of a column", () => {
+  it("is that of its longest time", () => {
+    expect(["µs", 1e-3]).toEqual(columnUnit([0.119, null, 0.0045]));
+    expect(["ms", 1]).toEqual(columnUnit([0.119, 1.5]));
+    expect(["s", 1000]).toEqual(columnUnit([1200]));
+    expect(["µs", 1e-3]).toEqual(columnUnit([null]));
+    expect(["µs", 1e-3]).toEqual(columnUnit([]));
   });
 });

@@ -72,9 +72,16 @@ class Kept extends Blob {
   }
 }
 
+/** What a host makes once of each widget. */
+const widgets = new WeakMap<Kernel, ReturnType<typeof loader>>();
+function widgetOf(kernel: Kernel): ReturnType<typeof loader> {
+  if (!widgets.has(kernel)) widgets.set(kernel, loader());
+  return widgets.get(kernel)!;
+}
+
 function show(kernel: Kernel): () => void {
   const el = { appendChild: (node: unknown) => node, append() {} };
-  return loader.render({ model: kernel, el } as never);
+  return widgetOf(kernel).render({ model: kernel, el } as never);
 }
 
 beforeEach(async () => {
@@ -98,7 +105,7 @@ beforeEach(async () => {
   vi.stubGlobal("drawn", drawn);
   build++;
   const first = new Kernel({});
-  loader.initialize({ model: first } as never);
+  widgetOf(first).initialize({ model: first } as never);
   first.deliver("core.js", `b${build}`, undefined, CORE);
   first.deliver("graph.js", `b${build}`, undefined, GRAPH);
 });
@@ -138,7 +145,7 @@ describe("what stands in a saved notebook for a widget", () => {
 
   it("keeps what came while the cell ran, before there was a view, and asks only for the rest", async () => {
     const kernel = new Kernel({ ...code(), source: "a1", engine: "e1" });
-    loader.initialize({ model: kernel } as never);
+    widgetOf(kernel).initialize({ model: kernel } as never);
     kernel.deliver("source", "a1", "the graph");
     show(kernel);
     expect(kernel.asked).toEqual(["engine"]);
@@ -152,6 +159,23 @@ describe("what stands in a saved notebook for a widget", () => {
     const other = new Kernel({ ...code(), source: "a1" });
     show(other);
     expect(other.asked).toEqual(["source"]);
+  });
+
+  it("draws where the layout is no model but its name, as in marimo", async () => {
+    const [one, two] = [1, 2].map((id) => {
+      const kernel = new Kernel({ ...code(), source: "a1" });
+      const get = kernel.get.bind(kernel);
+      return Object.assign(kernel, {
+        get: (name: string) => (name === "layout" ? `IPY_MODEL_${id}` : get(name)),
+      });
+    }) as [Kernel, Kernel];
+    widgetOf(one).initialize({ model: one } as never);
+    one.deliver("source", "a1", "the graph");
+    show(one);
+    await vi.waitFor(() => expect(drawn).toHaveBeenCalledOnce());
+    expect(model.get("source")).toBe("the graph");
+    show(two);
+    expect([one.asked, two.asked]).toEqual([[], ["source"]]);
   });
 
   it("says what to do where no kernel is behind it, and asks nothing", () => {

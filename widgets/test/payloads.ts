@@ -1,6 +1,7 @@
 import type {
   Box,
   BuildStory,
+  Chip,
   Decision,
   EngineView,
   Finding,
@@ -29,6 +30,40 @@ export function box(part: Partial<Box> & { id: string }): Box {
     inputs: [],
     outputs: [],
     details: [],
+    ...part,
+  };
+}
+
+export function variant(part: Partial<Chip> & { id: string }): Chip {
+  return {
+    label: part.id,
+    about: "",
+    choice: part.id,
+    calibrator: "",
+    target: "",
+    status: "ready",
+    baseline: false,
+    recorded: false,
+    predicted: false,
+    nodes: 1,
+    layers: 1,
+    counted: "layer",
+    estimate: null,
+    estimate_gpu: "",
+    estimate_source: "",
+    time: null,
+    time_source: "",
+    score: null,
+    score_delta: null,
+    score_unit: "",
+    score_worse: false,
+    score_told: "",
+    score_source: "",
+    sqnr: null,
+    sqnr_told: "",
+    random: "",
+    error: null,
+    stages: [],
     ...part,
   };
 }

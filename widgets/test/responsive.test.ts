@@ -51,12 +51,14 @@ describe("a height that nobody chose", () => {
 
 describe("the part of the charts", () => {
   it("is the same in every tab, and what was dragged", () => {
-    // 46 % of 600 by default; 25 % of it once somebody dragged the line there.
-    expect([276, 150]).toEqual([bottomHeight(600, undefined), bottomHeight(600, "25.00")]);
+    // By default 37 % of a low page, as much as a panel needs of a higher one, and 29.2 % from 900 on.
+    expect([222, 282, 263, 292]).toEqual([600, 800, 900, 1000].map((tall) => bottomHeight(tall, undefined)));
+    // 25 % once somebody dragged the line there.
+    expect(150).toBe(bottomHeight(600, "25.00"));
   });
 
   it("is the usual one again once the line was put back", () => {
-    expect(276).toBe(bottomHeight(600, ""));
+    expect(222).toBe(bottomHeight(600, ""));
   });
 });
 

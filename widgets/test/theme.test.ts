@@ -14,6 +14,7 @@ const mode = (dark: boolean, forced: boolean): void => {
 };
 afterEach(() => {
   delete document.body.dataset.jpThemeLight;
+  delete document.body.dataset.theme;
   vi.unstubAllGlobals();
 });
 
@@ -33,6 +34,16 @@ it.each([
   },
 );
 
+it.each([
+  ["dark", false, false, true],
+  ["light", true, false, false],
+  ["light", true, true, true],
+])("is dark as marimo says (%s), unless colours are forced", (theme, dark, forced, expected) => {
+  document.body.dataset.theme = theme;
+  mode(dark, forced);
+  expect(isDark()).toBe(expected);
+});
+
 it("tells of a change of Jupyter's theme, of the system's and of forced colours, until it ends", async () => {
   mode(false, false);
   const end = new AbortController();
@@ -42,11 +53,13 @@ it("tells of a change of Jupyter's theme, of the system's and of forced colours,
   expect(changed).toHaveBeenCalledTimes(2);
   document.body.dataset.jpThemeLight = "false";
   await vi.waitFor(() => expect(changed).toHaveBeenCalledTimes(3));
+  document.body.dataset.theme = "dark";
+  await vi.waitFor(() => expect(changed).toHaveBeenCalledTimes(4));
   end.abort();
   expect(Object.values(media).map(({ listeners }) => listeners.size)).toEqual([0, 0]);
   document.body.dataset.jpThemeLight = "true";
   await new Promise((done) => setTimeout(done, 5));
-  expect(changed).toHaveBeenCalledTimes(3);
+  expect(changed).toHaveBeenCalledTimes(4);
 });
 
 it("reads each colour from the variable of its name, and takes other inks on dark", () => {

@@ -29,6 +29,7 @@ _TF = "tensorflow/tensorflow, compiler/tf2tensorrt"
 _LLM = "NVIDIA/TensorRT-LLM, documentation of trtllm-build"
 _DEEPSTREAM = "NVIDIA DeepStream's documentation, Gst-nvinfer"
 _TRITON = "triton-inference-server/tensorrt_backend"
+_NSIGHT = "NVIDIA Nsight Systems' documentation, Command Line Options"
 _CUDA = "NVIDIA's CUDA Runtime API, cudaError"
 #: What an error ends.
 _BUILD, _PARSE, _LOAD, _RUN = "a build", "parsing", "loading an engine", "an inference"
@@ -43,6 +44,11 @@ _LOAD_PLUGIN = (
 )
 _REBUILD = "Build it again with the installed release, or install the one that built it."
 _COMPARE = "Compare the outputs; where they differ, keep these layers in FP32."
+_TRITON_CAUSE = "It says why in that line; where TensorRT refuses a plan, it has lines of its own."
+_TRITON_REMEDY = (
+    "See the reason. Where a plan is refused, build it with the release of TensorRT in the server's image and on its "
+    "GPU; where the configuration is, let config.pbtxt state the plan's own shapes, types and batch."
+)
 _FOLD = "Fold constants (polygraphy surgeon sanitize --fold-constants)"
 
 
@@ -135,10 +141,12 @@ MESSAGES: tuple[Message, ...] = (
         f"{_FOLD}, or export the model with static shapes there.", "8 to 11", _SHAPES, _BUILD,
     ),
     Message(
-        "if-shapes", rf"(?:I\w*ConditionalOutputLayer )(?P<name>{LAYER}): (?P<reason>.*)",
+        "if-shapes",
+        rf"I\w*ConditionalOutputLayer (?P<name>{LAYER}): (?P<reason>.*)|"
+        rf"(?P<name2>{LAYER}): I\w*ConditionalOutputLayer (?P<reason2>inputs must have .*)",
         "The branches of {names} do not fit together.", "TensorRT takes an If whose branches give outputs that agree.",
         "Fold constants, so that the condition is one, or give both branches outputs of one rank, shape and type.",
-        "8.2 to 11", "NVIDIA's TensorRT documentation, Working with Conditionals", _BUILD,
+        "8.2 to 11", "NVIDIA's TensorRT documentation, Working with Conditionals", "parsing or a build",
     ),
     Message(
         "profile-mismatch",
@@ -195,10 +203,11 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "insufficient-memory",
-        r"Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of (?P<size>\d+)(?: detected for "
+        r"(?:UNSUPPORTED_STATE:? ?)?Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of "
+        r"(?P<size>\d+)(?: detected for "
         r"tactic (?P<tactic>\w+))?",
         "The builder skips tactics because memory is short.",
-        "A tactic asked for more device memory than is free, or than the workspace allows; others may do.",
+        "A tactic asked for more memory than is free, or than it may take; others may do.",
         _FREE_MEMORY, "8.2 to 11", _MEMORY,
     ),
     Message(
@@ -344,9 +353,14 @@ MESSAGES: tuple[Message, ...] = (
         "8 to 11", _CUDA,
     ),
     Message(
-        "precision-flag",
-        r"!config\.getFlag\(BuilderFlag::k(?P<flag>\w+?)\)|"
-        r"'[\w.]*BuilderFlag' has no attribute '(?P<flag2>FP16|BF16|INT8|FP8|INT4|FP4)'",
+        "precision-flag", r"!config\.getFlag\(BuilderFlag::k(?P<flag>\w+?)\)",
+        "This network takes no precision flag.",
+        "TensorRT-RTX and strongly typed networks take the types from the model alone.",
+        "Leave the flag out and write the types into the ONNX graph, as rtlab prepare MODEL --precision fp16 does.",
+        "10 (strongly typed), 11 and RTX", _STRONG, _BUILD,
+    ),
+    Message(
+        "precision-flag", r"'[\w.]*BuilderFlag' has no attribute '(?P<flag>FP16|BF16|INT8|FP8|INT4|FP4)'",
         "The compiler takes no precision flag.",
         "TensorRT 11, TensorRT-RTX and strongly typed networks take the types from the model alone.",
         "Leave the flag out and write the types into the ONNX graph, as rtlab prepare MODEL --precision fp16 does; or "
@@ -670,6 +684,15 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "model-file",
+        r"Load model from (?P<file>\S+\.(?:engine|plan|trt)) ?failed: ?Protobuf parsing failed",
+        'ONNX Runtime does not read "{file}": it is no ONNX model.',
+        "By its name it is a plan of TensorRT, which ONNX Runtime does not open as a model.",
+        "Give ONNX Runtime the ONNX model that the plan was built from; run a plan in TensorRT itself (trtexec "
+        "--loadEngine).",
+        "ONNX Runtime 1.0 and later", _ORT_CODE, "the session",
+    ),
+    Message(
+        "model-file",
         r"MODEL_DESERIALIZE_FAILED|libprotobuf ERROR .*Error parsing|ModelProto\" has no field|Protobuf parsing failed",
         "The file is no ONNX model that the program can read.", "It is damaged, cut off, or of another format.",
         "Check it with onnx.checker.check_model; large files in git are often pointers (git lfs pull).",
@@ -811,10 +834,10 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "enqueue-bound", r"Throughput may be bound by Enqueue Time",
-        "The host is slower to start kernels than the GPU to run them.",
-        "Enqueue takes longer than the computation, so that the GPU waits.",
+        "The GPU may wait for the host, which starts the kernels.",
+        "trtexec says so where enqueueing takes over 80 % of the time of the computation.",
         "Run with --useCudaGraph, or with a larger batch.", "8 to 11", _TRTEXEC,
-        effect="The summary has both: Enqueue Time and GPU Compute Time.",
+        effect="trtexec measures both, as Enqueue Time and GPU Compute Time.",
     ),
     Message(
         "transfer-bound", r"Throughput may be bound by (?P<reason>(?:host-to-device|device-to-host) transfers)",
@@ -823,7 +846,7 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "unstable-time", r"GPU compute time is unstable, with coefficient of variance = (?P<reason>[\d.]+%)",
-        "The measured times scatter.", "Clocks that change, or another program on the GPU, do that.",
+        "The measured times scatter.", "Clocks that change, or another program on the GPU, can do that.",
         "Lock the clocks, or measure longer: --useSpinWait, --duration.", "8 to 11", _TRTEXEC,
     ),
     Message(
@@ -983,13 +1006,32 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "triton-load",
-        r"failed to load '[^'\n]+' version \d+: (?P<reason>[^\"\n]*)|"
-        r"(?P<reason2>unable to (?:load plan file|create TensorRT) [^|\"\n]*)",
-        "Triton does not load a model.", "It says why in that line; where TensorRT refuses a plan, it has lines of "
-        "its own.",
-        "Build a plan with the release of TensorRT in the server's image and on its GPU, and let config.pbtxt state "
-        "the plan's own shapes, types and batch.",
-        "Triton 2.0 and later", _TRITON, "loading the model",
+        r"failed to load '(?P<model>[^'\n]+)' version \d+: (?P<reason>[^\"\n]*)|"
+        r"^\s*\|\s*(?P<model2>[^|\s]+)\s*\|\s*\d+\s*\|\s*UNAVAILABLE: (?P<reason2>[^|\"\n]*)",
+        'Triton does not load model "{model}".', _TRITON_CAUSE, _TRITON_REMEDY, "Triton 2.0 and later", _TRITON,
+        "loading the model",
+    ),
+    Message(
+        "triton-load", r"(?P<reason>unable to (?:load plan file|create TensorRT) [^|\"\n]*)",
+        "Triton does not load a model.", _TRITON_CAUSE, _TRITON_REMEDY, "Triton 2.0 and later", _TRITON,
+        "loading the model",
+    ),
+    # Nsight Systems.
+    Message(
+        "nsight-import",
+        r"Importer error status: |Import Failed with unexpected exception|"
+        r"(?P<reason>Wrong event order has been detected)",
+        "Nsight Systems makes no report of what it captured.",
+        "The capture was written to a file, and its import failed; the lines behind may say why.",
+        "Import the file (.qdstrm) with a later release of Nsight Systems, or capture again with fewer kinds of events "
+        "(nsys profile --trace=cuda).",
+        "Nsight Systems 2020 and later", _NSIGHT, "the report",
+    ),
+    Message(
+        "nsight-empty", r"SKIPPED: \S+ does not contain (?P<what>[\w /-]+?) data",
+        "The capture holds no {what} data.", "The report asks for events that were not captured, or did not happen.",
+        "Capture them (nsys profile --trace=cuda,nvtx) while inferences run.", "Nsight Systems 2020 and later", _NSIGHT,
+        effect="That table is left out.",
     ),
     # What an API says of itself.
     Message(

@@ -31,7 +31,7 @@ _FAILURE = re.compile(
     r"^Segmentation fault|core dumped|^Aborted$|^Killed$|terminate called after throwing"
 )
 _SUCCESS = re.compile(
-    r"&&&& PASSED|(?i:export success)|Engine (?:built|serialized|generation completed)\b|"
+    r"&&&& PASSED|PASSED \| Runtime|(?i:export success)|Engine (?:built|serialized|generation completed)\b|"
     r"(?i:serialize cuda engine to file: ?\S+ successfully|load new model:\S+ suc+es+fully)|Total time of building all|"
     r"(?i:(?:engine|conversion|build)\b.{0,40}(?<!not) (?:succeeded|successful(?:ly)?\b|finished))"
 )
@@ -97,8 +97,9 @@ _ABOVE = 400
 _QUOTED, _LISTED, _LONGEST, _SHORT, _FRAGMENT = 3, 5, 240, 120, 200
 #: A shorter name may be another's beginning by chance.
 _SHORTEST = 12
-#: Up to here a size is in MiB, as TensorRT 8.3 to 8.6 print it; from here on in bytes.
+#: Up to here a size is in MiB, as TensorRT 8.3 to 8.5 print it; from here on, or behind these words, in bytes.
 _MEBIBYTES = 1 << 20
+_IN_BYTES = re.compile(r"UNSUPPORTED_STATE|\bbytes?\b")
 _SPELLED = {"cudnn": "cuDNN", "cublas": "cuBLAS", "cutensor": "cuTENSOR"}
 #: Who says what no line gives a program for.
 _UNNAMED = "A program"
@@ -116,7 +117,8 @@ class _Group:
     match: re.Match[str]
     last_error: int = 0
     is_question: bool = False
-    names: dict[str, None] = dataclasses.field(default_factory=dict)
+    #: Each with the first line that has it: its number, text and match.
+    names: dict[str, tuple[int, str, re.Match[str]]] = dataclasses.field(default_factory=dict)
     operator: str = ""
     reasons: dict[str, None] = dataclasses.field(default_factory=dict)
     tactics: dict[str, None] = dataclasses.field(default_factory=dict)
@@ -255,12 +257,13 @@ def _hide_general(groups: Mapping[str, _Group]) -> set[str]:
             # Of one and the same lines, what is more general may name the node.
             if not special.names and len(group.names) == 1:
                 special.names.update(group.names)
-        rest = {n: None for n in group.names if n not in named}
+        rest = {n: place for n, place in group.names.items() if n not in named}
         if any(r.startswith("Assertion failed") for r in group.reasons) and (rest or not group.names):
             # It gives a reason of its own.
             continue
-        if i == "dla-fallback":
+        if i == "dla-fallback" and rest:
             group.names = rest
+            group.line, group.text, group.match = next(iter(rest.values()))
         if (specials and not rest and group.names) or (near and len(rest) <= 1 and i != "dla-fallback"):
             hidden_ids.add(i)
         elif specials and (not group.names or (i == "parser-refusal" and not group.message.ends)):
@@ -272,7 +275,11 @@ def _hide_general(groups: Mapping[str, _Group]) -> set[str]:
 def _continue_line(entry: _QuotedLine, lines: Sequence[str], index: int) -> _QuotedLine:
     """A line with the next one, where it ends in a colon or an open bracket, or the next is indented."""
     following = lines[index + 1] if index + 1 < len(lines) else ""
-    is_indented = following.startswith("  ") and severity.parse_mark(following) is None
+    mark = severity.parse_mark(following)
+    if mark is not None and mark.text != following.strip():
+        # A logger marks it: it is a message of its own.
+        return entry
+    is_indented = following.startswith("  ") and mark is None
     if not following.strip() or not (is_indented or entry.text.endswith((":", "(", "-"))):
         return entry
     return dataclasses.replace(entry, text=f"{entry.text} {following.strip()}")
@@ -365,7 +372,8 @@ def _add_line(groups: dict[str, _Group], message: Message, match: re.Match[str],
     if message.is_parser:
         name, group.operator = _find_node(line.lines, line.index)
         names = [*filter(None, [name]), *names][:1]
-    group.names.update(dict.fromkeys(n.strip() for n in names if n.strip()))
+    for name in filter(None, map(str.strip, names)):
+        group.names.setdefault(name, (line.number, text, match))
     group.reasons.update({v.strip(): None for k, v in fields.items() if k.startswith(("reason", "static"))})
     if "expected" in fields:
         group.reasons[f"expected {fields['expected']}, but it is {fields['actual']}"] = None
@@ -373,7 +381,8 @@ def _add_line(groups: dict[str, _Group], message: Message, match: re.Match[str],
         group.tactics[fields["tactic"]] = None
     if "size" in fields:
         size = int(fields["size"][:18])
-        group.sizes.append(size << 20 if size < _MEBIBYTES else size)
+        is_small = size < _MEBIBYTES and _IN_BYTES.search(match[0]) is None
+        group.sizes.append(size << 20 if is_small else size)
 
 
 def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
@@ -507,8 +516,8 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
 
 
 def capitalize(text: str) -> str:
-    """A text with a capital letter first."""
-    return text[:1].upper() + text[1:]
+    """A text with a capital letter first; a word of a program stays as it is."""
+    return text if re.match(r"\w*[_<(]", text) else text[:1].upper() + text[1:]
 
 
 def describe_remedy(remedy: str, source: str, releases: str) -> str:

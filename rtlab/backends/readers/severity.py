@@ -47,6 +47,7 @@ _PROGRAMS = (
     ("TF-TRT", r"tf2tensorrt|TF-TRT"),
     ("TensorRT-LLM", r"TensorRT-LLM|TRT-LLM|tensorrt_llm"),
     ("DeepStream", r"NvDsInfer|gstnvinfer|nvdsinfer"),
+    ("Nsight Systems", r"\bnsys\b|Nsight Systems|QuadD"),
     ("Polygraphy", r"\[!\]|(?i:polygraphy)"),
     ("Triton", r"model_(?:lifecycle|repository_manager)|tritonserver|tritonclient|InferenceServerException"),
     ("TensorRT", _TENSORRT.pattern),
@@ -54,7 +55,8 @@ _PROGRAMS = (
 #: Words of TensorRT and its neighbours: without one of them a text is about something else.
 _OURS = re.compile(
     r"(?i:tensorrt|\btrt(?:exec)?\b|nvinfer|onnx|polygraphy|myelin|\bcask|\bDLA\b|nvdla|nvmedia_dla|ExecutionProvider|"
-    r"tritonserver|model_lifecycle|model_repository_manager|modelopt|\.engine\b|\.plan\b|\.trt\b)|\bTYPE_FP(?:16|32)\b|"
+    r"tritonserver|model_lifecycle|model_repository_manager|modelopt|\bnsys\b|"
+    r"nsight systems|\.engine\b|\.plan\b|\.trt\b)|\bTYPE_FP(?:16|32)\b|"
     r"Error Code:? \d+: |Error\[\d+\]: |\bI(?:ExecutionContext|CudaEngine|Builder|Runtime|Refitter)\b|"
     r"parse(?:Node|Graph)|ForeignNode|&&&& |create_execution_context|core/(?:conversion|runtime|partitioning|lowering)/"
 )

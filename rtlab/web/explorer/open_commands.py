@@ -30,7 +30,6 @@ from rtlab.documents.commands import ReadDropped, StartWork
 from rtlab.documents.contract import Side, StudySaved
 from rtlab.documents.numbers import format_number
 from rtlab.documents.serialization import encode
-from rtlab.documents.tabs import FIRST, Tab
 from rtlab.errors import CalibrationError, Cancelled, ReadError, RtlabError, VariantError
 from rtlab.study.session import Session
 from rtlab.web.explorer.view_sync import ViewSync, is_large
@@ -328,15 +327,14 @@ class OpenCommands:
         self.widget.source = encode(source_graph(study.model))
         self.widget.terms = glossary.glossary_terms()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
-        tab = self.view.state.tab
-        if tab == FIRST and self.view.is_recorded(built_variant):
-            # Files have more than times, and may have none.
-            tab = Tab("engine")
         # Of an engine that takes a while the page knows the name, and waits for it.
         visible_variant = built_variant if is_deferred else ""
         self.view.put(
             ViewState(
-                variant=visible_variant, baseline=self.view.baseline or built_variant, tab=tab, panes=panes
+                variant=visible_variant,
+                baseline=self.view.baseline or built_variant,
+                tab=self.view.state.tab,
+                panes=panes,
             )
         )
         self.widget.controls = dict(offer.build_controls(study.model, self.widget.choice))
@@ -485,7 +483,7 @@ class BuildCommands:
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
         """Build the variants that differ from one in a single choice."""
         # Targets and options change nothing of what the CPU runs. What another release refuses is an answer about it,
-        # which its chip and the table show.
+        # which its row shows.
         compare, refusals = what in {"tf32", "sparsity", "pairs"}, what == "compilers"
         self._build_variants(self.study.vary(name, what), progress, compare=compare, refusals=refusals)
 

@@ -202,7 +202,8 @@ def is_executed_unwatched() -> bool:
     kernel = (
         getattr(sys.modules["IPython"].get_ipython(), "kernel", None) if "IPython" in sys.modules else None
     )
-    if kernel is None or os.environ.get("SERVER_SOFTWARE", "").startswith("voila"):
+    # Unlike the address of a request, Voila's own is there in a kernel that was started before anybody came.
+    if kernel is None or "VOILA_BASE_URL" in os.environ:
         return False
     request = kernel.get_parent("shell") or {}
     return not request.get("content", {}).get("allow_stdin", True)

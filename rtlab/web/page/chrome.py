@@ -1,4 +1,4 @@
-"""What stands around the graphs, in the Explorer and in a report: the chips and the status line."""
+"""What stands around the graphs, in the Explorer and in a report: the variants and the status line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pick_baseline(study: StudyState) -> str:
 
 
 def build_chips(study: StudyState, *, baseline: str, building: str = "") -> list[Chip]:
-    """The second row: variants that are built, that failed, or that are being built."""
+    """The rows above the graphs: variants that are built, that failed, or that are being built."""
     return [
         build_chip(study, n, baseline=baseline, building=building)
         for n in study.variants

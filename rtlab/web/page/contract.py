@@ -32,7 +32,8 @@ from rtlab.relation.roles import Role
 from rtlab.web.page.controls import TREATMENTS
 from rtlab.web.page.state import Step, ViewState
 
-ChipStatus = Literal["ready", "building", "failed"]
+#: One that is "planned" is neither built nor being built, and has no numbers.
+ChipStatus = Literal["planned", "ready", "building", "failed"]
 
 
 class EngineView(TypedDict):
@@ -67,8 +68,28 @@ class Later(TypedDict):
     overlays: list[Overlay]
 
 
+#: What tables say of variants: the heading of a column, and what it means, by its key.
+VARIANT_COLUMNS: Mapping[str, tuple[str, str]] = {
+    "variant": ("Variant", "Its precision, or the name that it was given."),
+    "calibrator": ("Calibrator", "The rule that makes the scales of what samples show."),
+    "target": ("Target", "The processor that the engine is built for."),
+    "layers": (
+        "Nodes → layers",
+        "Nodes of the model once it is prepared, and layers that the compiler made of them.",
+    ),
+    "estimate": (
+        "GPU estimate",
+        "What an inference should take on the GPU of the target: the roofline of each layer.",
+    ),
+    "time": ("Time", "What an inference takes where it was measured."),
+    "score": ("Score", "The metric of the task on samples that calibration does not see."),
+    "sqnr": ("Output SQNR", "How far the outputs lie from those of fp32: the lowest of them."),
+    "delta": ("To the baseline", "The score less that of the baseline."),
+}
+
+
 class Chip(TypedDict):
-    """A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``.
+    """A variant in the table above the graphs; ``recorded`` is one that was read from files, and has no ``stages``.
 
     ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen
     for it, spelled as in ``int8·auto``.
@@ -77,6 +98,8 @@ class Chip(TypedDict):
     of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine
     was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source``
     where it was withheld.
+    ``calibrator`` is empty without one. ``sqnr`` is that of the output that lost most, in decibel, None where nothing
+    was compared or where it is no number; ``sqnr_told`` says that, or which part of an output the whole hides.
     ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that
     rules made them, and no compiler.
     """
@@ -85,6 +108,7 @@ class Chip(TypedDict):
     label: str
     about: str
     choice: str
+    calibrator: str
     target: str
     status: ChipStatus
     baseline: bool
@@ -104,6 +128,8 @@ class Chip(TypedDict):
     score_worse: bool
     score_told: str
     score_source: str
+    sqnr: float | None
+    sqnr_told: str
     random: str
     error: Failure | None
     stages: list[StageStatus]
@@ -205,6 +231,10 @@ def _tabs() -> str:
         "",
         "/** What panels are called in their tab, and what each shows. */",
         f"export const PANELS: Record<PanelName, readonly [string, string]> = {labels};",
+        "",
+        "/** What tables say of variants: the heading of a column, and what it means, by its key. */",
+        f"export const VARIANT_COLUMNS = {json.dumps(VARIANT_COLUMNS, ensure_ascii=False)} as const;",
+        "export type VariantColumn = keyof typeof VARIANT_COLUMNS;",
         "",
         "/** What each treatment does, and what it costs. */",
         f"export const TREATMENTS: Record<string, string> = {json.dumps(TREATMENTS, ensure_ascii=False)};",

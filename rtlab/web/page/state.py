@@ -7,13 +7,13 @@ import math
 import typing
 from collections.abc import Iterable
 from collections.abc import Mapping as MappingType
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from rtlab.documents.contract import Grouping, Side
 from rtlab.documents.serialization import to_builtins
-from rtlab.documents.tabs import FIRST, TABS, Tab
+from rtlab.documents.tabs import TABS, Tab
 from rtlab.errors import RtlabError
 from rtlab.relation.mapping import Mapping
 
@@ -27,7 +27,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "stacked": (False, True),
     "across": (False, True),
     "follow": (False, True),
-    "tab": tuple(tab.name for tab in TABS),
+    "tab": ("", *(tab.name for tab in TABS)),
 }
 
 
@@ -37,8 +37,9 @@ class ViewState:
 
     ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the
     variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other;
-    ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of
-    the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is
+    ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``tab`` is the one whose
+    charts are open below the graphs, empty while they are folded. ``folds`` holds the ids of the groups that are not as
+    they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is
     how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds
     what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows.
     """
@@ -52,7 +53,7 @@ class ViewState:
     baseline: str = ""
     colour: str = ""
     colour_nodes: str = "operator"
-    tab: Tab = FIRST
+    tab: Tab | Literal[""] = ""
     panes: tuple[Side, ...] = ("node", "layer")
     stacked: bool = False
     across: bool = False
@@ -99,7 +100,7 @@ class ViewState:
             changes: ``grouping_nodes`` of the ONNX graph ("auto", "none", "layers", "repeats", "scopes") and
                 ``grouping`` of engines ("auto", "none", "repeats"), where "auto" folds the repeated blocks of large
                 graphs; ``colour_nodes`` and ``colour``, an overlay's id; ``panes``, the sides in their order;
-                ``stacked``, ``across`` and ``follow``, true or false; ``tab``.
+                ``stacked``, ``across`` and ``follow``, true or false; ``tab``, whose charts open, or "" to fold them.
 
         Raises:
             RtlabError: there is no such choice, or not this value of it.
@@ -166,7 +167,7 @@ def _parse_step(number: int, step: MappingType[str, Any]) -> Step:
         *(set(step) - set(parsed)),
         *(set(view) - {field.name for field in dataclasses.fields(ViewState)}),
         *(set(places) - {*typing.get_args(Side)}),
-        *({view.get("tab", FIRST)} - {*_CHOICES["tab"]}),
+        *({view.get("tab", "")} - {*_CHOICES["tab"]}),
     ]
     if unknown:
         raise _step_error(number, f"it has {', '.join(sorted(map(str, unknown)))}")

@@ -1,10 +1,11 @@
-"""Tables: variants as chips and as HTML, and numbers as text."""
+"""Tables of variants: in the Explorer, as text and as HTML."""
 
 from __future__ import annotations
 
 import html
 import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
@@ -18,11 +19,13 @@ from rtlab.documents.contract import Failure
 from rtlab.documents.figure import SIGNS
 from rtlab.documents.numbers import format_number, get_layer_noun
 from rtlab.errors import BuildError, RtlabError, wrap_error
-from rtlab.web.page.contract import Chip
+from rtlab.web.page.contract import VARIANT_COLUMNS, Chip
 
 if TYPE_CHECKING:
+    from rtlab.analyses.accuracy import Accuracy
     from rtlab.analyses.study_state import StudyState
     from rtlab.core.facts import VariantResult
+    from rtlab.core.schema import Origin
 
 
 #: What a time was taken on, in the text of its source.
@@ -47,7 +50,7 @@ def describe_failure(error: BaseException, action: str = "build the variant", va
 
 
 def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "") -> Chip:
-    """A variant in the second row of the Explorer."""
+    """A variant in the table above the graphs of the Explorer."""
     result = study.results.get(name)
     error = study.failures.get(name)
     variant = study.variants[name]
@@ -59,14 +62,17 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
     score_difference = compare_scores(result, before) if result and before else None
     titles_by_name = get_variant_titles(study)
     estimate, times = (estimate_timing(result), compute_timing(result)) if result else (None, None)
+    errors = compute_accuracy(result) if result else None
+    sqnr = errors.output.sqnr if errors and errors.output else None
     return Chip(
         id=name,
         choice=variant.name,
+        calibrator=variant.scales or str(variant.calibrator or ""),
         label=titles_by_name[name],
         # Two engines from elsewhere may have one precision; their names distinguish them.
         about=_precision(result) if result and result.recorded else "",
         target=result.engine.place if result and result.recorded else str(variant.target),
-        status="building" if name == building else "failed" if error else "ready",
+        status="building" if name == building else "failed" if error else "ready" if result else "planned",
         baseline=name == baseline,
         recorded=result is not None and result.recorded,
         predicted=result is not None and result.engine.maker.predicts,
@@ -86,10 +92,19 @@ def build_chip(study: StudyState, name: str, *, baseline: str, building: str = "
         else False,
         score_told=describe_score(result, before, titles_by_name.get(baseline, "")) if result else "",
         score_source=f"{score.name}, measured, {score.source}" if score else "",
+        sqnr=sqnr if sqnr is not None and math.isfinite(sqnr) else None,
+        sqnr_told=_describe_output(errors) if errors else "",
         random=describe_random_inputs(result) if result else "",
         error=describe_failure(error, variant=name) if error else None,
         stages=list(result.stages.values()) if result and not result.recorded else [],
     )
+
+
+def _describe_output(errors: Accuracy) -> str:
+    """What a number of decibel does not say of the outputs: which part lost it, or that there is no number."""
+    if errors.headline or errors.output is None or math.isfinite(errors.output.sqnr):
+        return errors.headline
+    return "equal to fp32" if errors.output.sqnr > 0 else "not finite"
 
 
 def _precision(result: VariantResult) -> str:
@@ -100,56 +115,54 @@ def _precision(result: VariantResult) -> str:
     return f"{result.variant.precision if has_types else 'types not reported'} · {where}"
 
 
-def list_chip_cells(chip: Chip) -> tuple[str, str, str, str, str]:
-    """What a table says of a built variant: name, target, nodes and layers, times with their signs, and its score."""
-    times = []
-    if chip["estimate"] is not None:
-        times.append(f"{SIGNS['estimated']} {format_number(chip['estimate'], 'ms')} {chip['estimate_gpu']}")
-    if chip["time"] is not None:
-        processor = _PROCESSOR.search(chip["time_source"])
-        measured = f"{SIGNS['measured']} {format_number(chip['time'], 'ms')}"
-        times.append(f"{measured} {processor[0]}" if processor else measured)
+def list_variant_rows(chips: Sequence[Chip]) -> list[list[str]]:
+    """The headings, and what a table says of each variant; columns without any value are left out."""
+    rows = [_cells(chip) for chip in chips]
+    headings = {key: heading for key, (heading, _) in VARIANT_COLUMNS.items()} | {"note": "Note"}
+    keys = [key for key in headings if any(row.get(key) for row in rows)]
+    return [[headings[key] for key in keys], *([row.get(key) or "—" for key in keys] for row in rows)]
+
+
+def _cells(chip: Chip) -> dict[str, str]:
+    """Texts by the key of their column; the score has its difference to the baseline in words."""
+    name = {
+        "variant": f"{chip['label']} (baseline)" if chip["baseline"] else chip["label"],
+        "calibrator": chip["calibrator"],
+        "target": chip["target"],
+    }
+    if chip["status"] != "ready":
+        return name | {"note": chip["error"]["message"] if chip["error"] else "not built yet"}
     layers = pluralize(chip["layers"], chip["counted"])
-    return (
-        chip["label"],
-        chip["target"],
+    processor = _PROCESSOR.search(chip["time_source"])
+    sqnr = chip["sqnr_told"] or ("" if chip["sqnr"] is None else format_number(chip["sqnr"], "dB"))
+    return name | {
         # An engine may be shown without its ONNX model.
-        f"{chip['nodes'] or '—'} → {SIGNS['predicted' if chip['predicted'] else 'reported']} {layers}",
-        ", ".join(times) or "—",
-        f"{SIGNS['measured']} {chip['score_told']}" if chip["score_told"] else "—",
-    )
+        "layers": f"{chip['nodes'] or '—'} → {SIGNS['predicted' if chip['predicted'] else 'reported']} {layers}",
+        "estimate": _time("estimated", chip["estimate"], chip["estimate_gpu"]),
+        "time": _time("measured", chip["time"], processor[0] if processor else ""),
+        "score": f"{SIGNS['measured']} {chip['score_told']}" if chip["score_told"] else "",
+        "sqnr": f"{SIGNS['measured']} {sqnr}" if sqnr else "",
+        "note": f"⚠ {RANDOM}: {chip['random']}" if chip["random"] else "",
+    }
+
+
+def _time(origin: Origin, time: float | None, processor: str) -> str:
+    return "" if time is None else f"{SIGNS[origin]} {format_number(time, 'ms')} {processor}".rstrip()
 
 
 def study_html(study: StudyState) -> str:
     """The summary that a notebook shows for a study."""
-    rows = []
-    for name, title in get_variant_titles(study).items():
-        result = study.results.get(name)
-        if result is None:
-            state = str(study.failures.get(name, "not built yet"))
-            cells: tuple[str, ...] = (title, str(study.variants[name].target), state, "", "", "")
-        else:
-            reference = find_reference(study, result)
-            chip = build_chip(study, name, baseline=reference.name if reference else "")
-            cells = (*list_chip_cells(chip), _describe_output_error(result))
-        rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
-    columns = ("variant", "target", "nodes → layers", "time", "task", "output SQNR")
-    head = "".join(f"<th>{column}</th>" for column in columns)
+    references = {n: find_reference(study, r) for n, r in study.results.items()}
+    chips = [
+        build_chip(study, name, baseline=reference.name if (reference := references.get(name)) else "")
+        for name in study.variants
+    ]
+    head, *rows = [[html.escape(cell) for cell in row] for row in list_variant_rows(chips)]
+    table = [f"<th>{'</th><th>'.join(head)}</th>", *(f"<td>{'</td><td>'.join(row)}</td>" for row in rows)]
     results = study.results.values()
     origins = dict.fromkeys(filter(None, map(estimate_source, results)))
     origins |= dict.fromkeys(t.origin for r in results if (t := compute_timing(r)))
     return (
-        f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>"
-        f"{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        f"<b>{html.escape(study.model.name)}</b><table>{''.join(f'<tr>{row}</tr>' for row in table)}</table>"
         f"<small>{'<br>'.join(html.escape(o) for o in origins)}</small>"
     )
-
-
-def _describe_output_error(result: VariantResult) -> str:
-    """The SQNR of the output, or of the part of one, that lost most."""
-    errors = compute_accuracy(result)
-    if errors is None or errors.output is None:
-        return "—"
-    sqnr = errors.output.sqnr
-    text = format_number(sqnr, "dB") if math.isfinite(sqnr) else "equal" if sqnr > 0 else "not finite"
-    return f"{text}, {RANDOM}" if errors.synthetic else text

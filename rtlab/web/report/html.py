@@ -32,7 +32,6 @@ from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.figure import SIGNS
 from rtlab.documents.numbers import format_number, shorten_name
 from rtlab.documents.serialization import encode, to_builtins
-from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.web.page import charts, chrome
 from rtlab.web.page.charts import figures, inline_script
@@ -40,7 +39,7 @@ from rtlab.web.page.contract import Chip, Saved, SavedVariant
 from rtlab.web.page.document import build_study_document
 from rtlab.web.page.graph import engine_view, source_graph
 from rtlab.web.page.state import Step, ViewState, parse_steps
-from rtlab.web.page.table import list_chip_cells
+from rtlab.web.page.table import list_variant_rows
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -119,24 +118,13 @@ def render_markdown(study: StudyState, built: Sequence[str], baseline: str) -> s
     """The variants in a table, what fell, the slow layers, the findings, and how to make all of it again."""
     chips = chrome.build_chips(study, baseline=baseline)
     marks = ", ".join(f"{sign} {origin}" for origin, sign in SIGNS.items())
-    parts = [f"# {escape(study.model.name)}", "", *_table(_HEAD, map(_summary, chips)), "", f"{marks}."]
+    head, *rows = list_variant_rows(chips)
+    parts = [f"# {escape(study.model.name)}", "", *_table(head, rows), "", f"{marks}."]
     parts += _list_drops(study, chips)
     labels = {c["id"]: c["label"] for c in chips}
     for name in built:
         parts += _render_variant(study, study.results[name], labels[name])
     return "\n".join([*parts, *_format_recipe(study, built), ""])
-
-
-_HEAD = ("Variant", "Target", "Nodes → layers", "Time", "Task", "Note")
-
-
-def _summary(chip: Chip) -> tuple[str, ...]:
-    """A variant in the table of all."""
-    if chip["error"] is not None:
-        return chip["label"], chip["target"], "—", "—", "—", chip["error"]["message"]
-    label, *cells = list_chip_cells(chip)
-    title = f"{label} (baseline)" if chip["baseline"] else label
-    return title, *cells, f"⚠ {chip['random']}" if chip["random"] else "—"
 
 
 def _list_drops(study: StudyState, chips: Sequence[Chip]) -> Iterator[str]:
@@ -212,7 +200,7 @@ def _format_recipe(study: StudyState, built: Sequence[str]) -> Iterator[str]:
     yield from _table(("Part", "What"), [("Model", recipe.model), *digest, *parts])
 
 
-def _table(head: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple[str, ...]]) -> Iterator[str]:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     for row in rows:
@@ -340,10 +328,10 @@ def _choose_view(study: StudyState, built: list[str], chips: list[Chip], first: 
     if fell := [c for c in chips if c["score_worse"]]:
         worst = max(fell, key=lambda chip: abs(chip["score_delta"] or 0.0))["id"]
         segment = {"accuracy": "diagnosis"} if worst in study.diagnoses else {}
-        return ViewState(variant=worst, baseline=first, tab=Tab("accuracy"), settings=segment)
+        return ViewState(variant=worst, baseline=first, settings=segment)
     if first and (others := [name for name in built if name != first]):
-        return ViewState(variant=others[-1], baseline=first, tab=Tab("compare"))
-    return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
+        return ViewState(variant=others[-1], baseline=first)
+    return ViewState(variant=built[0], baseline=first)
 
 
 def _variant(study: StudyState, name: str, baseline: str) -> SavedVariant:

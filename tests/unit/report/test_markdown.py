@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rtlab.core.finding import Finding
+from rtlab.web.page.table import list_variant_rows
 from rtlab.web.report import html
 
 
@@ -129,28 +130,46 @@ def test_the_five_slowest_layers_are_listed_measured_before_estimated(monkeypatc
 
 
 FULL: dict[str, Any] = {
-    "label": "int8", "target": "sm86", "error": None, "predicted": False, "estimate": 0.25, "estimate_gpu": "A GPU",
-    "time": 1.5, "time_source": "by x on the CPU", "baseline": True, "nodes": 3, "layers": 2, "counted": "layer",
-    "score_told": "98 %", "random": "",
+    "label": "int8", "calibrator": "auto", "target": "sm86", "status": "ready", "error": None, "predicted": False,
+    "estimate": 0.25, "estimate_gpu": "A GPU", "time": 1.5, "time_source": "by x on the CPU", "baseline": True,
+    "nodes": 3, "layers": 2, "counted": "layer", "score_told": "98 %", "sqnr": 20.04, "sqnr_told": "",
+    "random": "noise",
 }  # fmt: skip
-ROW = ("int8 (baseline)", "sm86", "3 → ◐ 2 layers", "○ 250 µs A GPU, ● 1.5 ms CPU", "● 98 %", "—")
+ROW = {
+    "Variant": "int8 (baseline)", "Calibrator": "auto", "Target": "sm86", "Nodes → layers": "3 → ◐ 2 layers",
+    "GPU estimate": "○ 250 µs A GPU", "Time": "● 1.5 ms CPU", "Score": "● 98 %", "Output SQNR": "● 20 dB",
+    "Note": "⚠ random input: noise",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("fields", "cells"),
     [
         ({}, {}),
-        ({"baseline": False, "random": "noise"}, {0: "int8", 5: "⚠ noise"}),
-        ({"predicted": True, "layers": 1, "nodes": 0}, {2: "— → ◌ 1 layer"}),
-        ({"estimate": None, "time_source": "a file"}, {3: "● 1.5 ms"}),
-        ({"time": None, "score_told": ""}, {3: "○ 250 µs A GPU", 4: "—"}),
-        ({"time": None, "estimate": None}, {3: "—"}),
-        ({"time": 0.0, "estimate": 0.0}, {3: "○ 0 ms A GPU, ● 0 ms CPU"}),
-        ({"error": {"message": "why"}}, {0: "int8", 2: "—", 3: "—", 4: "—", 5: "why"}),
+        ({"baseline": False}, {"Variant": "int8"}),
+        ({"predicted": True, "layers": 1, "nodes": 0}, {"Nodes → layers": "— → ◌ 1 layer"}),
+        ({"time_source": "a file"}, {"Time": "● 1.5 ms"}),
+        ({"time": 0.0, "estimate": 0.0}, {"GPU estimate": "○ 0 ms A GPU", "Time": "● 0 ms CPU"}),
+        ({"sqnr": None, "sqnr_told": "equal to fp32"}, {"Output SQNR": "● equal to fp32"}),
+        ({"sqnr_told": "boxes: 3.0 dB"}, {"Output SQNR": "● boxes: 3.0 dB"}),
+        # A column without any value is left out.
+        ({"time": None, "random": ""}, {"Time": None, "Note": None}),
+        ({"estimate": None, "score_told": ""}, {"GPU estimate": None, "Score": None}),
+        ({"sqnr": None, "calibrator": ""}, {"Output SQNR": None, "Calibrator": None}),
     ],
 )
 def test_a_variant_is_a_row_with_the_origin_of_each_number(
-    fields: dict[str, Any], cells: dict[int, str]
+    fields: dict[str, Any], cells: dict[str, str | None]
 ) -> None:
-    row = html._summary({**FULL, **fields})  # type: ignore[typeddict-item]
-    assert tuple(cells.get(i, cell) for i, cell in enumerate(ROW)) == row
+    head, row = list_variant_rows([{**FULL, **fields}])  # type: ignore[typeddict-item]
+    assert {name: cell for name, cell in {**ROW, **cells}.items() if cell} == dict(
+        zip(head, row, strict=True)
+    )
+
+
+def test_a_variant_without_an_engine_is_a_row_that_says_why() -> None:
+    failed = {**FULL, "label": "fp8", "status": "failed", "error": {"message": "why"}, "baseline": False}
+    planned = {**FULL, "label": "fp16", "status": "planned", "calibrator": "", "baseline": False}
+    head, _, *rows = list_variant_rows([FULL, failed, planned])  # type: ignore[list-item]
+    empty = ["—"] * (len(head) - 4)
+    assert [["fp8", "auto", "sm86", *empty, "why"], ["fp16", "—", "sm86", *empty, "not built yet"]] == rows

@@ -98,5 +98,8 @@ export function ask(
   buffers?: ArrayBuffer[],
   begun?: () => void,
 ): void {
-  if (canSend(model)) model.send(command, begun && { iopub: { status: begun } }, buffers);
+  if (!canSend(model)) return;
+  // Jupyter calls the inner one; marimo calls the function itself, once it has sent the command.
+  const heard = begun && Object.assign(() => begun(), { iopub: { status: begun } });
+  model.send(command, heard, buffers);
 }

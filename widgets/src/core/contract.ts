@@ -6,7 +6,7 @@ export type Reason = "folded" | "view" | "shape" | "dead" | "unknown";
 export type Evidence = "declared" | "inferred" | "merged" | "predicted";
 export type Role = "work" | "body" | "scale" | "bias" | "Q" | "DQ" | "Q/DQ" | "cast" | "layout" | "control";
 export type Origin = "measured" | "reported" | "estimated" | "predicted";
-export type ChipStatus = "ready" | "building" | "failed";
+export type ChipStatus = "planned" | "ready" | "building" | "failed";
 export type StageName = "compiled" | "timed" | "compared" | "scored";
 export type StageState = "done" | "partial" | "waiting" | "missing" | "none";
 export type Side = "node" | "layer" | "other";
@@ -549,12 +549,13 @@ export interface StageStatus {
   more: boolean;
 }
 
-/** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``score_worse`` says that the samples can tell it is worse than that, ``score_told`` is the score with its interval and the difference, in words. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that rules made them, and no compiler. */
+/** A variant in the table above the graphs; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``score_worse`` says that the samples can tell it is worse than that, ``score_told`` is the score with its interval and the difference, in words. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``calibrator`` is empty without one. ``sqnr`` is that of the output that lost most, in decibel, None where nothing was compared or where it is no number; ``sqnr_told`` says that, or which part of an output the whole hides. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that rules made them, and no compiler. */
 export interface Chip {
   id: string;
   label: string;
   about: string;
   choice: string;
+  calibrator: string;
   target: string;
   status: ChipStatus;
   baseline: boolean;
@@ -574,6 +575,8 @@ export interface Chip {
   score_worse: boolean;
   score_told: string;
   score_source: string;
+  sqnr: number | null;
+  sqnr_told: string;
   random: string;
   error: Failure | null;
   stages: StageStatus[];
@@ -594,7 +597,7 @@ export interface DataState {
   inputs: string[];
 }
 
-/** What every pane reads. ``anchor`` is the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
+/** What every pane reads. ``anchor`` is the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``tab`` is the one whose charts are open below the graphs, empty while they are folded. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */
 export interface ViewState {
   selection: string[];
   layers: string[];
@@ -605,7 +608,7 @@ export interface ViewState {
   baseline: string;
   colour: string;
   colour_nodes: string;
-  tab: Tab;
+  tab: Tab | "";
   panes: Side[];
   stacked: boolean;
   across: boolean;
@@ -865,6 +868,10 @@ export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab, and what each shows. */
 export const PANELS: Record<PanelName, readonly [string, string]> = {"roofline": ["Roofline", "How near each layer comes to what the processor's arithmetic and its memory allow."], "kernels": ["Kernels", "Which kernels run how many layers, and what they take together."], "samples": ["Inferences", "The time of every inference, and which of them stand apart."], "batches": ["Batch sizes", "How rate and latency follow the size of the batch."], "generation": ["Generation", "How fast a language model can read a prompt and write tokens at most, and how large its key-value cache is."], "difference": ["Difference", "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."], "bisection": ["What changed", "Which nodes share their layers otherwise, and the fewest that show it."], "variants": ["Variants", "All variants in one table, and others to build from this one."], "why": ["Why", "Each row is a pair of neighbours that are not one layer."], "memory": ["Memory", "When each tensor lives, and how the engine places them in the same bytes."], "schedule": ["Streams", "What runs when on each stream, and what waits for what."], "formulations": ["Formulations", "Every way to compute a layer, and how long each takes."], "recurrence": ["Recurrence", "The products and steps of a recurrence, and the kernels that run them."], "accuracy": ["Accuracy", "How far each value lies from that of fp32, the lowest signal to noise first."], "channels": ["Channels", "Which channels of a value lose what the whole of it loses."], "score": ["Task", "The score with its interval, and the samples that are right in one variant alone."], "sensitivity": ["Sensitivity", "Which nodes, or places that round, change the outputs most."], "diagnosis": ["Why", "The causes that accuracy was lost to, with their evidence and a repair."], "repair": ["Repair", "What brings the score back, and what it costs in time."], "engine": ["Engine", "Layers by kind and by precision with their time, what changes types, and what only moves data."], "build": ["Build", "The builder's passes over the network, what each decided, and which tactics it timed."], "calibration": ["Calibration", "What calibration saw of each value, what each calibrator makes of it, and how they do on the task."], "findings": ["Findings", "What to change about the engine and about the model's own quantization, and why."], "table": ["Table", "Every layer with what the compiler reports of it, in order of execution."], "recipe": ["Reproduce", "These lines make the variant again, from the same model, data and choices."]};
+
+/** What tables say of variants: the heading of a column, and what it means, by its key. */
+export const VARIANT_COLUMNS = {"variant": ["Variant", "Its precision, or the name that it was given."], "calibrator": ["Calibrator", "The rule that makes the scales of what samples show."], "target": ["Target", "The processor that the engine is built for."], "layers": ["Nodes → layers", "Nodes of the model once it is prepared, and layers that the compiler made of them."], "estimate": ["GPU estimate", "What an inference should take on the GPU of the target: the roofline of each layer."], "time": ["Time", "What an inference takes where it was measured."], "score": ["Score", "The metric of the task on samples that calibration does not see."], "sqnr": ["Output SQNR", "How far the outputs lie from those of fp32: the lowest of them."], "delta": ["To the baseline", "The score less that of the baseline."]} as const;
+export type VariantColumn = keyof typeof VARIANT_COLUMNS;
 
 /** What each treatment does, and what it costs. */
 export const TREATMENTS: Record<string, string> = {"equalize": "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model computes the same; takes a moment to build, and no time to run.", "smooth": "Moves uneven channels of activations into the weights behind them (SmoothQuant). The model computes the same; takes a pass over the samples, and no time to run.", "reconstruct": "Rounds weights together, so that what a layer writes stays (GPTQ). Takes a pass over 256 samples and tens of inferences of these, and no time to run.", "correct": "Takes the mean error of rounding off biases. Takes a pass over 256 samples, and no time to run."};

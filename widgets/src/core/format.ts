@@ -1,4 +1,4 @@
-import type { Box, Chip, Evidence, Family, OpChip, Origin, Reason, Role } from "./contract";
+import type { Box, Evidence, Family, OpChip, Origin, Reason, Role } from "./contract";
 
 export const NONE = "—";
 
@@ -88,6 +88,13 @@ export function quantity(value: number | null | undefined, unit: string): string
   return `${number(value)} ${unit}`;
 }
 
+/** The unit of a column of times in milliseconds, by the longest of them, and what its numbers are divided by. */
+export function columnUnit(times: readonly (number | null)[]): [string, number] {
+  const longest = Math.max(0, ...times.map((time) => time ?? 0));
+  const [, scale, unit] = STEPS.ms!.find(([from]) => longest >= from)!;
+  return [unit, scale];
+}
+
 export const thousands = (count: number): string => count.toLocaleString("en").replaceAll(",", "\u2009");
 
 export const percent = (share: number): string => quantity(100 * share, "%");
@@ -107,13 +114,6 @@ export const withOrigin = (origin: Origin | undefined, text: string): string =>
 
 export const originOf = (source: string): Origin | undefined =>
   (Object.keys(GLYPH) as Origin[]).find((name) => source.startsWith(name));
-
-/** A variant's time with its origin and the processor that took it: ● CPU 76.0 µs. */
-export function timeOf({ about, time, time_source }: Pick<Chip, "about" | "time" | "time_source">): string {
-  const origin = originOf(time_source);
-  const processor = /\b[CG]PU\b/.test(about) ? "" : time_source.match(/\b[CG]PU\b/)?.[0];
-  return [origin && GLYPH[origin], processor, quantity(time, "ms")].filter(Boolean).join(" ");
-}
 
 export function difference(value: number | null | undefined, unit: string): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return NONE;

@@ -30,11 +30,8 @@ const page = globalThis as { rtlabScripts?: Map<string, Promise<Factory>> };
 page.rtlabScripts ??= new Map();
 const scripts = page.rtlabScripts;
 
-/**
- * What a saved notebook keeps of a widget: it fetches the code and what it shows from the kernel, and says in words
- * why there is nothing to see where it cannot.
- */
-function render({ model, el }: Props): () => void {
+/** Draws one view of a widget, or says in words why there is nothing to see. */
+function render({ model, el }: Props, delivered: DeliveredTraits): () => void {
   const end = new AbortController();
   const words = el.appendChild(document.createElement("p"));
   words.setAttribute("role", "status");
@@ -66,7 +63,7 @@ function render({ model, el }: Props): () => void {
     kernel?.disposed?.disconnect(check);
   });
   check();
-  complete(model, end.signal)
+  complete(model, delivered, end.signal)
     .then(async (view) => {
       const begin = await code(model.get("parcels") as Parcels);
       if (end.signal.aborted) return;
@@ -118,14 +115,6 @@ class DeliveredTraits {
   readonly values: Record<string, unknown> = {};
   readonly listeners = new Map<string, Set<() => void>>();
 
-  /** What was sent for a widget so far. Every view has a model of its own, and all have one layout. */
-  static of(model: AnyModel): DeliveredTraits {
-    const widget = model.get("layout") as object;
-    const delivered = deliveries.get(widget) ?? new DeliveredTraits();
-    deliveries.set(widget, delivered);
-    return delivered;
-  }
-
   put(name: string, tag: string, value: unknown): void {
     this.tags[name] = tag;
     this.values[name] = value;
@@ -143,17 +132,8 @@ class DeliveredTraits {
   }
 }
 
-const deliveries = new WeakMap<object, DeliveredTraits>();
-
-/** Takes what a kernel sends before the cell has ended, and with it the widget is displayed. */
-function initialize({ model }: { model: AnyModel }): void {
-  const delivered = DeliveredTraits.of(model);
-  model.on("msg:custom", ((parcel: Parcel, buffers: DataView[]) => delivered.take(parcel, buffers)) as never);
-}
-
 /** The model with what is delivered as if it were traits; comes back when all that was announced has arrived. */
-function complete(model: AnyModel, end: AbortSignal): Promise<unknown> {
-  const delivered = DeliveredTraits.of(model);
+function complete(model: AnyModel, delivered: DeliveredTraits, end: AbortSignal): Promise<unknown> {
   const { values, listeners, tags } = delivered;
   const requested: Parcels = {};
   const announced = (): Parcels => model.get("parcels") as Parcels;
@@ -215,4 +195,18 @@ async function imported(packed: DataView): Promise<Factory> {
   }
 }
 
-export default { initialize, render };
+/**
+ * What a saved notebook keeps of a widget: it fetches the code and what it shows from the kernel. A host calls it once
+ * for each widget, and gives every view a model of its own.
+ */
+export default () => {
+  const delivered = new DeliveredTraits();
+  return {
+    /** Takes what a kernel sends before the cell has ended, and with it the widget is displayed. */
+    initialize({ model }: { model: AnyModel }): void {
+      const take = (parcel: Parcel, buffers: DataView[]): void => delivered.take(parcel, buffers);
+      model.on("msg:custom", take as never);
+    },
+    render: (props: Props): (() => void) => render(props, delivered),
+  };
+};

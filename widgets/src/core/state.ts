@@ -35,7 +35,7 @@ export const START: ViewState = {
   baseline: "",
   colour: "",
   colour_nodes: "",
-  tab: "timing",
+  tab: "",
   panes: ["node", "layer"],
   stacked: false,
   across: false,

@@ -24,11 +24,42 @@ interface Props {
   box: RefObject<HTMLDivElement | null>;
 }
 
+/** Charts and tables: a row of tabs, and the content of the open one. */
 export function Bottom({ explorer, height, box }: Props) {
   const { tabs, tab, segments, segment } = explorer.page.value;
   const findingCount = explorer.findings.value?.items.length;
-  const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
+  const row = (
+    <TabRow
+      title="Charts and tables"
+      names={tabs}
+      name={tab}
+      label={(name) =>
+        name === "findings" && findingCount ? `${declared(name).label} ${findingCount}` : declared(name).label
+      }
+      help={(name) => [declared(name).told, name === tab && "A click folds it."].filter(Boolean).join("\n")}
+      onPick={(name) => explorer.study.change({ tab: name === tab ? "" : name })}
+    >
+      {tab && (
+        <MoreMenu
+          label="Save the figures"
+          help="The figures of the tab with their title and the sources of their numbers."
+          name="picture"
+          icon={<Save />}
+          items={() =>
+            (["svg", "png"] as const).map((format) => ({
+              id: format,
+              label: `Figures as ${format.toUpperCase()}`,
+              reason: visibleFigures(explorer).length ? "" : "This tab shows no figure",
+              pick: () => void saveFigures(explorer, format),
+            }))
+          }
+        />
+      )}
+    </TabRow>
+  );
+  if (!tab) return <div class="rt-bottom rt-folded">{row}</div>;
   const { label, panels, part } = declared(tab);
+  const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
   const late = panels.length && (!segment || drawnHere(segment)) ? "" : part;
   const wide = explorer.roomy.value;
   const choice = segments.length > 1 && segment && (
@@ -51,33 +82,7 @@ export function Bottom({ explorer, height, box }: Props) {
   );
   return (
     <div class="rt-bottom" style={{ flexBasis: `${height}px` }} ref={box}>
-      <TabRow
-        title="Charts and tables"
-        names={tabs}
-        name={tab}
-        label={(name) =>
-          name === "findings" && findingCount
-            ? `${declared(name).label} ${findingCount}`
-            : declared(name).label
-        }
-        help={(name) => declared(name).told}
-        onPick={(name) => explorer.study.change({ tab: name })}
-      >
-        <MoreMenu
-          label="Save the figures"
-          help="The figures of the tab with their title and the sources of their numbers."
-          name="picture"
-          icon={<Save />}
-          items={() =>
-            (["svg", "png"] as const).map((format) => ({
-              id: format,
-              label: `Figures as ${format.toUpperCase()}`,
-              reason: visibleFigures(explorer).length ? "" : "This tab shows no figure",
-              pick: () => void saveFigures(explorer, format),
-            }))
-          }
-        />
-      </TabRow>
+      {row}
       <div class="rt-under">
         <section aria-label={label}>
           {segment === "layers" && (

@@ -17,7 +17,8 @@ import { groupOf, layerPlace, noun } from "../graph/aria_text";
 import { trace } from "../graph/highlight";
 import { combined, engineSide, sourceOf } from "../graph/overlay";
 import { TensorView } from "../ui/histogram";
-import { Downstream, Path, Save, Upstream, Zoom } from "../ui/icons";
+import { useDelayed } from "../ui/hooks";
+import { Close, Downstream, Path, Save, Upstream, Zoom } from "../ui/icons";
 import { Row, Section } from "../ui/section";
 import { Tool } from "../ui/tool";
 import type { ExplorerState } from "./explorer_state";
@@ -41,15 +42,47 @@ const MOST_LINKS = 60;
 const LONGEST = 400;
 const SHORT = 60;
 const MOST_ENDS = 8;
+const OVERVIEW = "page.overview";
+/** Boxes do not move away under a double click. */
+const DOUBLE_CLICK_MS = 400;
 
-/** Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histograms. */
+/**
+ * Everything about what is selected: attributes, tensors, layer or nodes, numbers from every overlay, histograms. Where
+ * there is little width and nothing is selected it is a strip.
+ */
 export function Details({ explorer }: { explorer: ExplorerState }) {
   const { study } = explorer;
-  const { anchor } = study.view.value;
+  const { anchor, settings } = study.view.value;
   const ids = study.selected(anchor);
   const box = ids.length === 1 ? study.box(anchor, ids[0]!) : null;
+  const settled = useDelayed(ids.length > 0, DOUBLE_CLICK_MS);
+  const opened = explorer.roomy.value || settings[OVERVIEW] === "open";
+  if (!opened && !settled)
+    return (
+      <aside class="rt-panel rt-folded" aria-label="Details of the selection">
+        <button
+          type="button"
+          aria-expanded={false}
+          data-control="overview"
+          title="Highest times, lowest accuracy, and the model. A selection opens it too."
+          onClick={() => explorer.set(OVERVIEW, "open")}
+        >
+          Overview
+        </button>
+      </aside>
+    );
   return (
     <aside class="rt-panel" aria-label="Details of the selection">
+      {!explorer.roomy.value && !ids.length && (
+        <Tool
+          label="Fold the overview"
+          help="Gives its room to the graphs."
+          control="overview"
+          extra="rt-fold"
+          icon={<Close />}
+          onClick={() => explorer.set(OVERVIEW, "")}
+        />
+      )}
       {box ? (
         <One explorer={explorer} side={anchor} box={box} />
       ) : ids.length > 1 ? (

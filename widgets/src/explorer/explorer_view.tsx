@@ -11,7 +11,6 @@ import { bottomHeight, isLow, isSlim } from "../ui/responsive";
 import { Terms } from "../ui/terms";
 import { Bottom } from "./bottom";
 import { BuildCommands } from "./build_commands";
-import { Chips } from "./chips";
 import { Details } from "./details";
 import { FailureCard, SizesBar } from "./error_card";
 import type { ExplorerState } from "./explorer_state";
@@ -23,6 +22,7 @@ import { PresentationBar, StepList, togglePresentation } from "./presentation_vi
 import { Start } from "./start_page";
 import { StatusLine } from "./status_line";
 import { TopRow } from "./top_row";
+import { Variants } from "./variants";
 
 const LEAST_HEIGHT = 420;
 const SPLIT = "page.split";
@@ -99,7 +99,10 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
   const [work, bottom] = [useRef<HTMLDivElement>(null), useRef<HTMLDivElement>(null)];
   const [most, setMost] = useState(tall);
   const room = (): number => work.current!.offsetHeight + bottom.current!.offsetHeight;
-  useLayoutEffect(() => setMost(room() - LEAST_WORK), [tall]);
+  const open = explorer.page.value.tab !== "";
+  useLayoutEffect(() => {
+    if (open) setMost(room() - LEAST_WORK);
+  }, [tall, open]);
   const drag = (by: number, done: boolean): void => {
     if (done && !by && split === null) return;
     const now = bottom.current!.offsetHeight - by;
@@ -153,11 +156,11 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       }}
     >
       {presentation.on.value ? <PresentationBar explorer={explorer} /> : <TopRow explorer={explorer} />}
-      <Chips explorer={explorer} />
+      <Variants explorer={explorer} />
       {!explorer.saved && <ExplorerBanner explorer={explorer} />}
       <SavedBanner explorer={explorer} />
       <SizesBar explorer={explorer} />
-      <div class={`rt-work ${dragged ? "rt-dragged" : ""}`} ref={work}>
+      <div class={`rt-work ${open && dragged ? "rt-dragged" : ""}`} ref={work}>
         <Panes
           paneSet={explorer.paneSet}
           explorer={explorer}
@@ -174,16 +177,18 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
         {!explorer.saved && <BusyWords explorer={explorer} />}
         <FailureCard explorer={explorer} />
       </div>
-      <Divider
-        label="Move the line above the charts"
-        help="Gives height to the graphs or to the charts; a double click or Enter puts it back."
-        axis="y"
-        value={Math.min(height, most)}
-        least={LEAST_BOTTOM}
-        most={most}
-        onMove={drag}
-        onReset={() => explorer.set(SPLIT, "")}
-      />
+      {open && (
+        <Divider
+          label="Move the line above the charts"
+          help="Gives height to the graphs or to the charts; a double click or Enter puts it back."
+          axis="y"
+          value={Math.min(height, most)}
+          least={LEAST_BOTTOM}
+          most={most}
+          onMove={drag}
+          onReset={() => explorer.set(SPLIT, "")}
+        />
+      )}
       <Bottom explorer={explorer} height={height} box={bottom} />
       <GuideView explorer={explorer} root={root} />
       {explorer.help.value && <Help explorer={explorer} />}

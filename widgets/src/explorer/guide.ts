@@ -56,14 +56,14 @@ export function tourStops(context: TourContext): Stop[] {
       title: saved ? "The variants" : "Choose, build, compare",
       text:
         (saved ? "" : "Precision, calibrator and target define the variant that Build makes. ") +
-        "Each chip is a variant: nodes → layers, the time and the score. Click one to see its engine.",
-      targets: [".rt-choices", ".rt-chips"],
+        "Each row is a variant with its times and its score. Click one to see its engine.",
+      targets: [".rt-choices", ".rt-variants"],
     },
     example !== undefined && {
       name: "charts",
       title: "What it costs",
       text:
-        "Click a layer here to select it in the graphs. The sign beside a number is its origin: " +
+        "A tab opens its charts, and folds them again. Click a layer here to select it in the graphs. The sign beside a number is its origin: " +
         `${origins.join(", ")}. The other tabs show memory, accuracy, fusion and more.`,
       targets: [".rt-bottom"],
       show: () => study.change({ tab: page.value.tabs.includes("timing") ? "timing" : "table" }),

@@ -9,7 +9,7 @@ interface Props {
 }
 
 export function PresentMenu({ explorer }: Props) {
-  const { presentation, fullscreen, saved } = explorer;
+  const { presentation, saved } = explorer;
   const count = presentation.steps.value.length;
   const steps: Item = {
     id: "steps",
@@ -21,20 +21,13 @@ export function PresentMenu({ explorer }: Props) {
   return (
     <MoreMenu
       label="Present"
-      help="The whole screen, larger type, and steps that the arrow keys play."
+      help="Larger type, fewer controls, and steps that the arrow keys play."
       name="show"
       icon={<Present />}
       note={saved && count ? plural(count, "step") : ""}
       items={() => [
         { id: "present", label: "Present", keys: "P", pick: () => togglePresentation(explorer) },
         ...(saved && !count ? [] : [steps]),
-        {
-          id: "full",
-          label: fullscreen.on.value ? "Leave full screen" : "Full screen",
-          keys: "F",
-          reason: fullscreen.unavailable,
-          pick: () => fullscreen.toggle(),
-        },
       ]}
     />
   );

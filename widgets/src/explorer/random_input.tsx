@@ -1,28 +1,27 @@
-import type { Chip } from "../core/contract";
 import { Warning } from "../ui/icons";
 import type { ExplorerState } from "./explorer_state";
 import { OpenFiles } from "./open_files";
 
-export const RANDOM = "random input";
+const RANDOM = "random input";
 
-const WORDY = 1100;
-
-export function RandomTag({ chip }: { chip: Chip }) {
-  if (!chip.random || chip.status !== "ready") return null;
-  return <small class="rt-random">{RANDOM}</small>;
-}
-
+/** What of the variants rests on noise, said once for all of them; null where nothing does. */
 export function RandomMark({ explorer }: { explorer: ExplorerState }) {
   const { random, source } = explorer.data.value;
-  if (!random || explorer.saved) return null;
+  const built = explorer.chips.value.filter(({ status }) => status === "ready");
+  const noisy = built.filter((chip) => chip.random);
+  const open = random && !explorer.saved;
+  if (!open && !noisy.length) return null;
+  const some = noisy.length > 0 && noisy.length < built.length;
   return (
     <span
       class="rt-notice"
       data-control="random"
-      title={`The model runs on ${source}: graphs and times are as they would be, errors and scales are not`}
+      title={`${source ? `The model runs on ${source}: g` : "G"}raphs and times are as they would be, errors and scales are not`}
     >
-      <Warning /> {explorer.width.value >= WORDY && `${RANDOM}: `}
-      <OpenFiles explorer={explorer} label="drop data here" />
+      <Warning /> {RANDOM}
+      {some && ` in ${noisy.map(({ label }) => label).join(", ")}`}
+      {open && ": "}
+      {open && <OpenFiles explorer={explorer} label="drop data here" />}
     </span>
   );
 }

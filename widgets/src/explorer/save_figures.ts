@@ -14,7 +14,7 @@ export async function saveFigures(explorer: ExplorerState, format: "svg" | "png"
   const { study, paneSet, choice, status, page } = explorer;
   const model = choice.value.model.split(/[\\/]/).at(-1);
   const variant = study.variantTitle(study.view.value.variant);
-  const name = [model, variant, declared(page.value.tab).label].filter(Boolean).join(" · ");
+  const name = [model, variant, page.value.tab && declared(page.value.tab).label].filter(Boolean).join(" · ");
   const sources = status.value.map(({ origin, text, warning }) => `${warning ? "⚠" : GLYPH[origin]} ${text}`);
   const origins = Object.entries(GLYPH).map(([origin, glyph]) => `${glyph} ${origin}`);
   const plotly = await explorer.plotly();

@@ -4,7 +4,7 @@ import { type Option, TREATMENTS } from "../core/contract";
 import { elapsed, ending, plural, shorten } from "../core/format";
 import { meaning } from "../core/glossary";
 import { useKeys } from "../ui/hooks";
-import { Close, Down, Outside, Play, Save } from "../ui/icons";
+import { Close, Down, Fullscreen, Outside, Play, Save } from "../ui/icons";
 import { type Item, MoreMenu } from "../ui/menu";
 import { Select } from "../ui/select";
 import { Tool } from "../ui/tool";
@@ -136,6 +136,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
         onClick={() => explorer.send({ type: "keep" })}
       />
       <PresentMenu explorer={explorer} />
+      <FullscreenTool explorer={explorer} />
       <HelpTool explorer={explorer} />
     </div>
   );
@@ -149,12 +150,28 @@ function SavedRow({ explorer }: { explorer: ExplorerState }) {
       <span class="rt-quiet">Saved report. To build other variants, open the study in a notebook.</span>
       <div class="rt-fill" />
       <PresentMenu explorer={explorer} />
+      <FullscreenTool explorer={explorer} />
       <HelpTool explorer={explorer} />
     </div>
   );
 }
 
 const LONGEST = 400;
+
+function FullscreenTool({ explorer: { fullscreen } }: { explorer: ExplorerState }) {
+  const { on, unavailable } = fullscreen;
+  return (
+    <Tool
+      label={unavailable || (on.value ? "Leave full screen (F)" : "Full screen (F)")}
+      help="The Explorer alone on the whole screen."
+      control="full"
+      pressed={on.value}
+      disabled={unavailable !== ""}
+      icon={<Fullscreen />}
+      onClick={() => fullscreen.toggle()}
+    />
+  );
+}
 
 const HelpTool = ({ explorer }: { explorer: ExplorerState }) => (
   <Tool

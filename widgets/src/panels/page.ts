@@ -36,10 +36,10 @@ export interface PageInputs {
   calibrated: boolean;
 }
 
-/** The bottom of the Explorer: the tabs, the one in front, and which of its panels. */
+/** The bottom of the Explorer: the tabs, the open one, empty while all are folded, and which of its panels. */
 export interface Page {
   tabs: Tab[];
-  tab: Tab;
+  tab: Tab | "";
   segments: Segment[];
   segment: Segment | null;
 }
@@ -57,6 +57,7 @@ export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, s
     return !declared(name).panels.length || segmentsOf(name).length > 0;
   };
   const tabs = TABS.map(({ name }) => name).filter(available);
+  if (!tab) return { tabs, tab, segments: [], segment: null };
   const current = tabs.includes(tab) ? tab : tabs[0]!;
   const segments = segmentsOf(current);
   return {

@@ -60,6 +60,7 @@ export const Zoom = () =>
   icon(<path d="M2.5 5V2.5H5M11 2.5h2.5V5M13.5 11v2.5H11M5 13.5H2.5V11M5.5 6h5v4h-5z" />);
 export const Save = () => icon(<path d="M8 2.5v7M5 7l3 3 3-3M3 12.5v1h10v-1" />);
 export const Present = () => icon(<path d="M2 3h12v8H2zM8 11v2.5M5 13.5h6" />);
+export const Fullscreen = () => icon(<path d="M9.5 2.5h4v4M13.5 2.5 9 7M6.5 13.5h-4v-4M2.5 13.5 7 9" />);
 export const First = () => icon(<path d="M4 3.5v9M12 3.5 6.5 8l5.5 4.5" />);
 export const Previous = () => icon(<path d="M10.5 3.5 5 8l5.5 4.5" />);
 export const Next = () => icon(<path d="M5.5 3.5 11 8l-5.5 4.5" />);

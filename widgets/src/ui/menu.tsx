@@ -19,13 +19,15 @@ interface ListProps {
   label: string;
   items: readonly Item[];
   left?: number;
+  /** Below its box, where it is left out. */
+  top?: number;
   onClose(): void;
 }
 
 const EDGE = 8;
 const LEAST = 120;
 
-export function MenuList({ label, items, left, onClose }: ListProps) {
+export function MenuList({ label, items, left, top, onClose }: ListProps) {
   const box = useRef<HTMLDivElement>(null);
   const usable = (): HTMLElement[] => [...box.current!.querySelectorAll<HTMLElement>("button")];
   useLayoutEffect(() => {
@@ -36,7 +38,7 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
     const shift = Math.min(0, room.right - EDGE - place.right) || Math.max(0, room.left + EDGE - place.left);
     style.maxHeight = `${Math.max(LEAST, room.bottom - place.top - EDGE)}px`;
     style.translate = `${shift}px`;
-  }, [left]);
+  }, [left, top]);
   useLayoutEffect(() => {
     const { current } = box;
     usable()[0]?.focus({ preventScroll: true });
@@ -51,7 +53,9 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
   }, []);
   useKeys(box, ({ key }) => {
     const list = usable();
-    const at = list.indexOf(document.activeElement as HTMLElement);
+    // In marimo the widget lies in a shadow tree, which has an active element of its own.
+    const { activeElement } = box.current!.getRootNode() as Document | ShadowRoot;
+    const at = list.indexOf(activeElement as HTMLElement);
     const step = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: -1 }[key];
     if (step !== undefined) list.at(step % list.length)?.focus();
     else if (key === "Escape" || key === "Tab") onClose();
@@ -68,7 +72,10 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
       role="menu"
       aria-label={label}
       ref={box}
-      {...(left === undefined ? {} : { style: { left: `${left}px` } })}
+      style={{
+        ...(left === undefined ? {} : { left: `${left}px` }),
+        ...(top === undefined ? {} : { top: `${top}px` }),
+      }}
     >
       {items.map(({ id, label: text, pick, reason, radio, checked, keys, help }) =>
         pick ? (

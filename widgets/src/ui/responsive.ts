@@ -36,13 +36,20 @@ export const heightThatFits = (window: number, host = 0, width = SLIM): number =
     ),
   );
 
-const SHARE = 0.46;
-
-/** How high charts and tables are: as they were dragged, a percentage, in every tab; the graphs keep their least by style. */
-export const bottomHeight = (tall: number, dragged: string | undefined): number =>
-  Math.round(tall * (Number(dragged) / 100 || SHARE));
-
 export const isLow = (tall: number): boolean => tall < 640;
+
+/** From this height on open charts leave the graphs 45 % of it, beside three variants. */
+const GRAPHS_FIRST = 900;
+/** Of the height of the Explorer: below that, and from there on. */
+const [LOW_SHARE, SHARE] = [0.37, 0.292];
+/** So many pixels show choices, facts and a figure with short names of a panel at once. */
+const WHOLE_PANEL = 282;
+
+/** How high open charts and tables are: as they were dragged, a percentage, in every tab. */
+export function bottomHeight(tall: number, dragged: string | undefined): number {
+  const usual = tall < GRAPHS_FIRST ? Math.min(WHOLE_PANEL, LOW_SHARE * tall) : SHARE * tall;
+  return Math.round((tall * Number(dragged)) / 100 || usual);
+}
 
 /** Whether a place of this width and height in pixels has no room for two panes side by side. */
 export function tooNarrow(width: number, height: number): boolean {

@@ -5,7 +5,8 @@ import { MoreMenu } from "./menu";
 
 interface Props<T extends string> {
   names: readonly T[];
-  name: T;
+  /** The one that is open; empty where all are folded. */
+  name: T | "";
   title: string;
   label(name: NoInfer<T>): string;
   help(name: NoInfer<T>): string;
@@ -18,16 +19,17 @@ interface ListProps<T extends string> extends Props<T> {
   mark: "tab" | "segment" | "order" | "help";
 }
 
-/** Tabs of which one is chosen: arrow keys go around, Home and End to the ends. */
+/** Tabs of which one is open: arrow keys go around, Home and End to the ends; while all are folded they open none. */
 export function TabList<T extends string>(props: ListProps<T>) {
   const { names, name, title, label, help, onPick, mark } = props;
   const box = useRef<HTMLDivElement>(null);
   useKeys(box, ({ key }) => {
-    const at = names.indexOf(name);
+    const focused = names.findIndex((one) => box.current!.querySelector(`[data-${mark}="${one}"]:focus`));
+    const at = name ? names.indexOf(name) : focused;
     const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: -1 }[key];
     if (to === undefined) return false;
     const next = names.at(to % names.length)!;
-    onPick(next);
+    if (name) onPick(next);
     box.current?.querySelector<HTMLElement>(`[data-${mark}="${next}"]`)?.focus();
     return true;
   });
@@ -50,7 +52,8 @@ export function TabList<T extends string>(props: ListProps<T>) {
           key={one}
           {...{ [`data-${mark}`]: one }}
           aria-selected={one === name}
-          tabIndex={one === name ? 0 : -1}
+          {...(mark === "tab" ? { "aria-expanded": one === name } : {})}
+          tabIndex={one === (name || names[0]) ? 0 : -1}
           title={help(one)}
           onClick={() => onPick(one)}
         >
@@ -63,6 +66,7 @@ export function TabList<T extends string>(props: ListProps<T>) {
 
 const EDGE = 28;
 
+/** A row of tabs whose content folds: a click on the open one picks it once more. */
 export function TabRow<T extends string>(props: Props<T>) {
   const { names, name, label, onPick } = props;
   const box = useRef<HTMLDivElement>(null);

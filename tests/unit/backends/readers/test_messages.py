@@ -167,6 +167,15 @@ FRAGMENTS = {
         ),
         "insufficient-memory", (), ("805,306,368 bytes", "3 lines, 3 tactics"),
     ),
+    "trt9 of few bytes": Fragment(
+        "[TRT] [W] UNSUPPORTED_STATESkipping tactic 6 due to insufficient memory on requested size of 99328 detected "
+        "for tactic 0x1f.",
+        "insufficient-memory", (), ("is 99,328 bytes",),
+    ),
+    "few bytes": Fragment(
+        "[TRT] [W] Requested amount of GPU memory (4096 bytes) could not be allocated.",
+        "out-of-memory", (), ("is 4,096 bytes",),
+    ),
     "trt7 workspace": Fragment(
         "[TensorRT] INFO: Some tactics do not have sufficient workspace memory to run. Increasing workspace size may "
         "increase performance, please check verbose output.",
@@ -550,7 +559,20 @@ FRAGMENTS = {
     "triton": Fragment(
         'E0611 08:12:44.12 1 model_lifecycle.cc:638] "failed to load \'plates\' version 2: Internal: unable to load '
         'plan file to auto complete config: /m/plates/2/model.plan"',
-        "triton-load", (), ("unable to load plan file",),
+        "triton-load", (), ("unable to load plan file", 'model "plates"'),
+    ),
+    "triton's list of models": Fragment(
+        "| Model | Version | Status |\n| meter_1 | 3 | UNAVAILABLE: Invalid argument: unable to load model 'meter_1', "
+        "TensorRT backend supports only GPU device |\n| words   | 1 | READY |\n",
+        "triton-load", (), ('Triton does not load model "meter_1"', "supports only GPU device"),
+    ),
+    "nsight import": Fragment(
+        "Importer error status: Importation failed.\nImport Failed with unexpected exception: /dvs/q/main.cpp(34): "
+        'Throw in function f\n  Value: "Wrong event order has been detected when adding events"\n',
+        "nsight-import", (), ("wrong event order",),
+    ),
+    "nsight without kernels": Fragment(
+        "SKIPPED: /tmp/p.sqlite does not contain CUDA kernel data.", "nsight-empty", (), ("no CUDA kernel data",)
     ),
     # trtexec without --verbose.
     "workspace option": Fragment("Unknown option: --workspace 2048", "unknown-option", ("--workspace 2048",)),
@@ -575,7 +597,7 @@ FRAGMENTS = {
     ),
     "enqueue": Fragment(
         "[W] * Throughput may be bound by Enqueue Time rather than GPU Compute and the GPU may be under-utilized.",
-        "enqueue-bound",
+        "enqueue-bound", (), ("may wait",),
     ),
     "unstable": Fragment(
         "[W] * GPU compute time is unstable, with coefficient of variance = 7.31%.", "unstable-time", (), ("7.31%",)
@@ -721,6 +743,11 @@ FRAGMENTS = {
         "ranks)",
         "if-shapes", ("/dec/If_Out",), ("equal ranks",),
     ),
+    "branches of two ranks": Fragment(
+        "[TRT] [E] ITensor::getDimensions: Error Code 4: API Usage Error (/pos/If_Out: IIfConditionalOutputLayer "
+        "inputs must have the same shape. Shapes are [3] and [1].)",
+        "if-shapes", ("/pos/If_Out",), ("Shapes are [3] and [1]",),
+    ),
     "boolean operation": Fragment(
         "[TRT] [E] 4: [layers.cpp::validate::2304] Error Code 4: Internal Error (mask_And: operation AND requires "
         "boolean inputs.)",
@@ -743,6 +770,10 @@ FRAGMENTS = {
         "[libprotobuf ERROR google/protobuf/text_format.cc:298] Error parsing text-format onnx2trt_onnx.ModelProto: "
         "1:1",
         "model-file",
+    ),
+    "a plan for a model": Fragment(
+        "[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from w/cars.plan failed:Protobuf parsing failed.",
+        "model-file", (), ('does not read "w/cars.plan"',),
     ),
     "IR version": Fragment(
         "[ONNXRuntimeError] : 1 : FAIL : Load model from a.onnx failed: Unsupported model IR version: 13, max "
@@ -1320,3 +1351,38 @@ def test_unconverted_operators_are_not_said_to_run_where_the_text_does_not_say_s
     assert "aten::renorm" in found.title
     assert found.evidence.startswith("With fallback PyTorch runs them")
     assert "where full compilation is required, it stops" in found.evidence
+
+
+def test_a_line_that_ends_in_a_colon_does_not_take_in_a_message_of_its_own() -> None:
+    text = "WARNING: no library of tensorrt plugins. Path:\n[03/04/2025-11:12:13] [TRT] [E] 9: Odd thing.\n"
+    error, warning = find_reports(text)
+    assert ("error", "warning") == (error.id, warning.id)
+    assert "Odd thing" in error.title
+    assert warning.evidence == 'Line 1: "no library of tensorrt plugins. Path:".'
+
+
+def test_a_fallback_to_the_gpu_is_quoted_from_a_line_that_names_it() -> None:
+    """Of two layers that leave DLA one has a reason; the other's line is the evidence for the other."""
+    line = "[W] [TRT] Layer '{}' ({}): Unsupported on DLA. Switching this layer's device type to GPU.\n"
+    text = "[W] [TRT] /a/Slice: DLA only supports slicing 4 dimensional tensors.\n"
+    *_, fallback = find_reports(text + line.format("/a/Slice", "SLICE") + line.format("/b/Const", "CONSTANT"))
+    assert ("dla-fallback", ("/b/Const",), 3) == (fallback.id, fallback.names, fallback.line)
+    assert "/b/Const" in fallback.evidence
+    assert "/a/Slice" not in fallback.evidence
+
+
+def test_no_other_release_is_offered_to_a_network_that_is_strongly_typed() -> None:
+    (flag,) = find_reports(FRAGMENTS["rtx FP16 flag"].text)
+    (member,) = find_reports(FRAGMENTS["trt11 FP16 flag"].text)
+    assert "tensorrt<11" not in flag.remedy
+    assert "tensorrt<11" in member.remedy
+
+
+def test_the_end_of_polygraphy_is_a_success() -> None:
+    text = "[W] polygraphy: an odd thing happens here\n[I] PASSED | Runtime: 4.1s | Command: polygraphy run\n"
+    assert ["warning", "outcome"] == [m.id for m in find_reports(text)]
+
+
+def test_a_condition_of_a_program_is_quoted_as_it_is() -> None:
+    text = "Error Code 3: API Usage Error (Parameter check failed, condition: as_int<long>(p) % 512 == 0)\n"
+    assert "As_int" not in find_reports(text)[0].evidence

@@ -23,10 +23,10 @@ export interface StageEvents {
 const PAD = 18;
 /** What a graph that is shown as a whole leaves free. */
 const MARGINS: Insets = { left: PAD, top: PAD, right: PAD, bottom: PAD };
-/** Below this scale names cannot be read, so that the first view shows the top of the graph instead of all of it. */
-const READABLE = 0.62;
-/** From this scale on titles are drawn, which is better than a graph cut at both sides. */
-const LEGIBLE = 0.42;
+/** From this scale on the least text in a box, of 10, is 9 pixels high: a graph that would be smaller opens at its start. */
+const READABLE = 0.9;
+/** What is revealed together is at least that large: its titles can be read. */
+const LEGIBLE = 0.62;
 /** So much of the graph stays in view, wherever it is moved. */
 const KEEP = 60;
 const REST_MS = 250;
@@ -187,7 +187,7 @@ export class Stage {
     if (!scene || !boxes.length) return;
     this.#following = !user;
     let rect = around(scene, boxes);
-    if (rect && camera.fitScale(rect, MARGINS, 1) < READABLE) rect = rectOf(scene, boxes[0]!);
+    if (rect && camera.fitScale(rect, MARGINS, 1) < LEGIBLE) rect = rectOf(scene, boxes[0]!);
     if (rect) camera.reveal(rect, this.#insets, glide);
   }
 
@@ -310,20 +310,18 @@ export class Stage {
       camera.fit(scene.bounds, MARGINS, { largest: 1.1 });
       return;
     }
-    // The minimap's strip stays free where the graph is narrow enough; a graph a little too wide shrinks a little.
+    // The minimap's strip stays free where the graph is narrow enough.
     const { bounds, across } = scene;
     const strip = (across ? this.#map.heightIn(camera) : this.#map.widthIn(camera)) + PAD;
     const room = (across ? camera.height : camera.width) - 2 * PAD;
     const breadth = across ? bounds.height : bounds.width;
     const free = (room - strip) / breadth;
-    const tight = room / breadth;
-    const scale =
-      free >= LEGIBLE ? Math.min(1, free) : tight >= LEGIBLE ? Math.min(tight, READABLE) : READABLE;
+    const scale = free >= READABLE ? Math.min(1, free) : READABLE;
     const first = scene.figures.findIndex(({ box }) => box.kind === "input");
     const box = rectOf(scene, Math.max(0, first));
     const wide = breadth * scale > room + 2 * PAD;
     const rect = wide ? { ...box, ...(across ? { x: 0 } : { y: 0 }) } : bounds;
-    camera.start(rect, PAD, scale, free >= LEGIBLE ? strip : 0, across);
+    camera.start(rect, PAD, scale, free >= READABLE ? strip : 0, across);
   }
 
   #at(event: MouseEvent): { x: number; y: number } {

@@ -25,8 +25,12 @@ const DARK = "(prefers-color-scheme: dark)";
 const FORCED = "(forced-colors: active)";
 
 export function isDark(): boolean {
-  const jupyter = document.body.dataset.jpThemeLight;
-  if (jupyter !== undefined && !matchMedia(FORCED).matches) return jupyter === "false";
+  // Jupyter's way of naming its theme, and marimo's.
+  const { jpThemeLight, theme } = document.body.dataset;
+  if (!matchMedia(FORCED).matches) {
+    if (jpThemeLight !== undefined) return jpThemeLight === "false";
+    if (theme !== undefined) return theme === "dark";
+  }
   return matchMedia(DARK).matches;
 }
 
@@ -35,7 +39,7 @@ export function onThemeChange(changed: () => void, end: AbortSignal): void {
   const observer = new MutationObserver(changed);
   observer.observe(document.body, {
     attributes: true,
-    attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"],
+    attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "data-theme"],
   });
   const media = [DARK, FORCED].map((query) => matchMedia(query));
   for (const one of media) one.addEventListener("change", changed);
