@@ -322,6 +322,7 @@ class ResultStore:
         except FileNotFoundError:
             return []
 
+    @boundary("run the sweep")
     def run(
         self,
         grid: Grid,
@@ -357,22 +358,21 @@ class ResultStore:
         >>> store.run(grid).frame()["status"].tolist()
         ['built', 'built']
         """
-        with boundary("run the sweep"):
-            budget_s = parse_budget(budget_s)
-            self._prepare_folder()
-            tasks = self._plan(grid, budget_s)
-            failed = set() if again else {name.removesuffix(".json") for name in self._list(_FAILED)}
-            done = set(self._list(_ENTRIES)) | failed
-            todo = [task for task in tasks if task.key not in done]
-            self._save_studies(grid, tasks, {task.study for task in todo})
-            with report_progress(progress) as reporter:
-                reporter.phase(f"Running {pluralize(len(tasks), 'variant')}", len(tasks))
-                reporter.advance(len(tasks) - len(todo))
-                run = _SweepRun(self, todo, retries, reporter)
-                if executor is None:
-                    run.run_here()
-                else:
-                    run.run_in(executor)
+        budget_s = parse_budget(budget_s)
+        self._prepare_folder()
+        tasks = self._plan(grid, budget_s)
+        failed = set() if again else {name.removesuffix(".json") for name in self._list(_FAILED)}
+        done = set(self._list(_ENTRIES)) | failed
+        todo = [task for task in tasks if task.key not in done]
+        self._save_studies(grid, tasks, {task.study for task in todo})
+        with report_progress(progress) as reporter:
+            reporter.phase(f"Running {pluralize(len(tasks), 'variant')}", len(tasks))
+            reporter.advance(len(tasks) - len(todo))
+            run = _SweepRun(self.path, todo, retries, reporter)
+            if executor is None:
+                run.run_here()
+            else:
+                run.run_in(executor)
         return Sweep(self, tuple(tasks), grid)
 
     def _prepare_folder(self) -> None:
@@ -588,31 +588,24 @@ class ResultStore:
             counts["studies"] += 1
         return counts
 
-    def record_failure(self, task: SweepTask, error: RtlabError) -> None:
-        """Write the failure of a variant; one that is here is replaced."""
-        row = dataclasses.replace(
-            task.row, status="failed", error=str(error), host=platform.node(),
-            taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        )  # fmt: skip
-        writer = RecordWriter()
-        document = msgspec.json.decode(_encode_row(row))
-        document |= {"choice": writer.pack(task.variant), "failure": writer.pack(error)}
-        path = self.path / _FAILED / f"{task.key}.json"
-        write(path, store.format_document(document), what="a failure")
 
-    def forget_failure(self, key: str) -> None:
-        """Remove the failure of a variant that is built by now."""
-        with contextlib.suppress(OSError):
-            (self.path / _FAILED / f"{key}.json").unlink()
+def _record_failure(folder: Path, task: SweepTask, error: RtlabError) -> None:
+    """Write the failure of a variant; one that is here is replaced."""
+    row = dataclasses.replace(
+        task.row, status="failed", error=str(error), host=platform.node(),
+        taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )  # fmt: skip
+    writer = RecordWriter()
+    document = msgspec.json.decode(_encode_row(row))
+    document |= {"choice": writer.pack(task.variant), "failure": writer.pack(error)}
+    write(folder / _FAILED / f"{task.key}.json", store.format_document(document), what="a failure")
 
 
 class _SweepRun:
     """The work of one call of ``ResultStore.run``."""
 
-    def __init__(
-        self, result_store: ResultStore, tasks: Sequence[SweepTask], retries: int, progress: Progress
-    ) -> None:
-        self._store, self._tasks, self._progress = result_store, tasks, progress
+    def __init__(self, folder: Path, tasks: Sequence[SweepTask], retries: int, progress: Progress) -> None:
+        self._folder, self._tasks, self._progress = folder, tasks, progress
         self._retries = retries
         self._finished = 0
 
@@ -687,12 +680,13 @@ class _SweepRun:
 
     def _finish(self, task: SweepTask, error: BaseException | None = None) -> None:
         if error is None:
-            self._store.forget_failure(task.key)
+            # One of an earlier sweep is over.
+            (self._folder / _FAILED / f"{task.key}.json").unlink(missing_ok=True)
         elif isinstance(error, ReadError) or not isinstance(error, Exception):
             # The store itself cannot be read, which befalls all variants.
             raise error
         else:
-            self._store.record_failure(task, wrap_error(error, f'build "{task.name}"'))
+            _record_failure(self._folder, task, wrap_error(error, f'build "{task.name}"'))
         self._finished += 1
         self._progress.advance()
 

@@ -596,5 +596,5 @@ def test_two_thousand_variants_cost_little_beside_their_work(
             return self.pool.submit(work, 0)
 
     began = time.process_time()
-    sweep._SweepRun(store, tasks, 0, rtlab.core.progress.Silent()).run_in(Thread())
+    sweep._SweepRun(store.path, tasks, 0, rtlab.core.progress.Silent()).run_in(Thread())
     assert time.process_time() - began < 2_000 * 0.001
