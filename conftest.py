@@ -22,11 +22,26 @@ def example_study() -> Any:
     return study.run(budget_s=5)
 
 
+@pytest.fixture(scope="session")
+def example_sweep(example_study: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A sweep of that study's model in two variants."""
+    import rtlab
+
+    grid = rtlab.grid(example_study, precision=["fp32", "fp16"], target="sm86", backend="classic")
+    return rtlab.Store(tmp_path_factory.mktemp("sweep") / "runs").run(grid)
+
+
 @pytest.fixture(autouse=True)
 def _examples(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the examples of ``rtlab.Study`` their ``study``, and a folder of their own to write to."""
     if isinstance(request.node, pytest.DoctestItem) and request.node.name.startswith(
-        ("rtlab.api", "rtlab.study")
+        ("rtlab.api", "rtlab.stores", "rtlab.study")
     ):
         monkeypatch.chdir(tmp_path)
-        request.getfixturevalue("doctest_namespace")["study"] = request.getfixturevalue("example_study")
+        namespace = request.getfixturevalue("doctest_namespace")
+        namespace["study"] = request.getfixturevalue("example_study")
+        if request.node.name.startswith(("rtlab.stores", "rtlab.study.sweep", "rtlab.study.grid")):
+            import rtlab
+
+            sweep = request.getfixturevalue("example_sweep")
+            namespace |= {"rtlab": rtlab, "sweep": sweep, "store": sweep.store}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
     from rtlab.relation.mapping import Mapping
+    from rtlab.stores import Grid, Store, Sweep, grid
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "Calibrator",
     "Engine",
     "Finding",
+    "Grid",
     "Layer",
     "Limits",
     "Mapping",
@@ -58,7 +60,9 @@ __all__ = [
     "Precision",
     "Preprocessing",
     "Result",
+    "Store",
     "Study",
+    "Sweep",
     "Target",
     "Task",
     "Value",
@@ -67,6 +71,7 @@ __all__ = [
     "compilers",
     "errors",
     "explore",
+    "grid",
     "load",
     "open",
     "read",
@@ -80,6 +85,8 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
     match name:
         case "Calibration" | "Result" | "Study" | "available" | "explore" | "open" | "read":
             from rtlab import api as home
+        case "Grid" | "Store" | "Sweep" | "grid":
+            from rtlab import stores as home
         case "Model" | "load":
             from rtlab.core import model as home
         case "BuildOptions" | "Calibrator":

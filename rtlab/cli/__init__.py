@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
-from rtlab.cli import budget, checking, opening, printing, wheelhouse
+from rtlab.cli import budget, checking, opening, printing, sweeping, wheelhouse
 from rtlab.cli.parser import create_parser
 from rtlab.core.phrases import pluralize
 from rtlab.errors import (
@@ -239,6 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "prepare": _prepare,
             "report": _report,
             "check": checking.run,
+            "sweep": sweeping.sweep,
+            "store": sweeping.manage,
             "backends": _backends,
             "compilers": run,
             "doctor": _doctor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -187,6 +188,13 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
     _add_model(parser)
     _add_build(parser)
 
+    _add_sweep(
+        commands.add_parser(
+            "sweep", help="run many variants of many models, and put the results into a store"
+        )
+    )
+    _add_store(commands.add_parser("store", help="list, remove, clean up or export the results of sweeps"))
+
     _add_json(commands.add_parser("backends", help="what is available here, and why not"))
 
     parser = commands.add_parser(
@@ -230,6 +238,44 @@ def create_parser(  # noqa: PLR0915 - a list of arguments
     for name, work in works.items():
         commands.choices[name].set_defaults(work=work)
     return main_parser
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("grid", help="a .toml or .json with models and choices: see docs/sweeps.md")
+    add(
+        "--store",
+        required=True,
+        metavar="FOLDER",
+        help="where results go; what is there is not computed again",
+    )
+    add("--resume", action="store_true", help="go on where it was, and try again what failed")
+    add("--scheduler", metavar="tcp://HOST:PORT", help="a Dask cluster, whose workers see the folder too")
+    add(
+        "--workers", type=int, default=1, metavar="N", help="processes of this machine (default: %(default)s)"
+    )
+    add("--retries", type=int, default=0, metavar="N", help="how often a variant that fails is tried again")
+    seconds = "what measuring each variant may take; 0 only builds (default: all that can be measured)"
+    add("--measure", type=float, default=math.inf, metavar="SECONDS", help=seconds)
+    _add_json(parser)
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("ls", help="a line for each result and failure")
+    removing = actions.add_parser("rm", help="remove results and failures")
+    cleaning = actions.add_parser("gc", help="remove what killed workers left, and what is damaged")
+    exporting = actions.add_parser("export", help="write the table, or the study of a model, as one file")
+    for action in (listing, removing, cleaning, exporting):
+        action.add_argument("store", metavar="FOLDER", help="the store")
+    _add_json(listing)
+    removing.add_argument(
+        "keys", nargs="+", metavar="KEY", help="the beginning of a key, or the name of a model"
+    )
+    exporting.add_argument(
+        "output", metavar="FILE", help=".csv, .json or .parquet: the table; .rtlab: a study"
+    )
+    exporting.add_argument("--of", metavar="NAME", help="the model of the study")
 
 
 def _add_precision(parser: argparse.ArgumentParser, default: str) -> None:

@@ -28,7 +28,7 @@ from rtlab.study.job import Job, compile_variant, prepare_model
 from rtlab.study.observations import Observations
 from rtlab.study.planning import resolve
 from rtlab.study.progress import report_progress
-from rtlab.study.stages import mark_failed, measure_all_stages, measure_stages, plan_stages
+from rtlab.study.stages import Slot, mark_failed, measure_all_stages, measure_stages, plan_stages
 from rtlab.study.state_holder import StateHolder, check_variant_name
 
 Tool = TypeVar("Tool")
@@ -47,6 +47,8 @@ class StudyRunner:
 
     def __init__(self, holder: StateHolder, observations: Observations) -> None:
         self.holder, self.observations = holder, observations
+        #: The context in which variants are timed here.
+        self.timing_slot: Slot = contextlib.nullcontext
 
     def run(
         self,
@@ -150,7 +152,7 @@ class StudyRunner:
             # There is nothing to measure on; the engine stays.
             self.keep(job, mark_failed(pending_result, error))
             return
-        for stage_result in measure_stages(full, result, progress, budget):
+        for stage_result in measure_stages(full, result, progress, budget, self.timing_slot):
             self.keep(job, stage_result)
 
     def _make_full_job(self, job: Job, progress: Progress) -> Job:

@@ -64,14 +64,17 @@ class _DetachedMetric:
         )
 
 
-def save_study(state: StudyState, path: str | Path, *, stride: int, weights: bool) -> Path:
+def save_study(
+    state: StudyState, path: str | Path, *, stride: int, weights: bool, samples: bool | None = None
+) -> Path:
     """Write a study as one file: see ``Study.save``, which has the same errors.
 
-    ``stride`` is that of the study's observations.
+    ``stride`` is that of the study's observations; ``samples`` says whether these go along, by default with weights.
     """
     path = check_path(path, "the study")
     # What cannot be written is known before a file is begun.
-    members = _pack_study(state, path, stride=stride, weights=weights)
+    with_samples = weights if samples is None else samples
+    members = _pack_study(state, path, stride=stride, weights=weights, samples=with_samples)
     return write(path, _zip_members(members), what="the study", model=state.model)
 
 
@@ -111,7 +114,9 @@ class _Pieces(io.RawIOBase):
         return content
 
 
-def _pack_study(state: StudyState, path: Path, *, stride: int, weights: bool) -> dict[str, bytes]:
+def _pack_study(
+    state: StudyState, path: Path, *, stride: int, weights: bool, samples: bool
+) -> dict[str, bytes]:
     """The members of the file, by name."""
     writer, sample_writer = RecordWriter(), RecordWriter()
     members: dict[str, bytes] = {}
@@ -147,8 +152,8 @@ def _pack_study(state: StudyState, path: Path, *, stride: int, weights: bool) ->
             if n in state.results and r.engine is state.results[n].engine
         ],
         "all_sample_entries": {n: add_entry(r, ()) for n, r in state.all_sample_results.items()},
-        "data": _pack_data(state.data, state.model, sample_writer if weights else None),
-        "task": _pack_task(state, writer, sample_writer if weights else None),
+        "data": _pack_data(state.data, state.model, sample_writer if samples else None),
+        "task": _pack_task(state, writer, sample_writer if samples else None),
         "selected_samples": list(state.selected_samples),
         "state": {name: writer.pack(getattr(state, name)) for name in _PLAIN},
     }

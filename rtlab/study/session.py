@@ -183,6 +183,11 @@ class Session:
         return self._holder.data
 
     @property
+    def stride(self) -> int:
+        """Of large activation maps every how many elements enter a histogram."""
+        return self._observations.stride
+
+    @property
     def task(self) -> Task | None:
         """Held-out samples with labels, for the task's accuracy."""
         return self.state.task

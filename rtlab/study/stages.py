@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ _RUNS, _COMPARED = 30, 32
 _PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
 #: Bytes of values of one sample that are read at once; more are read in several passes.
 _READ_BYTES = 256 << 20
+#: Returns the context of a timing.
+Slot = Callable[[], contextlib.AbstractContextManager[object]]
 _AGAIN: dict[Why, str] = {
     "cancelled": "it was cancelled",
     "not asked": "the variant was only compiled",
@@ -119,14 +121,16 @@ def _incomplete_status(stage: Stage, status: StageStatus | None, why: Why, words
 
 
 def measure_stages(
-    job: Job, result: VariantResult, progress: Progress, budget: Budget
+    job: Job, result: VariantResult, progress: Progress, budget: Budget, slot: Slot = contextlib.nullcontext
 ) -> Iterator[VariantResult]:
     """The result after each stage that was not done yet, also after one that is cancelled or fails.
+
+    ``slot`` returns the context in which the variant is timed, such as one in which nothing else is.
 
     Raises:
         Cancelled: the work was stopped.
     """
-    work = _Measuring(job, plan_stages(job, result), progress, budget)
+    work = _Measuring(job, plan_stages(job, result), progress, budget, slot)
     try:
         yield from work.stages()
     finally:
@@ -152,8 +156,11 @@ def measure_all_stages(
 class _Measuring:
     """One variant under measurement."""
 
-    def __init__(self, job: Job, result: VariantResult, progress: Progress, budget: Budget) -> None:
+    def __init__(
+        self, job: Job, result: VariantResult, progress: Progress, budget: Budget, slot: Slot
+    ) -> None:
         self.job, self.result, self.progress, self.budget = job, result, progress, budget
+        self._slot = slot
         self._on_builder = _runs_on_builder(result)
         #: What computes in the place of an engine that is not run by its own backend.
         self._stand_in = None if self._on_builder else get_evaluator()
@@ -168,9 +175,13 @@ class _Measuring:
             try:
                 # Timing keeps to its share by itself.
                 ends_after_step = stage is not Stage.TIMED
-                with self.budget.share(
-                    self.progress, _PARTS[stage], ends_after_step=ends_after_step
-                ) as deadline:
+                # To wait for it takes nothing of the budget.
+                with (
+                    contextlib.nullcontext() if ends_after_step else self._slot(),
+                    self.budget.share(
+                        self.progress, _PARTS[stage], ends_after_step=ends_after_step
+                    ) as deadline,
+                ):
                     work(deadline)
             except Cancelled:
                 if not self.progress.stopped():

@@ -31,6 +31,7 @@ from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.protocols import Limits
 from rtlab.core.scale import Scale
 from rtlab.core.task import Task
+from rtlab.core.variant import Variant
 from rtlab.errors import ModelError, ReadError, RtlabError
 from rtlab.study.job import Job, prepare_model
 from rtlab.study.records import RecordReader, RecordWriter
@@ -43,6 +44,8 @@ DOCUMENT, ARRAYS, _GRAPH = "result.json", "arrays.npz", ".onnx.xz"
 _KEY = 32
 #: What the digest of a model begins with whose weights are not here.
 STRUCTURE = "structure "
+#: What to do about a saved study that is damaged.
+COPY_REMEDY = "Take another copy of it, or save the study again where it is open."
 #: The graph of a result that is the study's own model.
 _SOURCE = "source"
 
@@ -96,20 +99,23 @@ def make_key(
         samples: The numbers of the samples that it is of; empty for all.
     """
     engine = result.engine
-    # Files of another machine follow from nothing that is known here.
-    files = hashlib.sha256(build.encode(engine)).hexdigest() if result.recorded else ""
     scale_text = repr(sorted((scales or {}).items()))
-    parts = {
-        "schema": SCHEMA,
-        "model": model,
-        "data": data,
-        "task": task,
-        "samples": list(samples),
-        "variant": result.variant.id,
-        "scales": hashlib.sha256(scale_text.encode()).hexdigest() if scales else "",
-        "compiler": f"{engine.backend} {engine.version}",
-        "files": files,
-    }
+    return plan_key(
+        result.variant,
+        f"{engine.backend} {engine.version}",
+        model=model,
+        data=data,
+        task=task,
+        samples=list(samples),
+        scales=hashlib.sha256(scale_text.encode()).hexdigest() if scales else "",
+        # Files of another machine follow from nothing that is known here.
+        files=hashlib.sha256(build.encode(engine)).hexdigest() if result.recorded else "",
+    )
+
+
+def plan_key(variant: Variant, compiler: str, **parts: Any) -> tuple[str, dict[str, Any]]:
+    """The same of a variant before it is built; ``compiler`` is the backend and its release."""
+    parts = {"schema": SCHEMA, "variant": variant.id, "compiler": compiler, **parts}
     return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:_KEY], parts
 
 
@@ -311,12 +317,18 @@ def parse_document(content: bytes | None, mark: str, title: str) -> dict[str, An
     return document
 
 
+def is_of_other_schema(content: bytes | None, mark: str) -> bool:
+    """Whether a document is whole, and one that another release of rtlab wrote."""
+    try:
+        document = msgspec.json.decode(content or b"")
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get(mark, SCHEMA) != SCHEMA
+
+
 def make_damage_error(title: str, problem: str) -> ReadError:
     """The error of a file or an entry that is cut short or damaged."""
-    return ReadError(
-        f"Cannot open {title}: it is cut short or damaged ({problem}). Take another copy of it, or save the study "
-        "again where it is open."
-    )
+    return ReadError(f"Cannot open {title}: it is cut short or damaged ({problem}). {COPY_REMEDY}")
 
 
 def _resize(model: Model, sizes: Mapping[str, Any], shapes: Mapping[str, Any]) -> Model:
