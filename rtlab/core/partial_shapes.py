@@ -181,32 +181,59 @@ def collect_symbols(declared: Mapping[str, Declared], named: Named) -> dict[str,
 
 
 def list_open_sizes(declared: Mapping[str, Declared]) -> dict[str, list[str]]:
-    """The names of sizes that are open, each with the inputs that have it: symbols, and ``image[2]`` without one."""
-    symbols = list_open_symbols(declared)
+    """The names of sizes that are open, each with the inputs that have it: symbols, and ``image[2]`` without one.
+
+    Sizes without a symbol that are one by their meaning, which are the batch and those of a cache, have one name.
+    """
+    symbols, unnamed = list_open_symbols(declared), _name_without_symbol(declared)
     inputs: dict[str, list[str]] = {}
     for name, dims in declared.items():
         for axis, dim in enumerate(dims or ()):
             if isinstance(dim, int):
                 continue
             symbol = get_symbol(dim)
-            names = [n for n in list_names(symbol) if n in symbols] if symbol else [f"{name}[{axis}]"]
+            names = [n for n in list_names(symbol) if n in symbols] if symbol else [unnamed[name, axis]]
             for one in names:
                 if name not in inputs.setdefault(one, []):
                     inputs[one].append(name)
     return inputs
 
 
+def _name_without_symbol(declared: Mapping[str, Declared]) -> dict[tuple[str, int], str]:
+    """By input and dimension the names of open sizes without a symbol: ``image[2]``, of the first of equal ones.
+
+    Equal are the batch, where each input has one, and sizes of caches of all layers, those of an encoder apart.
+    """
+    batched = has_batch(declared)
+    names: dict[tuple[str, int], str] = {}
+    firsts: dict[object, str] = {}
+    for name, dims in declared.items():
+        for axis, dim in enumerate(dims or ()):
+            if isinstance(dim, int) or get_symbol(dim):
+                continue
+            own: object = f"{name}[{axis}]"
+            rank = len(dims or ())
+            # One of one dimension, such as positions, may be a length.
+            if batched and not axis and rank > 1:
+                own = "batch"
+            elif is_past(name) and rank > 2:
+                own = is_of_encoder(name), axis, rank
+            names[name, axis] = firsts.setdefault(own, f"{name}[{axis}]")
+    return names
+
+
 def from_open_sizes(
     declared: Mapping[str, Declared], sizes: Mapping[str, int]
 ) -> dict[str, tuple[int, ...] | int]:
     """Sizes by the names of ``list_open_sizes`` as symbols and shapes."""
-    axes = {f"{name}[{axis}]" for name, dims in declared.items() for axis in range(len(dims or ()))}
-    symbols = {name: size for name, size in sizes.items() if name not in axes}
+    unnamed = _name_without_symbol(declared)
+    symbols = {name: size for name, size in sizes.items() if name not in unnamed.values()}
     shapes: dict[str, tuple[int, ...] | int] = {}
     for name, dims in declared.items():
         if dims and not all(isinstance(d, int) or get_symbol(d) for d in dims):
             shapes[name] = tuple(
-                sizes.get(f"{name}[{axis}]", resolve_size(d, symbols) or 1) for axis, d in enumerate(dims)
+                sizes.get(unnamed.get((name, axis), ""), resolve_size(d, symbols) or 1)
+                for axis, d in enumerate(dims)
             )
     return {**symbols, **shapes}
 

@@ -107,7 +107,7 @@ def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult
         engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed_note))
     return VariantResult(
         job.name, job.variant, job.model, ready, engine,
-        ranges=job.ranges, random_scales=job.random_ranges and job.ranges is not None,
+        ranges=job.ranges, random_scales=job.random_ranges and bool(ready.scales),
         stages={Stage.COMPILED: StageStatus(Stage.COMPILED, "done")},
     )  # fmt: skip
 

@@ -1,6 +1,13 @@
 import { expect, test } from "vitest";
 import type { OpenSize } from "../src/core/contract";
-import { changedSizes, chosenSizes, describeSizes, fitVariant, readSizes } from "../src/explorer/input_sizes";
+import {
+  changedSizes,
+  chosenSizes,
+  describeSizes,
+  fitVariant,
+  labelSize,
+  readSizes,
+} from "../src/explorer/input_sizes";
 
 const open = (id: string, size: number, least = 1): OpenSize => ({
   id,
@@ -25,6 +32,15 @@ test.each(["0", "-4", "4.5", "", "12a", "1e3"])("%j is no size", (draft) => {
 
 test("there may be no tokens before", () => {
   expect(readSizes([open("past", 127, 0)], { past: "0" })).toEqual({ past: 0 });
+});
+
+test("a size without a symbol says that others have it too", () => {
+  const cache = { ...open("past.0.key[2]", 127), inputs: ["past.0.key", "past.0.value", "past.1.key"] };
+  expect([labelSize(cache), labelSize(open("image[2]", 224))]).toEqual([
+    "past.0.key[2] and 2 others",
+    "image[2]",
+  ]);
+  expect(labelSize({ ...open("N", 1), inputs: ["a", "b"] })).toBe("N");
 });
 
 test("sizes are told by their names", () => {

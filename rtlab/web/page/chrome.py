@@ -83,8 +83,15 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
     for stage_status in result.stages.values():
         if stage_status.is_incomplete or (stage_status.stage is Stage.TIMED and stage_status.text):
             yield _item("measured", stage_status.text, warning=stage_status.why == "failed")
-    yield from (_item(engine.origin, note) for note in engine.notes)
-    yield from (_item("reported", note) for note in result.prepared.notes)
+    yield from _list_notes(result)
+
+
+def _list_notes(result: VariantResult) -> Iterator[Status]:
+    """What the compiler and the preparation say, the first with a warning where nothing has the variant's precision."""
+    yield from (_item(result.engine.origin, note) for note in result.engine.notes)
+    is_unchanged = result.variant.precision.needs_calibrator and not result.prepared.precisions
+    for place, note in enumerate(result.prepared.notes):
+        yield _item("reported", note, warning=is_unchanged and not place)
 
 
 def _describe_saving(study: StudyState, origin: Origin) -> Iterator[Status]:

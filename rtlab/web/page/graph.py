@@ -230,6 +230,8 @@ class _ModelGraph:
         self.makers: dict[tuple[int, int], int] = {}
         #: Values as ports by identity: most are written once and read once or more.
         self.ports: dict[int, Port] = {}
+        #: Of symbols that somebody named the sizes are shown.
+        self.sizes = model.sizes() if model.shapes else None
 
     def graph(self) -> Graph:
         model = self.model
@@ -266,9 +268,9 @@ class _ModelGraph:
             for value in dict.fromkeys(v for v in values if v is not None):
                 maker = self.makers.get((scope.space, id(value)))
                 if maker is not None:
-                    self.edges.append(
-                        Edge(source=maker, target=at, value=value.name or "", label=_label(self.port(value)))
-                    )
+                    sizes = self.sizes.of(value, scope.space) if self.sizes else None
+                    label = _label(self.port(value), sizes)
+                    self.edges.append(Edge(source=maker, target=at, value=value.name or "", label=label))
 
     def node(self, runs: ir.Node, place: NodeInstance) -> Box:
         node = place.node
@@ -477,9 +479,10 @@ def _port(value: ir.Value) -> Port:
     )
 
 
-def _label(port: Port) -> str:
-    shape = "" if port["shape"] == "?" else port["shape"]
-    return f"{shape} {port['dtype']}".strip()
+def _label(port: Port, sizes: Sequence[int] | None) -> str:
+    """What an edge says of its value: its sizes where they are known, else its shape as the file has it."""
+    shape = port["shape"] if sizes is None else shape_text(sizes)
+    return f"{'' if shape == '?' else shape} {port['dtype']}".strip()
 
 
 def _engine_pill(tensor: Tensor, kind: Literal["input", "output"]) -> Box:

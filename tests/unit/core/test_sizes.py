@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from nets import graph
+from rtlab.core import partial_shapes
 from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
 from rtlab.web.page.controls import build_controls
@@ -337,6 +338,30 @@ def test_the_picture_that_the_metadata_name_is_proposed_first(key, text, picture
     proto = net([pool], {"x": ["N", 3, "h", "w"]}, 4).proto()
     helper.set_model_props(proto, {key: text})
     assert {"x": (1, 3, *picture)} == wrap(proto, name="m").proposed
+
+
+def test_sizes_without_symbols_are_one_field_where_they_are_one_by_their_meaning() -> None:
+    cache = {f"past_key_values.{i}.{kind}": [None, 2, "?", 4] for i in range(2) for kind in ("key", "value")}
+    words = {"input_ids": [None, None], "attention_mask": [None, None], "cache_position": [None]}
+    declared = {**words, **cache}
+    fields = partial_shapes.list_open_sizes(declared)
+    assert {
+        "input_ids[0]": ["input_ids", "attention_mask", *cache],
+        "input_ids[1]": ["input_ids"],
+        "attention_mask[1]": ["attention_mask"],
+        "cache_position[0]": ["cache_position"],
+        "past_key_values.0.key[2]": [*cache],
+    } == fields
+    shapes = partial_shapes.from_open_sizes(declared, dict(zip(fields, (3, 1, 8, 1, 7), strict=True)))
+    assert {**dict.fromkeys(cache, (3, 2, 7, 4))} == {name: shapes[name] for name in cache}
+    assert {"input_ids": (3, 1), "attention_mask": (3, 8), "cache_position": (1,)} == {
+        name: shapes[name] for name in words
+    }
+
+
+def test_pictures_of_their_own_sizes_have_fields_of_their_own() -> None:
+    declared = {"left": [1, 3, None, None], "right": [1, 3, None, 64]}
+    assert ["left[2]", "left[3]", "right[2]"] == [*partial_shapes.list_open_sizes(declared)]
 
 
 def test_sound_gets_what_the_first_window_spans() -> None:

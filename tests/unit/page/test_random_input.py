@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
-from rtlab import CalibrationData, Study
+from nets import fp32_proto
+from rtlab import CalibrationData, Study, load
 from rtlab.backends.readers.recognise import holds_arrays
 from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
@@ -70,6 +72,21 @@ def test_wherever_errors_on_noise_are_shown_it_is_said(noise, real) -> None:
             for c in s
             if c["id"] == "int8"
         ]
+
+
+def test_where_nothing_is_quantized_no_scale_rests_on_noise_and_that_is_a_warning() -> None:
+    """The weight of the one product is computed, so that it has no form in INT8."""
+    nodes = [
+        onnx.helper.make_node("Neg", ["w"], ["v"], "negate"),
+        onnx.helper.make_node("MatMul", ["x", "v"], ["y"], "product"),
+    ]
+    study = Study(load(fp32_proto(nodes, {"x": [1, 4]}, {"y": [1, 4]}, {"w": np.eye(4, dtype=np.float32)})))
+    study.add("int8", calibrator="minmax", target="cpu")
+    status = list(chrome.list_status(study.run().state, "int8"))
+    assert ["no node has an INT8 form here: the model is unchanged"] == [
+        s["text"] for s in status if s["warning"]
+    ]
+    assert not study["int8"].random_scales
 
 
 def test_the_document_tells_what_rests_on_noise(noise, real) -> None:

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import strategies
+from nets import fp32_proto
 from rtlab import Study, load
 from rtlab.analyses.cards.picture import Graph
 from rtlab.core.model import Model, wrap
@@ -237,3 +238,21 @@ def test_a_node_of_two_thousand_inputs_keeps_them_all() -> None:
     nodes.append(node("Sum", [f"r{i}" for i in range(2000)], ["y"], name="sum"))
     box = graph_of(load(strategies.of_nodes(nodes)))["boxes"][-2]
     assert ("sum", 2000) == (box["id"], len(box["inputs"]))
+
+
+def test_edges_of_a_model_have_its_sizes_once_they_are_named() -> None:
+    """Before that they have the symbols that the file has."""
+    convolution = node("Conv", ["x", "w"], ["h"], "c", strides=[2, 2], pads=[1, 1, 1, 1])
+    proto = fp32_proto(
+        [convolution, node("Relu", ["h"], ["y"], "r")],
+        {"x": ["N", 3, "height", 64]},
+        {"y": ["N", 4, "rows", 32]},
+        {"w": np.zeros((4, 3, 3, 3), np.float32)},
+    )
+    labels = [
+        {e["value"]: e["label"] for e in graph_of(load(proto, shapes=s))["edges"]}
+        for s in ({}, {"height": 96})
+    ]
+    assert "N×3×height×64 fp32" == labels[0]["x"]
+    # (96 + 2 - 3) // 2 + 1 rows.
+    assert {"x": "1×3×96×64 fp32", "h": "1×4×48×32 fp32", "y": "1×4×48×32 fp32"} == labels[1]

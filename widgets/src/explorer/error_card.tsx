@@ -33,7 +33,8 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
         {open ? (
           <>
             <p class="rt-quiet">
-              The sizes of the inputs may be the reason: try others, such as multiples of 32.
+              The sizes of the inputs may be the reason; no others were tried. Try some, such as multiples of
+              32.
             </p>
             <Sizes explorer={explorer} />
           </>

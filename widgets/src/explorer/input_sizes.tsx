@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import type { Choice, OpenSize } from "../core/contract";
+import { plural } from "../core/format";
 import type { ExplorerState } from "./explorer_state";
 
 export function Sizes({ explorer }: { explorer: ExplorerState }) {
@@ -23,7 +24,7 @@ export function Sizes({ explorer }: { explorer: ExplorerState }) {
     >
       {shown.map((field) => (
         <label key={field.id} title={`In ${field.inputs.join(", ")}`}>
-          <span>{field.id}</span>
+          <span>{labelSize(field)}</span>
           <input
             class="rt-write"
             type="text"
@@ -63,6 +64,12 @@ export function Sizes({ explorer }: { explorer: ExplorerState }) {
       <Dismiss explorer={explorer} />
     </form>
   );
+}
+
+/** A size without a symbol is named by an input, and others may have it too. */
+export function labelSize({ id, inputs }: OpenSize): string {
+  const others = id.endsWith("]") ? inputs.length - 1 : 0;
+  return others ? `${id} and ${plural(others, "other")}` : id;
 }
 
 export const Dismiss = ({ explorer }: { explorer: ExplorerState }) => (
