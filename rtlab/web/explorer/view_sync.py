@@ -84,7 +84,9 @@ class ViewSync:
         self._view_variants = {"variant": "", "baseline": "", "compared": ""}
         self._inspection_progress = Silent()
         self.inspection_thread: threading.Thread | None = None
-        tasks.on_start, tasks.on_end = self.refresh, self._end_work
+        #: The choice on the page when the running work began.
+        self._choice_before: dict[str, Any] = {}
+        tasks.on_start, tasks.on_end = self._begin_work, self._end_work
 
     @property
     def state(self) -> ViewState:
@@ -167,10 +169,15 @@ class ViewSync:
             self.send_answers(picture.answers)
             self.widget.engine_later = picture.deferred_details
             self.widget.charts = picture.charts
-            # What was read from files is no choice that could be built here.
-            if not picture.result.recorded:
+            is_changed = self.tasks.busy and self.widget.choice != self._choice_before
+            # What was read from files is no choice that could be built here, and what is chosen meanwhile stays.
+            if not picture.result.recorded and not is_changed:
                 self.widget.choice = offer.build_choice(self.study.model, picture.result.variant)
             self.refresh()
+
+    def _begin_work(self, name: str) -> None:
+        self._choice_before = dict(self.widget.choice)
+        self.refresh(name)
 
     def _show_stage(self) -> None:
         """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""

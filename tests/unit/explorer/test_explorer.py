@@ -641,3 +641,17 @@ def test_a_variant_is_found_by_what_its_chip_reads(shown) -> None:
     assert "fp32@cpu" == study["fp32"].name
     with pytest.raises(VariantError):
         study["fp16"]
+
+
+def test_what_is_chosen_while_a_build_runs_stays_chosen() -> None:
+    widget, gate = gated()
+    widget.choice = {**widget.choice, "precision": "fp16"}
+    widget.run()
+    # The click comes before the engine does.
+    widget.choice = {**widget.choice, "precision": "int8"}
+    gate.set()
+    widget.wait(60)
+    assert ("fp16@cpu", "int8") == (widget.state.variant, widget.choice["precision"])
+    # A variant that is shown by a click is what is chosen then, as before.
+    widget.show("fp32")
+    assert "fp32" == widget.choice["precision"]
