@@ -123,7 +123,7 @@ describe("what the page does", () => {
   });
 
   it("with keys in a pane", async () => {
-    page = await open("written", { view: { variant: "int8" } });
+    page = await open("written", { view: { variant: "int8", follow: false } });
     const keys =
       "ArrowDown ArrowDown Enter ArrowDown ArrowDown ArrowRight ArrowUp Enter z u Escape d Escape c + - f s o Tab Escape";
     const keysOf = (side: string): string => keys.replaceAll(/(\S+) ?/g, `$1 @ ${side};`);
