@@ -566,7 +566,9 @@ class ResultStore:
         counts = {"leftovers": 0, "damaged": 0, "studies": 0}
         for folder in (self.path / _ENTRIES, self.path / _STUDIES, self.path / _FAILED):
             for leftover in folder.glob(".*") if folder.is_dir() else ():
-                if time.time() - leftover.stat().st_mtime > _LEFTOVER_S:
+                # A file's date is of the clock on the wall.
+                now = datetime.now(timezone.utc).timestamp()
+                if now - leftover.stat().st_mtime > _LEFTOVER_S:
                     shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink()
                     counts["leftovers"] += 1
         for key in self._list(_ENTRIES):

@@ -604,7 +604,7 @@ def test_every_answer_of_the_golden_studies_comes_back(subject: str, tmp_path: P
 
 CHILD = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], sys.argv[1] + "/.."]
 import rtlab
 from test_saving import answers
 print(json.dumps(answers(rtlab.open(sys.argv[2]))))

@@ -19,6 +19,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-zA-Z]\w*(?![\w-])(?:=(?:\"[^\"]*\"|'[^']*'|[^
 OTHERS = frozenset({"LabApp", "ServerApp", "Gl", "tf32"})
 #: Those of trtexec, by its help.
 FLAGS = frozenset({
+    "noDataTransfers", "versionCompatible",
     "onnx", "saveEngine", "loadEngine", "exportLayerInfo", "exportProfile", "exportTimes", "exportOutput",
     "dumpProfile", "dumpLayerInfo", "separateProfileRun", "profilingVerbosity", "verbose", "useCudaGraph",
     "stronglyTyped", "noTF32", "fp16", "int8", "calib", "layerPrecisions", "precisionConstraints", "sparsity",
