@@ -95,6 +95,8 @@ _PARSING = re.compile(r'While parsing node number \d+ \[(?P<op>\w+)(?: -> "(?P<o
 _ABOVE = 400
 #: Names, lines and characters that a sentence quotes, and lines of a text that may have none of a logger's marks.
 _QUOTED, _LISTED, _LONGEST, _SHORT, _FRAGMENT = 3, 5, 240, 120, 200
+#: Characters of a line that are searched.
+_LONGEST_LINE = 4000
 #: A shorter name may be another's beginning by chance.
 _SHORTEST = 12
 #: Up to here a size is in MiB, as TensorRT 8.3 to 8.5 print it; from here on, or behind these words, in bytes.
@@ -151,7 +153,8 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
     Lines of the table are interpreted; others that state a severity are quoted, errors and warnings apart. ``numbers``
     are those of the lines where they do not count from 1.
     """
-    lines = _join_messages(text.split("\n"))
+    # No message is longer than this; a document in one line would take a search of hours.
+    lines = _join_messages([line[:_LONGEST_LINE] for line in text.split("\n")])
     # Of lines that differ in their numbers one is searched: a long log has few kinds of lines.
     kinds = [_NUMBERS.sub("9", line) for line in lines]
     sample = "\n".join(dict(zip(reversed(kinds), reversed(lines), strict=True)).values())

@@ -192,7 +192,7 @@ def test_a_log_alone_gives_the_layers_that_it_lists_or_says_that_it_lists_none()
     log = PASTED / "python-build-trt7.log"
     old = reading.read({"log": log})
     assert (9, ()) == (old.log.attempts[-1].counts[0], old.engine.layers)
-    assert "lists no layers" in old.engine.notes[0]
+    assert "reads no layers of the engine" in old.engine.notes[0]
     assert reading.read({"log": log, "times": engines.files("written-fp16")["times"]}).profile.total.size
 
 
