@@ -64,7 +64,7 @@ def list_status(study: StudyState, name: str) -> Iterator[Status]:
     if before is not None and result.variant.precision is not Precision.FP32:
         title = get_variant_titles(study)[before.name]
         if longer := explain_longer_estimate(result, before, title):
-            yield _item("estimated", longer, warning=True)
+            yield _item("estimated", longer)
     if result.recorded and study.model.nodes and engine.layers:
         coverage = compute_coverage(result)
         text = (
