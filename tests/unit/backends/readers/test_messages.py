@@ -572,7 +572,7 @@ FRAGMENTS = {
         "nsight-import", (), ("wrong event order",),
     ),
     "nsight without kernels": Fragment(
-        "SKIPPED: /tmp/p.sqlite does not contain CUDA kernel data.", "nsight-empty", (), ("no CUDA kernel data",)
+        "SKIPPED: p.sqlite does not contain CUDA kernel data.", "nsight-empty", (), ("no CUDA kernel data",)
     ),
     # trtexec without --verbose.
     "workspace option": Fragment("Unknown option: --workspace 2048", "unknown-option", ("--workspace 2048",)),
