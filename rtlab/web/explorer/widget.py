@@ -110,11 +110,12 @@ class DeliveredWidget(anywidget.AnyWidget):  # type: ignore[misc] # the base is 
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         self.is_displayed = True
+        data, metadata = super()._repr_mimebundle_(**options)
         if is_executed_unwatched():
             # The page that would draw the widget never comes.
-            return {"text/plain": repr(self), "text/html": self.draw_still()}, {}
-        threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()
-        data, metadata = super()._repr_mimebundle_(**options)
+            data, metadata = {"text/plain": repr(self)}, {}
+        else:
+            threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()
         with contextlib.suppress(RtlabError):
             data["text/html"] = self.draw_still()
         return data, metadata

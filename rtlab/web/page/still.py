@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from rtlab.analyses.cards.card import format_box_name
 from rtlab.analyses.cards.picture import Box, Graph
 from rtlab.analyses.fusion import map_nodes
-from rtlab.core.phrases import pluralize
 from rtlab.web.page.graph import engine_graph, source_graph
 from rtlab.web.page.table import study_html
 
 if TYPE_CHECKING:
     from rtlab.analyses.study_state import StudyState
+    from rtlab.core.facts import VariantResult
+    from rtlab.core.model import Model
 
-#: Boxes of both graphs together up to which a picture is drawn: a notebook keeps some 150 bytes of each.
+#: Nodes and layers together up to which a picture is drawn: a notebook keeps some 150 bytes of each.
 MOST_BOXES = 300
 _ROW, _HEIGHT, _GAP, _LETTER, _MARGIN = 30, 20, 10, 6.2, 8
 _LONGEST = 32
@@ -31,23 +32,28 @@ def draw_still(study: StudyState, variant: str = "") -> str:
         study: What is built of it is shown.
         variant: Its engine is drawn; without one the model alone.
     """
-    result, graphs = study.results.get(variant), []
-    colours: dict[str, str] = {}
-    if study.model.nodes:
-        graphs.append(source_graph(study.model))
+    result = study.results.get(variant)
+    count = len(study.model.nodes) + (len(result.engine.layers) if result is not None else 0)
+    if count > MOST_BOXES:
+        picture = f"<p>A picture of {count} nodes and layers is not kept: run the cell to see the graphs.</p>"
+    else:
+        picture = _draw_graphs(study.model, result)
+    return f"{study_html(study)}{picture}"
+
+
+def _draw_graphs(model: Model, result: VariantResult | None) -> str:
+    """The graphs of a model and of its engine, as far as there are any."""
+    graphs, colours = [], dict[str, str]()
+    if model.nodes:
+        graphs.append(source_graph(model))
     if result is not None and result.engine.layers:
         mapping = map_nodes(result)
-        graphs.append(engine_graph(result, study.model, mapping))
+        graphs.append(engine_graph(result, model, mapping))
         for layer in result.engine.layers:
             colours[layer.id] = f"hsl({layer.index * 47 % 360} 55% 80%)"
             colours |= dict.fromkeys(mapping.nodes(layer.id), colours[layer.id])
-    count = sum(len(g["boxes"]) for g in graphs)
-    if count > MOST_BOXES:
-        picture = f"<p>A picture of {pluralize(count, 'box', 'boxes')} is not kept: run the cell to see the graphs.</p>"
-    else:
-        legend = "<br><small>A node has the colour of the layer that runs it.</small>" if colours else ""
-        picture = _embed(graphs, colours) + legend
-    return f"{study_html(study)}{picture}"
+    legend = "<br><small>A node has the colour of the layer that runs it.</small>" if colours else ""
+    return _embed(graphs, colours) + legend
 
 
 def _embed(graphs: list[Graph], colours: Mapping[str, str]) -> str:

@@ -66,7 +66,7 @@ def test_no_box_lies_on_another_and_edges_lead_down(study):
 
 def test_a_large_graph_is_said_to_be_left_out_and_names_are_only_text(study, monkeypatch):
     monkeypatch.setattr(still, "MOST_BOXES", 3)
-    assert "boxes is not kept: run the cell" in still.draw_still(study.state, "fp32")
+    assert "nodes and layers is not kept: run the cell" in still.draw_still(study.state, "fp32")
     assert "<img" not in still.draw_still(study.state, "fp32")
     monkeypatch.undo()
     hostile = rtlab.Study(rtlab.samples.load("hostile_names", samples=2).model)
