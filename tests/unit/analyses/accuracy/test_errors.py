@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from rtlab.analyses.accuracy import Comparison, list_comparable_values, summarize_errors
+from rtlab.analyses.accuracy import Accuracy, Comparison, ValueDelta, list_comparable_values, summarize_errors
+from rtlab.core.slices import Slice
 from rtlab.testing import tiny_model
 
 
@@ -105,3 +106,15 @@ def test_the_outcome_is_that_of_the_output_and_not_of_the_worst_inner_value() ->
     inner.add({"stem": x}, {"stem": 1.1 * x}, 2)
     nothing = summarize_errors(inner.to_errors("test"), model)
     assert (None, "") == (nothing.output, nothing.outcome)
+
+
+def test_the_outcome_is_that_of_the_worst_output_or_of_its_worst_part() -> None:
+    whole = {"scores": 40.0, "boxes": 30.0, "inner": 1.0}
+    values = tuple(ValueDelta(n, n, 0.0, 0.0, 1.0, sqnr, 8, 0) for n, sqnr in whole.items())
+    outputs = ("scores", "boxes")
+    plain = Accuracy("", 1, values, outputs=outputs)
+    assert ("boxes", "boxes: 30.0 dB") == (plain.output.output, plain.outcome)  # type: ignore[union-attr]
+    part = Slice("scores", 1, (4, 5), 12.0)
+    parted = Accuracy("", 1, values, parts=(part,), outputs=outputs)
+    assert part == parted.output
+    assert "channels 4 to 5 of scores: 12.0 dB; the whole output: 40.0 dB" == parted.outcome
