@@ -167,7 +167,7 @@ def test_a_command_ends_within_its_budget_and_says_how_far_it_came(decoders, car
     began = time.monotonic()
     command = ["inspect", str(large), "--precision", "int8", "--budget", str(seconds)]
     done = subprocess.run(
-        [sys.executable, "-m", "rtlab.cli", *command],
+        [sys.executable, "-m", "rtlab", *command],
         capture_output=True,
         text=True,
         timeout=300,

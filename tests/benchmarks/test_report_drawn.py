@@ -9,13 +9,18 @@ import pytest
 
 import rtlab
 
-#: Milliseconds from the start of the navigation until both graphs are drawn, and until the figures of the open tab are.
+#: Milliseconds from the start of the navigation until both graphs are drawn, and until the figures of a tab are
+#: that is opened at once.
 WATCH = """
 window.drawn = {};
 const look = () => {
   const root = document.querySelector('.rt-explorer[data-ready="1"]');
   if (!root) return;
-  drawn.graphs ??= performance.now();
+  if (!drawn.graphs) {
+    drawn.graphs = performance.now();
+    // The charts are folded until somebody opens a tab.
+    root.querySelector('[data-tab="timing"]').click();
+  }
   if (!root.querySelector('.js-plotly-plot .bars path')) return;
   drawn.figures ??= performance.now();
   observer.disconnect();
@@ -42,7 +47,7 @@ def test_a_report_of_three_variants_is_small(care, report) -> None:
 
 
 def test_a_report_is_drawn_from_disk_at_once(benchmark, care, chromium, report) -> None:
-    """1.5 seconds asked, the figures of the first tab included, without a network."""
+    """1.5 seconds asked, the figures of a tab that is opened at once included, without a network."""
     taken: list[dict[str, float]] = []
 
     def opened() -> None:
