@@ -31,6 +31,7 @@ import msgspec
 from rtlab import backends
 from rtlab.analyses.study_state import StudyState
 from rtlab.analyses.variants.summary import VariantSummary, describe_variant, summarize_variant
+from rtlab.backends import selection
 from rtlab.core.budget import parse_budget
 from rtlab.core.data import SampleStream
 from rtlab.core.facts import VariantResult
@@ -409,7 +410,9 @@ class ResultStore:
         for planned in grid:
             digests = hash_state(planned.state, planned.stride)
             backend = planned.variant.backend or ""
-            compiler = f"{backend} {backends.get(backend).availability().version}"
+            recorded = selection.list_recorded_releases(backend, planned.state.model)
+            version = recorded[0] if recorded else backends.get(backend).availability().version
+            compiler = f"{backend} {version}"
             key, parts = store.plan_key(planned.variant, compiler, budget=str(budget_s), **digests)
             study = hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()[:16]
             data = planned.state.data
