@@ -82,11 +82,9 @@ def _export(store: Store, path: Path, model: str | None) -> Path:
         case ".json":
             return write(path, table.to_json(orient="records").encode(), what="the table")
         case ".parquet":
-            if importlib.util.find_spec("pyarrow") is None:
-                raise RtlabError(
-                    f'Cannot write "{path}": package "pyarrow" is not installed. Run pip install pyarrow, or choose '
-                    ".csv or .json."
-                )
+            from rtlab.core.optional import require
+
+            require("pyarrow", why=f'write "{path}"')
             return write(path, table.to_parquet(index=False), what="the table")
         case ".rtlab":
             models = sorted({*table["model"]} - {""})

@@ -164,3 +164,10 @@ def _format_choice(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{k}={v}" for k, v in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def describe_choices(variant: Variant) -> dict[str, str]:
+    """The choices of a variant in words, by the names of ``AXES``; empty for the default."""
+    pins = ",".join(f"{pattern}={precision}" for pattern, precision in variant.pins)
+    choices = {name: _format_choice(getattr(variant, name)) for name in AXES if hasattr(variant, name)}
+    return {**choices, "precision": ",".join(filter(None, (str(variant.precision), pins)))}

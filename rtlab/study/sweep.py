@@ -54,17 +54,20 @@ from rtlab.errors import (
     wrap_error,
 )
 from rtlab.study import store
-from rtlab.study.grid import Grid
+from rtlab.study.background import BackgroundRun
+from rtlab.study.grid import Grid, describe_choices
 from rtlab.study.observations import Observations
-from rtlab.study.progress import report_progress
+from rtlab.study.progress import has_kernel, report_progress
 from rtlab.study.records import RecordReader, RecordWriter
 from rtlab.study.runner import StudyRunner
 from rtlab.study.saving import open_study, save_study
 from rtlab.study.session import Session
 from rtlab.study.state_holder import StateHolder
+from rtlab.study.sweep_progress import SweepProgress, choose_kind, count_running
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Self
 
 #: Folders and files of a store; ``_ROW`` is in each entry.
 _STUDIES, _ENTRIES, _FAILED, _MARK, _ROW = "studies", "entries", "failed", "store.json", "row.json"
@@ -84,7 +87,8 @@ class SweepRow(VariantSummary):
 
     ``key`` is that of its entry. ``host`` is the machine that it ran on, ``load`` the number of processes that ran or
     waited there for each core when it was timed, over the last minute, and ``runs`` counts the timed inferences.
-    ``taken`` is when it was finished, ``work_s`` what all of its work took. ``error`` of a variant that is built says
+    ``taken`` is when it was finished, ``work_s`` what all of its work took. ``higher`` says that more of the score is
+    better. ``error`` of a variant that is built says
     what could not be measured.
     """
 
@@ -96,8 +100,14 @@ class SweepRow(VariantSummary):
     runs: Annotated[int | None, FieldMeta("Runs", omit=True)] = None
     taken: str = ""
     work_s: Annotated[float | None, FieldMeta("Work", "s", "measured", omit=True)] = None
+    higher: bool = True
     study: str = ""
     key: str = ""
+
+    @property
+    def order(self) -> tuple[str, bool, str]:
+        """By model and name; what others are compared with comes first."""
+        return self.model, self.precision != "fp32", self.variant
 
 
 _FIELDS = frozenset(f.name for f in dataclasses.fields(SweepRow))
@@ -207,18 +217,6 @@ class TimingSlot:
             os.close(handle)
 
 
-class _Quiet(Silent):
-    """Passes on a cancel alone: the sweep reports its own progress."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__()
-        self._progress = progress
-
-    def stopped(self) -> bool:
-        """Whether the sweep is cancelled."""
-        return super().stopped() or self._progress.stopped()
-
-
 #: The study that a thread of a worker opened last: variants of one model share what was observed on its samples.
 _OPENED = threading.local()
 
@@ -285,7 +283,31 @@ def _summarize(task: SweepTask, result: VariantResult, slot: TimingSlot, seconds
         runs=None if profile is None else profile.runs or len(profile.total),
         taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         work_s=round(seconds, 3),
+        higher=result.score is None or result.score.higher,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedResult:
+    """What an entry holds: the result of a variant or its error; without a variant where it cannot be read."""
+
+    row: SweepRow
+    variant: Variant | None
+    outcome: VariantResult | RtlabError
+
+    def add_to(self, state: StudyState) -> StudyState:
+        """A study with it, in place of what failed before; beside others of its name it has another one."""
+        name = self.row.variant
+        is_retry = name in state.failures and state.variants.get(name) == self.variant
+        if name in state.variants and not is_retry:
+            # Of another release or another budget.
+            longer = f"{name} {self.row.compiler}"
+            name = longer if longer not in state.variants else self.row.key[:8]
+        if self.variant is not None:
+            state = state.with_variant(name, self.variant, None)
+        if isinstance(self.outcome, VariantResult):
+            return state.with_result(dataclasses.replace(self.outcome, name=name))
+        return state.with_entries(failures={name: self.outcome})
 
 
 class ResultStore:
@@ -331,6 +353,7 @@ class ResultStore:
         retries: int = 0,
         budget_s: float = math.inf,
         again: bool = False,
+        background: bool = False,
         progress: Progress | None = None,
     ) -> Sweep:
         """Run the variants of a grid that are not here yet, and write each result as it comes.
@@ -347,6 +370,7 @@ class ResultStore:
             budget_s: Seconds of measuring for each variant, as in ``Study.run``; all that can be measured by default,
                 so that numbers do not depend on how busy a machine is. 0 only builds.
             again: Whether variants that failed in an earlier sweep are tried again.
+            background: Whether to return at once, and run on a thread: ``Sweep.wait`` waits for it.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -365,14 +389,23 @@ class ResultStore:
         done = set(self._list(_ENTRIES)) | failed
         todo = [task for task in tasks if task.key not in done]
         self._save_studies(grid, tasks, {task.study for task in todo})
-        with report_progress(progress) as reporter:
+        known_failures = sum(task.key in failed for task in tasks) if len(todo) < len(tasks) else 0
+        finished = len(tasks) - len(todo) - known_failures
+        if background and progress is None and not has_kernel():
+            # A line that changes would be in the way of what is typed.
+            progress = Silent()
+        with contextlib.ExitStack() as stack:
+            reporter = stack.enter_context(report_progress(progress))
             reporter.phase(f"Running {pluralize(len(tasks), 'variant')}", len(tasks))
             reporter.advance(len(tasks) - len(todo))
-            run = _SweepRun(self.path, todo, retries, reporter)
-            if executor is None:
-                run.run_here()
-            else:
-                run.run_in(executor)
+            kinds = [choose_kind(task.study, task.variant) for task in todo]
+            counts = SweepProgress(reporter, kinds, finished=finished, failed=known_failures)
+            run = _SweepRun(self.path, todo, retries, counts)
+            work = run.run_here if executor is None else functools.partial(run.run_in, executor)
+            if background:
+                thread = BackgroundRun(work, counts, stack.pop_all())
+                return Sweep(self, tuple(tasks), grid, thread)
+            work()
         return Sweep(self, tuple(tasks), grid)
 
     def _prepare_folder(self) -> None:
@@ -453,10 +486,16 @@ class ResultStore:
         rows = [self.row(key) for key in keys]
         failed = {name.removesuffix(".json") for name in self._list(_FAILED)}
         rows += [self.row(key) for key in sorted(failed.difference(keys))]
-        # What others are compared with comes first.
-        return tuple(
-            sorted(filter(None, rows), key=lambda row: (row.model, row.precision != "fp32", row.variant))
-        )
+        return tuple(sorted(filter(None, rows), key=lambda row: row.order))
+
+    def list_keys(self) -> Iterator[tuple[str, str]]:
+        """The keys of all results and failures, each with what it is.
+
+        >>> {kind for key, kind in store.list_keys()}
+        {'built'}
+        """
+        yield from ((key, "built") for key in self._list(_ENTRIES))
+        yield from ((name.removesuffix(".json"), "failed") for name in self._list(_FAILED))
 
     def row(self, key: str) -> SweepRow | None:
         """The row of a key; None where nothing is here."""
@@ -490,6 +529,33 @@ class ResultStore:
         >>> store.study("tiny")
         <Study tiny: 2 of 2 variants built>
         """
+        digest = self.find_study(model)
+        state, stride = self.open_state(digest)
+        for row in self.rows():
+            if row.study == digest:
+                state = self.load_result(state, row).add_to(state)
+        return self._session.of_state(state, stride)
+
+    def explore_study(self, digest: str, **options: Any) -> Any:
+        """The Explorer on the results of a study by its digest, those that come later too; ``rtlab.Store`` has it."""
+        raise NotImplementedError
+
+    def draw_figure(
+        self,
+        name: str,
+        rows: Sequence[SweepRow],
+        choices: Sequence[Mapping[str, str]],
+        settings: Mapping[str, str],
+    ) -> Any:
+        """A figure of rows: see ``Sweep.figure``; ``rtlab.Store`` has it."""
+        raise NotImplementedError
+
+    def find_study(self, model: str) -> str:
+        """The digest of the study of a model, by its name or that digest; raises ``ReadError`` as ``study`` does.
+
+        >>> len(store.find_study("tiny"))
+        16
+        """
         rows = self.rows()
         digests = sorted({row.study for row in rows if model in {row.model, row.study} and row.study})
         if len(digests) != 1:
@@ -500,32 +566,27 @@ class ResultStore:
                 else f"there are {quote_names(names) or 'none'}. Choose one of them"
             )
             raise ReadError(f'Cannot open the study of "{model}": {found}.')
-        state, stride = open_study(self.path / _STUDIES / f"{digests[0]}.rtlab")
-        for row in rows:
-            if row.study == digests[0]:
-                state = self._add_result(state, row)
-        return self._session.of_state(state, stride)
+        return digests[0]
 
-    def _add_result(self, state: StudyState, row: SweepRow) -> StudyState:
-        name = row.variant
-        if name in state.variants:
-            # Of another release or another budget.
-            name = f"{name} {row.compiler}" if f"{name} {row.compiler}" not in state.variants else row.key[:8]
+    def open_state(self, digest: str) -> tuple[StudyState, int]:
+        """A study without results, and its stride; raises ``ReadError`` where its file is damaged."""
+        return open_study(self.path / _STUDIES / f"{digest}.rtlab")
+
+    def load_result(self, state: StudyState, row: SweepRow) -> LoadedResult:
+        """Read the result or the failure of a row; one that is damaged has its words, and costs no other."""
         try:
             if row.status == "failed":
                 content = (self.path / _FAILED / f"{row.key}.json").read_bytes()
-                document = store.parse_document(content, "rtlab_row", f'the failure of "{name}"')
+                document = store.parse_document(content, "rtlab_row", f'the failure of "{row.variant}"')
                 variant, error = (RecordReader().unpack(document[k]) for k in ("choice", "failure"))
-                return state.with_variant(name, variant, None).with_entries(failures={name: error})
+                return LoadedResult(row, variant, error)
             source = store.EntrySource(state.model, None, state.limits)
             result = store.read_entry(self.path / _ENTRIES / row.key, source)
         except (ReadError, OSError) as error:
-            # One that is damaged costs no other.
-            words = error if isinstance(error, ReadError) else wrap_error(error, f'read "{name}"', ReadError)
-            return state.with_entries(failures={name: _reword(words)})
-        return state.with_variant(name, result.variant, None).with_result(
-            dataclasses.replace(result, name=name)
-        )
+            title = f'read "{row.variant}"'
+            words = error if isinstance(error, ReadError) else wrap_error(error, title, ReadError)
+            return LoadedResult(row, None, _reword(words))
+        return LoadedResult(row, result.variant, result)
 
     def remove(self, *keys: str) -> int:
         """Remove results and failures by key, by the beginning of one, or by the name of a model; returns how many.
@@ -606,19 +667,21 @@ def _record_failure(folder: Path, task: SweepTask, error: RtlabError) -> None:
 class _SweepRun:
     """The work of one call of ``ResultStore.run``."""
 
-    def __init__(self, folder: Path, tasks: Sequence[SweepTask], retries: int, progress: Progress) -> None:
+    def __init__(
+        self, folder: Path, tasks: Sequence[SweepTask], retries: int, progress: SweepProgress
+    ) -> None:
         self._folder, self._tasks, self._progress = folder, tasks, progress
         self._retries = retries
         self._finished = 0
 
     def run_here(self) -> None:
         """One after the other, in this process."""
-        quiet = _Quiet(self._progress)
         for task in self._tasks:
+            self._progress.report(1, 1)
             for attempt in range(self._retries + 1):
                 check(self._progress, "the sweep")
                 try:
-                    run_task(task, quiet)
+                    run_task(task, self._progress)
                 except (Cancelled, AssertionError):
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
@@ -648,6 +711,7 @@ class _SweepRun:
         """Run tasks; returns those that are left when the executor is broken."""
         left: list[SweepTask] = []
         pending: dict[Future[None], tuple[SweepTask, int]] = {}
+        executors: dict[int, Executor] = {}
         done: SimpleQueue[Future[None]] = SimpleQueue()
         choose = (lambda _: executor) if isinstance(executor, Executor) else _choose_by_needs(executor)
         try:
@@ -655,7 +719,9 @@ class _SweepRun:
             while tries or pending:
                 for task, attempt in tries:
                     try:
-                        future = choose(task).submit(run_task, task)
+                        chosen = choose(task)
+                        executors[id(chosen)] = chosen
+                        future = chosen.submit(run_task, task)
                     except futures.BrokenExecutor:  # noqa: PERF203 - it may break at each
                         left.append(task)
                     else:
@@ -663,6 +729,8 @@ class _SweepRun:
                         future.add_done_callback(done.put)
                 tries = []
                 check(self._progress, "the sweep")
+                if self._progress.is_due:
+                    self._progress.report(*count_running(executors.values(), pending))
                 with contextlib.suppress(Empty):
                     future = done.get(timeout=_TICK_S)
                     task, attempt = pending.pop(future)
@@ -690,7 +758,15 @@ class _SweepRun:
         else:
             _record_failure(self._folder, task, wrap_error(error, f'build "{task.name}"'))
         self._finished += 1
-        self._progress.advance()
+        kind = choose_kind(task.study, task.variant)
+        self._progress.finish(kind, self._read_duration(task), failed=error is not None)
+
+    def _read_duration(self, task: SweepTask) -> float | None:
+        """The seconds of work in a result; None where there is none."""
+        try:
+            return _decode_row((self._folder / _ENTRIES / task.key / _ROW).read_bytes(), task.key).work_s
+        except OSError:
+            return None
 
 
 def _choose_by_needs(make: Callable[[Needs], Executor]) -> Callable[[SweepTask], Executor]:
@@ -722,22 +798,49 @@ def _list_needs(variant: Variant) -> Needs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sweep:
-    """The variants of a grid in a store; ``skipped`` of ``grid`` are the combinations that cannot exist."""
+    """The variants of a grid in a store: all of ``rtlab.Sweep`` but what shows them.
+
+    ``skipped`` of ``grid`` are the combinations that cannot exist.
+    """
 
     store: ResultStore
     tasks: tuple[SweepTask, ...] = dataclasses.field(repr=False)
     grid: Grid
+    thread: BackgroundRun | None = dataclasses.field(default=None, repr=False)
 
     def __repr__(self) -> str:
         statuses = [row.status for row in self.rows()]
         counts = [
             f"{statuses.count(s)} {s}" for s in ("built", "failed", "planned", "damaged") if s in statuses
         ]
-        return f"<Sweep {', '.join(counts) or 'of no variants'}>"
+        work = ""
+        if self.thread is not None and self.thread.is_running:
+            work = f" ({self.thread.progress.counts})"
+        elif self.thread is not None and self.thread.error is not None:
+            work = f" ({self.thread.error})"
+        return f"<Sweep {', '.join(counts) or 'of no variants'}{work}>"
+
+    def wait(self, timeout: float | None = None) -> Self:
+        """Block until a sweep in the background is over, or so many seconds; raises the error that it ended with.
+
+        >>> store.run(sweep.grid, background=True).wait()
+        <Sweep 2 built>
+        """
+        if self.thread is not None:
+            self.thread.wait(timeout)
+        return self
+
+    def cancel(self) -> None:
+        """Stop a sweep in the background; what is finished stays. ``wait`` then raises ``Cancelled``.
+
+        >>> sweep.cancel()
+        """
+        if self.thread is not None:
+            self.thread.progress.cancel()
 
     def _repr_html_(self) -> str:
         rows = self.rows()
-        return ResultTable(SweepRow, _add_deltas(rows)).html(", see frame()")
+        return ResultTable(SweepRow, add_deltas(rows)).html(", see frame()")
 
     def rows(self) -> tuple[SweepRow, ...]:
         """The rows of its variants, in the order of the grid; planned ones included."""
@@ -761,19 +864,50 @@ class Sweep:
         """
         return _make_frame(self.rows())
 
+    @boundary("show the Explorer")
     def explore(self, model: str | None = None, **options: Any) -> Any:
-        """The Explorer on the results of one model, the first by default; ``options`` as of ``Study.explore``."""
-        if not self.tasks:
-            raise VariantError("Cannot show the Explorer: the sweep has no variants. Give a grid with some.")
-        return self.store.study(model or self.tasks[0].study).explore(**options)
+        """The Explorer on the results of one model, the first by default; those that come later are added to it.
+
+        ``options`` are those of ``Study.explore``. Results come while the sweep runs in the background, or elsewhere.
+
+        >>> sweep.explore()
+        <Explorer tiny: 2 variants>
+        """
+        digests = [task.study for task in self.tasks if model in {None, task.model, task.study}]
+        if not digests:
+            of_model = f' of "{model}"' if model else ""
+            raise VariantError(
+                f"Cannot show the Explorer: the sweep has no variants{of_model}. Give a grid with some."
+            )
+        return self.store.explore_study(digests[0], **options)
+
+    @boundary("draw the figure")
+    def figure(self, name: str, **settings: str) -> Any:
+        """A figure of the variants as a ``plotly.graph_objects.Figure``, predicted or estimated numbers marked as such.
+
+        Args:
+            name: ``pareto``: error against time, each model with the line of the variants that no other one beats; or
+                ``parallel``: a line for each variant over the choices of the grid and the numbers.
+            settings: Columns of ``frame()``. Of ``pareto``: ``x``, ``time_ms`` (measured) or ``estimate_ms``, by
+                default the first that there is; and ``y``, ``output_sqnr`` (default), ``score`` or ``score_delta``. Of
+                ``parallel``: ``color``, the number that colours the lines, the last one by default.
+
+        Raises:
+            VariantError: there is no such figure or column, or no variant has its numbers.
+
+        >>> sweep.figure("parallel").data[0].dimensions[0].label
+        'precision'
+        """
+        choices = [describe_choices(task.variant) for task in self.tasks]
+        return self.store.draw_figure(name, add_deltas(self.rows()), choices, settings)
 
 
 def _make_frame(rows: Sequence[SweepRow]) -> pd.DataFrame:
-    return ResultTable(SweepRow, _add_deltas(rows)).frame()
+    return ResultTable(SweepRow, add_deltas(rows)).frame()
 
 
-def _add_deltas(rows: Sequence[SweepRow]) -> tuple[SweepRow, ...]:
-    """With the difference of each score to that of fp32 of the same study."""
+def add_deltas(rows: Sequence[SweepRow]) -> tuple[SweepRow, ...]:
+    """Rows with the difference of each score to that of fp32 of the same study."""
     references: dict[tuple[str, str], SweepRow] = {}
     for row in rows:
         if row.precision == "fp32" and row.score is not None:

@@ -24,10 +24,12 @@ import onnx
 import pytest
 
 import rtlab
+from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
 from rtlab.study import stages, sweep
 from rtlab.study import store as entries
 from rtlab.study.sweep import SweepTask, run_task
+from rtlab.study.sweep_progress import SweepProgress, choose_kind
 from rtlab.testing import tiny_model
 
 #: Columns that say when and where, and how long it took.
@@ -154,7 +156,7 @@ def test_scores_are_compared_with_fp32_of_the_same_study(whole: rtlab.Sweep) -> 
         ("c", "int8", 3.0),
     ]
     rows = [dataclasses.replace(row, study=s, precision=p, score=score) for s, p, score in scores]
-    assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in sweep._add_deltas(rows)]
+    assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in sweep.add_deltas(rows)]
 
 
 def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None:
@@ -168,7 +170,9 @@ def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None
     assert study.task is not None
     assert opened.task is not None
     assert study.task.labels.tolist() == opened.task.labels.tolist()
-    assert "<Explorer tiny: 4 variants>" == repr(whole.explore())
+    explorer = whole.explore()
+    assert "<Explorer tiny: 4 variants>" == repr(explorer)
+    explorer.close()
 
 
 def test_other_samples_and_budgets_are_other_results(copied: rtlab.Store, counted: list[str]) -> None:
@@ -245,7 +249,7 @@ def test_a_variant_that_fails_is_a_row_and_can_be_tried_again_alone(
 
 
 def test_a_cancelled_sweep_goes_on_where_it_was(tmp_path: Path, counted: list[str]) -> None:
-    class Stopping(rtlab.core.progress.Silent):
+    class Stopping(Silent):
         def stopped(self) -> bool:
             return len(counted) >= 2
 
@@ -596,5 +600,6 @@ def test_two_thousand_variants_cost_little_beside_their_work(
             return self.pool.submit(work, 0)
 
     began = time.process_time()
-    sweep._SweepRun(store.path, tasks, 0, rtlab.core.progress.Silent()).run_in(Thread())
+    progress = SweepProgress(Silent(), [choose_kind(task.study, task.variant) for task in tasks])
+    sweep._SweepRun(store.path, tasks, 0, progress).run_in(Thread())
     assert time.process_time() - began < 2_000 * 0.001
