@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import io
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable
@@ -165,26 +166,47 @@ def test_an_executor_that_says_nothing_is_counted_by_its_futures() -> None:
     assert (None, None) == count_running([SimpleNamespace()], pending[1:])
 
 
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def wait_for_count(executor: Executor, pending: Any, count: tuple[int, int]) -> None:
+    wait_until(lambda: count_running([executor], pending) == count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["processes", "loky"])
+def test_a_pool_of_processes_says_what_runs_in_it(kind: str) -> None:
+    if kind == "loky":
+        loky = pytest.importorskip("joblib.externals.loky", reason="joblib is not installed")
+        pool = loky.ProcessPoolExecutor(2)
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn)
+    with pool:
+        pending = [pool.submit(time.sleep, 0.3) for _ in range(6)]
+        wait_for_count(pool, pending, (2, 2))
+        concurrent.futures.wait(pending)
+        wait_for_count(pool, pending, (0, 2))
+
+
 @pytest.mark.slow
 def test_a_cluster_says_what_runs_on_it() -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
         executor = client.get_executor(pure=False)
         pending = [executor.submit(time.sleep, 0.5) for _ in range(5)]
-        deadline = time.monotonic() + 20
-        while count_running([executor], pending) != (2, 2):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for_count(executor, pending, (2, 2))
         concurrent.futures.wait(pending)
-        deadline = time.monotonic() + 20
-        while count_running([executor], pending) != (0, 2):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for_count(executor, pending, (0, 2))
 
 
 # --- in the background ----------------------------------------------------------------------------------------------
@@ -209,13 +231,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     monkeypatch.setattr(sweep, "run_task", wait)
     return semaphore.release
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_sweep_in_the_background_says_how_far_it_is(tmp_path: Path, gate: Callable[[int], None]) -> None:
