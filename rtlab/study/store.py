@@ -40,6 +40,8 @@ from rtlab.study.records import RecordReader, RecordWriter
 SCHEMA = 1
 #: Files of an entry: the document, its arrays, and the end of the name of a graph.
 DOCUMENT, ARRAYS, _GRAPH = "result.json", "arrays.npz", ".onnx.xz"
+#: Folders and files of a store of many results; ``ROW`` is in each entry.
+STUDIES, ENTRIES, FAILED, MARK, ROW = "studies", "entries", "failed", "store.json", "row.json"
 #: Characters of a key: 128 bits.
 _KEY = 32
 #: What the digest of a model begins with whose weights are not here.
