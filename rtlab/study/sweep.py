@@ -7,14 +7,15 @@ gets the names of these files, and writes its result itself.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import math
 import os
+import secrets
 import shutil
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -96,7 +97,8 @@ class ResultStore:
         """Run the variants of a grid that are not here yet, and write each result as it comes.
 
         A variant that fails is a row with its words. A sweep that was killed or cancelled goes on where it was: call it
-        again. Workers read models and samples from this folder, and write to it.
+        again. Workers read models and samples from this folder, and write to it; those of a Dask cluster that do not
+        see it get copies, and their results come back.
 
         Args:
             grid: What ``rtlab.grid`` returns.
@@ -106,7 +108,8 @@ class ResultStore:
             retries: How often a variant that fails is tried again.
             budget_s: Seconds of measuring for each variant, as in ``Study.run``; all that can be measured by default,
                 so that numbers do not depend on how busy a machine is. 0 only builds.
-            again: Whether variants that failed in an earlier sweep are tried again.
+            again: Whether variants that failed in an earlier sweep are tried again, and those that were built and
+                could not be measured.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -119,13 +122,10 @@ class ResultStore:
         ['built', 'built']
         """
         budget_s = parse_budget(budget_s)
-        self._prepare_folder()
-        tasks = self._plan(grid, budget_s)
-        failed = set() if again else {name.removesuffix(".json") for name in self._list(store.FAILED)}
-        done = set(self._list(store.ENTRIES)) | failed
-        todo = [task for task in tasks if task.key not in done]
-        self._save_studies(grid, tasks, {task.study for task in todo})
-        with report_progress(progress) as reporter:
+        with self._mark_folder() as mark, report_progress(progress) as reporter:
+            tasks = [dataclasses.replace(task, mark=mark) for task in self._plan(grid, budget_s)]
+            todo = self._choose_tasks(tasks, again=again)
+            self._save_studies(grid, tasks, {task.study for task in todo})
             reporter.phase(f"Running {pluralize(len(tasks), 'variant')}", len(tasks))
             reporter.advance(len(tasks) - len(todo))
             run = SweepRun(self.path, todo, retries, reporter)
@@ -135,22 +135,44 @@ class ResultStore:
                 run.run_in(executor)
         return Sweep(self, tuple(tasks), grid)
 
-    def _prepare_folder(self) -> None:
-        """Make the folder a store; raises ``RtlabError`` where nothing can be written."""
+    @contextlib.contextmanager
+    def _mark_folder(self) -> Iterator[str]:
+        """Make the folder a store; yields the name of a file in it by which workers know the folder meanwhile.
+
+        Raises:
+            RtlabError: nothing can be written.
+        """
+        mark = self.path / f".{secrets.token_hex(8)}"
         try:
             for name in (store.STUDIES, store.ENTRIES, store.FAILED):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            probe = self.path / f".{os.getpid()}-{threading.get_ident()}"
-            probe.touch()
-            probe.unlink()
+            mark.touch()
         except OSError as error:
             raise RtlabError(
                 f'Cannot write to the store "{self.path}": {error.strerror}. Free some space, or name a folder that is '
                 "yours to write to."
             ) from error
-        mark: dict[str, Any] = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
-        if not (self.path / store.MARK).is_file():
-            write(self.path / store.MARK, store.format_document(mark), what="the store")
+        try:
+            document = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
+            if not (self.path / store.MARK).is_file():
+                write(self.path / store.MARK, store.format_document(document), what="the store")
+            yield mark.name
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def _choose_tasks(self, tasks: Sequence[SweepTask], *, again: bool) -> list[SweepTask]:
+        """Those that are to be run; with ``again`` also what failed, and what was built and not all measured."""
+        done, failed = set(self._list(store.ENTRIES)), self._list(store.FAILED)
+        if not again:
+            done |= {name.removesuffix(".json") for name in failed}
+        todo = []
+        for task in tasks:
+            row = self.row(task.key) if again and task.key in done else None
+            if row is not None and row.status == "built" and row.error:
+                todo.append(dataclasses.replace(task, replaces=True))
+            elif task.key not in done:
+                todo.append(task)
+        return todo
 
     def _plan(self, grid: Grid, budget_s: float) -> list[SweepTask]:
         """The tasks of a grid."""
@@ -301,14 +323,9 @@ class ResultStore:
         return removed
 
     def _discard(self, key: str) -> None:
-        home = self.path / store.ENTRIES / key
         try:
             (self.path / store.FAILED / f"{key}.json").unlink(missing_ok=True)
-            if home.is_dir():
-                # A row that is gone first makes what is left of it damaged, and never half a result.
-                trash = home.with_name(f".{key}.removed")
-                home.rename(trash)
-                shutil.rmtree(trash)
+            store.remove_entry(self.path / store.ENTRIES, key)
         except OSError as error:
             raise RtlabError(
                 f'Cannot remove result "{key}": {error.strerror}. End what uses it, or make the folder yours to write '

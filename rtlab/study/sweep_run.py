@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import dataclasses
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
+from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.errors import Cancelled, ReadError, RtlabError, wrap_error
 from rtlab.study import store, sweep_task
-from rtlab.study.sweep_task import Needs, SweepTask, list_needs, record_failure
+from rtlab.study.clusters import find_missing, is_worker_death
+from rtlab.study.study_copies import StudyCopies
+from rtlab.study.sweep_task import MissingStudy, Needs, SweepTask, list_needs, record_failure
 
-#: Seconds between looks at whether a sweep is cancelled.
-_TICK_S = 0.1
+#: Seconds between looks at whether a sweep is cancelled, and at whether there are workers for what waits.
+_TICK_S, _LOOK_S = 0.1, 5.0
+#: How often a task is given out again because the worker is gone that had the copy of its study.
+_MOST_LOSSES = 10
+_LOG = logging.getLogger(__name__)
 
 
 class _Quiet(Silent):
@@ -31,6 +42,28 @@ class _Quiet(Silent):
         return super().stopped() or self._progress.stopped()
 
 
+@dataclasses.dataclass(frozen=True)
+class _Attempt:
+    """A task that is given to a worker of an executor, with a copy of its study or None.
+
+    ``failures`` counts the attempts that failed before, ``losses`` those whose copy was gone.
+    """
+
+    task: SweepTask
+    failures: int = 0
+    losses: int = 0
+    executor: Executor | None = None
+    copy: Any = None
+
+
+class _WorkerDeath(Exception):  # noqa: N818 - what befell a task, and no fault
+    """The worker of a task died; ``broke_executor`` says that no other takes its place."""
+
+    def __init__(self, *, broke_executor: bool) -> None:
+        super().__init__()
+        self.broke_executor = broke_executor
+
+
 class SweepRun:
     """The work of one call of ``ResultStore.run``."""
 
@@ -38,6 +71,11 @@ class SweepRun:
         self._folder, self._tasks, self._progress = folder, tasks, progress
         self._retries = retries
         self._finished = 0
+        self._copies = StudyCopies(folder)
+        #: How many tasks of each study are not finished.
+        self._open_studies = Counter(task.study for task in tasks)
+        #: What variants wait for that no worker has, in words.
+        self._waiting = ""
 
     def run_here(self) -> None:
         """One after the other, in this process."""
@@ -61,54 +99,122 @@ class SweepRun:
         queue, fruitless = [*self._tasks], 0
         while queue:
             before = self._finished
-            queue = self._run_queue(queue, executor)
+            queue, is_broken = self._run_queue(queue, executor)
             fruitless = fruitless + 1 if before == self._finished else 0
+            if queue and fruitless and not is_broken:
+                queue, is_broken = self._run_alone(queue, executor)
             if len(queue) == 1 and fruitless > self._retries:
                 # Nothing else ran when the worker died.
                 self._finish(queue[0], _make_death_error(1, self._finished))
                 queue = []
-            if queue and (isinstance(executor, Executor) or fruitless > self._retries):
+            if queue and is_broken and (isinstance(executor, Executor) or fruitless > self._retries):
                 raise _make_death_error(len(queue), self._finished)
+
+    def _run_alone(
+        self, queue: Sequence[SweepTask], executor: Executor | Callable[[Needs], Executor]
+    ) -> tuple[list[SweepTask], bool]:
+        """Run tasks whose workers died one after the other: what kills a worker alone has failed."""
+        for i, task in enumerate(queue):
+            left, is_broken = self._run_queue([task], executor)
+            if is_broken:
+                return [*left, *queue[i + 1 :]], True
+            if left:
+                self._finish(task, _make_killer_error(task))
+        return [], False
 
     def _run_queue(
         self, queue: Sequence[SweepTask], executor: Executor | Callable[[Needs], Executor]
-    ) -> list[SweepTask]:
-        """Run tasks; returns those that are left when the executor is broken."""
+    ) -> tuple[list[SweepTask], bool]:
+        """Run tasks; returns those that are left since workers died, and whether an executor is broken."""
         left: list[SweepTask] = []
-        pending: dict[Future[None], tuple[SweepTask, int]] = {}
-        done: SimpleQueue[Future[None]] = SimpleQueue()
+        is_broken = False
+        pending: dict[Future[Any], _Attempt] = {}
+        done: SimpleQueue[Future[Any]] = SimpleQueue()
         choose = (lambda _: executor) if isinstance(executor, Executor) else _choose_by_needs(executor)
+        look_at = time.monotonic() + _LOOK_S
         try:
-            tries = [(task, 0) for task in queue]
-            while tries or pending:
-                for task, attempt in tries:
+            attempts = [_Attempt(task) for task in queue]
+            while attempts or pending:
+                for attempt in attempts:
                     try:
-                        future = choose(task).submit(sweep_task.run_task, task)
+                        future, sent = self._submit(attempt, choose(attempt.task))
                     except futures.BrokenExecutor:  # noqa: PERF203 - it may break at each
-                        left.append(task)
+                        left.append(attempt.task)
+                        is_broken = True
                     else:
-                        pending[future] = task, attempt
+                        pending[future] = sent
                         future.add_done_callback(done.put)
-                tries = []
+                attempts = []
                 check(self._progress, "the sweep")
+                if time.monotonic() > look_at:
+                    look_at = time.monotonic() + _LOOK_S
+                    self._report_waiting(pending.values())
                 with contextlib.suppress(Empty):
                     future = done.get(timeout=_TICK_S)
-                    task, attempt = pending.pop(future)
-                    error = None if future.cancelled() else future.exception()
-                    if future.cancelled() or isinstance(
-                        error, (futures.BrokenExecutor, futures.CancelledError)
-                    ):
-                        left.append(task)
-                    elif error is not None and attempt < self._retries:
-                        tries.append((task, attempt + 1))
-                    else:
-                        self._finish(task, error)
+                    attempt = pending.pop(future)
+                    try:
+                        attempts += self._receive(attempt, future)
+                    except _WorkerDeath as death:
+                        left.append(attempt.task)
+                        is_broken = is_broken or death.broke_executor
         finally:
             for future in pending:
                 future.cancel()
-        return left
+        return left, is_broken
 
-    def _finish(self, task: SweepTask, error: BaseException | None = None) -> None:
+    def _receive(self, attempt: _Attempt, future: Future[Any]) -> list[_Attempt]:
+        """Take what came of a task; returns the attempt that follows, if one does.
+
+        Raises:
+            _WorkerDeath: its worker died.
+        """
+        if future.cancelled() and attempt.copy is not None and attempt.losses < _MOST_LOSSES:
+            # The worker is gone that had the copy.
+            self._copies.drop(attempt.task.study)
+            return [dataclasses.replace(attempt, losses=attempt.losses + 1)]
+        error = futures.CancelledError() if future.cancelled() else future.exception()
+        if is_worker_death(error):
+            raise _WorkerDeath(
+                broke_executor=isinstance(error, (futures.BrokenExecutor, futures.CancelledError))
+            )
+        if error is not None and attempt.failures < self._retries:
+            return [dataclasses.replace(attempt, failures=attempt.failures + 1)]
+        answer = future.result() if error is None else None
+        if isinstance(answer, MissingStudy):
+            self._copies.send(attempt.executor, attempt.task.study, answer.host)
+            return [attempt]
+        self._finish(attempt.task, error, answer)
+        return []
+
+    def _submit(self, attempt: _Attempt, executor: Executor) -> tuple[Future[Any], _Attempt]:
+        """Give a task to a worker, with a copy of its study where some worker was without."""
+        copy = self._copies.get(executor, attempt.task.study)
+        arguments = () if copy is None else (None, copy)
+        future = executor.submit(sweep_task.run_task, attempt.task, *arguments)
+        return future, dataclasses.replace(attempt, executor=executor, copy=copy)
+
+    def _report_waiting(self, attempts: Iterable[_Attempt]) -> None:
+        """Say what variants wait for that no worker has."""
+        counts = Counter(attempt.executor for attempt in attempts if attempt.executor is not None)
+        missing = [(find_missing(executor), count) for executor, count in counts.items()]
+        words = ", ".join(f"{count} wait for {what}" for what, count in missing if what)
+        if words != self._waiting:
+            self._waiting = words
+            title = f"Running {pluralize(len(self._tasks), 'variant')}"
+            self._progress.phase(f"{title}, {words}" if words else title, len(self._tasks))
+            self._progress.advance(self._finished)
+            if words:
+                _LOG.warning("the sweep: %s", words)
+
+    def _finish(
+        self, task: SweepTask, error: BaseException | None = None, files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Note that a task is done: it failed, wrote its result, or brought the files of its entry."""
+        if files is not None:
+            try:
+                store.write_entry(self._folder / store.ENTRIES, task.key, files, replace=task.replaces)
+            except RtlabError as refusal:
+                error = refusal
         if error is None:
             # One of an earlier sweep is over.
             (self._folder / store.FAILED / f"{task.key}.json").unlink(missing_ok=True)
@@ -118,6 +224,9 @@ class SweepRun:
         else:
             record_failure(self._folder, task, wrap_error(error, f'build "{task.name}"'))
         self._finished += 1
+        self._open_studies[task.study] -= 1
+        if not self._open_studies[task.study]:
+            self._copies.drop(task.study)
         self._progress.advance()
 
 
@@ -132,6 +241,13 @@ def _choose_by_needs(make: Callable[[Needs], Executor]) -> Callable[[SweepTask],
         return executors[str(needs)]
 
     return choose
+
+
+def _make_killer_error(task: SweepTask) -> RtlabError:
+    return RtlabError(
+        f'Cannot build or measure "{task.name}": the workers of the cluster that tried it were killed, one after the '
+        "other, while nothing else ran. Look at their memory: dask worker --memory-limit."
+    )
 
 
 def _make_death_error(left: int, finished: int) -> RtlabError:

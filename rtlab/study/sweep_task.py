@@ -20,13 +20,14 @@ from rtlab.core.files import write
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Variant
-from rtlab.errors import ReadError, RtlabError, Unavailable
+from rtlab.errors import ModelError, RtlabError, Unavailable
 from rtlab.study import store
 from rtlab.study.observations import Observations
 from rtlab.study.records import RecordWriter
 from rtlab.study.runner import StudyRunner
 from rtlab.study.saving import open_study
 from rtlab.study.state_holder import StateHolder
+from rtlab.study.study_copies import find_copy, write_copy
 from rtlab.study.sweep_rows import SweepRow, encode_row
 from rtlab.study.timing_slot import TimingSlot
 
@@ -36,7 +37,11 @@ Needs = Mapping[str, float]
 
 @dataclasses.dataclass(frozen=True)
 class SweepTask:
-    """One variant for a worker, by reference: the folder of the store, the file of its study, and its choice."""
+    """One variant for a worker, by reference: the folder of the store, the file of its study, and its choice.
+
+    ``mark`` is a file of the folder by which a worker knows it. ``replaces`` says that the result which is there gives
+    way to the new one.
+    """
 
     folder: str
     study: str
@@ -47,6 +52,8 @@ class SweepTask:
     budget_s: float
     model: str
     data: str
+    mark: str = store.MARK
+    replaces: bool = False
 
     @property
     def row(self) -> SweepRow:
@@ -69,37 +76,66 @@ def list_needs(variant: Variant) -> Needs:
     return {"gpu": 1.0} if on_gpu else {}
 
 
+@dataclasses.dataclass(frozen=True)
+class MissingStudy:
+    """The answer of a worker on ``host`` that has no copy of a task's study, and does not see the store's folder."""
+
+    host: str
+
+
 #: The study that a thread of a worker opened last: variants of one model share what was observed on its samples.
 _OPENED = threading.local()
 
 
-def _open_runner(path: Path) -> StudyRunner:
-    if getattr(_OPENED, "path", None) != path:
-        state, stride = open_study(path)
+def _open_runner(task: SweepTask, copy: bytes | None, *, sees_store: bool) -> StudyRunner | None:
+    """The runner of a task's study, from the store or a copy; None where there is neither."""
+    key = task.folder, task.study
+    if getattr(_OPENED, "key", None) != key:
+        source = Path(task.folder) / store.STUDIES / f"{task.study}.rtlab"
+        # A file layer may show one file of another machine later than another.
+        file = source if sees_store and source.is_file() else find_copy(task.study)
+        if file is None and copy is None:
+            return None
+        file = file or write_copy(task.study, copy or b"")
+        state, stride = open_study(file)
+        if state.model.weightless:
+            raise ModelError(
+                f'Cannot run "{task.name}" on {platform.node()}: the weights of model "{task.model}" lie beside the '
+                "store, since they are more than 1 GiB, and are not there. Put both into a folder that every worker "
+                "sees under the same path."
+            )
         holder = StateHolder(state)
-        _OPENED.runner, _OPENED.path = StudyRunner(holder, Observations(holder, stride)), path
+        _OPENED.runner, _OPENED.key = StudyRunner(holder, Observations(holder, stride)), key
     runner: StudyRunner = _OPENED.runner
     return runner
 
 
-def run_task(task: SweepTask, progress: Progress | None = None) -> None:
+def run_task(
+    task: SweepTask, progress: Progress | None = None, copy: bytes | None = None
+) -> Mapping[str, bytes] | MissingStudy | None:
     """Build and measure a variant, and write its result into the store; a worker runs this.
 
+    Args:
+        task: The variant.
+        progress: Where to report.
+        copy: The file of its study, where a worker was without.
+
+    Returns:
+        None once the result is in the store; the files of its entry on a worker that does not see the store.
+
     Raises:
-        ReadError: the store's folder is not there.
         RtlabError: the variant cannot be built, or its result cannot be written.
         Cancelled: the work was stopped.
     """
     folder, began = Path(task.folder), time.monotonic()
-    if (folder / store.ENTRIES / task.key / store.ROW).is_file():
-        return
-    if not (folder / store.MARK).is_file():
-        raise ReadError(
-            f'Cannot run "{task.name}" on {platform.node()}: there is no store "{folder}" there. Put the store into a '
-            "folder that every worker sees under the same path."
-        )
+    # Another machine may have another folder of this name, or an old copy of the store.
+    sees_store = (folder / task.mark).is_file()
+    if sees_store and not task.replaces and (folder / store.ENTRIES / task.key / store.ROW).is_file():
+        return None
+    runner = _open_runner(task, copy, sees_store=sees_store)
+    if runner is None:
+        return MissingStudy(platform.node())
     progress = progress or Silent()
-    runner = _open_runner(folder / store.STUDIES / f"{task.study}.rtlab")
     holder, slot = runner.holder, TimingSlot()
     runner.timing_slot = slot
     holder.plan(task.name, task.variant, None)
@@ -117,9 +153,12 @@ def run_task(task: SweepTask, progress: Progress | None = None) -> None:
             f'Cannot keep "{task.name}": worker {platform.node()} built it with {compiler} in place of '
             f"{task.parts['compiler']}. Install one release on all machines, or name one, compiler=."
         )
-    files = store.encode_entry(result, task.parts)
     row = _summarize(task, result, slot, time.monotonic() - began)
-    store.write_entry(folder / store.ENTRIES, task.key, {store.ROW: encode_row(row), **files})
+    files = {store.ROW: encode_row(row), **store.encode_entry(result, task.parts)}
+    if not sees_store:
+        return files
+    store.write_entry(folder / store.ENTRIES, task.key, files, replace=task.replaces)
+    return None
 
 
 def _summarize(task: SweepTask, result: VariantResult, slot: TimingSlot, seconds: float) -> SweepRow:
