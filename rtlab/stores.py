@@ -10,7 +10,8 @@ from rtlab.core.phrases import quote_names
 from rtlab.errors import VariantError, boundary, guard_methods
 from rtlab.study.following import StoreFollower
 from rtlab.study.grid import Grid, grid
-from rtlab.study.sweep import ResultStore, Sweep, SweepRow, add_deltas
+from rtlab.study.sweep import ResultStore, Sweep
+from rtlab.study.sweep_rows import SweepRow, add_deltas
 from rtlab.web.page import sweep_figures
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rtlab.errors import ReadError, RtlabError, VariantError
 if TYPE_CHECKING:
     from rtlab.api import Study
     from rtlab.stores import Store
-    from rtlab.study.sweep import SweepRow
+    from rtlab.study.sweep_rows import SweepRow
 
 #: Keys of a grid's file, and of one of its models.
 _KEYS, _MODEL_KEYS = ("models", "choices"), ("path", "name", "data", "labels", "metric", "shapes")

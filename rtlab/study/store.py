@@ -7,7 +7,9 @@ has its parts, schema, rtlab's release, and the digests of the other files.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import importlib.metadata
@@ -40,6 +42,8 @@ from rtlab.study.records import RecordReader, RecordWriter
 SCHEMA = 1
 #: Files of an entry: the document, its arrays, and the end of the name of a graph.
 DOCUMENT, ARRAYS, _GRAPH = "result.json", "arrays.npz", ".onnx.xz"
+#: Folders and files of a store of many results; ``ROW`` is in each entry.
+STUDIES, ENTRIES, FAILED, MARK, ROW = "studies", "entries", "failed", "store.json", "row.json"
 #: Characters of a key: 128 bits.
 _KEY = 32
 #: What the digest of a model begins with whose weights are not here.
@@ -352,28 +356,30 @@ def detach_weights(model: Model, remedy: str, read: Callable[[int], ir.TensorPro
             replace(DetachedWeight(tensor, functools.partial(read, position) if read else None, remedy))
 
 
-def write_entry(folder: Path, key: str, files: Mapping[str, bytes]) -> Path:
+def write_entry(folder: Path, key: str, files: Mapping[str, bytes], *, replace: bool = False) -> Path:
     """Write an entry into a folder of entries, whole or not at all, and return its folder.
 
-    It is written beside, and renamed when it is complete. One that is there already stays: two processes that compute
-    one key are no error.
+    It is written beside, and renamed when it is complete. One that is there already stays, unless it is to be replaced:
+    two processes that compute one key are no error.
 
     Raises:
         RtlabError: the folder cannot be written to, or its disk is full.
     """
     home, part = folder / key, folder / f".{key}.{secrets.token_hex(4)}"
-    if (home / DOCUMENT).is_file():
+    if not replace and (home / DOCUMENT).is_file():
         return home
     try:
         part.mkdir(parents=True)
         for name, content in files.items():
             with (part / name).open("xb") as file:
                 file.write(content)
+        if replace:
+            remove_entry(folder, key)
         try:
             part.rename(home)
-        except OSError:
-            # Another process was faster.
-            if not (home / DOCUMENT).is_file():
+        except OSError as error:
+            # Another process was faster: only complete entries get this name, even if a slow file layer shows none yet.
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY} and not (home / DOCUMENT).is_file():
                 raise
     except OSError as error:
         raise RtlabError(
@@ -383,6 +389,17 @@ def write_entry(folder: Path, key: str, files: Mapping[str, bytes]) -> Path:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return home
+
+
+def remove_entry(folder: Path, key: str) -> None:
+    """Remove an entry, where there is one; raises ``OSError``.
+
+    It loses its name first, so that it is never half a result.
+    """
+    trash = folder / f".{key}.{secrets.token_hex(4)}"
+    with contextlib.suppress(FileNotFoundError):
+        (folder / key).rename(trash)
+        shutil.rmtree(trash)
 
 
 def read_entry(home: Path, source: EntrySource) -> VariantResult:

@@ -13,278 +13,46 @@ import functools
 import hashlib
 import math
 import os
-import platform
+import secrets
 import shutil
-import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from datetime import datetime, timezone
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rtlab import backends
 from rtlab.analyses.study_state import StudyState
-from rtlab.analyses.variants.summary import VariantSummary, describe_variant, summarize_variant
 from rtlab.core.budget import parse_budget
 from rtlab.core.data import SampleStream
 from rtlab.core.facts import VariantResult
 from rtlab.core.files import write
 from rtlab.core.metrics import Metric, get_slice_shapes
 from rtlab.core.onnx_file import MOST_BYTES
-from rtlab.core.phrases import pluralize, quote_names
-from rtlab.core.progress import Silent, check
+from rtlab.core.phrases import quote_names
+from rtlab.core.progress import Silent
 from rtlab.core.protocols import Progress
-from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Variant
 from rtlab.documents.results import ResultTable
-from rtlab.errors import (
-    CalibrationError,
-    Cancelled,
-    ReadError,
-    RtlabError,
-    Unavailable,
-    VariantError,
-    boundary,
-    wrap_error,
-)
+from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError, boundary, wrap_error
 from rtlab.study import store
 from rtlab.study.background import BackgroundRun
 from rtlab.study.grid import Grid, describe_choices
-from rtlab.study.observations import Observations
 from rtlab.study.progress import has_kernel, report_progress
-from rtlab.study.records import RecordReader, RecordWriter
-from rtlab.study.runner import StudyRunner
+from rtlab.study.records import RecordReader
 from rtlab.study.saving import open_study, save_study
 from rtlab.study.session import Session
-from rtlab.study.state_holder import StateHolder
-from rtlab.study.sweep_progress import SweepProgress, choose_kind, count_running
+from rtlab.study.sweep_progress import SweepProgress, choose_kind
+from rtlab.study.sweep_rows import SweepRow, add_deltas, decode_row, make_frame, reword_damage
+from rtlab.study.sweep_run import SweepRun
+from rtlab.study.sweep_task import Needs, SweepTask
 
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
 
-#: Folders and files of a store; ``_ROW`` is in each entry.
-_STUDIES, _ENTRIES, _FAILED, _MARK, _ROW = "studies", "entries", "failed", "store.json", "row.json"
-#: Seconds between looks at whether a sweep is cancelled.
-_TICK_S = 0.1
-#: Seconds that a variant waits for other timings of its machine, and between two tries.
-_SLOT_S, _TRY_S = 600.0, 0.05
 #: Age in seconds from which an entry that is not complete is what a killed worker left.
 _LEFTOVER_S = 3600.0
-#: Resources that a variant needs of its worker, such as ``{"gpu": 1}``.
-Needs = Mapping[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class SweepRow(VariantSummary):
-    """A variant of a sweep; ``status`` may also be damaged, of an entry that cannot be read.
-
-    ``key`` is that of its entry. ``host`` is the machine that it ran on, ``load`` the number of processes that ran or
-    waited there for each core when it was timed, over the last minute, and ``runs`` counts the timed inferences.
-    ``taken`` is when it was finished, ``work_s`` what all of its work took. ``higher`` says that more of the score is
-    better. ``error`` of a variant that is built says
-    what could not be measured.
-    """
-
-    model: Annotated[str, FieldMeta("Model")] = ""
-    data: str = ""
-    compiler: str = ""
-    host: Annotated[str, FieldMeta("Host", omit=True)] = ""
-    load: Annotated[float | None, FieldMeta("Load", omit=True)] = None
-    runs: Annotated[int | None, FieldMeta("Runs", omit=True)] = None
-    taken: str = ""
-    work_s: Annotated[float | None, FieldMeta("Work", "s", "measured", omit=True)] = None
-    higher: bool = True
-    study: str = ""
-    key: str = ""
-
-    @property
-    def order(self) -> tuple[str, bool, str]:
-        """By model and name; what others are compared with comes first."""
-        return self.model, self.precision != "fp32", self.variant
-
-
-_FIELDS = frozenset(f.name for f in dataclasses.fields(SweepRow))
-
-
-@dataclasses.dataclass(frozen=True)
-class SweepTask:
-    """One variant for a worker, by reference: the folder of the store, the file of its study, and its choice."""
-
-    folder: str
-    study: str
-    name: str
-    variant: Variant
-    key: str
-    parts: Mapping[str, Any]
-    budget_s: float
-    model: str
-    data: str
-
-    @property
-    def row(self) -> SweepRow:
-        """The row of the variant before it ran."""
-        summary = describe_variant(self.name, self.variant)
-        fields = {f.name: getattr(summary, f.name) for f in dataclasses.fields(VariantSummary)}
-        return SweepRow(
-            **fields,
-            model=self.model,
-            data=self.data,
-            compiler=self.parts["compiler"],
-            study=self.study,
-            key=self.key,
-        )
-
-
-def _encode_row(row: SweepRow) -> bytes:
-    writer = RecordWriter()
-    fields = {name: writer.pack(getattr(row, name)) for name in sorted(_FIELDS)}
-    return store.format_document({"rtlab_row": store.SCHEMA, **fields})
-
-
-def _decode_row(content: bytes, key: str) -> SweepRow:
-    """A row; one that says so where it is damaged, or of another schema."""
-    title = f'the row of result "{key}"'
-    try:
-        document = store.parse_document(content, "rtlab_row", title)
-        # Numbers that JSON lacks, such as infinity, are objects.
-        fields: dict[str, Any] = {
-            k: float(v["value"]) if isinstance(v, dict) else v for k, v in document.items() if k in _FIELDS
-        }
-        return SweepRow(**fields)
-    except (TypeError, KeyError, ValueError) as error:
-        problem = store.make_damage_error(title, str(error))
-    except ReadError as error:
-        problem = error
-    return SweepRow(key[:8], key[:8], "damaged", "", "", "", "", error=str(_reword(problem)), key=key)
-
-
-def _reword(error: RtlabError) -> ReadError:
-    """The error of a damaged entry with what to do about it in a store."""
-    remedy = "Remove it with store.collect_garbage(), or rtlab store gc, and run the sweep again."
-    return ReadError(str(error).replace(store.COPY_REMEDY, remedy))
-
-
-class TimingSlot:
-    """A context in which no other timing of this user's sweeps runs on this machine.
-
-    It is a lock of the system, which a process that is killed leaves. Who waits longer than ``_SLOT_S`` goes on
-    without. ``load`` is that of the machine when the last timing was done.
-    """
-
-    def __init__(self) -> None:
-        self.load: float | None = None
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Wait for the slot, and give it back."""
-        with self._lock():
-            try:
-                yield
-            finally:
-                cores = os.cpu_count() or 1
-                with contextlib.suppress(OSError, AttributeError):
-                    self.load = round(os.getloadavg()[0] / cores, 2)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _lock() -> Iterator[None]:
-        try:
-            import fcntl
-        except ImportError:
-            # Windows has none.
-            yield
-            return
-        path = Path(tempfile.gettempdir()) / f"rtlab-timing-{os.getuid()}.lock"
-        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            deadline = time.monotonic() + _SLOT_S
-            while time.monotonic() < deadline:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:  # noqa: PERF203 - each try may be in vain
-                    time.sleep(_TRY_S)
-                else:
-                    break
-            yield
-        finally:
-            os.close(handle)
-
-
-#: The study that a thread of a worker opened last: variants of one model share what was observed on its samples.
-_OPENED = threading.local()
-
-
-def _open_runner(path: Path) -> StudyRunner:
-    if getattr(_OPENED, "path", None) != path:
-        state, stride = open_study(path)
-        holder = StateHolder(state)
-        _OPENED.runner, _OPENED.path = StudyRunner(holder, Observations(holder, stride)), path
-    runner: StudyRunner = _OPENED.runner
-    return runner
-
-
-def run_task(task: SweepTask, progress: Progress | None = None) -> None:
-    """Build and measure a variant, and write its result into the store; a worker runs this.
-
-    Raises:
-        ReadError: the store's folder is not there.
-        RtlabError: the variant cannot be built, or its result cannot be written.
-        Cancelled: the work was stopped.
-    """
-    folder, began = Path(task.folder), time.monotonic()
-    if (folder / _ENTRIES / task.key / _ROW).is_file():
-        return
-    if not (folder / _MARK).is_file():
-        raise ReadError(
-            f'Cannot run "{task.name}" on {platform.node()}: there is no store "{folder}" there. Put the store into a '
-            "folder that every worker sees under the same path."
-        )
-    progress = progress or Silent()
-    runner = _open_runner(folder / _STUDIES / f"{task.study}.rtlab")
-    holder, slot = runner.holder, TimingSlot()
-    runner.timing_slot = slot
-    holder.plan(task.name, task.variant, None)
-    try:
-        if task.variant.calibrator is not None and not task.budget_s:
-            # What is only built rests on all samples too.
-            runner.ranges(task.variant, progress, None)
-        runner.run([task.name], progress=progress, budget_s=task.budget_s)
-        result = holder.state.results[task.name]
-    finally:
-        holder.update(lambda state: state.without_variant(task.name))
-    compiler = f"{result.engine.backend} {result.engine.version}"
-    if compiler != task.parts["compiler"]:
-        raise Unavailable(
-            f'Cannot keep "{task.name}": worker {platform.node()} built it with {compiler} in place of '
-            f"{task.parts['compiler']}. Install one release on all machines, or name one, compiler=."
-        )
-    files = store.encode_entry(result, task.parts)
-    row = _summarize(task, result, slot, time.monotonic() - began)
-    store.write_entry(folder / _ENTRIES, task.key, {_ROW: _encode_row(row), **files})
-
-
-def _summarize(task: SweepTask, result: VariantResult, slot: TimingSlot, seconds: float) -> SweepRow:
-    summary, profile = summarize_variant(result, title=task.name), result.profile
-    fields = {f.name: getattr(summary, f.name) for f in dataclasses.fields(VariantSummary)}
-    # What could not be measured of an engine that was built.
-    fields["error"] = "; ".join(s.text for s in result.missing if s.why == "failed")
-    return dataclasses.replace(
-        task.row,
-        **fields,
-        host=platform.node(),
-        load=slot.load if profile is not None else None,
-        runs=None if profile is None else profile.runs or len(profile.total),
-        taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        work_s=round(seconds, 3),
-        higher=result.score is None or result.score.higher,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,7 +86,7 @@ class ResultStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
-        mark = self.path / _MARK
+        mark = self.path / store.MARK
         if mark.is_file():
             store.parse_document(mark.read_bytes(), "rtlab_store", f'the store "{path}"')
         elif self.path.exists() and not self._is_free():
@@ -329,11 +97,11 @@ class ResultStore:
 
     def _is_free(self) -> bool:
         """Whether the folder is empty, or has what one leaves that is killed while it makes the store."""
-        return self.path.is_dir() and {_STUDIES, _ENTRIES, _FAILED}.issuperset(self._list())
+        return self.path.is_dir() and {store.STUDIES, store.ENTRIES, store.FAILED}.issuperset(self._list())
 
     def __repr__(self) -> str:
-        counts = [f"{len(self._list(_ENTRIES))} results"]
-        if failed := len(self._list(_FAILED)):
+        counts = [f"{len(self._list(store.ENTRIES))} results"]
+        if failed := len(self._list(store.FAILED)):
             counts.append(f"{failed} failed")
         return f"<Store {self.path.name}: {', '.join(counts)}>"
 
@@ -359,7 +127,8 @@ class ResultStore:
         """Run the variants of a grid that are not here yet, and write each result as it comes.
 
         A variant that fails is a row with its words. A sweep that was killed or cancelled goes on where it was: call it
-        again. Workers read models and samples from this folder, and write to it.
+        again. Workers read models and samples from this folder, and write to it; those of a Dask cluster that do not
+        see it get copies, and their results come back.
 
         Args:
             grid: What ``rtlab.grid`` returns.
@@ -369,7 +138,8 @@ class ResultStore:
             retries: How often a variant that fails is tried again.
             budget_s: Seconds of measuring for each variant, as in ``Study.run``; all that can be measured by default,
                 so that numbers do not depend on how busy a machine is. 0 only builds.
-            again: Whether variants that failed in an earlier sweep are tried again.
+            again: Whether variants that failed in an earlier sweep are tried again, and those that were built and
+                could not be measured.
             background: Whether to return at once, and run on a thread: ``Sweep.wait`` waits for it.
             progress: Where to report; the host's reporter by default.
 
@@ -383,47 +153,72 @@ class ResultStore:
         ['built', 'built']
         """
         budget_s = parse_budget(budget_s)
-        self._prepare_folder()
-        tasks = self._plan(grid, budget_s)
-        failed = set() if again else {name.removesuffix(".json") for name in self._list(_FAILED)}
-        done = set(self._list(_ENTRIES)) | failed
-        todo = [task for task in tasks if task.key not in done]
-        self._save_studies(grid, tasks, {task.study for task in todo})
-        known_failures = sum(task.key in failed for task in tasks) if len(todo) < len(tasks) else 0
-        finished = len(tasks) - len(todo) - known_failures
         if background and progress is None and not has_kernel():
             # A line that changes would be in the way of what is typed.
             progress = Silent()
         with contextlib.ExitStack() as stack:
+            mark = stack.enter_context(self._mark_folder())
             reporter = stack.enter_context(report_progress(progress))
-            reporter.phase(f"Running {pluralize(len(tasks), 'variant')}", len(tasks))
-            reporter.advance(len(tasks) - len(todo))
-            kinds = [choose_kind(task.study, task.variant) for task in todo]
-            counts = SweepProgress(reporter, kinds, finished=finished, failed=known_failures)
-            run = _SweepRun(self.path, todo, retries, counts)
+            tasks = [dataclasses.replace(task, mark=mark) for task in self._plan(grid, budget_s)]
+            todo = self._choose_tasks(tasks, again=again)
+            self._save_studies(grid, tasks, {task.study for task in todo})
+            counts = self._count_tasks(tasks, todo, reporter)
+            run = SweepRun(self.path, todo, retries, counts)
             work = run.run_here if executor is None else functools.partial(run.run_in, executor)
             if background:
-                thread = BackgroundRun(work, counts, stack.pop_all())
-                return Sweep(self, tuple(tasks), grid, thread)
+                return Sweep(self, tuple(tasks), grid, BackgroundRun(work, counts, stack.pop_all()))
             work()
         return Sweep(self, tuple(tasks), grid)
 
-    def _prepare_folder(self) -> None:
-        """Make the folder a store; raises ``RtlabError`` where nothing can be written."""
+    def _count_tasks(
+        self, tasks: Sequence[SweepTask], todo: Sequence[SweepTask], reporter: Progress
+    ) -> SweepProgress:
+        """The counts of a sweep before it runs: what is there is done, or had failed."""
+        failed = {name.removesuffix(".json") for name in self._list(store.FAILED)}.difference(
+            self._list(store.ENTRIES), (task.key for task in todo)
+        )
+        failures = sum(task.key in failed for task in tasks)
+        kinds = [choose_kind(task) for task in todo]
+        return SweepProgress(reporter, kinds, finished=len(tasks) - len(todo) - failures, failed=failures)
+
+    @contextlib.contextmanager
+    def _mark_folder(self) -> Iterator[str]:
+        """Make the folder a store; yields the name of a file in it by which workers know the folder meanwhile.
+
+        Raises:
+            RtlabError: nothing can be written.
+        """
+        mark = self.path / f".{secrets.token_hex(8)}"
         try:
-            for name in (_STUDIES, _ENTRIES, _FAILED):
+            for name in (store.STUDIES, store.ENTRIES, store.FAILED):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            probe = self.path / f".{os.getpid()}-{threading.get_ident()}"
-            probe.touch()
-            probe.unlink()
+            mark.touch()
         except OSError as error:
             raise RtlabError(
                 f'Cannot write to the store "{self.path}": {error.strerror}. Free some space, or name a folder that is '
                 "yours to write to."
             ) from error
-        mark: dict[str, Any] = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
-        if not (self.path / _MARK).is_file():
-            write(self.path / _MARK, store.format_document(mark), what="the store")
+        try:
+            document = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
+            if not (self.path / store.MARK).is_file():
+                write(self.path / store.MARK, store.format_document(document), what="the store")
+            yield mark.name
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def _choose_tasks(self, tasks: Sequence[SweepTask], *, again: bool) -> list[SweepTask]:
+        """Those that are to be run; with ``again`` also what failed, and what was built and not all measured."""
+        done, failed = set(self._list(store.ENTRIES)), self._list(store.FAILED)
+        if not again:
+            done |= {name.removesuffix(".json") for name in failed}
+        todo = []
+        for task in tasks:
+            row = self.row(task.key) if again and task.key in done else None
+            if row is not None and row.status == "built" and row.error:
+                todo.append(dataclasses.replace(task, replaces=True))
+            elif task.key not in done:
+                todo.append(task)
+        return todo
 
     def _plan(self, grid: Grid, budget_s: float) -> list[SweepTask]:
         """The tasks of a grid."""
@@ -474,7 +269,7 @@ class ResultStore:
         study_by_variant = {(task.model, task.variant.id): task.study for task in tasks}
         for planned in grid:
             name = study_by_variant[planned.state.model.name, planned.variant.id]
-            path = self.path / _STUDIES / f"{name}.rtlab"
+            path = self.path / store.STUDIES / f"{name}.rtlab"
             if name in names and not path.is_file():
                 # What does not fit into one file is read from where it lies.
                 weights = planned.state.model.weight_bytes < MOST_BYTES // 2
@@ -482,9 +277,9 @@ class ResultStore:
 
     def rows(self) -> tuple[SweepRow, ...]:
         """The rows of all results and failures, by model and name."""
-        keys = self._list(_ENTRIES)
+        keys = self._list(store.ENTRIES)
         rows = [self.row(key) for key in keys]
-        failed = {name.removesuffix(".json") for name in self._list(_FAILED)}
+        failed = {name.removesuffix(".json") for name in self._list(store.FAILED)}
         rows += [self.row(key) for key in sorted(failed.difference(keys))]
         return tuple(sorted(filter(None, rows), key=lambda row: row.order))
 
@@ -494,20 +289,20 @@ class ResultStore:
         >>> {kind for key, kind in store.list_keys()}
         {'built'}
         """
-        yield from ((key, "built") for key in self._list(_ENTRIES))
-        yield from ((name.removesuffix(".json"), "failed") for name in self._list(_FAILED))
+        yield from ((key, "built") for key in self._list(store.ENTRIES))
+        yield from ((name.removesuffix(".json"), "failed") for name in self._list(store.FAILED))
 
     def row(self, key: str) -> SweepRow | None:
         """The row of a key; None where nothing is here."""
-        for path in (self.path / _ENTRIES / key / _ROW, self.path / _FAILED / f"{key}.json"):
+        for path in (self.path / store.ENTRIES / key / store.ROW, self.path / store.FAILED / f"{key}.json"):
             try:
-                return _decode_row(path.read_bytes(), key)
+                return decode_row(path.read_bytes(), key)
             except FileNotFoundError:  # noqa: PERF203 - there are two
                 continue
             except OSError as error:
-                return _decode_row(f'"{error.strerror}"'.encode(), key)
-        is_damaged = (self.path / _ENTRIES / key).is_dir()
-        return _decode_row(b"", key) if is_damaged else None
+                return decode_row(f'"{error.strerror}"'.encode(), key)
+        is_damaged = (self.path / store.ENTRIES / key).is_dir()
+        return decode_row(b"", key) if is_damaged else None
 
     def frame(self) -> pd.DataFrame:
         """One row for each result and failure, as a ``pandas.DataFrame``: see ``Sweep.frame``.
@@ -515,7 +310,7 @@ class ResultStore:
         >>> store.frame()["model"].unique().tolist()
         ['tiny']
         """
-        return _make_frame(self.rows())
+        return make_frame(self.rows())
 
     def study(self, model: str) -> Any:
         """The study of a model with all results that are here; nothing is built or run.
@@ -570,22 +365,22 @@ class ResultStore:
 
     def open_state(self, digest: str) -> tuple[StudyState, int]:
         """A study without results, and its stride; raises ``ReadError`` where its file is damaged."""
-        return open_study(self.path / _STUDIES / f"{digest}.rtlab")
+        return open_study(self.path / store.STUDIES / f"{digest}.rtlab")
 
     def load_result(self, state: StudyState, row: SweepRow) -> LoadedResult:
         """Read the result or the failure of a row; one that is damaged has its words, and costs no other."""
         try:
             if row.status == "failed":
-                content = (self.path / _FAILED / f"{row.key}.json").read_bytes()
+                content = (self.path / store.FAILED / f"{row.key}.json").read_bytes()
                 document = store.parse_document(content, "rtlab_row", f'the failure of "{row.variant}"')
                 variant, error = (RecordReader().unpack(document[k]) for k in ("choice", "failure"))
                 return LoadedResult(row, variant, error)
             source = store.EntrySource(state.model, None, state.limits)
-            result = store.read_entry(self.path / _ENTRIES / row.key, source)
+            result = store.read_entry(self.path / store.ENTRIES / row.key, source)
         except (ReadError, OSError) as error:
             title = f'read "{row.variant}"'
             words = error if isinstance(error, ReadError) else wrap_error(error, title, ReadError)
-            return LoadedResult(row, None, _reword(words))
+            return LoadedResult(row, None, reword_damage(words))
         return LoadedResult(row, result.variant, result)
 
     def remove(self, *keys: str) -> int:
@@ -602,14 +397,9 @@ class ResultStore:
         return removed
 
     def _discard(self, key: str) -> None:
-        home = self.path / _ENTRIES / key
         try:
-            (self.path / _FAILED / f"{key}.json").unlink(missing_ok=True)
-            if home.is_dir():
-                # A row that is gone first makes what is left of it damaged, and never half a result.
-                trash = home.with_name(f".{key}.removed")
-                home.rename(trash)
-                shutil.rmtree(trash)
+            (self.path / store.FAILED / f"{key}.json").unlink(missing_ok=True)
+            store.remove_entry(self.path / store.ENTRIES, key)
         except OSError as error:
             raise RtlabError(
                 f'Cannot remove result "{key}": {error.strerror}. End what uses it, or make the folder yours to write '
@@ -625,187 +415,41 @@ class ResultStore:
         {'leftovers': 0, 'damaged': 0, 'studies': 0}
         """
         counts = {"leftovers": 0, "damaged": 0, "studies": 0}
-        for folder in (self.path / _ENTRIES, self.path / _STUDIES, self.path / _FAILED):
+        for folder in (self.path / store.ENTRIES, self.path / store.STUDIES, self.path / store.FAILED):
             for leftover in folder.glob(".*") if folder.is_dir() else ():
                 # A file's date is of the clock on the wall.
                 now = datetime.now(timezone.utc).timestamp()
                 if now - leftover.stat().st_mtime > _LEFTOVER_S:
                     shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink()
                     counts["leftovers"] += 1
-        for key in self._list(_ENTRIES):
-            home, files = self.path / _ENTRIES / key, dict[str, bytes]()
+        for key in self._list(store.ENTRIES):
+            home, files = self.path / store.ENTRIES / key, dict[str, bytes]()
             try:
                 files = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
                 store.read_head(files, f'the result "{home}"')
-                is_damaged = _decode_row(files.get(_ROW, b""), key).status == "damaged"
+                is_damaged = decode_row(files.get(store.ROW, b""), key).status == "damaged"
             except (ReadError, OSError):
                 is_damaged = True
             # What another release wrote is no damage.
-            marks = {store.DOCUMENT: "rtlab_result", _ROW: "rtlab_row"}
+            marks = {store.DOCUMENT: "rtlab_result", store.ROW: "rtlab_row"}
             if is_damaged and not any(store.is_of_other_schema(files.get(n), m) for n, m in marks.items()):
                 self._discard(key)
                 counts["damaged"] += 1
         used = {f"{row.study}.rtlab" for row in self.rows()}
-        for name in set(self._list(_STUDIES)) - used:
-            (self.path / _STUDIES / name).unlink(missing_ok=True)
+        for name in set(self._list(store.STUDIES)) - used:
+            (self.path / store.STUDIES / name).unlink(missing_ok=True)
             counts["studies"] += 1
         return counts
 
 
-def _record_failure(folder: Path, task: SweepTask, error: RtlabError) -> None:
-    """Write the failure of a variant; one that is here is replaced."""
-    row = dataclasses.replace(
-        task.row, status="failed", error=str(error), host=platform.node(),
-        taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )  # fmt: skip
-    writer = RecordWriter()
-    document = msgspec.json.decode(_encode_row(row))
-    document |= {"choice": writer.pack(task.variant), "failure": writer.pack(error)}
-    write(folder / _FAILED / f"{task.key}.json", store.format_document(document), what="a failure")
-
-
-class _SweepRun:
-    """The work of one call of ``ResultStore.run``."""
-
-    def __init__(
-        self, folder: Path, tasks: Sequence[SweepTask], retries: int, progress: SweepProgress
-    ) -> None:
-        self._folder, self._tasks, self._progress = folder, tasks, progress
-        self._retries = retries
-        self._finished = 0
-
-    def run_here(self) -> None:
-        """One after the other, in this process."""
-        for task in self._tasks:
-            self._progress.report(1, 1)
-            for attempt in range(self._retries + 1):
-                check(self._progress, "the sweep")
-                try:
-                    run_task(task, self._progress)
-                except (Cancelled, AssertionError):
-                    raise
-                except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
-                    if attempt == self._retries:
-                        self._finish(task, error)
-                else:
-                    self._finish(task)
-                    break
-
-    def run_in(self, executor: Executor | Callable[[Needs], Executor]) -> None:
-        """In an executor's workers; a broken one is replaced where there is a function that returns another."""
-        queue, fruitless = [*self._tasks], 0
-        while queue:
-            before = self._finished
-            queue = self._run_queue(queue, executor)
-            fruitless = fruitless + 1 if before == self._finished else 0
-            if len(queue) == 1 and fruitless > self._retries:
-                # Nothing else ran when the worker died.
-                self._finish(queue[0], _make_death_error(1, self._finished))
-                queue = []
-            if queue and (isinstance(executor, Executor) or fruitless > self._retries):
-                raise _make_death_error(len(queue), self._finished)
-
-    def _run_queue(
-        self, queue: Sequence[SweepTask], executor: Executor | Callable[[Needs], Executor]
-    ) -> list[SweepTask]:
-        """Run tasks; returns those that are left when the executor is broken."""
-        left: list[SweepTask] = []
-        pending: dict[Future[None], tuple[SweepTask, int]] = {}
-        executors: dict[int, Executor] = {}
-        done: SimpleQueue[Future[None]] = SimpleQueue()
-        choose = (lambda _: executor) if isinstance(executor, Executor) else _choose_by_needs(executor)
-        try:
-            tries = [(task, 0) for task in queue]
-            while tries or pending:
-                for task, attempt in tries:
-                    try:
-                        chosen = choose(task)
-                        executors[id(chosen)] = chosen
-                        future = chosen.submit(run_task, task)
-                    except futures.BrokenExecutor:  # noqa: PERF203 - it may break at each
-                        left.append(task)
-                    else:
-                        pending[future] = task, attempt
-                        future.add_done_callback(done.put)
-                tries = []
-                check(self._progress, "the sweep")
-                if self._progress.is_due:
-                    self._progress.report(*count_running(executors.values(), pending))
-                with contextlib.suppress(Empty):
-                    future = done.get(timeout=_TICK_S)
-                    task, attempt = pending.pop(future)
-                    error = None if future.cancelled() else future.exception()
-                    if future.cancelled() or isinstance(
-                        error, (futures.BrokenExecutor, futures.CancelledError)
-                    ):
-                        left.append(task)
-                    elif error is not None and attempt < self._retries:
-                        tries.append((task, attempt + 1))
-                    else:
-                        self._finish(task, error)
-        finally:
-            for future in pending:
-                future.cancel()
-        return left
-
-    def _finish(self, task: SweepTask, error: BaseException | None = None) -> None:
-        if error is None:
-            # One of an earlier sweep is over.
-            (self._folder / _FAILED / f"{task.key}.json").unlink(missing_ok=True)
-        elif isinstance(error, ReadError) or not isinstance(error, Exception):
-            # The store itself cannot be read, which befalls all variants.
-            raise error
-        else:
-            _record_failure(self._folder, task, wrap_error(error, f'build "{task.name}"'))
-        self._finished += 1
-        kind = choose_kind(task.study, task.variant)
-        self._progress.finish(kind, self._read_duration(task), failed=error is not None)
-
-    def _read_duration(self, task: SweepTask) -> float | None:
-        """The seconds of work in a result; None where there is none."""
-        try:
-            return _decode_row((self._folder / _ENTRIES / task.key / _ROW).read_bytes(), task.key).work_s
-        except OSError:
-            return None
-
-
-def _choose_by_needs(make: Callable[[Needs], Executor]) -> Callable[[SweepTask], Executor]:
-    """The executors that a user's function returns, one for each kind of needs."""
-    executors: dict[str, Executor] = {}
-
-    def choose(task: SweepTask) -> Executor:
-        needs = _list_needs(task.variant)
-        if str(needs) not in executors:
-            executors[str(needs)] = make(needs)
-        return executors[str(needs)]
-
-    return choose
-
-
-def _make_death_error(left: int, finished: int) -> RtlabError:
-    return RtlabError(
-        f"Cannot go on with the sweep: a worker of the executor ended, and the executor with it. {finished} variants "
-        f"are finished, {left} are not. Look at the memory of the machine, and run it again with another executor, or "
-        "with a function that returns one."
-    )
-
-
-def _list_needs(variant: Variant) -> Needs:
-    """The resources of a worker that a variant is built and run on."""
-    on_gpu = variant.target.name != "cpu" and backends.get(variant.backend or "").capabilities().runs
-    return {"gpu": 1.0} if on_gpu else {}
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sweep:
-    """The variants of a grid in a store: all of ``rtlab.Sweep`` but what shows them.
-
-    ``skipped`` of ``grid`` are the combinations that cannot exist.
-    """
+    """The variants of a grid in a store; ``skipped`` of ``grid`` are the combinations that cannot exist."""
 
     store: ResultStore
     tasks: tuple[SweepTask, ...] = dataclasses.field(repr=False)
     grid: Grid
+
     thread: BackgroundRun | None = dataclasses.field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -862,7 +506,7 @@ class Sweep:
         >>> sweep.frame()["variant"].tolist()
         ['fp32', 'fp16']
         """
-        return _make_frame(self.rows())
+        return make_frame(self.rows())
 
     @boundary("show the Explorer")
     def explore(self, model: str | None = None, **options: Any) -> Any:
@@ -900,23 +544,3 @@ class Sweep:
         """
         choices = [describe_choices(task.variant) for task in self.tasks]
         return self.store.draw_figure(name, add_deltas(self.rows()), choices, settings)
-
-
-def _make_frame(rows: Sequence[SweepRow]) -> pd.DataFrame:
-    return ResultTable(SweepRow, add_deltas(rows)).frame()
-
-
-def add_deltas(rows: Sequence[SweepRow]) -> tuple[SweepRow, ...]:
-    """Rows with the difference of each score to that of fp32 of the same study."""
-    references: dict[tuple[str, str], SweepRow] = {}
-    for row in rows:
-        if row.precision == "fp32" and row.score is not None:
-            references.setdefault((row.study, row.metric), row)
-
-    def add(row: SweepRow) -> SweepRow:
-        reference = references.get((row.study, row.metric))
-        if row.score is None or reference is None or reference is row or reference.score is None:
-            return row
-        return dataclasses.replace(row, score_delta=row.score - reference.score)
-
-    return tuple(map(add, rows))

@@ -10,9 +10,11 @@ from collections.abc import Collection, Hashable, Iterable
 from concurrent.futures import Executor, Future
 from typing import Any
 
+from rtlab.core.phrases import pluralize
 from rtlab.core.progress import Reporting, Silent
 from rtlab.core.protocols import Progress
-from rtlab.core.variant import Variant
+from rtlab.study.clusters import get_client
+from rtlab.study.sweep_task import SweepTask
 
 #: Seconds between two counts of what runs, and between two reports.
 _PERIOD_S, _SHOWN_S = 2.0, 0.1
@@ -20,9 +22,9 @@ _PERIOD_S, _SHOWN_S = 2.0, 0.1
 _LONG_S, _LONG_MIN = 120.0, 120.0
 
 
-def choose_kind(study: str, variant: Variant) -> Hashable:
+def choose_kind(task: SweepTask) -> Hashable:
     """What has to be alike for two variants to take about as long: model and samples, builder, precision."""
-    return study, variant.backend, variant.precision
+    return task.study, task.variant.backend, task.variant.precision
 
 
 class DurationEstimator:
@@ -103,6 +105,14 @@ class SweepProgress(Silent):
         self._workers: int | None = None
         self._last_finish = self.started
         self._last_report = self._last_shown = -math.inf
+        self._total = self._left.total() + finished + failed
+        self.announce("")
+
+    def announce(self, words: str) -> None:
+        """Report the phase with words about all of it, such as what variants wait for."""
+        title = f"Running {pluralize(self._total, 'variant')}"
+        self._reporter.phase(f"{title}, {words}" if words else title, self._total)
+        self._reporter.advance(self._done + self._failed)
 
     def stopped(self) -> bool:
         """Whether the sweep is cancelled."""
@@ -166,7 +176,7 @@ def count_running(
     running, workers = sum(future.running() for future in pending), 0
     has_unknown = False
     for executor in executors:
-        client = getattr(executor, "_client", None)
+        client = get_client(executor)
         if isinstance(size := getattr(executor, "_max_workers", None), int):
             workers += size
         elif client is not None:

@@ -7,12 +7,15 @@ variant. What remains is real: grid, keys, run loop, progress, store.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import resource
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +24,13 @@ import psutil
 import pytest
 
 import rtlab
+import simulated
 from rtlab.core.progress import Reporting
-from rtlab.study import sweep
-from rtlab.study.sweep import SweepTask
+from rtlab.study import store, sweep_task
+from rtlab.study.sweep_progress import SweepProgress, choose_kind
+from rtlab.study.sweep_rows import SweepRow
+from rtlab.study.sweep_run import SweepRun
+from rtlab.study.sweep_task import SweepTask
 
 #: The process with scheduler and workers: prints its address, and ends with its standard input.
 CLUSTER = """
@@ -47,9 +54,19 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[[int], tuple[str, psutil.P
         def make(workers: int) -> tuple[str, psutil.Process]:
             script = tmp_path / "cluster.py"
             script.write_text(CLUSTER)
+            # Tasks name the module of the simulation.
+            folders = [str(Path(simulated.__file__).parent), os.environ.get("PYTHONPATH", "")]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
             command = [sys.executable, str(script), str(workers)]
             process = stack.enter_context(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/")
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    cwd="/",
+                    env=environment,
+                )
             )
             assert process.stdin is not None
             assert process.stdout is not None
@@ -59,55 +76,20 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[[int], tuple[str, psutil.P
         yield make
 
 
-def make_simulation(folder: Path, scale: float) -> Callable[[SweepTask], None]:
-    """A stand-in for ``run_task`` that sleeps for a measured time, and writes a measured entry.
-
-    What it needs is in the folder; it goes to the workers by value.
-    """
-    path = str(folder / "measured.pickle")
-
-    def simulate(task: SweepTask) -> None:
-        import dataclasses
-        import pickle
-        import time
-        from pathlib import Path
-
-        from distributed import get_worker
-
-        from rtlab.study import store, sweep
-
-        # All workers are threads of one process.
-        shared = get_worker().__class__
-        if not hasattr(shared, "measured"):
-            shared.measured, shared.writes = pickle.loads(Path(path).read_bytes()), []
-        row, files = shared.measured[int(task.key[:8], 16) % len(shared.measured)]
-        time.sleep(row.work_s * scale)
-        began = time.perf_counter()
-        own_row = dataclasses.replace(
-            row, **{n: getattr(task, n) for n in ("model", "study", "key")}, variant=task.name
-        )
-        content = {sweep._ROW: sweep._encode_row(own_row), **files}
-        store.write_entry(Path(task.folder) / "entries", task.key, content)
-        shared.writes.append(time.perf_counter() - began)
-
-    return simulate
-
-
-def measure_entries(folder: Path) -> list[tuple[Any, dict[str, bytes]]]:
+def measure_entries(folder: Path) -> tuple[tuple[SweepRow, dict[str, bytes]], ...]:
     """Rows and files of real variants: their durations and sizes are those of the simulation."""
-    store = rtlab.Store(folder / "measured")
-    store.run(
+    made = rtlab.Store(folder / "measured")
+    made.run(
         rtlab.grid(
             ["digits_light", "digits_lstm"], precision=["fp32", "int8"], calibrator=["minmax", "mse"],
             backend="onnxruntime", target="cpu",
         )
     )  # fmt: skip
-    entries = []
-    for row in store.rows():
-        home = store.path / "entries" / row.key
-        files = {path.name: path.read_bytes() for path in home.iterdir() if path.name != sweep._ROW}
-        entries.append((row, files))
-    return entries
+    homes = {row: made.path / store.ENTRIES / row.key for row in made.rows()}
+    return tuple(
+        (row, {path.name: path.read_bytes() for path in home.iterdir() if path.name != store.ROW})
+        for row, home in homes.items()
+    )
 
 
 def make_grid(variants: int) -> rtlab.Grid:
@@ -134,17 +116,17 @@ def test_ten_thousand_variants_on_two_hundred_workers(
 ) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     variants, workers, seconds = care.size((10_000, 200, 100.0), (400, 20, 8.0))
-    measured = measure_entries(tmp_path)
-    (tmp_path / "measured.pickle").write_bytes(pickle.dumps(measured))
-    mean = sum(row.work_s for row, _ in measured) / len(measured)
-    scale = seconds * workers / variants / mean
-    monkeypatch.setattr(sweep, "run_task", make_simulation(tmp_path, scale))
+    entries = measure_entries(tmp_path)
+    mean = statistics.fmean(row.work_s for row, _ in entries)
+    recording = simulated.Recording(entries, seconds * workers / variants / mean)
+    (tmp_path / simulated.RECORDING).write_bytes(pickle.dumps(recording))
+    monkeypatch.setattr(sweep_task, "run_task", simulated.run_task)
     address, process = make_cluster(workers)
 
     with clocked() as planning:
         grid = make_grid(variants)
     assert variants == len(grid)
-    store, words = rtlab.Store(tmp_path / "runs"), list[str]()
+    results, words = rtlab.Store(tmp_path / "runs"), list[str]()
 
     class Listening(Reporting):
         def detail(self, text: str) -> None:
@@ -153,22 +135,20 @@ def test_ten_thousand_variants_on_two_hundred_workers(
     with distributed.Client(address) as client:
         client.wait_for_workers(workers)
         before = process.cpu_times()
+        options = {"executor": client.get_executor(), "progress": Listening(lambda *_: None)}
         with clocked() as running:
-            made = benchmark.pedantic(
-                store.run,
-                (grid,),
-                {"executor": client.get_executor(), "progress": Listening(lambda *_: None)},
-            )
+            made = benchmark.pedantic(results.run, (grid,), options)
         after = process.cpu_times()
-        writes = sorted(next(iter(client.run(lambda dask_worker: dask_worker.__class__.writes).values())))
-    keys = [int(task.key[:8], 16) % len(measured) for task in made.tasks]
-    slept = sum(measured[i][0].work_s for i in keys) * scale
+        # All workers are threads of one process.
+        writes = next(iter(client.run(simulated.list_write_seconds).values()))
+    picks = [recording.pick(task) for task in made.tasks]
+    slept = sum(duration for _, _, duration in picks)
     with clocked() as reading:
-        frame = store.frame()
+        frame = results.frame()
     with clocked() as resuming:
-        store.run(grid)
+        results.run(grid)
     cluster_cpu = after.user + after.system - before.user - before.system
-    size = sum(len(content) for i in keys for content in measured[i][1].values())
+    size = sum(len(content) for _, files, _ in picks for content in files.values())
     benchmark.extra_info |= {
         "grid_s": planning.wall,
         "run_s": running.wall,
@@ -196,7 +176,7 @@ def test_ten_thousand_variants_on_two_hundred_workers(
 
 @pytest.mark.parametrize("part", ["grid", "loop"])
 def test_the_cost_of_a_variant_does_not_grow_with_their_number(
-    benchmark: Any, care: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+    benchmark: Any, care: Any, tmp_path: Path, part: str
 ) -> None:
     """What looked at all variants for each would be at four times as long for each."""
     large = care.size(8_000, 4_000)
@@ -207,13 +187,13 @@ def test_the_cost_of_a_variant_does_not_grow_with_their_number(
             began = time.process_time()
             grid = make_grid(count)
             if part == "loop":
-                store = rtlab.Store(tmp_path / f"{count}-{turn}")
-                store._prepare_folder()
-                tasks = store._plan(grid, 0)
-                kinds = [sweep.choose_kind(task.study, task.variant) for task in tasks]
-                progress = sweep.SweepProgress(Reporting(lambda *_: None), kinds)
+                results = rtlab.Store(tmp_path / f"{count}-{turn}")
+                with results._mark_folder():
+                    tasks = results._plan(grid, 0)
+                kinds = [choose_kind(task) for task in tasks]
+                progress = SweepProgress(Reporting(lambda *_: None), kinds)
                 began = time.process_time()
-                run_at_once(store.path, tasks, progress, monkeypatch)
+                run_at_once(results.path, tasks, progress)
             took.append(time.process_time() - began)
         seconds[count] = min(took) / count
     benchmark.pedantic(lambda: None)
@@ -222,9 +202,8 @@ def test_the_cost_of_a_variant_does_not_grow_with_their_number(
     assert ratio < 2
 
 
-def run_at_once(folder: Path, tasks: list[SweepTask], progress: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def run_at_once(folder: Path, tasks: list[SweepTask], progress: SweepProgress) -> None:
     """The run loop with workers that take no time."""
-    from concurrent.futures import Executor, Future
 
     class AtOnce(Executor):
         def submit(self, *_: Any, **__: Any) -> Future[Any]:
@@ -232,4 +211,4 @@ def run_at_once(folder: Path, tasks: list[SweepTask], progress: Any, monkeypatch
             done.set_result(None)
             return done
 
-    sweep._SweepRun(folder, tasks, 0, progress).run_in(AtOnce())
+    SweepRun(folder, tasks, 0, progress).run_in(AtOnce())

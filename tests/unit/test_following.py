@@ -15,8 +15,8 @@ import pytest
 
 import rtlab
 from rtlab.errors import ReadError, RtlabError, VariantError
-from rtlab.study import following, sweep
-from rtlab.study.sweep import SweepTask
+from rtlab.study import following, sweep_task
+from rtlab.study.sweep_task import SweepTask
 from rtlab.testing import tiny_model
 
 
@@ -51,13 +51,13 @@ def get_chips(explorer: Any) -> dict[str, str]:
 def test_rows_come_while_a_sweep_runs_in_the_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    semaphore, run = threading.Semaphore(0), sweep.run_task
+    semaphore, run = threading.Semaphore(0), sweep_task.run_task
 
     def wait(task: SweepTask, progress: Any = None) -> None:
         semaphore.acquire()
         run(task, progress)
 
-    monkeypatch.setattr(sweep, "run_task", wait)
+    monkeypatch.setattr(sweep_task, "run_task", wait)
     store = rtlab.Store(tmp_path / "runs")
     made = store.run(make_grid("fp32", "fp16", "int8"), budget_s=0, background=True)
     explorer = made.explore()
@@ -101,7 +101,7 @@ def test_rows_of_another_process_come_too(tmp_path: Path) -> None:
 def test_a_variant_that_failed_is_a_row_and_then_the_same_row_when_it_is_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = sweep.run_task
+    run = sweep_task.run_task
 
     def fail(task: SweepTask, progress: Any = None) -> None:
         if task.name == "fp16":
@@ -110,7 +110,7 @@ def test_a_variant_that_failed_is_a_row_and_then_the_same_row_when_it_is_built(
 
     store = rtlab.Store(tmp_path / "runs")
     with monkeypatch.context() as context:
-        context.setattr(sweep, "run_task", fail)
+        context.setattr(sweep_task, "run_task", fail)
         made = store.run(make_grid("fp32", "fp16"), budget_s=0)
     explorer = made.explore()
     assert {"fp32": "ready", "fp16": "failed"} == get_chips(explorer)

@@ -26,10 +26,13 @@ import pytest
 import rtlab
 from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
-from rtlab.study import stages, sweep
+from rtlab.study import stages, sweep, sweep_task, timing_slot
 from rtlab.study import store as entries
-from rtlab.study.sweep import SweepTask, run_task
 from rtlab.study.sweep_progress import SweepProgress, choose_kind
+from rtlab.study.sweep_rows import add_deltas, encode_row
+from rtlab.study.sweep_run import SweepRun
+from rtlab.study.sweep_task import SweepTask, run_task
+from rtlab.study.timing_slot import TimingSlot
 from rtlab.testing import tiny_model
 
 #: Columns that say when and where, and how long it took.
@@ -78,7 +81,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ran.append(task.name)
         run_task(task, progress)
 
-    monkeypatch.setattr(sweep, "run_task", run)
+    monkeypatch.setattr(sweep_task, "run_task", run)
     return ran
 
 
@@ -156,7 +159,7 @@ def test_scores_are_compared_with_fp32_of_the_same_study(whole: rtlab.Sweep) -> 
         ("c", "int8", 3.0),
     ]
     rows = [dataclasses.replace(row, study=s, precision=p, score=score) for s, p, score in scores]
-    assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in sweep.add_deltas(rows)]
+    assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in add_deltas(rows)]
 
 
 def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None:
@@ -230,7 +233,7 @@ def test_a_variant_that_fails_is_a_row_and_can_be_tried_again_alone(
             raise RtlabError(f'Cannot build "{task.name}": out of luck. Wait.')
         run_task(task, progress)
 
-    monkeypatch.setattr(sweep, "run_task", run)
+    monkeypatch.setattr(sweep_task, "run_task", run)
     store = rtlab.Store(tmp_path / "runs")
     made = store.run(make_grid(), retries=1, budget_s=0)
     assert ["fp32", "fp16", "int8 auto", "int8 mse", "int8 mse"] == tried
@@ -380,7 +383,7 @@ def test_timings_of_one_machine_do_not_overlap() -> None:
     guard = threading.Lock()
 
     def time_variant() -> None:
-        with sweep.TimingSlot()():
+        with TimingSlot()():
             with guard:
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
@@ -395,8 +398,8 @@ def test_timings_of_one_machine_do_not_overlap() -> None:
 
 
 def test_who_waits_too_long_for_the_slot_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_SLOT_S", 0.1)
-    with sweep.TimingSlot()(), sweep.TimingSlot()():
+    monkeypatch.setattr(timing_slot, "_SLOT_S", 0.1)
+    with TimingSlot()(), TimingSlot()():
         pass
 
 
@@ -535,7 +538,7 @@ def test_the_table_of_many_results_is_there_in_two_seconds(whole: rtlab.Sweep, t
     for i in range(10_000):
         home = store.path / "entries" / f"{i:032x}"
         home.mkdir(parents=True)
-        content = sweep._encode_row(dataclasses.replace(row, key=f"{i:032x}", variant=f"v{i:05}"))
+        content = encode_row(dataclasses.replace(row, key=f"{i:032x}", variant=f"v{i:05}"))
         (home / "row.json").write_bytes(content)
     began = time.process_time()
     frame = store.frame()
@@ -588,7 +591,7 @@ def test_two_thousand_variants_cost_little_beside_their_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the sweep itself takes in the process that is waited for, with work that takes no time."""
-    monkeypatch.setattr(sweep, "run_task", time.sleep)
+    monkeypatch.setattr(sweep_task, "run_task", time.sleep)
     store = rtlab.Store(tmp_path / "runs")
     (planned,) = store._plan(rtlab.grid(tiny_model(), backend="classic", target="sm86"), 0)
     tasks = [dataclasses.replace(planned, key=str(i)) for i in range(2_000)]
@@ -600,6 +603,6 @@ def test_two_thousand_variants_cost_little_beside_their_work(
             return self.pool.submit(work, 0)
 
     began = time.process_time()
-    progress = SweepProgress(Silent(), [choose_kind(task.study, task.variant) for task in tasks])
-    sweep._SweepRun(store.path, tasks, 0, progress).run_in(Thread())
+    progress = SweepProgress(Silent(), map(choose_kind, tasks))
+    SweepRun(store.path, tasks, 0, progress).run_in(Thread())
     assert time.process_time() - began < 2_000 * 0.001

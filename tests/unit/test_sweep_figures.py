@@ -12,7 +12,7 @@ import pytest
 
 import rtlab
 from rtlab.errors import VariantError
-from rtlab.study.sweep import SweepRow, add_deltas
+from rtlab.study.sweep_rows import SweepRow, add_deltas
 from rtlab.testing import tiny_model
 from rtlab.web.page import sweep_figures
 from rtlab.web.page.sweep_figures import draw_parallel, draw_pareto, find_pareto_front

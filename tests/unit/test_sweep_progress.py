@@ -19,10 +19,10 @@ import rtlab
 from rtlab.core import progress as reporters
 from rtlab.core.progress import Silent, Terminal
 from rtlab.errors import Cancelled, RtlabError
-from rtlab.study import sweep, sweep_progress
+from rtlab.study import sweep_progress, sweep_task
 from rtlab.study.progress import ProgressBar
-from rtlab.study.sweep import SweepTask
 from rtlab.study.sweep_progress import SweepProgress, count_running, format_duration
+from rtlab.study.sweep_task import SweepTask
 from rtlab.testing import tiny_model
 
 
@@ -154,10 +154,12 @@ def test_what_a_pool_hands_to_its_workers_in_advance_does_not_run_yet() -> None:
 def test_a_client_of_dask_says_what_its_workers_process() -> None:
     """Of three keys that a worker with one thread has, two wait there."""
     client = SimpleNamespace(
-        nthreads=lambda: {"a": 1, "b": 2, "c": 4}, processing=lambda: {"a": ["x", "y", "z"], "b": ["v"]}
+        scatter=None,
+        nthreads=lambda: {"a": 1, "b": 2, "c": 4},
+        processing=lambda: {"a": ["x", "y", "z"], "b": ["v"]},
     )
     assert (2, 7) == count_running([SimpleNamespace(_client=client)], [])
-    assert (None, None) == count_running([SimpleNamespace(_client=SimpleNamespace())], [])
+    assert (None, None) == count_running([SimpleNamespace(_client=SimpleNamespace(scatter=None))], [])
 
 
 def test_an_executor_that_says_nothing_is_counted_by_its_futures() -> None:
@@ -221,7 +223,7 @@ def make_grid() -> rtlab.Grid:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Lets so many variants through; the others wait."""
-    semaphore, run = threading.Semaphore(0), sweep.run_task
+    semaphore, run = threading.Semaphore(0), sweep_task.run_task
 
     def wait(task: SweepTask, progress: Any = None) -> None:
         while not semaphore.acquire(timeout=0.01):
@@ -229,7 +231,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
                 raise Cancelled("Stopped. Go on.")
         run(task, progress)
 
-    monkeypatch.setattr(sweep, "run_task", wait)
+    monkeypatch.setattr(sweep_task, "run_task", wait)
     return semaphore.release
 
 
@@ -284,10 +286,10 @@ def test_a_sweep_that_goes_on_counts_what_was_there_and_what_had_failed(
             raise RtlabError("Cannot build: no luck. Wait.")
         run(task, progress)
 
-    store, run = rtlab.Store(tmp_path / "runs"), sweep.run_task
-    monkeypatch.setattr(sweep, "run_task", fail)
+    store, run = rtlab.Store(tmp_path / "runs"), sweep_task.run_task
+    monkeypatch.setattr(sweep_task, "run_task", fail)
     some = rtlab.grid(tiny_model(), precision=["fp32", "fp16"], target="sm75", backend="classic")
     assert "<Sweep 1 built, 1 failed>" == repr(store.run(some, budget_s=0))
-    monkeypatch.setattr(sweep, "run_task", run)
+    monkeypatch.setattr(sweep_task, "run_task", run)
     store.run(make_grid(), budget_s=0, progress=Listening(lambda *_: None))
     assert "1 done, 1 running, 1 failed, 3 waiting" == seen[0]

@@ -27,7 +27,7 @@ from rtlab.errors import VariantError
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from rtlab.study.sweep import SweepRow
+    from rtlab.study.sweep_rows import SweepRow
 
 #: Columns of times and of errors that can be drawn, with what they are called and where they are from.
 _TIMES = {"time_ms": ("Time", "measured"), "estimate_ms": ("GPU time", "estimated")}
