@@ -32,12 +32,19 @@ from rtlab.study.sweep_rows import SweepRow
 from rtlab.study.sweep_run import SweepRun
 from rtlab.study.sweep_task import SweepTask
 
-#: The process with scheduler and workers: prints its address, and ends with its standard input.
+#: The process with scheduler and workers: prints its address, and ends with its standard input. What each worker does
+#: for itself, such as looking at its own stack a hundred times a second, is more than one process can do for 200.
 CLUSTER = """
 import sys
+import dask
 from distributed import LocalCluster
+quiet = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "60s",
+    "distributed.admin.tick.interval": "2s",
+}
 if __name__ == "__main__":
-    with LocalCluster(
+    with dask.config.set(quiet), LocalCluster(
         n_workers=int(sys.argv[1]), threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1",
         dashboard_address=":0", silence_logs=50, memory_limit=0,
     ) as cluster:
@@ -140,7 +147,8 @@ def test_ten_thousand_variants_on_two_hundred_workers(
             made = benchmark.pedantic(results.run, (grid,), options)
         after = process.cpu_times()
         # All workers are threads of one process.
-        writes = next(iter(client.run(simulated.list_write_seconds).values()))
+        one = [*client.nthreads()][:1]
+        writes = client.run(simulated.list_write_seconds, workers=one)[one[0]]
     picks = [recording.pick(task) for task in made.tasks]
     slept = sum(duration for _, _, duration in picks)
     with clocked() as reading:
@@ -161,16 +169,18 @@ def test_ten_thousand_variants_on_two_hundred_workers(
         "write_ms_95": 1e3 * writes[int(0.95 * len(writes))],
         "gigabytes": size / 1e9,
         "frame_s": reading.wall,
+        "frame_cpu_s": reading.cpu,
         "resume_s": resuming.wall,
+        "resume_cpu_s": resuming.cpu,
         "parent_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "last_words": words[-1],
     }
     assert variants == len(frame) == len(writes)
     assert {"built"} == {*frame["status"]}
-    assert f"{variants} done" in words[-1] or any("left" in text for text in words)
+    assert any("about" in text for text in words)
     # One loop submits, receives and counts: it must not be what workers wait for.
     assert running.cpu / variants < care.most(0.005)
-    assert reading.wall < care.most(2.0 * variants / 10_000 + 1)
+    assert reading.cpu < care.most(2.0 * variants / 10_000 + 0.5)
     assert running.wall < care.most(1.5) * slept / workers + care.most(20)
 
 

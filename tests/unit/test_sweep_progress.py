@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import io
 import multiprocessing
 import threading
@@ -19,9 +20,10 @@ import rtlab
 from rtlab.core import progress as reporters
 from rtlab.core.progress import Silent, Terminal
 from rtlab.errors import Cancelled, RtlabError
-from rtlab.study import sweep_progress, sweep_task
+from rtlab.study import sweep_progress, sweep_run, sweep_task
 from rtlab.study.progress import ProgressBar
-from rtlab.study.sweep_progress import SweepProgress, count_running, format_duration
+from rtlab.study.sweep_progress import SweepProgress, choose_kind, count_running, format_duration
+from rtlab.study.sweep_run import SweepRun
 from rtlab.study.sweep_task import SweepTask
 from rtlab.testing import tiny_model
 
@@ -293,3 +295,81 @@ def test_a_sweep_that_goes_on_counts_what_was_there_and_what_had_failed(
     monkeypatch.setattr(sweep_task, "run_task", run)
     store.run(make_grid(), budget_s=0, progress=Listening(lambda *_: None))
     assert "1 done, 1 running, 1 failed, 3 waiting" == seen[0]
+
+
+# --- lines before executors -----------------------------------------------------------------------------------------
+
+
+class Noting(Executor):
+    """A pool that counts how many tasks it was given and has not finished, at most."""
+
+    def __init__(self, before: Callable[[], object] = lambda: None) -> None:
+        self.pool, self.before = concurrent.futures.ThreadPoolExecutor(2), before
+        self.lock, self.given, self.most, self.names = threading.Lock(), 0, 0, list[str]()
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **_: Any) -> Any:
+        with self.lock:
+            self.given += 1
+            self.most = max(self.most, self.given)
+
+        def run() -> None:
+            self.before()
+            with self.lock:
+                self.given -= 1
+                self.names.append(arguments[0].name)
+
+        return self.pool.submit(run)
+
+
+def make_tasks(folder: Path) -> list[SweepTask]:
+    return rtlab.Store(folder)._plan(make_grid(), 0)
+
+
+def test_an_executor_has_so_many_tasks_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 60 is run once all the same, in the order of the grid."""
+    monkeypatch.setattr(sweep_run, "_MOST_GIVEN", 4)
+    (task, *_) = make_tasks(tmp_path)
+    tasks = [dataclasses.replace(task, key=str(i), name=str(i)) for i in range(60)]
+    executor = Noting()
+    progress = SweepProgress(Silent(), map(choose_kind, tasks))
+    SweepRun(tmp_path, tasks, 0, progress).run_in(executor)
+    assert sorted(executor.names, key=int) == [str(i) for i in range(60)]
+    assert 2 <= executor.most <= 4
+    assert 60 == progress.counts.done
+
+
+def test_what_waits_for_a_rare_worker_keeps_nothing_else_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than has room waits for a GPU, and is first in the grid; it goes on only after all others are done."""
+    monkeypatch.setattr(sweep_run, "_MOST_GIVEN", 2)
+    monkeypatch.setattr(sweep_run, "list_needs", lambda v: {"gpu": 1.0} if v.precision == "fp32" else {})
+    (task, other, *_) = sorted(make_tasks(tmp_path), key=lambda t: t.variant.precision != "fp32")[1:]
+    assert ("fp32", "fp32") != (task.variant.precision, other.variant.precision)
+    rare = [dataclasses.replace(task, key=f"r{i}", name=f"r{i}") for i in range(6)]
+    usual = [dataclasses.replace(other, key=f"u{i}", name=f"u{i}") for i in range(6)]
+    come = threading.Event()
+    gpu, cpu = Noting(lambda: come.wait(20)), Noting()
+
+    def watch() -> None:
+        wait_until(lambda: 6 == len(cpu.names))
+        come.set()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    tasks = [*rare, *usual]
+    progress = SweepProgress(Silent(), map(choose_kind, tasks))
+    SweepRun(tmp_path, tasks, 0, progress).run_in(lambda needs: gpu if needs else cpu)
+    watcher.join()
+    assert (6, 6) == (len(gpu.names), len(cpu.names))
+
+
+def test_words_about_all_of_it_start_the_phase_anew_with_what_is_done(clock: Clock) -> None:
+    out = Typewriter()
+    progress = SweepProgress(Terminal(out), ["a"] * 3, finished=2, failed=1)
+    clock.now += 1
+    progress.announce("3 wait for a worker with gpu=1")
+    clock.now += 1
+    progress.report(0, 2)
+    words = "2 done, 0 running, 1 failed, 3 waiting"
+    assert f"Running 6 variants, 3 wait for a worker with gpu=1 3/6 · 2.0 s · {words}" == out.line
