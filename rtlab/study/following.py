@@ -58,10 +58,14 @@ class StoreFollower:
                 continue
             row = self._store.row(key)
             # A file that another machine has just written may not be there as a whole yet.
-            if row is not None and row.status != "damaged":
-                self._read.add((key, status))
-                if row.study == self._digest:
-                    new.append(self._store.load_result(self._study.state, row))
+            if row is None or row.status == "damaged":
+                continue
+            if row.study == self._digest:
+                loaded = self._store.load_result(self._study.state, row)
+                if loaded is None:
+                    continue
+                new.append(loaded)
+            self._read.add((key, status))
         if new:
             # Read first: the study waits for what changes it.
             new.sort(key=lambda result: result.row.order)

@@ -14,10 +14,12 @@ import functools
 import hashlib
 import importlib.metadata
 import lzma
+import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +402,42 @@ def remove_entry(folder: Path, key: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         (folder / key).rename(trash)
         shutil.rmtree(trash)
+
+
+@contextlib.contextmanager
+def watch_entry(home: Path, seconds: float) -> Iterator[Callable[[], bool]]:
+    """A context to read an entry in; yields what returns whether all of its files could be seen.
+
+    A complete folder gets its name at once, but a file layer between machines may show its files one after the other,
+    for as many seconds as are given; and another process may have replaced or removed it meanwhile.
+    """
+    before = _identify(home)
+    is_complete = before is not None and not _is_arriving(home, seconds)
+    yield lambda: is_complete and _identify(home) == before
+
+
+def _identify(home: Path) -> int | None:
+    try:
+        return home.stat().st_ino
+    except OSError:
+        return None
+
+
+def _is_arriving(home: Path, seconds: float) -> bool:
+    """Whether the folder of an entry is younger than that and files are missing in it."""
+    try:
+        # A file's date is of the clock on the wall.
+        if datetime.now(timezone.utc).timestamp() - home.stat().st_mtime > seconds:
+            return False
+        names = set(os.listdir(home))  # noqa: PTH208 - as names
+        required = {DOCUMENT, ARRAYS, ROW}
+        if DOCUMENT in names:
+            required |= msgspec.json.decode((home / DOCUMENT).read_bytes())["digests"].keys()
+    except FileNotFoundError:
+        return True
+    except (OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):
+        return False
+    return not required <= names
 
 
 def read_entry(home: Path, source: EntrySource) -> VariantResult:

@@ -15,7 +15,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timezone
 from pathlib import Path
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 #: Age in seconds from which an entry that is not complete is what a killed worker left.
 _LEFTOVER_S = 3600.0
+#: What the file begins with by which the workers of a sweep know the folder.
+_SWEEP = ".sweep-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,10 +190,12 @@ class ResultStore:
         Raises:
             RtlabError: nothing can be written.
         """
-        mark = self.path / f".{secrets.token_hex(8)}"
+        mark = self.path / f"{_SWEEP}{secrets.token_hex(8)}"
         try:
             for name in (store.STUDIES, store.ENTRIES, store.FAILED):
-                (self.path / name).mkdir(parents=True, exist_ok=True)
+                # A folder that another machine made need not show yet, so that exist_ok would not do.
+                with contextlib.suppress(FileExistsError):
+                    (self.path / name).mkdir(parents=True)
             mark.touch()
         except OSError as error:
             raise RtlabError(
@@ -294,15 +298,15 @@ class ResultStore:
 
     def row(self, key: str) -> SweepRow | None:
         """The row of a key; None where nothing is here."""
-        for path in (self.path / store.ENTRIES / key / store.ROW, self.path / store.FAILED / f"{key}.json"):
-            try:
-                return decode_row(path.read_bytes(), key)
-            except FileNotFoundError:  # noqa: PERF203 - there are two
-                continue
-            except OSError as error:
-                return decode_row(f'"{error.strerror}"'.encode(), key)
-        is_damaged = (self.path / store.ENTRIES / key).is_dir()
-        return decode_row(b"", key) if is_damaged else None
+        home = self.path / store.ENTRIES / key
+        files = home / store.ROW, self.path / store.FAILED / f"{key}.json"
+        if (row := _read_row(files, key)) is None:
+            with store.watch_entry(home, _LEFTOVER_S) as is_complete:
+                # It may have come meanwhile.
+                row = _read_row(files, key)
+            if row is None and is_complete():
+                row = decode_row(b"", key)
+        return row
 
     def frame(self) -> pd.DataFrame:
         """One row for each result and failure, as a ``pandas.DataFrame``: see ``Sweep.frame``.
@@ -327,8 +331,8 @@ class ResultStore:
         digest = self.find_study(model)
         state, stride = self.open_state(digest)
         for row in self.rows():
-            if row.study == digest:
-                state = self.load_result(state, row).add_to(state)
+            if row.study == digest and (loaded := self.load_result(state, row)) is not None:
+                state = loaded.add_to(state)
         return self._session.of_state(state, stride)
 
     def explore_study(self, digest: str, **options: Any) -> Any:
@@ -367,17 +371,26 @@ class ResultStore:
         """A study without results, and its stride; raises ``ReadError`` where its file is damaged."""
         return open_study(self.path / store.STUDIES / f"{digest}.rtlab")
 
-    def load_result(self, state: StudyState, row: SweepRow) -> LoadedResult:
-        """Read the result or the failure of a row; one that is damaged has its words, and costs no other."""
+    def load_result(self, state: StudyState, row: SweepRow) -> LoadedResult | None:
+        """Read the result or the failure of a row; None of one that is not there as a whole yet.
+
+        One that is damaged has its words, and costs no other.
+        """
         try:
             if row.status == "failed":
                 content = (self.path / store.FAILED / f"{row.key}.json").read_bytes()
                 document = store.parse_document(content, "rtlab_row", f'the failure of "{row.variant}"')
                 variant, error = (RecordReader().unpack(document[k]) for k in ("choice", "failure"))
                 return LoadedResult(row, variant, error)
-            source = store.EntrySource(state.model, None, state.limits)
-            result = store.read_entry(self.path / store.ENTRIES / row.key, source)
+            source, home = (
+                store.EntrySource(state.model, None, state.limits),
+                self.path / store.ENTRIES / row.key,
+            )
+            with store.watch_entry(home, _LEFTOVER_S) as is_complete:
+                result = store.read_entry(home, source)
         except (ReadError, OSError) as error:
+            if row.status == "built" and not is_complete():
+                return None
             title = f'read "{row.variant}"'
             words = error if isinstance(error, ReadError) else wrap_error(error, title, ReadError)
             return LoadedResult(row, None, reword_damage(words))
@@ -409,37 +422,66 @@ class ResultStore:
     def collect_garbage(self) -> Mapping[str, int]:
         """Remove what killed workers left, entries that are damaged, and studies without results; returns the counts.
 
+        No study is removed while a sweep runs, or within an hour of one that was killed.
         Every file of every entry is read, and compared with its digest.
 
         >>> store.collect_garbage()
         {'leftovers': 0, 'damaged': 0, 'studies': 0}
         """
         counts = {"leftovers": 0, "damaged": 0, "studies": 0}
-        for folder in (self.path / store.ENTRIES, self.path / store.STUDIES, self.path / store.FAILED):
-            for leftover in folder.glob(".*") if folder.is_dir() else ():
-                # A file's date is of the clock on the wall.
-                now = datetime.now(timezone.utc).timestamp()
-                if now - leftover.stat().st_mtime > _LEFTOVER_S:
-                    shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink()
-                    counts["leftovers"] += 1
+        for pattern in (
+            *(f"{name}/.*" for name in (store.ENTRIES, store.STUDIES, store.FAILED)),
+            f"{_SWEEP}*",
+        ):
+            for leftover in self.path.glob(pattern):
+                # Who writes it may be done with it.
+                with contextlib.suppress(FileNotFoundError):
+                    # A file's date is of the clock on the wall.
+                    now = datetime.now(timezone.utc).timestamp()
+                    if now - leftover.stat().st_mtime > _LEFTOVER_S:
+                        shutil.rmtree(
+                            leftover, ignore_errors=True
+                        ) if leftover.is_dir() else leftover.unlink()
+                        counts["leftovers"] += 1
         for key in self._list(store.ENTRIES):
-            home, files = self.path / store.ENTRIES / key, dict[str, bytes]()
-            try:
-                files = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
-                store.read_head(files, f'the result "{home}"')
-                is_damaged = decode_row(files.get(store.ROW, b""), key).status == "damaged"
-            except (ReadError, OSError):
-                is_damaged = True
-            # What another release wrote is no damage.
-            marks = {store.DOCUMENT: "rtlab_result", store.ROW: "rtlab_row"}
-            if is_damaged and not any(store.is_of_other_schema(files.get(n), m) for n, m in marks.items()):
+            home = self.path / store.ENTRIES / key
+            if _is_damaged(home):
                 self._discard(key)
                 counts["damaged"] += 1
         used = {f"{row.study}.rtlab" for row in self.rows()}
-        for name in set(self._list(store.STUDIES)) - used:
+        # What runs may have no results yet.
+        is_busy = any(self.path.glob(f"{_SWEEP}*"))
+        for name in () if is_busy else set(self._list(store.STUDIES)) - used:
             (self.path / store.STUDIES / name).unlink(missing_ok=True)
             counts["studies"] += 1
         return counts
+
+
+def _is_damaged(home: Path) -> bool:
+    """Whether a file of an entry is missing, or not as it was written; what another release wrote is no damage."""
+    files: dict[str, bytes] = {}
+    with store.watch_entry(home, _LEFTOVER_S) as is_complete:
+        try:
+            files = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
+            store.read_head(files, f'the result "{home}"')
+            is_damaged = decode_row(files.get(store.ROW, b""), home.name).status == "damaged"
+        except (ReadError, OSError):
+            is_damaged = True
+    marks = {store.DOCUMENT: "rtlab_result", store.ROW: "rtlab_row"}
+    is_other = any(store.is_of_other_schema(files.get(n), m) for n, m in marks.items())
+    return is_damaged and is_complete() and not is_other
+
+
+def _read_row(paths: Iterable[Path], key: str) -> SweepRow | None:
+    """The row in the first of these files that is there."""
+    for path in paths:
+        try:
+            return decode_row(path.read_bytes(), key)
+        except FileNotFoundError:  # noqa: PERF203 - there are two
+            continue
+        except OSError as error:
+            return decode_row(f'"{error.strerror}"'.encode(), key)
+    return None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class SweepRow(VariantSummary):
     """A variant of a sweep; ``status`` may also be damaged, of an entry that cannot be read.
 
-    ``key`` is that of its entry. ``host`` is the machine that it ran on, ``load`` the number of processes that ran or
-    waited there for each core when it was timed, over the last minute, and ``runs`` counts the timed inferences.
-    ``taken`` is when it was finished, ``work_s`` what all of its work took. ``higher`` says that more of the score is
-    better. ``error`` of a variant that is built says what could not be measured.
+    ``key`` is that of its entry. ``host`` is the machine that it ran on, ``load`` the share of its processors that
+    other programs took while it was timed, from 0 to 1; ``timings`` counts how often it was timed, of which the
+    quietest counts, and ``runs`` the inferences of that one. ``taken`` is when it was finished, ``work_s`` what all of
+    its work took. ``higher`` says that more of the score is better. ``error`` of a variant that is built says what
+    could not be measured.
     """
 
     model: Annotated[str, FieldMeta("Model")] = ""
@@ -33,6 +34,7 @@ class SweepRow(VariantSummary):
     host: Annotated[str, FieldMeta("Host", omit=True)] = ""
     load: Annotated[float | None, FieldMeta("Load", omit=True)] = None
     runs: Annotated[int | None, FieldMeta("Runs", omit=True)] = None
+    timings: Annotated[int | None, FieldMeta("Timings", omit=True)] = None
     taken: str = ""
     work_s: Annotated[float | None, FieldMeta("Work", "s", "measured", omit=True)] = None
     higher: bool = True

@@ -230,6 +230,7 @@ class SweepRun:
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + _LOOK_S
+        self._touch_mark(self._tasks[0])
         missing = [(find_missing(executor), count) for executor, count in counts.items()]
         words = ", ".join(f"{count} wait for {what}" for what, count in missing if what)
         if words != self._waiting:
@@ -237,6 +238,11 @@ class SweepRun:
             self._progress.announce(words)
             if words:
                 _LOG.warning("the sweep: %s", words)
+
+    def _touch_mark(self, task: SweepTask) -> None:
+        """Show that the sweep goes on."""
+        with contextlib.suppress(OSError):
+            (self._folder / task.mark).touch()
 
     def _finish(
         self, task: SweepTask, error: BaseException | None = None, files: Mapping[str, bytes] | None = None
@@ -253,8 +259,9 @@ class SweepRun:
         elif isinstance(error, ReadError) or not isinstance(error, Exception):
             # The store itself cannot be read, which befalls all variants.
             raise error
-        else:
+        elif not task.replaces:
             record_failure(self._folder, task, wrap_error(error, f'build "{task.name}"'))
+        self._touch_mark(task)
         self._finished += 1
         self._open_studies[task.study] -= 1
         if not self._open_studies[task.study]:

@@ -136,7 +136,7 @@ def run_task(
     if runner is None:
         return MissingStudy(platform.node())
     progress = progress or Silent()
-    holder, slot = runner.holder, TimingSlot()
+    holder, slot = runner.holder, TimingSlot(folder if sees_store else None)
     runner.timing_slot = slot
     holder.plan(task.name, task.variant, None)
     try:
@@ -171,6 +171,7 @@ def _summarize(task: SweepTask, result: VariantResult, slot: TimingSlot, seconds
         **fields,
         host=platform.node(),
         load=slot.load if profile is not None else None,
+        timings=slot.timings if profile is not None else None,
         runs=None if profile is None else profile.runs or len(profile.total),
         taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         work_s=round(seconds, 3),

@@ -11,7 +11,6 @@ import os
 import pickle
 import shutil
 import signal
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,45 +18,20 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
 import rtlab
 from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
-from rtlab.study import stages, sweep, sweep_task, timing_slot
+from rtlab.study import runner, stages, sweep, sweep_task
 from rtlab.study import store as entries
 from rtlab.study.sweep_progress import SweepProgress, choose_kind
 from rtlab.study.sweep_rows import add_deltas, encode_row
 from rtlab.study.sweep_run import SweepRun
 from rtlab.study.sweep_task import SweepTask, run_task
-from rtlab.study.timing_slot import TimingSlot
 from rtlab.testing import tiny_model
-
-#: Columns that say when and where, and how long it took.
-TIMES = ["time_ms", "load", "taken", "work_s", "host", "runs"]
-CHOICES: dict[str, Any] = {
-    "precision": ["fp32", "fp16", "int8"],
-    "calibrator": ["auto", "mse"],
-    "backend": "onnxruntime",
-    "target": "cpu",
-}
-
-
-def make_study(seed: int = 0) -> rtlab.Study:
-    model = tiny_model()
-    data = rtlab.CalibrationData.random(model, samples=8, seed=seed)
-    return rtlab.Study(model, data=data, task=rtlab.Task(data, np.arange(8) % 4))
-
-
-def make_grid() -> rtlab.Grid:
-    return rtlab.grid(make_study(), **CHOICES)
-
-
-def numbers(made: rtlab.Sweep) -> list[dict[str, Any]]:
-    frame = made.frame().drop(columns=TIMES)
-    return json.loads(frame.to_json(orient="records", double_precision=15))
+from tiny_sweep import CHOICES, TIMES, make_grid, make_study, numbers
 
 
 @pytest.fixture(scope="module")
@@ -375,34 +349,6 @@ def test_two_that_compute_one_key_are_no_error(copied: rtlab.Store) -> None:
         assert files == {path.name: path.read_bytes() for path in (folder / str(i)).iterdir()}
 
 
-# --- times ----------------------------------------------------------------------------------------------------------
-
-
-def test_timings_of_one_machine_do_not_overlap() -> None:
-    inside, most = [0], [0]
-    guard = threading.Lock()
-
-    def time_variant() -> None:
-        with TimingSlot()():
-            with guard:
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-            time.sleep(0.02)
-            with guard:
-                inside[0] -= 1
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(time_variant) for _ in range(8)]:
-            done.result()
-    assert [1] == most
-
-
-def test_who_waits_too_long_for_the_slot_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing_slot, "_SLOT_S", 0.1)
-    with TimingSlot()(), TimingSlot()():
-        pass
-
-
 # --- executors ------------------------------------------------------------------------------------------------------
 
 
@@ -415,7 +361,7 @@ def dies(where: str, left: str, task: SweepTask) -> None:
         def die(*_: Any, **__: Any) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
-        def write_half(folder: Path, key: str, files: Any) -> None:
+        def write_half(folder: Path, key: str, files: Any, **_: Any) -> None:
             part = folder / f".{key}.half"
             part.mkdir()
             for name, content in files.items():
@@ -557,6 +503,40 @@ def test_a_measurement_that_fails_is_said_in_the_row_of_what_was_built(
     row = rtlab.Store(tmp_path / "runs").run(make_grid()).frame().set_index("variant").loc["int8 mse"]
     assert ("built", "not compared: Cannot compare: no luck. Wait.") == (row["status"], row["error"])
     assert row["time_ms"] > 0
+
+
+def test_what_was_built_and_not_measured_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: list[str]
+) -> None:
+    """What is there stays until the new result is complete; a second failure to build leaves it too."""
+    compare = stages._Measuring._compare
+
+    def fail(measuring: Any, deadline: Any) -> None:
+        if measuring.job.name == "int8 mse":
+            raise RtlabError("Cannot compare: no luck. Wait.")
+        compare(measuring, deadline)
+
+    monkeypatch.setattr(stages._Measuring, "_compare", fail)
+    store = rtlab.Store(tmp_path / "runs")
+    key = store.run(make_grid()).tasks[3].key
+    store.run(make_grid())
+    assert 4 == len(counted)
+
+    def refuse(*_: Any) -> None:
+        assert (store.path / "entries" / key / "row.json").is_file()
+        raise RtlabError("Cannot build: no luck either. Wait.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(runner, "compile_variant", refuse)
+        row = store.run(make_grid(), again=True).frame().set_index("variant").loc["int8 mse"]
+    assert ("built", "not compared: Cannot compare: no luck. Wait.") == (row["status"], row["error"])
+    assert "<Store runs: 4 results>" == repr(store)
+    monkeypatch.setattr(stages._Measuring, "_compare", compare)
+    made = store.run(make_grid(), again=True)
+    assert ["int8 mse"] * 2 == counted[4:]
+    assert "" == made.frame()["error"].max()
+    assert [] == [*(store.path / "entries").glob(".*")]
+    assert (store.path / "entries" / key / "row.json").is_file()
 
 
 def test_a_store_that_a_worker_does_not_see_ends_the_sweep(tmp_path: Path) -> None:
