@@ -185,7 +185,8 @@ class TensorRTRTX(EngineRunner):
         """
         targets = [Target(t) for t in SUPPORTED_TARGETS if t != "sm75"]
         recalls = self._uses_recordings
-        capabilities = self._create_capabilities(targets, runs=self.device is not None and not recalls)
+        # A GPU that it does not compile for, such as one of sm90, runs nothing.
+        capabilities = self._create_capabilities(targets, runs=self.local in targets and not recalls)
         return dataclasses.replace(capabilities, recalls=recalls)
 
     @property

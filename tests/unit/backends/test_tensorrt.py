@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from fake_gpu import VERSIONS, Here, needs_api
 from nets import graph
 from rtlab import backends
-from rtlab.backends.tensorrt import TensorRT, build_plan
+from rtlab.backends.tensorrt import TensorRT, TensorRTRTX, build_plan
 from rtlab.backends.workers import driver
 from rtlab.core.engine import Engine
 from rtlab.core.options import BuildOptions
@@ -182,3 +182,11 @@ def test_the_registry_offers_it_first_where_it_can_be_used(usable: bool, monkeyp
     names = list(backends.registry.__wrapped__())
     assert "tensorrt" in names
     assert usable == (names[0] == "tensorrt")
+
+
+@pytest.mark.parametrize(("sm", "runs"), [(86, True), (120, True), (90, False)])
+def test_rtx_runs_engines_on_gpus_that_it_compiles_for(sm: int, runs: bool, monkeypatch: pytest.MonkeyPatch):
+    # TensorRT-RTX 1.7.1 on an H200 loads none of its own plans.
+    gpu = driver.Device("Some GPU", sm, "13.0")
+    monkeypatch.setattr(TensorRTRTX, "device", property(lambda _: gpu))
+    assert runs == TensorRTRTX().capabilities().runs
