@@ -18,7 +18,18 @@ from rtlab.study.sweep import SweepRow
 #: The model whose results are whole.
 WHOLE = "digits_outlier"
 #: What is of a run, and not of its variant; a name is that of the first grid that had the variant.
-OF_THE_RUN = {"variant", "title", "host", "load", "timings", "taken", "work_s", "time_ms", "runs", "output_sqnr"}
+OF_THE_RUN = {
+    "variant",
+    "title",
+    "host",
+    "load",
+    "timings",
+    "taken",
+    "work_s",
+    "time_ms",
+    "runs",
+    "output_sqnr",
+}
 
 
 @pytest.fixture(scope="module")
