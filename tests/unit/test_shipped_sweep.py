@@ -66,6 +66,7 @@ def test_what_was_run_was_run_on_the_cpu(shipped: rtlab.Store) -> None:
     assert all(row.estimate_ms is None for row in rows if row.target == "cpu")
 
 
+@pytest.mark.slow
 def test_the_results_of_one_model_are_whole(shipped: rtlab.Store) -> None:
     study = shipped.study(WHOLE)
     rows = list_whole(shipped)
