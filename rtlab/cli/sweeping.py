@@ -20,7 +20,7 @@ from rtlab.errors import ReadError, RtlabError, VariantError
 if TYPE_CHECKING:
     from rtlab.api import Study
     from rtlab.stores import Store
-    from rtlab.study.sweep import SweepRow
+    from rtlab.study.sweep_rows import SweepRow
 
 #: Keys of a grid's file, and of one of its models.
 _KEYS, _MODEL_KEYS = ("models", "choices"), ("path", "name", "data", "labels", "metric", "shapes")
@@ -82,11 +82,9 @@ def _export(store: Store, path: Path, model: str | None) -> Path:
         case ".json":
             return write(path, table.to_json(orient="records").encode(), what="the table")
         case ".parquet":
-            if importlib.util.find_spec("pyarrow") is None:
-                raise RtlabError(
-                    f'Cannot write "{path}": package "pyarrow" is not installed. Run pip install pyarrow, or choose '
-                    ".csv or .json."
-                )
+            from rtlab.core.optional import require
+
+            require("pyarrow", why=f'write "{path}"')
             return write(path, table.to_parquet(index=False), what="the table")
         case ".rtlab":
             models = sorted({*table["model"]} - {""})

@@ -39,6 +39,7 @@ class Optional:
 PACKAGES = {
     "tensorrt": Optional("tensorrt", "tensorrt", "10.3", '"rtlab[tensorrt]"'),
     "distributed": Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
+    "pyarrow": Optional("pyarrow", "pyarrow", "14", '"rtlab[parquet]"'),
     "pillow": Optional("pillow", "PIL", "10", '"pillow>=10"'),
 }
 

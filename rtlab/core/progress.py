@@ -54,17 +54,22 @@ class Reporting(Silent):
         self._show = show
         self._name, self._done, self._last, self._began = "", 0, 0.0, 0.0
         self._total: int | None = None
-        self._until = math.inf
+        self._until, self._details = math.inf, ""
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase and show it at once."""
         self._name, self._done, self._total = name, 0, total
-        self._began, self._until = time.monotonic(), math.inf
+        self._began, self._until, self._details = time.monotonic(), math.inf, ""
         self._report()
 
     def bound(self, seconds: float) -> None:
         """The open phase ends in so many seconds at the latest: no longer time is announced."""
         self._until = min(self._until, time.monotonic() + seconds)
+
+    def detail(self, text: str) -> None:
+        """Show words of the open phase at once, in place of its pace."""
+        self._details = text
+        self._report()
 
     def advance(self, steps: int = 1) -> None:
         """Count steps and show them when a tenth of a second has passed."""
@@ -83,7 +88,9 @@ class Reporting(Silent):
 
     @property
     def pace(self) -> str:
-        """Steps per second and time left, after the first second."""
+        """Steps per second and time left, after the first second; or what ``detail`` says."""
+        if self._details:
+            return f" · {self._details}"
         taken = self._last - self._began
         if not self._total or self._done < 1 or taken < _SETTLED:
             return ""

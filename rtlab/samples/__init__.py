@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import html
 import json
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -194,7 +195,7 @@ def load_halves(file: Path, name: str, samples: int | None) -> tuple[Calibration
 
 __all__ = [
     "Sample", "SampleCard", "SampleCards", "digits_input", "digits_picture", "engine", "engines", "inception_chain",
-    "list", "load", "names", "transformer_stack", "which",
+    "list", "load", "names", "sweep", "transformer_stack", "which",
 ]  # fmt: skip
 
 #: Samples of data that come with a model which was not trained.
@@ -263,6 +264,21 @@ def engine(name: str) -> tuple[Path, ...]:
             f'Cannot find engine "{name}": no such engine is shipped. Choose one of {quote_names(engines())}.'
         )
     return tuple(sorted((_folder() / "engines" / name).iterdir()))
+
+
+def sweep(folder: str | Path) -> Path:
+    """Unpack the store of a large sweep into a folder, for ``rtlab.Store``; returns the folder.
+
+    It has the rows of all variants, and the whole results of one model: ``sample_models/README.md`` says which.
+
+    Raises:
+        ModelError: the file is not installed.
+    """
+    with tarfile.open(_folder() / "sweep.tar.xz") as archive:
+        # Python before 3.10.12 and 3.11.4 has no filters.
+        options: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(folder, **options)  # noqa: S202 - rtlab's own file
+    return Path(folder)
 
 
 def load(name: str, *, samples: int | None = None) -> Sample:

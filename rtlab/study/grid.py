@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,7 @@ def _plan_model(
     holder, stride = StateHolder(state), session.stride
     varied = [name for name, entries in axes.items() if len(entries) > 1 or name == "precision"]
     variants: dict[str, GridVariant] = {}
+    names: set[str] = set()
     skipped: list[SkippedVariant] = []
     for values in itertools.product(*axes.values()):
         choice = dict(zip(axes, values, strict=True))
@@ -143,11 +145,13 @@ def _plan_model(
         except (VariantError, Unavailable, ModelError) as error:
             skipped.append(SkippedVariant(session.model.name, name, str(error)))
             continue
+        # A state with all of them would be copied for each.
+        holder.update(operator.methodcaller("without_variant", name))
         if variant.calibrator is None:
             name = _name_choice({**choice, "calibrator": None}, varied)
         if variant.id not in variants:
-            names = {planned.name for planned in variants.values()}
             unique_name = name if name not in names else variant.id
+            names.add(unique_name)
             variants[variant.id] = GridVariant(unique_name, variant, state, stride)
     return list(variants.values()), skipped
 
@@ -164,3 +168,10 @@ def _format_choice(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{k}={v}" for k, v in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def describe_choices(variant: Variant) -> dict[str, str]:
+    """The choices of a variant in words, by the names of ``AXES``; empty for the default."""
+    pins = ",".join(f"{pattern}={precision}" for pattern, precision in variant.pins)
+    choices = {name: _format_choice(getattr(variant, name)) for name in AXES if hasattr(variant, name)}
+    return {**choices, "precision": ",".join(filter(None, (str(variant.precision), pins)))}

@@ -19,9 +19,7 @@ def report_progress(progress: Progress | None) -> Iterator[Progress]:
     """
     host_reporter: ProgressBar | Terminal | None = None
     if progress is None:
-        ipython = sys.modules.get("IPython")
-        shell = ipython.get_ipython() if ipython is not None else None
-        host_reporter = ProgressBar() if getattr(shell, "kernel", None) is not None else Terminal()
+        host_reporter = ProgressBar() if has_kernel() else Terminal()
         progress = host_reporter
     try:
         yield progress
@@ -32,6 +30,13 @@ def report_progress(progress: Progress | None) -> Iterator[Progress]:
     finally:
         if host_reporter is not None:
             host_reporter.close()
+
+
+def has_kernel() -> bool:
+    """Whether this is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
 
 
 class ProgressBar(Reporting):

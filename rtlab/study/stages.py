@@ -49,8 +49,10 @@ _RUNS, _COMPARED = 30, 32
 _PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
 #: Bytes of values of one sample that are read at once; more are read in several passes.
 _READ_BYTES = 256 << 20
-#: Returns the context of a timing.
-Slot = Callable[[], contextlib.AbstractContextManager[object]]
+#: Takes a profile, perhaps several times while so many seconds remain as the second function returns.
+Take = Callable[[Callable[[], "Profile"], Callable[[], float]], "Profile"]
+#: Returns the context of a timing, with what takes it; None where it is simply taken.
+Slot = Callable[[], contextlib.AbstractContextManager["Take | None"]]
 _AGAIN: dict[Why, str] = {
     "cancelled": "it was cancelled",
     "not asked": "the variant was only compiled",
@@ -161,6 +163,7 @@ class _Measuring:
     ) -> None:
         self.job, self.result, self.progress, self.budget = job, result, progress, budget
         self._slot = slot
+        self._take: Take | None = None
         self._on_builder = _runs_on_builder(result)
         #: What computes in the place of an engine that is not run by its own backend.
         self._stand_in = None if self._on_builder else get_evaluator()
@@ -177,7 +180,7 @@ class _Measuring:
                 ends_after_step = stage is not Stage.TIMED
                 # To wait for it takes nothing of the budget.
                 with (
-                    contextlib.nullcontext() if ends_after_step else self._slot(),
+                    contextlib.nullcontext() if ends_after_step else self._slot() as self._take,
                     self.budget.share(
                         self.progress, _PARTS[stage], ends_after_step=ends_after_step
                     ) as deadline,
@@ -240,14 +243,19 @@ class _Measuring:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
             engine = self._stand_in.build(request, deadline)
         before = result.profile
-        profile = self.runner.profile(
-            engine,
-            next(self._data.batches(result.prepared.model, 1)),
-            deadline,
-            runs=max(1, _RUNS - (0 if before is None else before.runs or 0)),
-            seconds=deadline.remaining if self.budget.is_bounded else None,
-            limit_s=job.limits.seconds,
-        )
+        inputs = next(self._data.batches(result.prepared.model, 1))
+
+        def measure() -> Profile:
+            return self.runner.profile(
+                engine,
+                inputs,
+                deadline,
+                runs=max(1, _RUNS - (0 if before is None else before.runs or 0)),
+                seconds=deadline.remaining if self.budget.is_bounded else None,
+                limit_s=job.limits.seconds,
+            )
+
+        profile = self._take(measure, lambda: deadline.remaining) if self._take else measure()
         if before is not None:
             profile = before.merged(profile)
         self.result = dataclasses.replace(result, measured=engine, profile=profile)

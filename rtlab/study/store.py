@@ -7,15 +7,19 @@ has its parts, schema, rtlab's release, and the digests of the other files.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import importlib.metadata
 import lzma
+import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,8 @@ from rtlab.study.records import RecordReader, RecordWriter
 SCHEMA = 1
 #: Files of an entry: the document, its arrays, and the end of the name of a graph.
 DOCUMENT, ARRAYS, _GRAPH = "result.json", "arrays.npz", ".onnx.xz"
+#: Folders and files of a store of many results; ``ROW`` is in each entry.
+STUDIES, ENTRIES, FAILED, MARK, ROW = "studies", "entries", "failed", "store.json", "row.json"
 #: Characters of a key: 128 bits.
 _KEY = 32
 #: What the digest of a model begins with whose weights are not here.
@@ -352,28 +358,30 @@ def detach_weights(model: Model, remedy: str, read: Callable[[int], ir.TensorPro
             replace(DetachedWeight(tensor, functools.partial(read, position) if read else None, remedy))
 
 
-def write_entry(folder: Path, key: str, files: Mapping[str, bytes]) -> Path:
+def write_entry(folder: Path, key: str, files: Mapping[str, bytes], *, replace: bool = False) -> Path:
     """Write an entry into a folder of entries, whole or not at all, and return its folder.
 
-    It is written beside, and renamed when it is complete. One that is there already stays: two processes that compute
-    one key are no error.
+    It is written beside, and renamed when it is complete. One that is there already stays, unless it is to be replaced:
+    two processes that compute one key are no error.
 
     Raises:
         RtlabError: the folder cannot be written to, or its disk is full.
     """
     home, part = folder / key, folder / f".{key}.{secrets.token_hex(4)}"
-    if (home / DOCUMENT).is_file():
+    if not replace and (home / DOCUMENT).is_file():
         return home
     try:
         part.mkdir(parents=True)
         for name, content in files.items():
             with (part / name).open("xb") as file:
                 file.write(content)
+        if replace:
+            remove_entry(folder, key)
         try:
             part.rename(home)
-        except OSError:
-            # Another process was faster.
-            if not (home / DOCUMENT).is_file():
+        except OSError as error:
+            # Another process was faster: only complete entries get this name, even if a slow file layer shows none yet.
+            if error.errno not in {errno.EEXIST, errno.ENOTEMPTY} and not (home / DOCUMENT).is_file():
                 raise
     except OSError as error:
         raise RtlabError(
@@ -383,6 +391,53 @@ def write_entry(folder: Path, key: str, files: Mapping[str, bytes]) -> Path:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return home
+
+
+def remove_entry(folder: Path, key: str) -> None:
+    """Remove an entry, where there is one; raises ``OSError``.
+
+    It loses its name first, so that it is never half a result.
+    """
+    trash = folder / f".{key}.{secrets.token_hex(4)}"
+    with contextlib.suppress(FileNotFoundError):
+        (folder / key).rename(trash)
+        shutil.rmtree(trash)
+
+
+@contextlib.contextmanager
+def watch_entry(home: Path, seconds: float) -> Iterator[Callable[[], bool]]:
+    """A context to read an entry in; yields what returns whether all of its files could be seen.
+
+    A complete folder gets its name at once, but a file layer between machines may show its files one after the other,
+    for as many seconds as are given; and another process may have replaced or removed it meanwhile.
+    """
+    before = _identify(home)
+    is_complete = before is not None and not _is_arriving(home, seconds)
+    yield lambda: is_complete and _identify(home) == before
+
+
+def _identify(home: Path) -> int | None:
+    try:
+        return home.stat().st_ino
+    except OSError:
+        return None
+
+
+def _is_arriving(home: Path, seconds: float) -> bool:
+    """Whether the folder of an entry is younger than that and files are missing in it."""
+    try:
+        # A file's date is of the clock on the wall.
+        if datetime.now(timezone.utc).timestamp() - home.stat().st_mtime > seconds:
+            return False
+        names = set(os.listdir(home))  # noqa: PTH208 - as names
+        required = {DOCUMENT, ARRAYS, ROW}
+        if DOCUMENT in names:
+            required |= msgspec.json.decode((home / DOCUMENT).read_bytes())["digests"].keys()
+    except FileNotFoundError:
+        return True
+    except (OSError, msgspec.DecodeError, LookupError, TypeError, AttributeError):
+        return False
+    return not required <= names
 
 
 def read_entry(home: Path, source: EntrySource) -> VariantResult:

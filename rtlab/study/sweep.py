@@ -13,279 +13,72 @@ import functools
 import hashlib
 import math
 import os
-import platform
+import secrets
 import shutil
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from datetime import datetime, timezone
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rtlab import backends
 from rtlab.analyses.study_state import StudyState
-from rtlab.analyses.variants.summary import VariantSummary, describe_variant, summarize_variant
+from rtlab.backends import selection
 from rtlab.core.budget import parse_budget
 from rtlab.core.data import SampleStream
 from rtlab.core.facts import VariantResult
 from rtlab.core.files import write
 from rtlab.core.metrics import Metric, get_slice_shapes
 from rtlab.core.onnx_file import MOST_BYTES
-from rtlab.core.phrases import pluralize, quote_names
-from rtlab.core.progress import Silent, check
+from rtlab.core.phrases import quote_names
+from rtlab.core.progress import Silent
 from rtlab.core.protocols import Progress
-from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Variant
 from rtlab.documents.results import ResultTable
-from rtlab.errors import (
-    CalibrationError,
-    Cancelled,
-    ReadError,
-    RtlabError,
-    Unavailable,
-    VariantError,
-    boundary,
-    wrap_error,
-)
+from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError, boundary, wrap_error
 from rtlab.study import store
-from rtlab.study.grid import Grid
-from rtlab.study.observations import Observations
-from rtlab.study.progress import report_progress
-from rtlab.study.records import RecordReader, RecordWriter
-from rtlab.study.runner import StudyRunner
+from rtlab.study.background import BackgroundRun
+from rtlab.study.grid import Grid, describe_choices
+from rtlab.study.progress import has_kernel, report_progress
+from rtlab.study.records import RecordReader
 from rtlab.study.saving import open_study, save_study
 from rtlab.study.session import Session
-from rtlab.study.state_holder import StateHolder
+from rtlab.study.sweep_progress import SweepProgress, choose_kind
+from rtlab.study.sweep_rows import SweepRow, add_deltas, decode_row, make_frame, reword_damage
+from rtlab.study.sweep_run import SweepRun
+from rtlab.study.sweep_task import Needs, SweepTask
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Self
 
-#: Folders and files of a store; ``_ROW`` is in each entry.
-_STUDIES, _ENTRIES, _FAILED, _MARK, _ROW = "studies", "entries", "failed", "store.json", "row.json"
-#: Seconds between looks at whether a sweep is cancelled.
-_TICK_S = 0.1
-#: Seconds that a variant waits for other timings of its machine, and between two tries.
-_SLOT_S, _TRY_S = 600.0, 0.05
 #: Age in seconds from which an entry that is not complete is what a killed worker left.
 _LEFTOVER_S = 3600.0
-#: Resources that a variant needs of its worker, such as ``{"gpu": 1}``.
-Needs = Mapping[str, float]
+#: What the file begins with by which the workers of a sweep know the folder.
+_SWEEP = ".sweep-"
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepRow(VariantSummary):
-    """A variant of a sweep; ``status`` may also be damaged, of an entry that cannot be read.
+class LoadedResult:
+    """What an entry holds: the result of a variant or its error; without a variant where it cannot be read."""
 
-    ``key`` is that of its entry. ``host`` is the machine that it ran on, ``load`` the number of processes that ran or
-    waited there for each core when it was timed, over the last minute, and ``runs`` counts the timed inferences.
-    ``taken`` is when it was finished, ``work_s`` what all of its work took. ``error`` of a variant that is built says
-    what could not be measured.
-    """
+    row: SweepRow
+    variant: Variant | None
+    outcome: VariantResult | RtlabError
 
-    model: Annotated[str, FieldMeta("Model")] = ""
-    data: str = ""
-    compiler: str = ""
-    host: Annotated[str, FieldMeta("Host", omit=True)] = ""
-    load: Annotated[float | None, FieldMeta("Load", omit=True)] = None
-    runs: Annotated[int | None, FieldMeta("Runs", omit=True)] = None
-    taken: str = ""
-    work_s: Annotated[float | None, FieldMeta("Work", "s", "measured", omit=True)] = None
-    study: str = ""
-    key: str = ""
-
-
-_FIELDS = frozenset(f.name for f in dataclasses.fields(SweepRow))
-
-
-@dataclasses.dataclass(frozen=True)
-class SweepTask:
-    """One variant for a worker, by reference: the folder of the store, the file of its study, and its choice."""
-
-    folder: str
-    study: str
-    name: str
-    variant: Variant
-    key: str
-    parts: Mapping[str, Any]
-    budget_s: float
-    model: str
-    data: str
-
-    @property
-    def row(self) -> SweepRow:
-        """The row of the variant before it ran."""
-        summary = describe_variant(self.name, self.variant)
-        fields = {f.name: getattr(summary, f.name) for f in dataclasses.fields(VariantSummary)}
-        return SweepRow(
-            **fields,
-            model=self.model,
-            data=self.data,
-            compiler=self.parts["compiler"],
-            study=self.study,
-            key=self.key,
-        )
-
-
-def _encode_row(row: SweepRow) -> bytes:
-    writer = RecordWriter()
-    fields = {name: writer.pack(getattr(row, name)) for name in sorted(_FIELDS)}
-    return store.format_document({"rtlab_row": store.SCHEMA, **fields})
-
-
-def _decode_row(content: bytes, key: str) -> SweepRow:
-    """A row; one that says so where it is damaged, or of another schema."""
-    title = f'the row of result "{key}"'
-    try:
-        document = store.parse_document(content, "rtlab_row", title)
-        # Numbers that JSON lacks, such as infinity, are objects.
-        fields: dict[str, Any] = {
-            k: float(v["value"]) if isinstance(v, dict) else v for k, v in document.items() if k in _FIELDS
-        }
-        return SweepRow(**fields)
-    except (TypeError, KeyError, ValueError) as error:
-        problem = store.make_damage_error(title, str(error))
-    except ReadError as error:
-        problem = error
-    return SweepRow(key[:8], key[:8], "damaged", "", "", "", "", error=str(_reword(problem)), key=key)
-
-
-def _reword(error: RtlabError) -> ReadError:
-    """The error of a damaged entry with what to do about it in a store."""
-    remedy = "Remove it with store.collect_garbage(), or rtlab store gc, and run the sweep again."
-    return ReadError(str(error).replace(store.COPY_REMEDY, remedy))
-
-
-class TimingSlot:
-    """A context in which no other timing of this user's sweeps runs on this machine.
-
-    It is a lock of the system, which a process that is killed leaves. Who waits longer than ``_SLOT_S`` goes on
-    without. ``load`` is that of the machine when the last timing was done.
-    """
-
-    def __init__(self) -> None:
-        self.load: float | None = None
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Wait for the slot, and give it back."""
-        with self._lock():
-            try:
-                yield
-            finally:
-                cores = os.cpu_count() or 1
-                with contextlib.suppress(OSError, AttributeError):
-                    self.load = round(os.getloadavg()[0] / cores, 2)
-
-    @staticmethod
-    @contextlib.contextmanager
-    def _lock() -> Iterator[None]:
-        try:
-            import fcntl
-        except ImportError:
-            # Windows has none.
-            yield
-            return
-        path = Path(tempfile.gettempdir()) / f"rtlab-timing-{os.getuid()}.lock"
-        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            deadline = time.monotonic() + _SLOT_S
-            while time.monotonic() < deadline:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:  # noqa: PERF203 - each try may be in vain
-                    time.sleep(_TRY_S)
-                else:
-                    break
-            yield
-        finally:
-            os.close(handle)
-
-
-class _Quiet(Silent):
-    """Passes on a cancel alone: the sweep reports its own progress."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__()
-        self._progress = progress
-
-    def stopped(self) -> bool:
-        """Whether the sweep is cancelled."""
-        return super().stopped() or self._progress.stopped()
-
-
-#: The study that a thread of a worker opened last: variants of one model share what was observed on its samples.
-_OPENED = threading.local()
-
-
-def _open_runner(path: Path) -> StudyRunner:
-    if getattr(_OPENED, "path", None) != path:
-        state, stride = open_study(path)
-        holder = StateHolder(state)
-        _OPENED.runner, _OPENED.path = StudyRunner(holder, Observations(holder, stride)), path
-    runner: StudyRunner = _OPENED.runner
-    return runner
-
-
-def run_task(task: SweepTask, progress: Progress | None = None) -> None:
-    """Build and measure a variant, and write its result into the store; a worker runs this.
-
-    Raises:
-        ReadError: the store's folder is not there.
-        RtlabError: the variant cannot be built, or its result cannot be written.
-        Cancelled: the work was stopped.
-    """
-    folder, began = Path(task.folder), time.monotonic()
-    if (folder / _ENTRIES / task.key / _ROW).is_file():
-        return
-    if not (folder / _MARK).is_file():
-        raise ReadError(
-            f'Cannot run "{task.name}" on {platform.node()}: there is no store "{folder}" there. Put the store into a '
-            "folder that every worker sees under the same path."
-        )
-    progress = progress or Silent()
-    runner = _open_runner(folder / _STUDIES / f"{task.study}.rtlab")
-    holder, slot = runner.holder, TimingSlot()
-    runner.timing_slot = slot
-    holder.plan(task.name, task.variant, None)
-    try:
-        if task.variant.calibrator is not None and not task.budget_s:
-            # What is only built rests on all samples too.
-            runner.ranges(task.variant, progress, None)
-        runner.run([task.name], progress=progress, budget_s=task.budget_s)
-        result = holder.state.results[task.name]
-    finally:
-        holder.update(lambda state: state.without_variant(task.name))
-    compiler = f"{result.engine.backend} {result.engine.version}"
-    if compiler != task.parts["compiler"]:
-        raise Unavailable(
-            f'Cannot keep "{task.name}": worker {platform.node()} built it with {compiler} in place of '
-            f"{task.parts['compiler']}. Install one release on all machines, or name one, compiler=."
-        )
-    files = store.encode_entry(result, task.parts)
-    row = _summarize(task, result, slot, time.monotonic() - began)
-    store.write_entry(folder / _ENTRIES, task.key, {_ROW: _encode_row(row), **files})
-
-
-def _summarize(task: SweepTask, result: VariantResult, slot: TimingSlot, seconds: float) -> SweepRow:
-    summary, profile = summarize_variant(result, title=task.name), result.profile
-    fields = {f.name: getattr(summary, f.name) for f in dataclasses.fields(VariantSummary)}
-    # What could not be measured of an engine that was built.
-    fields["error"] = "; ".join(s.text for s in result.missing if s.why == "failed")
-    return dataclasses.replace(
-        task.row,
-        **fields,
-        host=platform.node(),
-        load=slot.load if profile is not None else None,
-        runs=None if profile is None else profile.runs or len(profile.total),
-        taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        work_s=round(seconds, 3),
-    )
+    def add_to(self, state: StudyState) -> StudyState:
+        """A study with it, in place of what failed before; beside others of its name it has another one."""
+        name = self.row.variant
+        is_retry = name in state.failures and state.variants.get(name) == self.variant
+        if name in state.variants and not is_retry:
+            # Of another release or another budget.
+            longer = f"{name} {self.row.compiler}"
+            name = longer if longer not in state.variants else self.row.key[:8]
+        if self.variant is not None:
+            state = state.with_variant(name, self.variant, None)
+        if isinstance(self.outcome, VariantResult):
+            return state.with_result(dataclasses.replace(self.outcome, name=name))
+        return state.with_entries(failures={name: self.outcome})
 
 
 class ResultStore:
@@ -296,7 +89,7 @@ class ResultStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
-        mark = self.path / _MARK
+        mark = self.path / store.MARK
         if mark.is_file():
             store.parse_document(mark.read_bytes(), "rtlab_store", f'the store "{path}"')
         elif self.path.exists() and not self._is_free():
@@ -307,11 +100,11 @@ class ResultStore:
 
     def _is_free(self) -> bool:
         """Whether the folder is empty, or has what one leaves that is killed while it makes the store."""
-        return self.path.is_dir() and {_STUDIES, _ENTRIES, _FAILED}.issuperset(self._list())
+        return self.path.is_dir() and {store.STUDIES, store.ENTRIES, store.FAILED}.issuperset(self._list())
 
     def __repr__(self) -> str:
-        counts = [f"{len(self._list(_ENTRIES))} results"]
-        if failed := len(self._list(_FAILED)):
+        counts = [f"{len(self._list(store.ENTRIES))} results"]
+        if failed := len(self._list(store.FAILED)):
             counts.append(f"{failed} failed")
         return f"<Store {self.path.name}: {', '.join(counts)}>"
 
@@ -331,12 +124,14 @@ class ResultStore:
         retries: int = 0,
         budget_s: float = math.inf,
         again: bool = False,
+        background: bool = False,
         progress: Progress | None = None,
     ) -> Sweep:
         """Run the variants of a grid that are not here yet, and write each result as it comes.
 
         A variant that fails is a row with its words. A sweep that was killed or cancelled goes on where it was: call it
-        again. Workers read models and samples from this folder, and write to it.
+        again. Workers read models and samples from this folder, and write to it; those of a Dask cluster that do not
+        see it get copies, and their results come back.
 
         Args:
             grid: What ``rtlab.grid`` returns.
@@ -346,7 +141,9 @@ class ResultStore:
             retries: How often a variant that fails is tried again.
             budget_s: Seconds of measuring for each variant, as in ``Study.run``; all that can be measured by default,
                 so that numbers do not depend on how busy a machine is. 0 only builds.
-            again: Whether variants that failed in an earlier sweep are tried again.
+            again: Whether variants that failed in an earlier sweep are tried again, and those that were built and
+                could not be measured.
+            background: Whether to return at once, and run on a thread: ``Sweep.wait`` waits for it.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -359,38 +156,74 @@ class ResultStore:
         ['built', 'built']
         """
         budget_s = parse_budget(budget_s)
-        self._prepare_folder()
-        tasks = self._plan(grid, budget_s)
-        failed = set() if again else {name.removesuffix(".json") for name in self._list(_FAILED)}
-        done = set(self._list(_ENTRIES)) | failed
-        todo = [task for task in tasks if task.key not in done]
-        self._save_studies(grid, tasks, {task.study for task in todo})
-        with report_progress(progress) as reporter:
-            reporter.phase(f"Running {pluralize(len(tasks), 'variant')}", len(tasks))
-            reporter.advance(len(tasks) - len(todo))
-            run = _SweepRun(self.path, todo, retries, reporter)
-            if executor is None:
-                run.run_here()
-            else:
-                run.run_in(executor)
+        if background and progress is None and not has_kernel():
+            # A line that changes would be in the way of what is typed.
+            progress = Silent()
+        with contextlib.ExitStack() as stack:
+            mark = stack.enter_context(self._mark_folder())
+            reporter = stack.enter_context(report_progress(progress))
+            tasks = [dataclasses.replace(task, mark=mark) for task in self._plan(grid, budget_s)]
+            todo = self._choose_tasks(tasks, again=again)
+            self._save_studies(grid, tasks, {task.study for task in todo})
+            counts = self._count_tasks(tasks, todo, reporter)
+            run = SweepRun(self.path, todo, retries, counts)
+            work = run.run_here if executor is None else functools.partial(run.run_in, executor)
+            if background:
+                return Sweep(self, tuple(tasks), grid, BackgroundRun(work, counts, stack.pop_all()))
+            work()
         return Sweep(self, tuple(tasks), grid)
 
-    def _prepare_folder(self) -> None:
-        """Make the folder a store; raises ``RtlabError`` where nothing can be written."""
+    def _count_tasks(
+        self, tasks: Sequence[SweepTask], todo: Sequence[SweepTask], reporter: Progress
+    ) -> SweepProgress:
+        """The counts of a sweep before it runs: what is there is done, or had failed."""
+        failed = {name.removesuffix(".json") for name in self._list(store.FAILED)}.difference(
+            self._list(store.ENTRIES), (task.key for task in todo)
+        )
+        failures = sum(task.key in failed for task in tasks)
+        kinds = [choose_kind(task) for task in todo]
+        return SweepProgress(reporter, kinds, finished=len(tasks) - len(todo) - failures, failed=failures)
+
+    @contextlib.contextmanager
+    def _mark_folder(self) -> Iterator[str]:
+        """Make the folder a store; yields the name of a file in it by which workers know the folder meanwhile.
+
+        Raises:
+            RtlabError: nothing can be written.
+        """
+        mark = self.path / f"{_SWEEP}{secrets.token_hex(8)}"
         try:
-            for name in (_STUDIES, _ENTRIES, _FAILED):
-                (self.path / name).mkdir(parents=True, exist_ok=True)
-            probe = self.path / f".{os.getpid()}-{threading.get_ident()}"
-            probe.touch()
-            probe.unlink()
+            for name in (store.STUDIES, store.ENTRIES, store.FAILED):
+                # A folder that another machine made need not show yet, so that exist_ok would not do.
+                with contextlib.suppress(FileExistsError):
+                    (self.path / name).mkdir(parents=True)
+            mark.touch()
         except OSError as error:
             raise RtlabError(
                 f'Cannot write to the store "{self.path}": {error.strerror}. Free some space, or name a folder that is '
                 "yours to write to."
             ) from error
-        mark: dict[str, Any] = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
-        if not (self.path / _MARK).is_file():
-            write(self.path / _MARK, store.format_document(mark), what="the store")
+        try:
+            document = {"rtlab_store": store.SCHEMA, "rtlab": store.get_release()}
+            if not (self.path / store.MARK).is_file():
+                write(self.path / store.MARK, store.format_document(document), what="the store")
+            yield mark.name
+        finally:
+            mark.unlink(missing_ok=True)
+
+    def _choose_tasks(self, tasks: Sequence[SweepTask], *, again: bool) -> list[SweepTask]:
+        """Those that are to be run; with ``again`` also what failed, and what was built and not all measured."""
+        done, failed = set(self._list(store.ENTRIES)), self._list(store.FAILED)
+        if not again:
+            done |= {name.removesuffix(".json") for name in failed}
+        todo = []
+        for task in tasks:
+            row = self.row(task.key) if again and task.key in done else None
+            if row is not None and row.status == "built" and row.error:
+                todo.append(dataclasses.replace(task, replaces=True))
+            elif task.key not in done:
+                todo.append(task)
+        return todo
 
     def _plan(self, grid: Grid, budget_s: float) -> list[SweepTask]:
         """The tasks of a grid."""
@@ -409,7 +242,9 @@ class ResultStore:
         for planned in grid:
             digests = hash_state(planned.state, planned.stride)
             backend = planned.variant.backend or ""
-            compiler = f"{backend} {backends.get(backend).availability().version}"
+            recorded = selection.list_recorded_releases(backend, planned.state.model)
+            version = recorded[0] if recorded else backends.get(backend).availability().version
+            compiler = f"{backend} {version}"
             key, parts = store.plan_key(planned.variant, compiler, budget=str(budget_s), **digests)
             study = hashlib.sha256(repr(sorted(digests.items())).encode()).hexdigest()[:16]
             data = planned.state.data
@@ -441,7 +276,7 @@ class ResultStore:
         study_by_variant = {(task.model, task.variant.id): task.study for task in tasks}
         for planned in grid:
             name = study_by_variant[planned.state.model.name, planned.variant.id]
-            path = self.path / _STUDIES / f"{name}.rtlab"
+            path = self.path / store.STUDIES / f"{name}.rtlab"
             if name in names and not path.is_file():
                 # What does not fit into one file is read from where it lies.
                 weights = planned.state.model.weight_bytes < MOST_BYTES // 2
@@ -449,26 +284,32 @@ class ResultStore:
 
     def rows(self) -> tuple[SweepRow, ...]:
         """The rows of all results and failures, by model and name."""
-        keys = self._list(_ENTRIES)
+        keys = self._list(store.ENTRIES)
         rows = [self.row(key) for key in keys]
-        failed = {name.removesuffix(".json") for name in self._list(_FAILED)}
+        failed = {name.removesuffix(".json") for name in self._list(store.FAILED)}
         rows += [self.row(key) for key in sorted(failed.difference(keys))]
-        # What others are compared with comes first.
-        return tuple(
-            sorted(filter(None, rows), key=lambda row: (row.model, row.precision != "fp32", row.variant))
-        )
+        return tuple(sorted(filter(None, rows), key=lambda row: row.order))
+
+    def list_keys(self) -> Iterator[tuple[str, str]]:
+        """The keys of all results and failures, each with what it is.
+
+        >>> {kind for key, kind in store.list_keys()}
+        {'built'}
+        """
+        yield from ((key, "built") for key in self._list(store.ENTRIES))
+        yield from ((name.removesuffix(".json"), "failed") for name in self._list(store.FAILED))
 
     def row(self, key: str) -> SweepRow | None:
         """The row of a key; None where nothing is here."""
-        for path in (self.path / _ENTRIES / key / _ROW, self.path / _FAILED / f"{key}.json"):
-            try:
-                return _decode_row(path.read_bytes(), key)
-            except FileNotFoundError:  # noqa: PERF203 - there are two
-                continue
-            except OSError as error:
-                return _decode_row(f'"{error.strerror}"'.encode(), key)
-        is_damaged = (self.path / _ENTRIES / key).is_dir()
-        return _decode_row(b"", key) if is_damaged else None
+        home = self.path / store.ENTRIES / key
+        files = home / store.ROW, self.path / store.FAILED / f"{key}.json"
+        if (row := _read_row(files, key)) is None:
+            with store.watch_entry(home, _LEFTOVER_S) as is_complete:
+                # It may have come meanwhile.
+                row = _read_row(files, key)
+            if row is None and is_complete():
+                row = decode_row(b"", key)
+        return row
 
     def frame(self) -> pd.DataFrame:
         """One row for each result and failure, as a ``pandas.DataFrame``: see ``Sweep.frame``.
@@ -476,7 +317,7 @@ class ResultStore:
         >>> store.frame()["model"].unique().tolist()
         ['tiny']
         """
-        return _make_frame(self.rows())
+        return make_frame(self.rows())
 
     def study(self, model: str) -> Any:
         """The study of a model with all results that are here; nothing is built or run.
@@ -490,6 +331,33 @@ class ResultStore:
         >>> store.study("tiny")
         <Study tiny: 2 of 2 variants built>
         """
+        digest = self.find_study(model)
+        state, stride = self.open_state(digest)
+        for row in self.rows():
+            if row.study == digest and (loaded := self.load_result(state, row)) is not None:
+                state = loaded.add_to(state)
+        return self._session.of_state(state, stride)
+
+    def explore_study(self, digest: str, **options: Any) -> Any:
+        """The Explorer on the results of a study by its digest, those that come later too; ``rtlab.Store`` has it."""
+        raise NotImplementedError
+
+    def draw_figure(
+        self,
+        name: str,
+        rows: Sequence[SweepRow],
+        choices: Sequence[Mapping[str, str]],
+        settings: Mapping[str, str],
+    ) -> Any:
+        """A figure of rows: see ``Sweep.figure``; ``rtlab.Store`` has it."""
+        raise NotImplementedError
+
+    def find_study(self, model: str) -> str:
+        """The digest of the study of a model, by its name or that digest; raises ``ReadError`` as ``study`` does.
+
+        >>> len(store.find_study("tiny"))
+        16
+        """
         rows = self.rows()
         digests = sorted({row.study for row in rows if model in {row.model, row.study} and row.study})
         if len(digests) != 1:
@@ -500,32 +368,36 @@ class ResultStore:
                 else f"there are {quote_names(names) or 'none'}. Choose one of them"
             )
             raise ReadError(f'Cannot open the study of "{model}": {found}.')
-        state, stride = open_study(self.path / _STUDIES / f"{digests[0]}.rtlab")
-        for row in rows:
-            if row.study == digests[0]:
-                state = self._add_result(state, row)
-        return self._session.of_state(state, stride)
+        return digests[0]
 
-    def _add_result(self, state: StudyState, row: SweepRow) -> StudyState:
-        name = row.variant
-        if name in state.variants:
-            # Of another release or another budget.
-            name = f"{name} {row.compiler}" if f"{name} {row.compiler}" not in state.variants else row.key[:8]
+    def open_state(self, digest: str) -> tuple[StudyState, int]:
+        """A study without results, and its stride; raises ``ReadError`` where its file is damaged."""
+        return open_study(self.path / store.STUDIES / f"{digest}.rtlab")
+
+    def load_result(self, state: StudyState, row: SweepRow) -> LoadedResult | None:
+        """Read the result or the failure of a row; None of one that is not there as a whole yet.
+
+        One that is damaged has its words, and costs no other.
+        """
         try:
             if row.status == "failed":
-                content = (self.path / _FAILED / f"{row.key}.json").read_bytes()
-                document = store.parse_document(content, "rtlab_row", f'the failure of "{name}"')
+                content = (self.path / store.FAILED / f"{row.key}.json").read_bytes()
+                document = store.parse_document(content, "rtlab_row", f'the failure of "{row.variant}"')
                 variant, error = (RecordReader().unpack(document[k]) for k in ("choice", "failure"))
-                return state.with_variant(name, variant, None).with_entries(failures={name: error})
-            source = store.EntrySource(state.model, None, state.limits)
-            result = store.read_entry(self.path / _ENTRIES / row.key, source)
+                return LoadedResult(row, variant, error)
+            source, home = (
+                store.EntrySource(state.model, None, state.limits),
+                self.path / store.ENTRIES / row.key,
+            )
+            with store.watch_entry(home, _LEFTOVER_S) as is_complete:
+                result = store.read_entry(home, source)
         except (ReadError, OSError) as error:
-            # One that is damaged costs no other.
-            words = error if isinstance(error, ReadError) else wrap_error(error, f'read "{name}"', ReadError)
-            return state.with_entries(failures={name: _reword(words)})
-        return state.with_variant(name, result.variant, None).with_result(
-            dataclasses.replace(result, name=name)
-        )
+            if row.status == "built" and not is_complete():
+                return None
+            title = f'read "{row.variant}"'
+            words = error if isinstance(error, ReadError) else wrap_error(error, title, ReadError)
+            return LoadedResult(row, None, reword_damage(words))
+        return LoadedResult(row, result.variant, result)
 
     def remove(self, *keys: str) -> int:
         """Remove results and failures by key, by the beginning of one, or by the name of a model; returns how many.
@@ -541,14 +413,9 @@ class ResultStore:
         return removed
 
     def _discard(self, key: str) -> None:
-        home = self.path / _ENTRIES / key
         try:
-            (self.path / _FAILED / f"{key}.json").unlink(missing_ok=True)
-            if home.is_dir():
-                # A row that is gone first makes what is left of it damaged, and never half a result.
-                trash = home.with_name(f".{key}.removed")
-                home.rename(trash)
-                shutil.rmtree(trash)
+            (self.path / store.FAILED / f"{key}.json").unlink(missing_ok=True)
+            store.remove_entry(self.path / store.ENTRIES, key)
         except OSError as error:
             raise RtlabError(
                 f'Cannot remove result "{key}": {error.strerror}. End what uses it, or make the folder yours to write '
@@ -558,166 +425,66 @@ class ResultStore:
     def collect_garbage(self) -> Mapping[str, int]:
         """Remove what killed workers left, entries that are damaged, and studies without results; returns the counts.
 
+        No study is removed while a sweep runs, or within an hour of one that was killed.
         Every file of every entry is read, and compared with its digest.
 
         >>> store.collect_garbage()
         {'leftovers': 0, 'damaged': 0, 'studies': 0}
         """
         counts = {"leftovers": 0, "damaged": 0, "studies": 0}
-        for folder in (self.path / _ENTRIES, self.path / _STUDIES, self.path / _FAILED):
-            for leftover in folder.glob(".*") if folder.is_dir() else ():
-                # A file's date is of the clock on the wall.
-                now = datetime.now(timezone.utc).timestamp()
-                if now - leftover.stat().st_mtime > _LEFTOVER_S:
-                    shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink()
-                    counts["leftovers"] += 1
-        for key in self._list(_ENTRIES):
-            home, files = self.path / _ENTRIES / key, dict[str, bytes]()
-            try:
-                files = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
-                store.read_head(files, f'the result "{home}"')
-                is_damaged = _decode_row(files.get(_ROW, b""), key).status == "damaged"
-            except (ReadError, OSError):
-                is_damaged = True
-            # What another release wrote is no damage.
-            marks = {store.DOCUMENT: "rtlab_result", _ROW: "rtlab_row"}
-            if is_damaged and not any(store.is_of_other_schema(files.get(n), m) for n, m in marks.items()):
+        for pattern in (
+            *(f"{name}/.*" for name in (store.ENTRIES, store.STUDIES, store.FAILED)),
+            f"{_SWEEP}*",
+        ):
+            for leftover in self.path.glob(pattern):
+                # Who writes it may be done with it.
+                with contextlib.suppress(FileNotFoundError):
+                    # A file's date is of the clock on the wall.
+                    now = datetime.now(timezone.utc).timestamp()
+                    if now - leftover.stat().st_mtime > _LEFTOVER_S:
+                        shutil.rmtree(
+                            leftover, ignore_errors=True
+                        ) if leftover.is_dir() else leftover.unlink()
+                        counts["leftovers"] += 1
+        for key in self._list(store.ENTRIES):
+            home = self.path / store.ENTRIES / key
+            if _is_damaged(home):
                 self._discard(key)
                 counts["damaged"] += 1
         used = {f"{row.study}.rtlab" for row in self.rows()}
-        for name in set(self._list(_STUDIES)) - used:
-            (self.path / _STUDIES / name).unlink(missing_ok=True)
+        # What runs may have no results yet.
+        is_busy = any(self.path.glob(f"{_SWEEP}*"))
+        for name in () if is_busy else set(self._list(store.STUDIES)) - used:
+            (self.path / store.STUDIES / name).unlink(missing_ok=True)
             counts["studies"] += 1
         return counts
 
 
-def _record_failure(folder: Path, task: SweepTask, error: RtlabError) -> None:
-    """Write the failure of a variant; one that is here is replaced."""
-    row = dataclasses.replace(
-        task.row, status="failed", error=str(error), host=platform.node(),
-        taken=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )  # fmt: skip
-    writer = RecordWriter()
-    document = msgspec.json.decode(_encode_row(row))
-    document |= {"choice": writer.pack(task.variant), "failure": writer.pack(error)}
-    write(folder / _FAILED / f"{task.key}.json", store.format_document(document), what="a failure")
-
-
-class _SweepRun:
-    """The work of one call of ``ResultStore.run``."""
-
-    def __init__(self, folder: Path, tasks: Sequence[SweepTask], retries: int, progress: Progress) -> None:
-        self._folder, self._tasks, self._progress = folder, tasks, progress
-        self._retries = retries
-        self._finished = 0
-
-    def run_here(self) -> None:
-        """One after the other, in this process."""
-        quiet = _Quiet(self._progress)
-        for task in self._tasks:
-            for attempt in range(self._retries + 1):
-                check(self._progress, "the sweep")
-                try:
-                    run_task(task, quiet)
-                except (Cancelled, AssertionError):
-                    raise
-                except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
-                    if attempt == self._retries:
-                        self._finish(task, error)
-                else:
-                    self._finish(task)
-                    break
-
-    def run_in(self, executor: Executor | Callable[[Needs], Executor]) -> None:
-        """In an executor's workers; a broken one is replaced where there is a function that returns another."""
-        queue, fruitless = [*self._tasks], 0
-        while queue:
-            before = self._finished
-            queue = self._run_queue(queue, executor)
-            fruitless = fruitless + 1 if before == self._finished else 0
-            if len(queue) == 1 and fruitless > self._retries:
-                # Nothing else ran when the worker died.
-                self._finish(queue[0], _make_death_error(1, self._finished))
-                queue = []
-            if queue and (isinstance(executor, Executor) or fruitless > self._retries):
-                raise _make_death_error(len(queue), self._finished)
-
-    def _run_queue(
-        self, queue: Sequence[SweepTask], executor: Executor | Callable[[Needs], Executor]
-    ) -> list[SweepTask]:
-        """Run tasks; returns those that are left when the executor is broken."""
-        left: list[SweepTask] = []
-        pending: dict[Future[None], tuple[SweepTask, int]] = {}
-        done: SimpleQueue[Future[None]] = SimpleQueue()
-        choose = (lambda _: executor) if isinstance(executor, Executor) else _choose_by_needs(executor)
+def _is_damaged(home: Path) -> bool:
+    """Whether a file of an entry is missing, or not as it was written; what another release wrote is no damage."""
+    files: dict[str, bytes] = {}
+    with store.watch_entry(home, _LEFTOVER_S) as is_complete:
         try:
-            tries = [(task, 0) for task in queue]
-            while tries or pending:
-                for task, attempt in tries:
-                    try:
-                        future = choose(task).submit(run_task, task)
-                    except futures.BrokenExecutor:  # noqa: PERF203 - it may break at each
-                        left.append(task)
-                    else:
-                        pending[future] = task, attempt
-                        future.add_done_callback(done.put)
-                tries = []
-                check(self._progress, "the sweep")
-                with contextlib.suppress(Empty):
-                    future = done.get(timeout=_TICK_S)
-                    task, attempt = pending.pop(future)
-                    error = None if future.cancelled() else future.exception()
-                    if future.cancelled() or isinstance(
-                        error, (futures.BrokenExecutor, futures.CancelledError)
-                    ):
-                        left.append(task)
-                    elif error is not None and attempt < self._retries:
-                        tries.append((task, attempt + 1))
-                    else:
-                        self._finish(task, error)
-        finally:
-            for future in pending:
-                future.cancel()
-        return left
-
-    def _finish(self, task: SweepTask, error: BaseException | None = None) -> None:
-        if error is None:
-            # One of an earlier sweep is over.
-            (self._folder / _FAILED / f"{task.key}.json").unlink(missing_ok=True)
-        elif isinstance(error, ReadError) or not isinstance(error, Exception):
-            # The store itself cannot be read, which befalls all variants.
-            raise error
-        else:
-            _record_failure(self._folder, task, wrap_error(error, f'build "{task.name}"'))
-        self._finished += 1
-        self._progress.advance()
+            files = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
+            store.read_head(files, f'the result "{home}"')
+            is_damaged = decode_row(files.get(store.ROW, b""), home.name).status == "damaged"
+        except (ReadError, OSError):
+            is_damaged = True
+    marks = {store.DOCUMENT: "rtlab_result", store.ROW: "rtlab_row"}
+    is_other = any(store.is_of_other_schema(files.get(n), m) for n, m in marks.items())
+    return is_damaged and is_complete() and not is_other
 
 
-def _choose_by_needs(make: Callable[[Needs], Executor]) -> Callable[[SweepTask], Executor]:
-    """The executors that a user's function returns, one for each kind of needs."""
-    executors: dict[str, Executor] = {}
-
-    def choose(task: SweepTask) -> Executor:
-        needs = _list_needs(task.variant)
-        if str(needs) not in executors:
-            executors[str(needs)] = make(needs)
-        return executors[str(needs)]
-
-    return choose
-
-
-def _make_death_error(left: int, finished: int) -> RtlabError:
-    return RtlabError(
-        f"Cannot go on with the sweep: a worker of the executor ended, and the executor with it. {finished} variants "
-        f"are finished, {left} are not. Look at the memory of the machine, and run it again with another executor, or "
-        "with a function that returns one."
-    )
-
-
-def _list_needs(variant: Variant) -> Needs:
-    """The resources of a worker that a variant is built and run on."""
-    on_gpu = variant.target.name != "cpu" and backends.get(variant.backend or "").capabilities().runs
-    return {"gpu": 1.0} if on_gpu else {}
+def _read_row(paths: Iterable[Path], key: str) -> SweepRow | None:
+    """The row in the first of these files that is there."""
+    for path in paths:
+        try:
+            return decode_row(path.read_bytes(), key)
+        except FileNotFoundError:  # noqa: PERF203 - there are two
+            continue
+        except OSError as error:
+            return decode_row(f'"{error.strerror}"'.encode(), key)
+    return None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -728,16 +495,41 @@ class Sweep:
     tasks: tuple[SweepTask, ...] = dataclasses.field(repr=False)
     grid: Grid
 
+    thread: BackgroundRun | None = dataclasses.field(default=None, repr=False)
+
     def __repr__(self) -> str:
         statuses = [row.status for row in self.rows()]
         counts = [
             f"{statuses.count(s)} {s}" for s in ("built", "failed", "planned", "damaged") if s in statuses
         ]
-        return f"<Sweep {', '.join(counts) or 'of no variants'}>"
+        work = ""
+        if self.thread is not None and self.thread.is_running:
+            work = f" ({self.thread.progress.counts})"
+        elif self.thread is not None and self.thread.error is not None:
+            work = f" ({self.thread.error})"
+        return f"<Sweep {', '.join(counts) or 'of no variants'}{work}>"
+
+    def wait(self, timeout: float | None = None) -> Self:
+        """Block until a sweep in the background is over, or so many seconds; raises the error that it ended with.
+
+        >>> store.run(sweep.grid, background=True).wait()
+        <Sweep 2 built>
+        """
+        if self.thread is not None:
+            self.thread.wait(timeout)
+        return self
+
+    def cancel(self) -> None:
+        """Stop a sweep in the background; what is finished stays. ``wait`` then raises ``Cancelled``.
+
+        >>> sweep.cancel()
+        """
+        if self.thread is not None:
+            self.thread.progress.cancel()
 
     def _repr_html_(self) -> str:
         rows = self.rows()
-        return ResultTable(SweepRow, _add_deltas(rows)).html(", see frame()")
+        return ResultTable(SweepRow, add_deltas(rows)).html(", see frame()")
 
     def rows(self) -> tuple[SweepRow, ...]:
         """The rows of its variants, in the order of the grid; planned ones included."""
@@ -759,30 +551,41 @@ class Sweep:
         >>> sweep.frame()["variant"].tolist()
         ['fp32', 'fp16']
         """
-        return _make_frame(self.rows())
+        return make_frame(self.rows())
 
+    @boundary("show the Explorer")
     def explore(self, model: str | None = None, **options: Any) -> Any:
-        """The Explorer on the results of one model, the first by default; ``options`` as of ``Study.explore``."""
-        if not self.tasks:
-            raise VariantError("Cannot show the Explorer: the sweep has no variants. Give a grid with some.")
-        return self.store.study(model or self.tasks[0].study).explore(**options)
+        """The Explorer on the results of one model, the first by default; those that come later are added to it.
 
+        ``options`` are those of ``Study.explore``. Results come while the sweep runs in the background, or elsewhere.
 
-def _make_frame(rows: Sequence[SweepRow]) -> pd.DataFrame:
-    return ResultTable(SweepRow, _add_deltas(rows)).frame()
+        >>> sweep.explore()
+        <Explorer tiny: 2 variants>
+        """
+        digests = [task.study for task in self.tasks if model in {None, task.model, task.study}]
+        if not digests:
+            of_model = f' of "{model}"' if model else ""
+            raise VariantError(
+                f"Cannot show the Explorer: the sweep has no variants{of_model}. Give a grid with some."
+            )
+        return self.store.explore_study(digests[0], **options)
 
+    @boundary("draw the figure")
+    def figure(self, name: str, **settings: str) -> Any:
+        """A figure of the variants as a ``plotly.graph_objects.Figure``, predicted or estimated numbers marked as such.
 
-def _add_deltas(rows: Sequence[SweepRow]) -> tuple[SweepRow, ...]:
-    """With the difference of each score to that of fp32 of the same study."""
-    references: dict[tuple[str, str], SweepRow] = {}
-    for row in rows:
-        if row.precision == "fp32" and row.score is not None:
-            references.setdefault((row.study, row.metric), row)
+        Args:
+            name: ``pareto``: error against time, each model with the line of the variants that no other one beats; or
+                ``parallel``: a line for each variant over the choices of the grid and the numbers.
+            settings: Columns of ``frame()``. Of ``pareto``: ``x``, ``time_ms`` (measured) or ``estimate_ms``, by
+                default the first that there is; and ``y``, ``output_sqnr`` (default), ``score`` or ``score_delta``. Of
+                ``parallel``: ``color``, the number that colours the lines, the last one by default.
 
-    def add(row: SweepRow) -> SweepRow:
-        reference = references.get((row.study, row.metric))
-        if row.score is None or reference is None or reference is row or reference.score is None:
-            return row
-        return dataclasses.replace(row, score_delta=row.score - reference.score)
+        Raises:
+            VariantError: there is no such figure or column, or no variant has its numbers.
 
-    return tuple(map(add, rows))
+        >>> sweep.figure("parallel").data[0].dimensions[0].label
+        'precision'
+        """
+        choices = [describe_choices(task.variant) for task in self.tasks]
+        return self.store.draw_figure(name, add_deltas(self.rows()), choices, settings)

@@ -29,7 +29,7 @@ CONFINED = {
     # The bar that long work shows below a cell.
     "ipywidgets": ({"web", "study"}, False),
     "anywidget": ({"web"}, False),
-    "plotly": ({"web", "api.py"}, False),
+    "plotly": ({"web", "api.py", "stores.py"}, False),
     "dask": (set(), True),
     "distributed": (set(), True),
 }

@@ -11,7 +11,6 @@ import os
 import pickle
 import shutil
 import signal
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -19,40 +18,20 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 
 import rtlab
+from rtlab.core.progress import Silent
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
-from rtlab.study import stages, sweep
+from rtlab.study import runner, stages, sweep, sweep_task
 from rtlab.study import store as entries
-from rtlab.study.sweep import SweepTask, run_task
+from rtlab.study.sweep_progress import SweepProgress, choose_kind
+from rtlab.study.sweep_rows import add_deltas, encode_row
+from rtlab.study.sweep_run import SweepRun
+from rtlab.study.sweep_task import SweepTask, run_task
 from rtlab.testing import tiny_model
-
-#: Columns that say when and where, and how long it took.
-TIMES = ["time_ms", "load", "taken", "work_s", "host", "runs"]
-CHOICES: dict[str, Any] = {
-    "precision": ["fp32", "fp16", "int8"],
-    "calibrator": ["auto", "mse"],
-    "backend": "onnxruntime",
-    "target": "cpu",
-}
-
-
-def make_study(seed: int = 0) -> rtlab.Study:
-    model = tiny_model()
-    data = rtlab.CalibrationData.random(model, samples=8, seed=seed)
-    return rtlab.Study(model, data=data, task=rtlab.Task(data, np.arange(8) % 4))
-
-
-def make_grid() -> rtlab.Grid:
-    return rtlab.grid(make_study(), **CHOICES)
-
-
-def numbers(made: rtlab.Sweep) -> list[dict[str, Any]]:
-    frame = made.frame().drop(columns=TIMES)
-    return json.loads(frame.to_json(orient="records", double_precision=15))
+from tiny_sweep import CHOICES, TIMES, make_grid, make_study, numbers
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +55,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ran.append(task.name)
         run_task(task, progress)
 
-    monkeypatch.setattr(sweep, "run_task", run)
+    monkeypatch.setattr(sweep_task, "run_task", run)
     return ran
 
 
@@ -154,7 +133,7 @@ def test_scores_are_compared_with_fp32_of_the_same_study(whole: rtlab.Sweep) -> 
         ("c", "int8", 3.0),
     ]
     rows = [dataclasses.replace(row, study=s, precision=p, score=score) for s, p, score in scores]
-    assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in sweep._add_deltas(rows)]
+    assert [None, None, -2.5, 1.0, None] == [r.score_delta for r in add_deltas(rows)]
 
 
 def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None:
@@ -168,7 +147,9 @@ def test_a_study_comes_back_with_its_prepared_models(whole: rtlab.Sweep) -> None
     assert study.task is not None
     assert opened.task is not None
     assert study.task.labels.tolist() == opened.task.labels.tolist()
-    assert "<Explorer tiny: 4 variants>" == repr(whole.explore())
+    explorer = whole.explore()
+    assert "<Explorer tiny: 4 variants>" == repr(explorer)
+    explorer.close()
 
 
 def test_other_samples_and_budgets_are_other_results(copied: rtlab.Store, counted: list[str]) -> None:
@@ -226,7 +207,7 @@ def test_a_variant_that_fails_is_a_row_and_can_be_tried_again_alone(
             raise RtlabError(f'Cannot build "{task.name}": out of luck. Wait.')
         run_task(task, progress)
 
-    monkeypatch.setattr(sweep, "run_task", run)
+    monkeypatch.setattr(sweep_task, "run_task", run)
     store = rtlab.Store(tmp_path / "runs")
     made = store.run(make_grid(), retries=1, budget_s=0)
     assert ["fp32", "fp16", "int8 auto", "int8 mse", "int8 mse"] == tried
@@ -245,7 +226,7 @@ def test_a_variant_that_fails_is_a_row_and_can_be_tried_again_alone(
 
 
 def test_a_cancelled_sweep_goes_on_where_it_was(tmp_path: Path, counted: list[str]) -> None:
-    class Stopping(rtlab.core.progress.Silent):
+    class Stopping(Silent):
         def stopped(self) -> bool:
             return len(counted) >= 2
 
@@ -368,34 +349,6 @@ def test_two_that_compute_one_key_are_no_error(copied: rtlab.Store) -> None:
         assert files == {path.name: path.read_bytes() for path in (folder / str(i)).iterdir()}
 
 
-# --- times ----------------------------------------------------------------------------------------------------------
-
-
-def test_timings_of_one_machine_do_not_overlap() -> None:
-    inside, most = [0], [0]
-    guard = threading.Lock()
-
-    def time_variant() -> None:
-        with sweep.TimingSlot()():
-            with guard:
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-            time.sleep(0.02)
-            with guard:
-                inside[0] -= 1
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(time_variant) for _ in range(8)]:
-            done.result()
-    assert [1] == most
-
-
-def test_who_waits_too_long_for_the_slot_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_SLOT_S", 0.1)
-    with sweep.TimingSlot()(), sweep.TimingSlot()():
-        pass
-
-
 # --- executors ------------------------------------------------------------------------------------------------------
 
 
@@ -408,7 +361,7 @@ def dies(where: str, left: str, task: SweepTask) -> None:
         def die(*_: Any, **__: Any) -> Any:
             os.kill(os.getpid(), signal.SIGKILL)
 
-        def write_half(folder: Path, key: str, files: Any) -> None:
+        def write_half(folder: Path, key: str, files: Any, **_: Any) -> None:
             part = folder / f".{key}.half"
             part.mkdir()
             for name, content in files.items():
@@ -531,7 +484,7 @@ def test_the_table_of_many_results_is_there_in_two_seconds(whole: rtlab.Sweep, t
     for i in range(10_000):
         home = store.path / "entries" / f"{i:032x}"
         home.mkdir(parents=True)
-        content = sweep._encode_row(dataclasses.replace(row, key=f"{i:032x}", variant=f"v{i:05}"))
+        content = encode_row(dataclasses.replace(row, key=f"{i:032x}", variant=f"v{i:05}"))
         (home / "row.json").write_bytes(content)
     began = time.process_time()
     frame = store.frame()
@@ -550,6 +503,40 @@ def test_a_measurement_that_fails_is_said_in_the_row_of_what_was_built(
     row = rtlab.Store(tmp_path / "runs").run(make_grid()).frame().set_index("variant").loc["int8 mse"]
     assert ("built", "not compared: Cannot compare: no luck. Wait.") == (row["status"], row["error"])
     assert row["time_ms"] > 0
+
+
+def test_what_was_built_and_not_measured_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: list[str]
+) -> None:
+    """What is there stays until the new result is complete; a second failure to build leaves it too."""
+    compare = stages._Measuring._compare
+
+    def fail(measuring: Any, deadline: Any) -> None:
+        if measuring.job.name == "int8 mse":
+            raise RtlabError("Cannot compare: no luck. Wait.")
+        compare(measuring, deadline)
+
+    monkeypatch.setattr(stages._Measuring, "_compare", fail)
+    store = rtlab.Store(tmp_path / "runs")
+    key = store.run(make_grid()).tasks[3].key
+    store.run(make_grid())
+    assert 4 == len(counted)
+
+    def refuse(*_: Any) -> None:
+        assert (store.path / "entries" / key / "row.json").is_file()
+        raise RtlabError("Cannot build: no luck either. Wait.")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(runner, "compile_variant", refuse)
+        row = store.run(make_grid(), again=True).frame().set_index("variant").loc["int8 mse"]
+    assert ("built", "not compared: Cannot compare: no luck. Wait.") == (row["status"], row["error"])
+    assert "<Store runs: 4 results>" == repr(store)
+    monkeypatch.setattr(stages._Measuring, "_compare", compare)
+    made = store.run(make_grid(), again=True)
+    assert ["int8 mse"] * 2 == counted[4:]
+    assert "" == made.frame()["error"].max()
+    assert [] == [*(store.path / "entries").glob(".*")]
+    assert (store.path / "entries" / key / "row.json").is_file()
 
 
 def test_a_store_that_a_worker_does_not_see_ends_the_sweep(tmp_path: Path) -> None:
@@ -584,7 +571,7 @@ def test_two_thousand_variants_cost_little_beside_their_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the sweep itself takes in the process that is waited for, with work that takes no time."""
-    monkeypatch.setattr(sweep, "run_task", time.sleep)
+    monkeypatch.setattr(sweep_task, "run_task", time.sleep)
     store = rtlab.Store(tmp_path / "runs")
     (planned,) = store._plan(rtlab.grid(tiny_model(), backend="classic", target="sm86"), 0)
     tasks = [dataclasses.replace(planned, key=str(i)) for i in range(2_000)]
@@ -596,5 +583,6 @@ def test_two_thousand_variants_cost_little_beside_their_work(
             return self.pool.submit(work, 0)
 
     began = time.process_time()
-    sweep._SweepRun(store.path, tasks, 0, rtlab.core.progress.Silent()).run_in(Thread())
+    progress = SweepProgress(Silent(), map(choose_kind, tasks))
+    SweepRun(store.path, tasks, 0, progress).run_in(Thread())
     assert time.process_time() - began < 2_000 * 0.001

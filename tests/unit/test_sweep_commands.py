@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pandas as pd
 import pytest
 
+import rtlab
 from rtlab.cli import main
 from rtlab.testing import tiny_model
 
@@ -93,6 +96,44 @@ def test_a_table_has_a_suffix_that_names_its_kind(folder: Path, capsys: pytest.C
     (folder / "runs").mkdir()
     code, _, err = run(capsys, "store", "export", "runs", "table.xls")
     assert (1, True) == (code, "Choose .csv, .json or .parquet for the table, or .rtlab" in err)
+
+
+def make_store(folder: Path) -> rtlab.Store:
+    store = rtlab.Store(folder / "runs")
+    store.run(
+        rtlab.grid(tiny_model(), precision=["fp32", "fp16"], backend="classic", target="sm86"), budget_s=0
+    )
+    return store
+
+
+def test_a_parquet_file_has_the_table_with_its_units(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+    frame = make_store(folder).frame()
+    assert 0 == run(capsys, "store", "export", "runs", "table.parquet")[0]
+    table = pd.read_parquet("table.parquet")
+    pd.testing.assert_frame_equal(frame, table)
+    assert frame.attrs == table.attrs
+    assert "ms" == table.attrs["units"]["time_ms"]
+
+
+def test_without_pyarrow_a_parquet_file_is_refused_with_the_command(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(folder)
+    find = importlib.util.find_spec
+
+    def hide(name: str, package: str | None = None) -> Any:
+        return None if name == "pyarrow" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", hide)
+    code, _, err = run(capsys, "store", "export", "runs", "table.parquet")
+    assert 1 == code
+    assert 'Cannot write "table.parquet": package "pyarrow>=14" is not installed.' in err
+    assert 'Run pip install --upgrade "rtlab[parquet]".' in err
+    assert not (folder / "table.parquet").exists()
+    assert 0 == run(capsys, "store", "export", "runs", "table.csv")[0]
 
 
 @pytest.mark.slow

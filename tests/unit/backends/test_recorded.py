@@ -7,6 +7,7 @@ import dataclasses
 import msgspec
 import pytest
 
+import rtlab
 from nets import chain
 from rtlab import backends
 from rtlab.backends import compiler_info, compilers, recorded
@@ -97,6 +98,17 @@ def test_the_backend_gives_the_newest_and_a_release_its_own(shelf):
     older = TensorRTRTX(compilers.named("1.6")).build(request(), Silent())
     assert (NEW, "tensorrt-rtx") == (newest.version, newest.backend)
     assert (OLD, f"tensorrt-rtx:{OLD}") == (older.version, older.backend)
+
+
+def test_a_sweep_keeps_recorded_builds_and_refusals(shelf, tmp_path):
+    """A worker finds the release that the variant was planned with."""
+    grid = rtlab.grid(chain("a", "b"), target=["sm86", "sm120"], backend="tensorrt-rtx")
+    rows = rtlab.Store(tmp_path / "runs").run(grid, budget_s=0).rows()
+
+    assert [("built", f"tensorrt-rtx {NEW}"), ("failed", f"tensorrt-rtx {NEW}")] == sorted(
+        (row.status, row.compiler) for row in rows
+    )
+    assert {"No. Refused. Give up.", ""} == {row.error for row in rows}
 
 
 def test_what_nobody_recorded_says_what_to_do(shelf):
