@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import time
 from collections import Counter, deque
@@ -100,6 +101,7 @@ class SweepRun:
         self._retries = retries
         self._finished = 0
         self._copies = StudyCopies(folder)
+        self._numbers = itertools.count(1)
         #: How many tasks of each study are not finished.
         self._open_studies = Counter(task.study for task in tasks)
         #: What variants wait for that no worker has, in words.
@@ -220,7 +222,8 @@ class SweepRun:
         """Give a task to a worker, with a copy of its study where some worker was without."""
         copy = self._copies.get(executor, attempt.task.study)
         arguments = () if copy is None else (None, copy)
-        future = executor.submit(sweep_task.run_task, attempt.task, *arguments)
+        task = dataclasses.replace(attempt.task, attempt=next(self._numbers))
+        future = executor.submit(sweep_task.run_task, task, *arguments)
         return future, dataclasses.replace(attempt, executor=executor, copy=copy)
 
     def _look(self, counts: Mapping[Executor, int], pending: Collection[Future[Any]]) -> None:

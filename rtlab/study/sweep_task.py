@@ -40,7 +40,8 @@ class SweepTask:
     """One variant for a worker, by reference: the folder of the store, the file of its study, and its choice.
 
     ``mark`` is a file of the folder by which a worker knows it. ``replaces`` says that the result which is there gives
-    way to the new one.
+    way to the new one. ``attempt`` is another number each time that the task is given out: a cluster would answer a
+    call of the same arguments with the error of the last one.
     """
 
     folder: str
@@ -54,6 +55,7 @@ class SweepTask:
     data: str
     mark: str = store.MARK
     replaces: bool = False
+    attempt: int = 0
 
     @property
     def row(self) -> SweepRow:

@@ -105,6 +105,29 @@ def test_a_study_goes_once_to_a_worker_that_does_not_see_the_store(
     assert far.scattered[0]() is None
 
 
+def test_the_cluster_has_a_copy_no_longer_than_its_study_is_worked_on(tmp_path: Path) -> None:
+    """Two models with two variants each: after the second that is finished one copy is free."""
+    studies = []
+    for name in ("one", "two"):
+        model = dataclasses.replace(tiny_model(), name=name)
+        data = rtlab.CalibrationData.random(model, samples=8, seed=len(studies))
+        studies.append(rtlab.Study(model, data=data))
+    far = FarCluster(tmp_path / "elsewhere")
+    alive: list[int] = []
+
+    class Counting(Silent):
+        def advance(self, steps: int = 1) -> None:
+            gc.collect()
+            alive.append(sum(scattered() is not None for scattered in far.scattered))
+
+    grid = rtlab.grid(studies, precision=["fp32", "fp16"], backend="onnxruntime", target="cpu")
+    made = rtlab.Store(tmp_path / "runs").run(grid, executor=far, budget_s=0, progress=Counting())
+    assert ["built"] * 4 == made.frame()["status"].tolist()
+    assert 2 == len(far.scattered)
+    # What is at hand holds on to the last one.
+    assert (2, 1) == (alive[-4], alive[-2])
+
+
 def test_a_later_sweep_finds_the_copy_on_the_machine(
     tmp_path: Path, own_temp: Path, whole: rtlab.Sweep
 ) -> None:

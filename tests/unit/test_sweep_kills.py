@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pickle
 import random
 import signal
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 import rtlab
+from rtlab.errors import RtlabError
 from rtlab.study.sweep_task import SweepTask
 from rtlab.testing import tiny_model
 from tiny_sweep import make_grid, numbers
@@ -41,19 +43,28 @@ class KilledWorker(Exception):  # noqa: N818 - as Dask calls it
 
 
 class Killing(Executor):
-    """Does tasks here, and says of some that their workers were killed, as often as is set."""
+    """Does tasks here, and says of some that their workers were killed, as often as is set.
+
+    As on a Dask cluster, a call of the same arguments is the same task, with the same outcome.
+    """
 
     def __init__(self, deaths: dict[str, int]) -> None:
         self.deaths, self.names = deaths, list[str]()
+        self.outcomes: dict[bytes, Future[Any]] = {}
 
     def submit(self, work: Any, task: SweepTask, /, *rest: Any, **_: Any) -> Future[Any]:
         done: Future[Any] = Future()
+        if self.outcomes.setdefault(pickle.dumps((task, rest)), done) is not done:
+            return self.outcomes[pickle.dumps((task, rest))]
         self.names.append(task.name)
         if self.deaths.get(task.name, 0) > 0:
             self.deaths[task.name] -= 1
             done.set_exception(KilledWorker(task.name))
         else:
-            done.set_result(work(task, *rest))
+            try:
+                done.set_result(work(task, *rest))
+            except RtlabError as error:
+                done.set_exception(error)
         return done
 
 
@@ -64,6 +75,20 @@ def test_a_cluster_that_gives_a_task_up_is_asked_again(deaths: dict[str, int], t
     made = rtlab.Store(tmp_path / "runs").run(make_grid(), executor=executor, budget_s=0)
     assert ["built"] * 4 == made.frame()["status"].tolist()
     assert 4 + sum(deaths.values()) == len(executor.names)
+
+
+def test_a_variant_that_failed_is_really_tried_again(tmp_path: Path) -> None:
+    class Failing(Killing):
+        def submit(self, work: Any, task: SweepTask, /, *rest: Any, **options: Any) -> Future[Any]:
+            return super().submit(fail if not self.names else work, task, *rest, **options)
+
+    def fail(*_: Any) -> None:
+        raise RtlabError("Cannot build: no luck. Wait.")
+
+    executor = Failing({})
+    made = rtlab.Store(tmp_path / "runs").run(make_grid(), executor=executor, budget_s=0, retries=1)
+    assert ["built"] * 4 == made.frame()["status"].tolist()
+    assert 5 == len(executor.names)
 
 
 def test_what_kills_its_worker_while_nothing_else_runs_has_failed(tmp_path: Path) -> None:
