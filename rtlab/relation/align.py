@@ -89,11 +89,11 @@ class EngineSide:
         back, first = [none] * len(main), [none] * len(main)
         for place, tensors in enumerate(reads):
             neighbours = [self._collect_neighbours(w, main, back) for w in tensors]
-            back[place] = none.union(*neighbours)
-            first[place] = next((s for s in neighbours if s), none)
+            back[place] = neighbours[0] if len(neighbours) == 1 else none.union(*neighbours)
+            first[place] = next(filter(None, neighbours), none)
         ahead = [none] * len(main)
         for place in range(len(main) - 1, -1, -1):
-            leaves = any(t.name in exits for t in engine.layers[place].outputs)
+            leaves = not exits.isdisjoint([t.name for t in engine.layers[place].outputs])
             followers = self._collect_neighbours(read_by[place], main, ahead)
             ahead[place] = followers | {_EXIT} if leaves else followers
         places = [p for p, y in enumerate(engine.layers) if y.id in self.at]
@@ -102,6 +102,9 @@ class EngineSide:
     def _collect_neighbours(
         self, places: Sequence[int], main: Sequence[int], through: Sequence[frozenset[int]]
     ) -> frozenset[int]:
+        # Most tensors have one writer, and most of those compute.
+        if len(places) == 1 and main[places[0]] < 0 <= places[0]:
+            return through[places[0]]
         neighbours: set[int] = set()
         for place in places:
             if place < 0:
@@ -114,8 +117,8 @@ class EngineSide:
 
     def labels(self, neighbours: Iterable[int]) -> frozenset[int]:
         """The groups of those neighbours that are in one, and what enters and leaves."""
-        groups = [n if n < 0 else self.group[n] for n in neighbours]
-        return frozenset([f for f in groups if f is not None])
+        group = self.group
+        return frozenset([f for n in neighbours if (f := n if n < 0 else group[n]) is not None])
 
     def take_free(self, row: Sequence[int]) -> list[int]:
         """The layers of a row up to the first that is in a group."""
@@ -321,9 +324,8 @@ class _Aligner:
         """Pairs among the neighbours of one group: alike in what they do, then in their own neighbours."""
         one, two = self.sides
         for next_too in (True,) if closely else (False, True):
-            mine, theirs = (
-                s.free(n for n in among if n >= 0) for s, among in zip(self.sides, near, strict=True)
-            )
+            mine = [n for n in near[0] if n >= 0 and one.group[n] is None]
+            theirs = [n for n in near[1] if n >= 0 and two.group[n] is None]
             if not (mine and theirs):
                 return
             candidates = group_alike(one, mine, further[0] if next_too else None)

@@ -72,6 +72,8 @@ def words(name: str, node_names: Container[str] = (), *, longest: int = 1) -> li
 
 def _strip_wrappers(word: str, node_names: Container[str]) -> str:
     """A word without the brackets of the pointwise layers around it, whose other ends may be in another word."""
+    if not word.endswith(")") and not word.startswith(_POINTWISE):
+        return word if word in node_names else word.strip()
     # TensorRT nests a few; a damaged name of thousands must not cost their square.
     for _ in range(_NESTED):
         if word in node_names or not word.startswith(_POINTWISE):
@@ -86,7 +88,7 @@ def _strip_wrappers(word: str, node_names: Container[str]) -> str:
 
 def operator(word: str) -> str:
     """The operation in a word: its kind in Torch-TensorRT's form, else the end of a path; empty where there is none."""
-    if torch := _TORCH.fullmatch(word):
+    if word.startswith("[") and (torch := _TORCH.fullmatch(word)):
         return torch[1]
     end = _COUNTED.sub("", _SUFFIX.sub("", word).rpartition("/")[2]).strip("_").removeprefix("node_")
     return end if end.isidentifier() and not _TRT_NAME.match(word) else ""

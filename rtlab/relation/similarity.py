@@ -114,11 +114,12 @@ _make_signature = functools.lru_cache(4096)(Signature)
 def _compute_signature(layer: Layer, batch: int, *, ignore_sizes: bool) -> Signature:
     work: str = dataflow.work(layer)
     kind = _kind_from_name(layer.name) if work == "other" else _KINDS.get(work, work)
-    reads, writes = (_shape(t, batch, ignore_sizes=ignore_sizes) for t in (layer.inputs, layer.outputs))
+    reads = _shape(layer.inputs, batch, ignore_sizes=ignore_sizes)
+    writes = _shape(layer.outputs, batch, ignore_sizes=ignore_sizes)
     if kind not in PRODUCTS:
         return _make_signature(kind, reads=reads, writes=writes)
     # One layer that convolves and pools prefixes what it tells of each.
-    kernel, stride = (_dims(layer, key) for key in ("Kernel", "Stride"))
+    kernel, stride = _dims(layer, "Kernel"), _dims(layer, "Stride")
     groups = layer.attributes.get("Groups", layer.attributes.get("ConvGroups"))
     groups = groups if isinstance(groups, int) else None
     if (kernel is not None and set(kernel) <= {1} and set(stride or ()) <= {1} and groups in {None, 1}) or (

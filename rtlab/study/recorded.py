@@ -179,8 +179,10 @@ def _other_graph(model: Model, recording: Recording) -> str:
 def _other_model(facts: VariantResult) -> str:
     """A doubt, where hardly a layer belongs to a node of the model."""
     model, engine = facts.source, facts.engine
+    if not model.nodes or not engine.layers:
+        return ""
     matched_layers = len({p.layer for p in map_nodes(facts).pairs})
-    if not model.nodes or not engine.layers or matched_layers > _FEW * len(engine.layers):
+    if matched_layers > _FEW * len(engine.layers):
         return ""
     many = (
         f"Only {matched_layers} of {len(engine.layers)} layers name" if matched_layers else "No layer names"

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from rtlab.analyses import fusion, roofline, timing
 from rtlab.analyses.roofline.estimate import pick_default_gpu
+from rtlab.core.collector import pause_collector
 from rtlab.core.engine import NOWHERE, Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
@@ -260,6 +261,7 @@ class Difference:
         return tuple(sorted(self.groups, key=lambda g: g.weight, reverse=True)[:count])
 
 
+@pause_collector()
 def compute_difference(first: Side, second: Side, model: Model) -> Difference:
     """Compare two engines of one model by the nodes that their layers run.
 
@@ -270,21 +272,26 @@ def compute_difference(first: Side, second: Side, model: Model) -> Difference:
     # Importing it takes a while, and few runs compare variants.
     from scipy.cluster.hierarchy import DisjointSet
 
-    halves = (_SideNodes(first, model), _SideNodes(second, model))
     signs = compute_signatures((first.engine, second.engine))
+    halves = (_SideNodes(first, model, signs[0]), _SideNodes(second, model, signs[1]))
     labels: Sequence[Mapping[str, Sequence[str]]]
     if model.nodes:
         labels = [{i: half.get_home_nodes(i) for i in half.computing} for half in halves]
     else:
         words_by_layer = [{i: half.words[i] for i in half.computing} for half in halves]
         labels = find_shared_words((words_by_layer[0], words_by_layer[1]), signs)
-    components = DisjointSet((n, i) for n, half in enumerate(halves) for i in half.computing)
+    # A layer without names is a part of its own; in engines that share none there are thousands.
+    components = DisjointSet((n, i) for n, mine in enumerate(labels) for i, names in mine.items() if names)
     for n, mine in enumerate(labels):
         for layer, names in mine.items():
             for name in names:
                 components.add((2, name))
                 components.merge((n, layer), (2, name))
     parts = [_Part.from_vertices(component) for component in components.subsets()]
+    parts += [_Part(((i,), ()), ()) for i, names in labels[0].items() if not names]
+    parts += [_Part(((), (i,)), ()) for i, names in labels[1].items() if not names]
+    # Where two stand at the same place, that of the first engine comes first.
+    parts.sort(key=lambda p: not p.layers[0])
     order = {n.id: n.index for n in model.nodes}
     groups = [_build_group(p, halves, order) for p in _align_parts(parts, halves, model, signs)]
     groups.sort(key=lambda g: _compute_position(g, halves))
@@ -321,7 +328,7 @@ def _compute_overlap(groups: Sequence[Group], signs: _Signs) -> Overlap:
 class _SideNodes:
     """One side with the nodes of each of its layers: those of the mapping, or the words of its name."""
 
-    def __init__(self, side: Side, model: Model) -> None:
+    def __init__(self, side: Side, model: Model, signs: Mapping[str, Signature]) -> None:
         self.side, layers = side, side.engine.layers
         self.position_by_id = {y.id: i for i, y in enumerate(layers)}
         self.mapping = side.mapping if model.nodes else None
@@ -336,16 +343,22 @@ class _SideNodes:
             if pair.role not in SERVING:
                 self.home_layers[pair.node].add(pair.layer)
         idle = dataflow.MOVES | {"control"}
-        idle_layers = (y.id for y in layers if dataflow.work(y) in idle)
+        idle_layers = (y.id for y in layers if signs[y.id].kind in idle)
         self.moves = [i for i in idle_layers if not (model.nodes and self.get_nodes(i))]
         moves = set(self.moves)
         self.computing = [y.id for y in layers if y.id not in moves]
+        self.empty_half = Half((), 0 if side.times else None, (), ())
 
     def get_nodes(self, layer: str) -> tuple[str, ...]:
         """Of one layer."""
+        return tuple(self.iterate_nodes(layer))
+
+    def iterate_nodes(self, layer: str) -> Iterator[str]:
+        """The same one by one: most who ask want the first."""
         if self.mapping:
-            return self.mapping.nodes(layer)
-        return self.side.engine.layer(layer).origins or tuple([w for w in self.words[layer] if operator(w)])
+            return iter(self.mapping.nodes(layer))
+        origins = self.side.engine.layer(layer).origins
+        return iter(origins) if origins else (w for w in self.words[layer] if operator(w))
 
     def get_home_nodes(self, layer: str) -> tuple[str, ...]:
         """The nodes that a layer computes, or a part of them; of one that computes none, the first that it serves.
@@ -357,11 +370,13 @@ class _SideNodes:
 
     def build_half(self, ids: Sequence[str]) -> Half:
         """What the engine does with some of its layers: where it was timed, no layers take no time."""
+        if not ids:
+            return self.empty_half
         layers = [self.side.engine.layer(i) for i in ids]
         times = [self.side.times[i] for i in ids if i in self.side.times]
         return Half(
             tuple(ids),
-            sum(times) if times or (self.side.times and not ids) else None,
+            sum(times) if times else None,
             tuple(dict.fromkeys(y.precision for y in layers if y.precision)),
             tuple(dict.fromkeys(y.tactic for y in layers if y.tactic)),
         )
@@ -426,8 +441,8 @@ def _build_group(part: _Part, halves: tuple[_SideNodes, _SideNodes], order: Mapp
     if not all(part.layers):
         basis = "converts" if all(dataflow.work(y) == "quantization" for y in layers) else "alone"
     # Without a model, the first node in the layers' names; else the name of the first layer.
-    names = () if order else (n for half, ids in sides for i in ids for n in half.get_nodes(i))
-    title = nodes[0] if nodes else next(iter(names), layers[0].name)
+    names = (n for half, ids in sides for i in ids for n in half.iterate_nodes(i))
+    title = nodes[0] if nodes else layers[0].name if order else next(names, layers[0].name)
     one, two = (half.build_half(ids) for half, ids in sides)
     return Group(title, tuple(nodes), one, two, basis)
 

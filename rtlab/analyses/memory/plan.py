@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from rtlab.analyses.reformats.reasons import get_channel_multiple
+from rtlab.core.collector import pause_collector
 from rtlab.core.engine import DTYPES, Allocation, Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.schema import Origin
@@ -294,12 +296,14 @@ def place_tensors(lives: Sequence[Life], sizes: Sequence[int], *, align: int = 2
     )
     bound = int(compute_alive_bytes(lives, blocks).max(initial=0))
     best, size = np.zeros(0, np.int64), 0
-    ranks = [sorted(range(len(lives)), key=order) for order in orders]
-    # Then the largest first again, each larger or smaller by up to a half than it is.
-    scales = np.random.default_rng(0).uniform(0.5, 1.5, (_DRAWN, len(lives)))
-    ranks += [list(np.argsort(-scale * blocks, kind="stable")) for scale in scales]
+    draw = np.random.default_rng(0)
+    ranks: Iterator[Sequence[int] | NDArray[np.int64]] = itertools.chain(
+        (sorted(range(len(lives)), key=order) for order in orders),
+        # Then the largest first again, each larger or smaller by up to a half than it is.
+        (np.argsort(-draw.uniform(0.5, 1.5, len(lives)) * blocks, kind="stable") for _ in range(_DRAWN)),
+    )
     most = len(orders) + _DRAWN if len(lives) <= _DRAWN else len(orders) if len(lives) <= _SEARCHED else 1
-    for number, rank in enumerate(ranks[:most]):
+    for number, rank in enumerate(itertools.islice(ranks, most)):
         offsets = _fit_offsets(rank, lives, np.array(blocks, np.int64))
         top = int((offsets + blocks).max(initial=0))
         if not number or top < size:
@@ -309,21 +313,30 @@ def place_tensors(lives: Sequence[Life], sizes: Sequence[int], *, align: int = 2
     return Arena(tuple(int(offset) * align for offset in best), size * align, bound * align)
 
 
-def _fit_offsets(order: Sequence[int], lives: Sequence[Life], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def _fit_offsets(
+    order: Sequence[int] | NDArray[np.int64], lives: Sequence[Life], sizes: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Offsets in blocks, each tensor in the smallest gap between those that are placed and may be alive with it."""
-    start, end = np.array([life.start for life in lives]), np.array([life.end for life in lives])
-    offsets = np.zeros(len(order), np.int64)
-    done = np.array([], np.int64)
-    for i in order:
-        disjoint = (end[done] <= start[i]).all(axis=1) | (end[i] <= start[done]).all(axis=1)
-        near = done[~disjoint]
-        near = near[np.argsort(offsets[near], kind="stable")]
-        # Where the gap before each of them begins, and the one behind the last.
-        tops = np.concatenate(([0], np.maximum.accumulate(offsets[near] + sizes[near])))
-        gaps = np.append(offsets[near], np.iinfo(np.int64).max) - tops
-        offsets[i] = tops[np.where(gaps >= sizes[i], gaps, np.iinfo(np.int64).max).argmin()]
-        done = np.append(done, i)
-    return offsets
+    # By stream and in the order of placing, so that those that are placed lie side by side.
+    start = np.array([lives[i].start for i in order]).T.copy()
+    end = np.array([lives[i].end for i in order]).T.copy()
+    sizes = sizes[order]
+    offsets, tops = np.zeros_like(sizes), np.zeros_like(sizes)
+    floor, ceiling = np.zeros(1, np.int64), np.full(1, np.iinfo(np.int64).max)
+    for n in range(len(sizes)):
+        ends_later = (end[:, :n] > start[:, n, None]).any(axis=0)
+        starts_earlier = (start[:, :n] < end[:, n, None]).any(axis=0)
+        near = (ends_later & starts_earlier).nonzero()[0]
+        if near.size:
+            near = near[offsets[near].argsort(kind="stable")]
+            # Where the gap before each of them begins, and the one behind the last.
+            begins = np.concatenate((floor, np.maximum.accumulate(tops[near])))
+            gaps = np.concatenate((offsets[near], ceiling)) - begins
+            offsets[n] = begins[np.where(gaps >= sizes[n], gaps, ceiling).argmin()]
+        tops[n] = offsets[n] + sizes[n]
+    placed = np.empty_like(offsets)
+    placed[order] = offsets
+    return placed
 
 
 def compute_alive_bytes(
@@ -397,6 +410,7 @@ class MemoryPlan:
 _ADDRESSES = 2**63 - 1
 
 
+@pause_collector()
 def plan_engine_memory(
     engine: Engine, built: Model, *, batch: int | None = None, align: int = 256, one_stream: bool = False
 ) -> MemoryPlan:

@@ -121,7 +121,9 @@ def _read_entry(entry: object, index: int, file: str) -> tuple[str, _Entry]:
     if not isinstance(name, str):
         raise fault("layers", file, f"layer {index} has no name", 'a text under "Name"')
     for side in _SIDES:
-        tensors = fields.get(side) or []
+        tensors = fields.get(side)
+        if not tensors:
+            continue
         names = (
             [t.get("Name") if isinstance(t, dict) else t for t in tensors]
             if isinstance(tensors, list)
@@ -221,6 +223,8 @@ def _read_profile_shapes(entries: Sequence[_Entry]) -> tuple[tuple[tuple[str, Sh
 
 
 def _make_tensors(entries: object) -> tuple[Tensor, ...]:
+    if not entries:
+        return ()
     tensor_entries = [{"Name": e} if isinstance(e, str) else e for e in _as_list(entries)]
     return tuple(
         [_make_tensor(e) for e in tensor_entries if isinstance(e, dict) and isinstance(e.get("Name"), str)]

@@ -33,6 +33,7 @@ from rtlab.backends.readers.optimized import KERNEL
 from rtlab.core import check
 from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
+from rtlab.core.collector import pause_collector
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.message import MessageMatch
@@ -225,6 +226,7 @@ _NO_ENGINE = (
 )
 
 
+@pause_collector()
 def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
     """Read an engine from files by kind; ``recognise.KINDS`` lists the kinds.
 
@@ -479,18 +481,21 @@ def _read_layers(
     if "layers" not in paths:
         return log_engine
     path = paths["layers"]
-    text = contents.read_text(path, "layers")
-    is_text_form = _JSON.match(text) is None and '"LayerType"' not in text
-    document = (
-        dataclasses.replace(printed.parse_layers(text, path.name), around=text)
-        if is_text_form and (printed.INSPECTOR.search(text) or printed.ROW.search(text))
-        else contents.parse_partial(text, path.name, "layers")
-    )
+    document = _read_listing(path)
     inspected_engine = inspector.parse(document.value, path.name, select=select, prefer=prefer)
     if parsed_log is not None and paths["log"] != path:
         _check_same_build(paths["log"], parsed_log, inspected_engine)
     notes = (*document.notes, *inspected_engine.notes)
     return dataclasses.replace(inspected_engine, notes=notes, around=document.around)
+
+
+def _read_listing(path: Path) -> contents.Document:
+    """The document of a layer file, whose text may be large and is not kept."""
+    text = contents.read_text(path, "layers")
+    is_text_form = _JSON.match(text) is None and '"LayerType"' not in text
+    if is_text_form and (printed.INSPECTOR.search(text) or printed.ROW.search(text)):
+        return dataclasses.replace(printed.parse_layers(text, path.name), around=text)
+    return contents.parse_partial(text, path.name, "layers")
 
 
 def _read_log_layers(

@@ -65,6 +65,8 @@ def detect_wrapping(head: str, *, stamps: bool = True) -> Wrapping:
 def _find_mark(sample: str, *, stamps: bool) -> re.Pattern[str] | None:
     """The outermost mark before the lines; None where there is none."""
     lines = sample.split("\n")
+    # Within JSON that begins here, blanks mean nothing, and taking them off a large file takes seconds.
+    is_json = sample.lstrip().split("\n", 1)[0].rstrip() in {"{", "["}
     # The first line may be cut off at its beginning.
     nonblank_lines = [line for line in lines[1:] if line.strip()] or [line for line in lines if line.strip()]
     if not nonblank_lines:
@@ -73,7 +75,7 @@ def _find_mark(sample: str, *, stamps: bool) -> re.Pattern[str] | None:
     for mark in marks:
         if sum(mark.match(line) is not None for line in nonblank_lines) >= _SHARE * len(nonblank_lines):
             return mark
-    deep = min(len(line) - len(line.lstrip(" \t")) for line in nonblank_lines)
+    deep = 0 if is_json else min(len(line) - len(line.lstrip(" \t")) for line in nonblank_lines)
     return re.compile(rf"^[ \t]{{1,{deep}}}", re.MULTILINE) if deep else None
 
 

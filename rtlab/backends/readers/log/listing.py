@@ -236,10 +236,12 @@ def parse_node_ids(metadata: str) -> tuple[str, ...]:
     A label inside a body reads ``inner | branch (graph) | owner (If)``: the inner node and its owners all belong
     to the layer.
     """
-    ids: dict[str, None] = {}
     # A label that nothing closes is none; a pattern would look for its end from each beginning anew.
-    label_parts = (rest.partition("]") for rest in metadata.split(_LABEL)[1:])
-    for first, *owners in (label.split(" | ") for label, end, _ in label_parts if end):
+    labels = [rest[:end] for rest in metadata.split(_LABEL)[1:] if (end := rest.find("]")) > 0]
+    if " | " not in metadata:
+        return tuple(dict.fromkeys(labels))
+    ids: dict[str, None] = {}
+    for first, *owners in (label.split(" | ") for label in labels):
         # A branch or body is a graph, not a node, though a node may bear its name.
         owner_parts = (owner.rpartition(" (") for owner in owners)
         nodes = (name for name, _, kind in owner_parts if kind.rstrip(")") not in _BODIES)
