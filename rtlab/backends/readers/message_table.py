@@ -40,8 +40,9 @@ _FREE_MEMORY = (
     "--memPoolSize to what is free."
 )
 _LOAD_PLUGIN = (
-    "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; in "
-    "Python init_libnvinfer_plugins), or export the model without the operator."
+    "Load a library that has it for this TensorRT (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins "
+    "from "
+    "8.6 on; in Python init_libnvinfer_plugins), or export the model without the operator."
 )
 _REBUILD = "Build it again with the installed release, or install the one that built it."
 _COMPARE = "Compare the outputs; if they differ too much, keep these layers in FP32."
@@ -313,6 +314,7 @@ MESSAGES: tuple[Message, ...] = (
         r"runtime dimension)(?:.{0,90}? for tensor (?P<name>\S+))?.{0,90}?(?:exceed|not satisfy|out of).*)|"
         r"(?P<static>Static dimension mismatch while setting input shape(?: for (?P<name2>\S+?)\. )?.*)|"
         r"(?P<reason2>Batch size was: \d+, but engine max batch size was: \d+)|"
+        r"condition: profile(?:Max|Min)Dims\.d\[i\] [<>]= dimensions\.d\[i\]|"
         r"(?P<reason3>input (?:size|shape) .* not equal to (?:max )?model size.*)",
         "The shape of an input{of_names} is not one that the engine was built for.",
         "It is outside its optimization profile, or differs in a dimension that is fixed.",
@@ -477,19 +479,13 @@ MESSAGES: tuple[Message, ...] = (
         "7 to 10", _DLA,
     ),
     Message(
-        "dla-reason",
-        r"(?P<reason>Batch size .*? for layer (?P<name>\S+) exceeds max batch size allowed of \d+)|"
-        r"(?<![^\s\[\]])(?P<reason2>(?P<name2>[^\s\[\]]+): (?:DLA (?:cores? do(?:es)? not support|(?:only )?supports)|"
-        r"(?:(?!: ).)*? (?:on DLA (?:requires|supports|needs)|not supported (?:for|on|by) DLA)).*)",
-        "DLA does not run {names}, for a reason that the message states.",
-        "Where the fallback to the GPU is allowed, it runs there.",
-        "Change the layer to what DLA takes, or accept the fallback, if it is allowed.", "7 to 10", _DLA,
-    ),
-    Message(
-        "dla-none", r"no layer in the network can run on DLA", "No layer of the network runs on DLA.",
-        "Every layer breaks a rule of DLA, or the types are neither FP16 nor INT8.",
-        "See what lines before say of each layer, if any do; else build with --fp16 or --int8 and static shapes.",
-        "7 to 10", _DLA,
+        "dla-refused",
+        r"layer (?P<name>\S.*?) is not supported on DLA,? and (?:falling back to GPU|GPU fallback) is not enabled",
+        "DLA does not run {names}, and the fallback to the GPU is not enabled.",
+        "DLA takes few layers, each with limits.",
+        "Enable the fallback (trtexec --allowGPUFallback, BuilderFlag.GPU_FALLBACK), put these layers on the GPU, or "
+        "replace them by layers that DLA has.",
+        "7 to 10", _DLA, _BUILD,
     ),
     Message(
         "dla-fallback",
@@ -502,6 +498,22 @@ MESSAGES: tuple[Message, ...] = (
         "If the fallback is not allowed, allow it (trtexec --allowGPUFallback); if it is too slow, replace them by "
         "layers "
         "that DLA has.",
+        "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-reason",
+        r"(?P<reason>Batch size .*? for layer (?P<name>\S+) exceeds max batch size allowed of \d+)|"
+        r"(?<![^\s\[\](\"])(?P<reason2>(?P<name2>(?!\d+:)[^\s\[\](\":]+): (?:DLA (?:cores? do(?:es)? not "
+        r"support|(?:only )?supports)|"
+        r"(?:(?!: ).)*? (?:on DLA (?:requires|supports|needs)|not supported (?:for|on|by) DLA)).*)",
+        "DLA does not run {names}, for a reason that the message states.",
+        "Where the fallback to the GPU is allowed, it runs there.",
+        "Change the layer to what DLA takes, or accept the fallback, if it is allowed.", "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-none", r"no layer in the network can run on DLA", "No layer of the network runs on DLA.",
+        "Every layer breaks a rule of DLA, or the types are neither FP16 nor INT8.",
+        "See what lines before say of each layer, if any do; else build with --fp16 or --int8 and static shapes.",
         "7 to 10", _DLA,
     ),
     Message(
@@ -541,14 +553,14 @@ MESSAGES: tuple[Message, ...] = (
         r"(?i)plan file is not compatible with this version of TensorRT",
         "The plan is of another release of TensorRT than the one that opens it.",
         "A plan belongs to the release that built it, unless it was built version compatible (8.6 and later).",
-        _REBUILD, "7 to 11", _PLANS, _LOAD,
+        _REBUILD, "7 to 11 and RTX", _PLANS, _LOAD,
     ),
     Message(
         "plan-version",
         r"Version tag does not match",
         "What is opened was written by another build of TensorRT than opens it.",
         "The serial numbers of its format differ.",
-        _REBUILD, "8 to 11", _PLANS, _LOAD,
+        _REBUILD, "8 to 11 and RTX", _PLANS, _LOAD,
     ),
     Message(
         "plan-damaged", r"Magic tag does not match|(?P<reason>Size specified in header does not match archive size)",
@@ -583,7 +595,9 @@ MESSAGES: tuple[Message, ...] = (
         r"running against) \S+(?: LT)? \d",
         "A program was made with another release of {library} than is loaded.",
         "As a warning alone it stops nothing.",
-        "If it is an error, or results are wrong, install the release of {library} that the line names first.",
+        "If it is an error, or nothing else explains wrong results, install the release of {library} that the line "
+        "names "
+        "first.",
         "7 to 8", _GUIDE,
     ),
     Message(
@@ -770,11 +784,17 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "plugin",
         r"(?:PluginCreator could not find [Pp]lugin|Error \(Cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|"
-        r"\"Plugin not found, are the|IPluginCreator not found in Plugin",
+        r"\"Plugin not found, are the",
         "No plugin is registered for {names}.",
         "None has its name, version and namespace. The parser takes an operator without an importer for a plugin; a "
         "plan needs the plugins that it was built with.",
         _LOAD_PLUGIN, "7 to 11", _PARSER, "parsing or loading", is_parser=True,
+    ),
+    Message(
+        "plugin", r"IPluginCreator not found in Plugin",
+        "The plan needs a plugin that is not registered.",
+        "None has its name, version and namespace; a plan needs the plugins that it was built with.",
+        _LOAD_PLUGIN, "7 to 11", _REPORTS, _LOAD,
     ),
     Message(
         "plugin", r"No (?:importer|checker) registered for op: (?P<plugin>\w+)\. Attempting to",
@@ -923,6 +943,11 @@ MESSAGES: tuple[Message, ...] = (
         "the session",
     ),
     Message(
+        "provider-retry", r"Falling back to \[(?P<providers>[^\]]+)\] and retrying",
+        "ONNX Runtime tries again with {providers}.", "A session with the providers before failed.",
+        "If the provider that failed is wanted, see the error before.", "ONNX Runtime 1.12 and later", _ORT_CODE,
+    ),
+    Message(
         "provider-fallback", r"Some nodes were not assigned to the preferred execution providers",
         "Some nodes run on another provider than the preferred one.",
         "The preferred provider has no kernel for them, or they compute shapes, which belong on the CPU.",
@@ -1067,11 +1092,12 @@ MESSAGES: tuple[Message, ...] = (
         "Nsight Systems 2020 and later", _NSIGHT,
     ),
     Message(
-        "nsight-empty", r"SKIPPED: \S+ does not contain (?P<what>[\w /-]+?) data",
-        "The capture holds no {what} data.", "The report asks for events that were not captured, or did not happen.",
+        "nsight-empty", r"SKIPPED: \S+ does not contain (?P<name>[\w /-]+?) data",
+        "The capture holds no data of {names}.", "The report asks for events that were not captured, or did not "
+        "happen.",
         "If they are needed, capture them (nsys profile --trace=cuda,nvtx) while inferences run.",
         "Nsight Systems 2020 and later", _NSIGHT,
-        effect="That table is left out.",
+        effect="Tables of such data are left out.",
     ),
     # What an API says of itself.
     Message(

@@ -37,9 +37,9 @@ _SUCCESS = re.compile(
 )
 #: What in a line, before what was recognized, or in all of it, makes that no statement: it is denied, supposed or past.
 _DOUBT = re.compile(
-    r"(?i)\b(?:not|never|without|if|whether|unless|until|may|might|could|would|should|avoid\w*|prevent\w*|suppress\w*|"
-    r"ignor\w+|instead of|used to|in case|example|previously|earlier)\b|"
-    r"n't\b|\b(?:was|were|is|been|got) fixed|\bfix(?:es)?\b"
+    r"(?i)(?<![\w/.-])(?:not|never|without|if|whether|unless|until|(?-i:may|might)|could|would|should|avoid\w*|"
+    r"prevent\w*|suppress\w*|ignor\w+|instead of|used to|in case|example|previously|earlier|"
+    r"(?:was|were|is|been|got) fixed|fix(?:es)?)(?![\w/.-])|n't\b"
 )
 _DENIAL = re.compile(
     r"(?i)\b(?:no longer|went away|(?:is|was|are|were) (?:now )?(?:fixed|solved|resolved|gone)|"
@@ -59,7 +59,7 @@ _CODE_LINE = re.compile(
 )
 #: Lines that belong to others: a node that the parser prints, verdicts of a comparison, advice under a warning.
 _FRAME = re.compile(
-    r"--- (?:Begin|End) node|ModelImporter\.cpp:\d+: (?:input|output|name|op_type): |\bIn function \w+:\s*$|"
+    r"-{3} ?(?:Begin|End) node|ModelImporter\.cpp:\d+: (?:input|output|name|op_type): |\bIn function \w+:\s*$|"
     r"(?:FAILED|PASSED) \| (?!Runtime|Iteration)|Accuracy Summary|If not already in use|If this is not the desired|"
     r"Check verbose logs|Try (?:de|in)creasing|Memcpy nodes are added"
 )
@@ -71,7 +71,7 @@ _PROBLEM = re.compile(
 #: Those of which a general row of the table says less than others near it.
 _OVERLAPS = {
     "no-output": ("uff", "parser-refusal", "unsupported-operator", "plugin", "parser-type", "model-file"),
-    "triton-load": ("plan-version", "plan-damaged", "plan-device", "plugin", "triton-config"),
+    "triton-load": ("triton-config",),
     # The cache is read as a plan is; the line after it says that it is the cache.
     "plan-damaged": ("timing-cache",),
     "plan-version": ("timing-cache",),
@@ -92,6 +92,11 @@ _PLAIN = (
 #: Lines within which two messages are about one thing.
 _NEAR = 8
 _OPEN_ERROR = re.compile(r"Error Code \d+: [\w ]+$")
+#: A line and how the next one goes on with it: no line of its own begins so.
+_CONTINUED = (
+    (_OPEN_ERROR, re.compile(r"\s*\(")),
+    (re.compile(r"for the following indices\s*$"), re.compile(r" index: \d+ Got: ")),
+)
 #: Numbers that make no other kind of line; a single digit may be the number of an error.
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d{2,}")
 #: What stands for a layer, node or tensor in a line that no row fits.
@@ -193,10 +198,10 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
             silent_kinds.add(kind)
     hidden_ids = _hide_general(groups)
     errors = [*(q.line for q in quoted["error"]), *(g.last_error for g in groups.values())]
-    outcome = _describe_outcome(quoted, max(errors, default=0))
+    outcome, success = _describe_outcome(quoted, max(errors, default=0))
     ending = any(g.message.ends for g in groups.values())
     matches = [
-        _make_match(g, groups, lines, outcome if g.message.ends or not ending else "")
+        _make_match(g, groups, lines, outcome if g.message.ends or not ending else "", success)
         for i, g in groups.items()
         if i not in hidden_ids
     ]
@@ -227,9 +232,10 @@ def _is_statement(line: str, match: re.Match[str], mark: severity.MarkedLine | N
 
 def _classify(line: str, mark: severity.MarkedLine | None, *, is_short: bool) -> str:
     """What a line of no row states: an error, a warning, a failure, a success, maybe a problem; empty for nothing."""
+    severities = {"failure": {"", "error"}, "success": {"", "information"}}
     for statement, pattern in (("failure", _FAILURE), ("success", _SUCCESS)):
-        if statement == "success" and mark is not None and mark.severity != "information":
-            break
+        if (mark.severity if mark is not None else "") not in severities[statement]:
+            continue
         if (match := pattern.search(line)) and _is_statement(line, match, mark):
             return statement
     if mark is None or mark.severity == "information":
@@ -244,9 +250,9 @@ def _classify(line: str, mark: severity.MarkedLine | None, *, is_short: bool) ->
 
 
 def _join_messages(lines: list[str]) -> list[str]:
-    """Lines with an error whose words stand in the next line made one; as many lines as before."""
+    """Lines with a message that goes on in the next line made one; as many lines as before."""
     for index, (line, following) in enumerate(itertools.pairwise(lines)):
-        if following.lstrip().startswith("(") and _OPEN_ERROR.search(line):
+        if any(first.search(line) and second.match(following) for first, second in _CONTINUED):
             lines[index], lines[index + 1] = f"{line.rstrip()} {following.strip()}", ""
     return lines
 
@@ -320,11 +326,17 @@ def _continue_line(entry: _QuotedLine, lines: Sequence[str], index: int) -> _Quo
     return dataclasses.replace(entry, text=f"{entry.text} {following.strip()}")
 
 
-def _describe_outcome(quoted: Mapping[str, Sequence[_QuotedLine]], last_error: int) -> str:
-    """The last line that states how it ended, as a sentence; empty where none does, or errors follow a success."""
+def _describe_outcome(quoted: Mapping[str, Sequence[_QuotedLine]], last_error: int) -> tuple[str, int]:
+    """The last line that states how it ended, as a sentence, and its number where it is a success, else 0.
+
+    The sentence is empty where no line does, or errors follow a success.
+    """
     successes = [q for q in quoted["success"] if q.line > last_error]
     ends = sorted((*quoted["failure"], *successes), key=lambda q: q.line)
-    return f' Line {ends[-1].line} states: "{shorten(ends[-1].text, _SHORT)}".' if ends else ""
+    if not ends:
+        return "", 0
+    is_success = ends[-1] in successes
+    return f' Line {ends[-1].line} states: "{shorten(ends[-1].text, _SHORT)}".', is_success * ends[-1].line
 
 
 def _quote_lines(
@@ -335,13 +347,8 @@ def _quote_lines(
     if quoted["error"]:
         yield _make_quotation("error", "an error", quoted["error"], f"{_NO_END}{outcome}")
     if quoted["failure"] and not has_error:
-        yield _make_quotation(
-            "build-failed",
-            "a failure",
-            quoted["failure"],
-            "rtlab reads no cause of it in the text.",
-            failed=True,
-        )
+        is_last = quoted["failure"][-1].line > max((q.line for q in quoted["success"]), default=0)
+        yield _make_quotation("build-failed", "a failure", quoted["failure"], _NO_END, failed=is_last)
     if quoted["warning"]:
         yield _make_quotation("warning", "a warning", quoted["warning"], _UNKNOWN_COST)
     if quoted["problem"] and not has_error and not groups and not quoted["failure"]:
@@ -361,7 +368,7 @@ def _make_quotation(
     distinct = sorted(first_entries.values(), key=lambda e: e.line)
     programs = list(dict.fromkeys(e.program for e in distinct))
     program = programs[0] if len(programs) == 1 else ""
-    verb = f"{program} reports" if program and not failed and key != "outcome" else "The text states"
+    verb = f"{program} reports" if program and key not in {"build-failed", "outcome"} else "The text states"
     if not noun:
         verb, noun = "The text", "says"
     more = f", and {pluralize(len(distinct) - 1, 'line')} more" if len(distinct) > 1 else ""
@@ -407,18 +414,37 @@ def _add_line(groups: dict[str, _Group], message: Message, match: re.Match[str],
     )
     group.count += 1
     fields = {k: v for k, v in match.groupdict().items() if v}
-    names = [v for k, v in fields.items() if re.fullmatch(r"(?:name|plugin|operator)\d?", k)]
+    # The number of an error before the message is no name.
+    start = len(line.lines[line.index].rstrip()) - len(line.mark.text) if line.mark is not None else 0
+    names = [
+        v
+        for k, v in fields.items()
+        if re.fullmatch(r"(?:name|plugin|operator)\d?", k) and match.start(k) >= start
+    ]
     names += re.split(r",\s+", fields.get("name_list", ""))
     if message.is_parser:
-        name, group.operator = _find_node(line.lines, line.index)
-        names = [*filter(None, [name]), *names][:1]
-    for name in filter(None, map(str.strip, names)):
+        name, operator = _find_node(line.lines, line.index)
+        stated = fields.get("plugin") or fields.get("operator")
+        # A node above may be another message's.
+        if operator in {"", stated} or not stated:
+            group.operator = operator
+            names = [*filter(None, [name]), *names][:1]
+    for name in filter(None, map(_trim_name, names)):
         group.names.setdefault(name, (line.number, text, match))
     group.reasons.update({v.strip(): None for k, v in fields.items() if k.startswith(("reason", "static"))})
     if "tactic" in fields:
         group.tactics[fields["tactic"]] = None
     if "size" in fields:
         group.sizes.append(fields["size"])
+
+
+def _trim_name(text: str) -> str:
+    """A name without the quotes and brackets of the message around it."""
+    name = text.strip()
+    if name.endswith(('"', "'")):
+        name = name.rstrip("\"'").rstrip(".")
+    name = name.lstrip("\"':")
+    return name[:-1] if name.endswith(")") and name.count(")") > name.count("(") else name
 
 
 def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
@@ -452,9 +478,12 @@ def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
 
 
 def _make_match(
-    group: _Group, groups: Mapping[str, _Group], lines: Sequence[str], outcome: str
+    group: _Group, groups: Mapping[str, _Group], lines: Sequence[str], outcome: str, success: int
 ) -> MessageMatch:
     message = group.message
+    remedy = message.remedy
+    if group.line < success and group.last_error < success and not remedy.startswith("If "):
+        remedy = f"If what line {success} states is not enough: {remedy[:1].lower()}{remedy[1:]}"
     names = drop_partial_names(group.names)
     fields = defaultdict(str, {re.sub(r"\d$", "", k): v for k, v in group.match.groupdict().items() if v})
     operator = f"{group.operator} " if len(names) == 1 and group.operator not in names[0] else ""
@@ -481,7 +510,7 @@ def _make_match(
         message.id,
         re.sub("^a node", "A node", message.title.format_map(fields)),
         _describe_cost(group, outcome),
-        describe_remedy(message.remedy.format_map(fields), message.source, message.releases),
+        describe_remedy(remedy.format_map(fields), message.source, message.releases),
         f'{evidence.rstrip(".")}. Line {group.line}: "{quote}".',
         names,
         bool(message.ends) and not group.is_question and group.has_error,

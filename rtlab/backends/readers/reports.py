@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from rtlab.backends.readers import severity
 from rtlab.backends.readers.messages import describe_remedy, find_messages, quote_first, shorten
 from rtlab.core.message import MessageMatch
 from rtlab.core.phrases import pluralize
@@ -26,6 +28,7 @@ def find_reports(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, 
 
     ``numbers`` are those of its lines where they do not count from 1.
     """
+    text, numbers = _restore(text, numbers)
     reports = [
         m
         for find in (
@@ -51,12 +54,42 @@ def find_reports(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, 
     return tuple(sorted(found, key=lambda m: not m.failed))
 
 
+#: What mail programs and forums write for straight quotes and rows of hyphens.
+_TYPOGRAPHY = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019": "'", "\u2014": "---"})
+#: The least columns at which a terminal wraps, and breaks within words from which on it is sure that it does.
+_COLUMNS, _BREAKS = 60, 2
+
+
+def _restore(text: str, numbers: Sequence[int]) -> tuple[str, Sequence[int]]:
+    """A text as it was printed: straight quotes, and lines whole that were wrapped at a number of columns.
+
+    With the numbers of the lines that are left, empty where they count from 1. Text is wrapped where its longest lines
+    are of one length and some of them end within a word.
+    """
+    lines = text.translate(_TYPOGRAPHY).split("\n")
+    width = max(map(len, (line.rstrip("\r") for line in lines)))
+    pairs = [(a.rstrip("\r"), b) for a, b in itertools.pairwise(lines)]
+    breaks = [re.fullmatch(r"\w\w", a[-1:] + b[:1]) is not None for a, b in pairs if len(a) == width]
+    if width < _COLUMNS or sum(breaks) < max(_BREAKS, len(breaks) / 3):
+        return "\n".join(lines), numbers
+    whole, places = lines[:1], [0]
+    for index, (line, following) in enumerate(pairs, 1):
+        mark = severity.parse_mark(following)
+        is_own = mark is not None and mark.text != following.strip()
+        if len(line) == width and following.strip() and not is_own:
+            whole[-1] = whole[-1].rstrip("\r") + following
+        else:
+            whole.append(following)
+            places.append(index)
+    return "\n".join(whole), [numbers[p] if numbers else p + 1 for p in places]
+
+
 def _note_cut(match: MessageMatch, text: str) -> MessageMatch:
-    """A message with the note that a name which the text ends with may be cut off."""
-    if not match.names or not text.endswith(match.names):
+    """A message with the note that a name which the text begins or ends with may be cut off."""
+    if not match.names or not (text.endswith(match.names) or text.startswith(match.names)):
         return match
     return dataclasses.replace(
-        match, evidence=f"{match.evidence} The text ends with a name, which may be cut off."
+        match, evidence=f"{match.evidence} The text begins or ends with a name, which may be cut off."
     )
 
 

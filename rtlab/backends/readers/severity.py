@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "information"]
 
 #: What ONNX Runtime, its provider, Triton and TensorFlow write, with the letter or the word of a severity.
 _LOGGED = (
-    r"\[\d{4}-\d\d-\d\d [\d:.]+ +%s\]|\[%s:onnxruntime[^\]\n]*\]|^%s\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\]|"
+    r"\[\d{4}-\d\d-\d\d [\d:.]+ +%s\]|\[%s:onnxruntime[^\]\n]*\]|(?:^|\| )%s\d{4} [\d:.]+ +\d+ [\w./-]+:\d+\]|"
     r": %s (?=[\w/]+\.cc:\d+\])"
 )
 #: A word of severity is a mark where punctuation follows, or nothing but numbers, times and names with them precede.
@@ -46,7 +46,7 @@ _REST = re.compile(
 )
 #: Marks of TensorRT's logger and of trtexec, and the forms of its errors: who wrote a text, and not what it names.
 _TENSORRT = re.compile(
-    r"\[(?:TRT|TensorRT)\]|\bTRT: |^TensorRT: |&&&& \w+ TensorRT|Error\[\d+\]: |ModelImporter\.cpp:\d|nvinfer1::|"
+    r"\[(?:TRT|TensorRT)\]|\bTRT: |^TensorRT: |&&&& \w+ TensorRT|Error\[\d+\]: |ModelImporter\.cpp:\d|"
     r"Error Code \d+: [A-Z][\w ]+\(|^\[[\d/]+-[\d:]+\] \[[EWIV]\] ",
     re.MULTILINE,
 )

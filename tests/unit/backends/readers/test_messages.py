@@ -331,6 +331,12 @@ FRAGMENTS = {
         "WARNING: [TRT]: DLA supports only 16 subgraphs per DLA core. Switching to GPU for layer conv_6",
         "dla-subgraphs", ("conv_6",), ("(16)",),
     ),
+    "dla refused": Fragment(
+        "May  2 10:11:12 board seg[77]: [TRT] [E] 9: Default DLA is enabled but layer /u/Resize_2 is not supported on "
+        "DLA "
+        "and falling back to GPU is not enabled.\n",
+        "dla-refused", ("/u/Resize_2",), ("fallback to the GPU is not enabled", "ends a build"),
+    ),
     "dla dynamic": Fragment(
         "[W] [TRT] DLA Layer stem/Relu does not support dynamic shapes in any dimension.", "dla-dynamic", ("stem/Relu",)
     ),
@@ -388,6 +394,12 @@ FRAGMENTS = {
         "(myelinVersionMismatch : Compiled against cuBLAS 11.4.1.0 but running against cuBLAS 11.2.1.0.",
         "library-version", (), ("release of cuBLAS", "cuBLAS 11.4.1.0 but running against"),
     ),
+    "plugin of a plan alone": Fragment(
+        "ERROR: [TRT]: 1: Error Code 1: Serialization (Cannot deserialize plugin since corresponding IPluginCreator "
+        "not "
+        "found in Plugin Registry)\n",
+        "plugin", (), ("The plan needs a plugin",),
+    ),
     "plugin of a plan": Fragment(
         "ERROR: [TRT]: 3: getPluginCreator could not find plugin: SLOT_TRT version: 1\nERROR: [TRT]: 1: Error Code 1: "
         "Serialization (Cannot deserialize plugin since corresponding IPluginCreator not found in Plugin Registry)\n"
@@ -425,6 +437,11 @@ FRAGMENTS = {
         "[W] Dynamic dimensions required for input: ids, but no shapes were provided. Automatically overriding shape "
         "to: 1x77\n[W] Shape missing for input with dynamic shape: maskAutomatically setting shape to: 1x1\n",
         "default-shapes", ("ids", "mask"), ("those of these shapes", "1x1"),
+    ),
+    "trt7 above the profile": Fragment(
+        "[TensorRT] ERROR: Parameter check failed at: engine.cpp::setBindingDimensions::977, condition: "
+        "profileMaxDims.d[i] >= dimensions.d[i]",
+        "shape-range", (), ("not one that the engine was built for",),
     ),
     "static dimension": Fragment(
         "[TRT] [E] IExecutionContext::setInputShape: Error Code 3: API Usage Error (Parameter check failed, condition: "
@@ -573,7 +590,8 @@ FRAGMENTS = {
         "nsight-import", (), ("wrong event order",),
     ),
     "nsight without kernels": Fragment(
-        "SKIPPED: p.sqlite does not contain CUDA kernel data.", "nsight-empty", (), ("no CUDA kernel data",)
+        "SKIPPED: p.sqlite does not contain CUDA kernel data.\nSKIPPED: p.sqlite does not contain GPU memory data.",
+        "nsight-empty", ("CUDA kernel", "GPU memory"), ('no data of "CUDA kernel", "GPU memory"',),
     ),
     # trtexec without --verbose.
     "workspace option": Fragment(
@@ -641,6 +659,11 @@ FRAGMENTS = {
         "ApplyImpl] 1 Memcpy nodes are added to the graph main for CUDAExecutionProvider. It might have negative "
         "impact on performance",
         "provider-copies", ("/h/Mul_0",), ("1 copy",),
+    ),
+    "ort retry": Fragment(
+        "EP Error something odd when using ['TensorrtExecutionProvider', 'CPUExecutionProvider']\n"
+        "Falling back to ['CPUExecutionProvider'] and retrying.\n",
+        "error", (), ("something odd",), ("provider-retry",),
     ),
     "ort fallback": Fragment(
         "[W:onnxruntime:, session_state.cc:1263 VerifyEachNodeIsAssignedToAnEp] Some nodes were not assigned to the "
@@ -806,6 +829,11 @@ FRAGMENTS = {
     "ort feed": Fragment(
         "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Got invalid dimensions for input: mel for the following indices",
         "ort-input", ("mel",),
+    ),
+    "ort feed with its sizes": Fragment(
+        "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Got invalid dimensions for input: mel for the following indices\n"
+        " index: 1 Got: 33 Expected: 44\n",
+        "ort-input", ("mel",), ("index: 1 Got: 33 Expected: 44",),
     ),
     "ort kernel": Fragment(
         "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Trilu(14) node with name "
@@ -1024,7 +1052,7 @@ def test_the_release_is_read_from_whoever_names_it(text: str, version: str) -> N
 
 def test_an_error_of_nobody_is_not_said_to_be_of_tensorrt() -> None:
     result = rtlab.read(text="ERROR: cannot infer shapes of model.onnx\n")["engine"]
-    assert result.engine.title.startswith("A program ")
+    assert "A program" == result.engine.title
     assert 'The text states an error: "cannot infer shapes of model.onnx".' == result.findings[0].title
 
 
@@ -1552,3 +1580,115 @@ def test_a_remedy_under_a_condition_states_it() -> None:
     for row in messages.MESSAGES:
         assert not re.match(r"Nothing\b", row.remedy), row.id
         assert not re.search(r"(?i)the line (?:has|gives|says) ", row.cause), row.id
+
+
+#: What stands before a message in the logs of programs around TensorRT.
+PREFIXES = (
+    "[TRT] [E] 9: ", "ERROR: [TRT]: 3: [a.cpp::b::7] Error Code 3: Internal Error (", "[2024-05-06 07:08:09 ERROR] 4: ",
+    'E0612 09:41:13.640077 1 logging.cc:40] "', "svc-1  | E0612 09:41:13.640077 1 logging.cc:40] ",
+    "Mar 11 08:02:22 host svc[1423]: [TRT] [E] 9: ", "2026-03-04 11:12:13,456 - a.b - ERROR - ",
+    "[E:onnxruntime:Default, x.h:91 log] [2025-10-14 02:07:29   ERROR] 2: ",
+    "ERROR:torch_tensorrt [TensorRT Conversion Context]:4: ",
+    "2025-02-18T07:44:41.0044170Z [02/18/2025-07:44:41] [E] [TRT] 9: ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_stands_before_a_message_is_no_part_of_its_names(key: str) -> None:
+    """A name may be missed; none is another one."""
+    for message in _list_messages(FRAGMENTS[key].text):
+        names = {
+            m.id: m.names for m in find_reports(f"TensorRT\n[E] [TRT] {message}") if m.id not in QUOTATIONS
+        }
+        for prefix in PREFIXES:
+            closing = {"(": ")", '"': '"'}.get(prefix[-1], "")
+            matches = [
+                m for m in find_reports(f"TensorRT\n{prefix}{message}{closing}") if m.id not in QUOTATIONS
+            ]
+            assert names.keys() == {m.id for m in matches}, prefix
+            assert all(m.names in {names[m.id], ()} for m in matches), prefix
+
+
+@pytest.mark.slow
+def test_two_texts_one_behind_the_other_keep_their_names() -> None:
+    keys = [*FRAGMENTS]
+    for one, other in zip(keys, keys[7:] + keys[:7], strict=True):
+        texts = [FRAGMENTS[k].text.rstrip("\n") + "\n" for k in (one, other)]
+        alone = [{m.id: m.title for m in find_reports(text)} for text in texts]
+        for match in find_reports("".join(texts)):
+            titles = [a[match.id] for a in alone if match.id in a]
+            # What the parser refuses, and what it only reports on, is one finding.
+            if match.id not in {*QUOTATIONS, "parser-refusal"} and len(titles) == 1:
+                assert titles == [match.title], (one, other)
+
+
+def test_lines_that_a_terminal_wrapped_are_read_whole_and_counted_as_they_stand() -> None:
+    lines = (
+        "WARNING: [TRT]: an odd thing that is neither here nor there, and that goes on and on for quite some columns",
+        f"[TRT] [E] IBuilder::f: Error Code 10: Internal Error (Could not find any implementation for node {REGION}.)",
+        "INFO: [TRT]: nothing that matters to anybody, in words that fill a line of a terminal and a bit of one",
+    )
+    wrapped = "\n".join(line[i : i + 70] for line in lines for i in range(0, len(line), 70))
+    failure, warning = find_reports(wrapped)
+    assert ("no-implementation", (REGION,), 3) == (failure.id, failure.names, failure.line)
+    assert lines[0].split(": ")[2] in warning.title
+
+
+def test_rows_of_one_length_are_no_wrapped_lines() -> None:
+    rows = [
+        f"| {name:<40} | 1 | {status:<50} |"
+        for name, status in (("a", "UNAVAILABLE: odd thing"), ("b", "READY"))
+    ]
+    frame = f"+{'-' * 42}+---+{'-' * 52}+"
+    (load,) = find_reports("\n".join([frame, *rows, frame]))
+    assert 'Triton does not load model "a".' == load.title
+
+
+def test_a_text_with_the_quotes_of_a_forum_is_read_as_it_was_printed() -> None:
+    text = (
+        "[E] [TRT] ModelImporter.cpp:1023: \u2014 Begin node \u2014\ninput: \u201cx\u201d\nname: \u201c/b/Warp\u201d\n"
+        "op_type: \u201cWarp\u201d\n[E] [TRT] ModelImporter.cpp:1024: \u2014 End node \u2014\n"
+        "[E] [TRT] In node 3 (checkFallbackPluginImporter): UNSUPPORTED_NODE: creator && \u201cPlugin not found, are "
+        "the\u201d"
+    )
+    (plugin,) = find_reports(text)
+    assert "plugin" == plugin.id
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("[TensorRT-LLM][WARNING] A value of nvinfer1::getLogger() is odd.\n", "TensorRT-LLM"),
+        (("2025-02-18T07:44:13.01Z &&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec\n"
+         "2025-02-18T07:44:13.22Z [02/18/2025-07:44:13] [I] Selected Device: Tesla T4\n"
+         "2025-02-18T07:44:14.22Z [02/18/2025-07:44:14] [E] [TRT] An odd thing\n"), "TensorRT 8.6.1 · Tesla T4"),
+        ("[TRT] [E] An odd thing\n", "TensorRT"),
+        ("ERROR: an odd thing with model.onnx\n", "A program"),
+    ],
+)  # fmt: skip
+def test_the_head_of_a_text_without_layers_has_what_is_read_and_nothing_of_what_is_not(
+    text: str, title: str
+) -> None:
+    assert title == rtlab.read(text=text)["engine"].engine.title
+
+
+def test_a_failure_that_a_logger_calls_a_warning_or_that_a_success_follows_has_not_failed() -> None:
+    line = "deserialize engine from file :/m/a.engine failed"
+    warn, info = (
+        f"0:00:02.1 7 0x5 {word} nvinfer gstnvinfer.cpp:9:log:<gie> NvDsInferContext[UID 1]: "
+        for word in ("WARN", "INFO")
+    )
+    (warning,) = find_reports(f"{warn}{line}")
+    assert ("warning", False) == (warning.id, warning.failed)
+    success = f"{info}serialize cuda engine to file: /m/b.engine successfully"
+    failure, outcome = find_reports(f"nvinfer: {line}\n{success}")
+    assert ("build-failed", False, "outcome") == (failure.id, failure.failed, outcome.id)
+
+
+def test_a_remedy_behind_which_a_success_stands_is_one_for_who_needs_more() -> None:
+    error = "[E] Error[1]: Error Code 1: Cuda Runtime (out of memory)\n"
+    alone, followed = (
+        find_reports(error + rest)[0] for rest in ("", "&&&& PASSED TensorRT.trtexec [TensorRT v100700]")
+    )
+    assert alone.remedy.startswith("Free memory")
+    assert followed.remedy.startswith("If what line 2 states is not enough: free memory")
