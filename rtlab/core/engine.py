@@ -136,7 +136,10 @@ class Engine(Memoizable):
 
     @property
     def title(self) -> str:
-        """Compiler, version, target, and date of a recording."""
+        """Compiler, version, target, and date of a recording; without layers only what is read."""
+        if not self.layers:
+            place = "" if self.place == NOWHERE else f" · {self.place}"
+            return f"{self.compiler} {self.version}".rstrip() + place
         when = f", recorded{f' {self.date}' * bool(self.built)}" if self.recorded else ""
         return f"{self.compiler} {self.version or '(version not reported)'}{when} · {self.place}"
 

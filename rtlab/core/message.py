@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
+#: Who says what no line gives a program for.
+UNNAMED_PROGRAM = "A program"
+
 
 @dataclasses.dataclass(frozen=True)
 class MessageMatch:

@@ -1,7 +1,8 @@
 """The messages that rtlab interprets, of TensorRT 7 to 11, TensorRT-RTX and the programs around them: data only.
 
-To add one: a row, before the rows that are more general, as a line belongs to the first row that fits. A row claims no
-more than its pattern states; a line that no row fits is quoted with its severity, so a doubtful row is better left out.
+To add one: a row, before the rows that are more general, as a line belongs to the first row that fits. A title follows
+from the pattern in every line that it fits, what may be is said to be so, and a remedy that holds under a condition
+states it. A line that no row fits is quoted with its severity, so a doubtful row is better left out.
 """
 
 from __future__ import annotations
@@ -35,19 +36,20 @@ _CUDA = "NVIDIA's CUDA Runtime API, cudaError"
 _BUILD, _PARSE, _LOAD, _RUN = "a build", "parsing", "loading an engine", "an inference"
 
 _FREE_MEMORY = (
-    "Nothing where the build succeeds and is fast enough; else free memory on the GPU, lower the profile's largest "
-    "shapes, or set --memPoolSize to what is free."
+    "If the build fails or the engine is too slow: free memory on the GPU, lower the profile's largest shapes, or set "
+    "--memPoolSize to what is free."
 )
 _LOAD_PLUGIN = (
-    "Load the library that has it (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins from 8.6 on; in "
-    "Python init_libnvinfer_plugins), or export the model without the operator."
+    "Load a library that has it for this TensorRT (trtexec --plugins up to 8.5, --staticPlugins or --dynamicPlugins "
+    "from "
+    "8.6 on; in Python init_libnvinfer_plugins), or export the model without the operator."
 )
 _REBUILD = "Build it again with the installed release, or install the one that built it."
-_COMPARE = "Compare the outputs; where they differ, keep these layers in FP32."
-_TRITON_CAUSE = "It says why in that line; where TensorRT refuses a plan, it has lines of its own."
+_COMPARE = "Compare the outputs; if they differ too much, keep these layers in FP32."
+_TRITON_CAUSE = "Where TensorRT refuses a plan, it prints lines of its own."
 _TRITON_REMEDY = (
-    "See the reason. Where a plan is refused, build it with the release of TensorRT in the server's image and on its "
-    "GPU; where the configuration is, let config.pbtxt state the plan's own shapes, types and batch."
+    "See the reason. If a plan is refused, build it with the release of TensorRT in the server's image and on its GPU; "
+    "if the configuration is, let config.pbtxt state the plan's own shapes, types and batch."
 )
 _FOLD = "Fold constants (polygraphy surgeon sanitize --fold-constants)"
 
@@ -57,11 +59,11 @@ class Message:
     """What one message looks like, and what is known of it.
 
     ``pattern`` is the shortest that identifies it within a line. Its groups: ``name``, ``operator`` and ``plugin`` are
-    names, ``size`` a request of memory, ``reason`` what the program says itself, ``expected`` and ``actual`` two values
-    that differ; others stand in ``title`` by their names, where ``{names}`` are all names. ``releases`` are those of
-    TensorRT where nothing else is said. ``ends`` is what such an error ends, by its source; whether that happened is
-    for other lines to say. ``is_parser`` says that the parser prints the node apart, before the message or in the lines
-    above. ``effect`` is what comes of it where that follows from the line.
+    names, ``size`` a request of memory with its unit as it is printed, ``reason`` what the program says itself; others
+    stand in ``title`` by their names, where ``{names}`` are all names. ``releases`` are those of TensorRT where nothing
+    else is said. ``ends`` is what it ends as an error, by its source; whether that happened is for other lines to say.
+    ``is_parser`` says that the parser prints the node apart, before the message or in the lines above. ``effect`` is
+    what comes of it where that follows from the line.
     """
 
     id: str
@@ -77,7 +79,7 @@ class Message:
 
 
 #: What stands behind the name of a layer in messages of any release.
-_END = r"(?=\.\)|\. In |, try | due to |\)(?:\s*$|  )|\.?\s*$)"
+_END = r"(?=\.\)|\. In |, try\b| due to |\)(?:\s*$|  )|\.?\s*$)"
 _NODE = rf"(?P<name>\{{ForeignNode\[.*?\]\}}|\S.*?){_END}"
 #: A layer that a message begins with, behind a bracket, a kind of layer or what a logger writes.
 LAYER = r"\(Unnamed Layer\* \d+\) \[[^\]\n]*\]|[^\s(:]+"
@@ -89,46 +91,46 @@ MESSAGES: tuple[Message, ...] = (
         "no-implementation", rf"(?i:could not find any implementation for node) {_NODE}",
         "TensorRT finds no implementation for {names}.",
         "No tactic that the builder tried for it works: each failed, did not fit into memory, or there is none.",
-        "Where tactics lacked memory: lower the largest shapes, free memory, or raise the workspace (trtexec "
+        "If tactics lacked memory: lower the largest shapes, free memory, or raise the workspace (trtexec "
         "--memPoolSize=workspace:MiB) if the GPU has more; else write these nodes in another form or precision, or "
         "build in another release.",
         "7 to 11", _GUIDE, _BUILD,
     ),
     Message(
         "no-runner", r"(?<!\S)(?P<name>\S+) has no runners that implement it",
-        "This compiler has no implementation of {names}.",
-        "The operator is not among those that this release and GPU run; TensorRT-RTX lacks some that TensorRT has.",
-        "Build with TensorRT in place of TensorRT-RTX, or cut the model before the node and run it elsewhere.",
+        "The builder has no runner of {names}.", "TensorRT-RTX lacks some that TensorRT has.",
+        "If it is TensorRT-RTX, build with TensorRT; else cut the model before the node and run it elsewhere.",
         "8 to 11 and RTX", "TensorRT-RTX release notes, Limitations", _BUILD,
     ),
     Message(
-        "gpu-unsupported", r"Target GPU SM (?P<sm>\d+) is not supported|Unsupported SM\b",
+        "gpu-unsupported", r"Target GPU SM \d+ is not supported by this TensorRT|Error \(Unsupported SM\b",
         "This release of TensorRT does not support the GPU.",
         "A release has kernels for a range of compute capabilities: later ones drop old GPUs, earlier ones lack new "
         "ones; a package for servers with ARM lacks those of Jetson.",
         "Install a release whose support matrix lists the GPU.", "7 to 11", _SUPPORT, _BUILD,
     ),
     Message(
-        "gpu-type", r"\b(?P<type>\w+) support requested on hardware without native",
-        "The GPU has no native arithmetic of {type}.", "Layers in that type run slowly there, or in another type.",
-        "Leave the flag out, or choose a type that the GPU has.", "7 to 10", _SUPPORT,
+        "gpu-type", r"support requested on hardware without native (?P<type>\w+) support",
+        "The hardware has no native support of {type}.", "Layers in that type may run slowly, or in another type.",
+        "If the engine is too slow, leave the flag out, or choose a type that the GPU has.", "7 to 10", _SUPPORT,
     ),
     Message(
-        "gpu-type", r"require hardware with (?P<type>\w+) support",
-        "The network asks for arithmetic of {type}, which the GPU lacks.",
-        "Its Q/DQ layers compute in no other type.",
+        "gpu-type", r"Networks with \S+ layers require hardware with (?P<type>\w+) support",
+        "Layers of the network require hardware with support of {type}.",
+        "The support matrix lists which GPUs have it.",
         "Build for another GPU, or from the model without these Q/DQ pairs.", "8 to 11", _SUPPORT, _BUILD,
     ),
     Message(
         "type-mix", r"(?P<reason>\w+ and \w+ mixed precision is allowed only .*)",
-        "These types may not be mixed in this build.", "The message names the mode in which they may.",
-        "Build a strongly typed network (trtexec --stronglyTyped), or leave one of the types out.",
+        "These types may not be mixed in this build.", "Where they may, the line says.",
+        "If the line names that mode, build a strongly typed network (trtexec --stronglyTyped), or leave one of the "
+        "types out.",
         "10", _STRONG, _BUILD,
     ),
     Message(
         "no-output", r"Network must have at least one output",
         "The network has no outputs.",
-        "No tensor was marked; after a parser that failed, the network is empty as well.",
+        "No tensor was marked as one, or a parser that fills the network failed before.",
         "Check what the parser returned and print its errors; else mark an output (mark_output).",
         "7 to 11", _GUIDE, _BUILD,
     ),
@@ -138,11 +140,12 @@ MESSAGES: tuple[Message, ...] = (
         rf"(?:{_AT.replace('<name>', '<name2>')})?(?P<reason>I\w+Layer applied to shape tensor must .*)",
         "TensorRT does not compute a shape with {names} in this form.",
         "A shape follows from its output. Shapes are computed on the host, by few kinds of layers.",
-        f"{_FOLD}, or export the model with static shapes there.", "8 to 11", _SHAPES, _BUILD,
+        f"If the shape is constant: {_FOLD[0].lower()}{_FOLD[1:]}; else export the model with static shapes there.",
+        "8 to 11", _SHAPES, _BUILD,
     ),
     Message(
         "if-shapes",
-        rf"I\w*ConditionalOutputLayer (?P<name>{LAYER}): (?P<reason>.*)|"
+        rf"I\w*ConditionalOutputLayer (?P<name>{LAYER}): (?P<reason>(?i:inputs )?(?i:must have) .*)|"
         rf"(?P<name2>{LAYER}): I\w*ConditionalOutputLayer (?P<reason2>inputs must have .*)",
         "The branches of {names} do not fit together.", "TensorRT takes an If whose branches give outputs that agree.",
         "Fold constants, so that the condition is one, or give both branches outputs of one rank, shape and type.",
@@ -161,11 +164,11 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "weights-count",
-        rf"(?:{_AT})?(?P<reason>(?:number of kernel weights does not|(?:kernel|bias) weights has count|"
+        rf"(?:{_AT})?(?P<reason>(?:number of kernel weights does not|(?:kernel|bias) weights has count \d+ but|"
         r"count of \d+ weights in kernel).*)",
         "The weights of {names} are more or fewer than its parameters ask for.",
-        "The line has both counts.",
-        "Give the weights that belong to this network: same classes, width and depth as the program builds.",
+        "They belong to a network of other sizes, or the program builds another one than it means to.",
+        "See whether classes, width and depth of the program are those of the weights.",
         "7 to 11", _REPORTS,
     ),
     Message(
@@ -175,132 +178,134 @@ MESSAGES: tuple[Message, ...] = (
         r"inputs must have same (?:number of )?dimensions|dimensions not compatible|reshaping failed for tensor|"
         r"\S+ \d+ dimensions must be equal|axis \d+ dimensions|condition\[\d+\] is false)"
         rf"(?:.*?I\w+Layer (?P<name2>{LAYER}): )?.*)",
-        "Shapes contradict each other at {names}.",
+        "The shapes at {names} do not fit together.",
         "They are those of the model, or follow from the shapes of a profile or of an input.",
-        "Run the model in ONNX Runtime with the same input shapes: where it fails as well, export it anew; else fold "
+        "Run the model in ONNX Runtime with the same input shapes: if it fails as well, export it anew; else fold "
         "constants (polygraphy surgeon sanitize --fold-constants), or give shapes that the model takes.",
         "7 to 11", _SHAPES,
     ),
     Message(
         "profile-values", r"(?P<reason>k(?:MIN|OPT|MAX) values for profile \d+ violate shape constraints.*)",
         "Shapes of an optimization profile do not go through the network.",
-        "A layer gets shapes from them that it does not take; the line says which.",
+        "A layer gets shapes from them that it does not take.",
         "Choose shapes that the model takes in ONNX Runtime.", "8 to 11", _SHAPES,
     ),
     Message(
         "myelin-tactics", r"(?i)autotuner: no tactics to implement operation",
-        "The compiler of fused regions finds no kernel for one operation.",
-        "Its autotuner tried all kernels of that operation and none ran.",
+        "The compiler of fused regions finds no kernel for one operation.", "Its autotuner reports no tactics for it.",
         "Change the precision of that operation, split the region by marking a tensor as output, or take another "
         "release.",
         "8.6 to 11", _REPORTS,
     ),
     Message(
-        "bool-layer", r"(?:\(|\[)?(?P<name>\[[^\]\n]+\]|[^\s()]+?) ?requires (?P<reason>bool (?:or uint8 )?I/O .*)",
+        "bool-layer", r"(?:\(|\[)?(?P<name>\[[^\]\n]+\]|[^\s()]+?) ?requires (?P<reason>bool (?:or uint8 )?I/O but .*)",
         "Outside a fused region, {names} does not run with this type.",
-        "It has boolean or uint8 tensors, and the compiler of fused regions does not take it.",
+        "It needs boolean or uint8 tensors, and the compiler of fused regions does not take it.",
         "Write it with casts around (Cast to INT32, the layer, Cast back).", "8 to 11", _REPORTS,
     ),
     Message(
         "insufficient-memory",
         r"(?:UNSUPPORTED_STATE:? ?)?Skipping tactic (?:\w+ )?due to insuff?icient memory on requested size of "
-        r"(?P<size>\d+)(?: detected for "
-        r"tactic (?P<tactic>\w+))?",
+        r"(?P<size>\d+(?: ?(?:[kMG]i?B|bytes)\b)?)(?: detected for tactic (?P<tactic>\w+))?",
         "The builder skips tactics because memory is short.",
         "A tactic asked for more memory than is free, or than it may take; others may do.",
         _FREE_MEMORY, "8.2 to 11", _MEMORY,
     ),
     Message(
-        "insufficient-memory", r"Tactic Device request: (?P<size>\d+)MB Available: (?P<available>\d+)MB",
-        "The builder skips tactics because memory is short.",
-        "A tactic asked for more device memory than is free; others may do.", _FREE_MEMORY, "8.2 to 11", _MEMORY,
+        "insufficient-memory",
+        r"Tactic Device request: (?P<size>\d+MB) Available: \d+MB\. Device memory is insufficient to use tactic",
+        "A tactic asks for more memory than is free.", "The builder takes another where there is one.", _FREE_MEMORY,
+        "8.2 to 11", _MEMORY,
     ),
     Message(
         "insufficient-memory",
-        r"Skipping tactic (?P<tactic>\w+) due to exception .*(?:allocating (?P<size>\d+)-byte|"
-        r"(?i:allocat|out of memory))",
+        r"Skipping tactic (?P<tactic>\w+) due to exception .*(?:error allocating (?P<size>\d+-byte)|"
+        r"(?i:fail\w* to allocate|allocation fail|out of memory))",
         "The builder skips tactics because memory is short.",
-        "The allocator could not give a tactic what it asked for.", _FREE_MEMORY, "8.2 to 11", _MEMORY,
+        "The allocator did not give a tactic what it asked for.", _FREE_MEMORY, "8.2 to 11", _MEMORY,
     ),
     Message(
         "workspace", r"Some tactics do not have sufficient workspace memory",
         "The workspace is too small for some tactics.", "They were left out; a faster one may be among them.",
-        "Raise it: trtexec --memPoolSize=workspace:MiB (--workspace up to 8.3), set_memory_pool_limit in Python.",
+        "If the engine is too slow, raise it: trtexec --memPoolSize=workspace:MiB (--workspace up to 8.3), "
+        "set_memory_pool_limit in Python.",
         "7 to 10", _MEMORY,
     ),
     Message(
-        "plugin-memory", r"plugin node (?P<name>\S.*?) ?requires (?P<size>\d+) bytes of scratch space",
-        "The workspace is too small for plugin {names}.", "A plugin has one implementation, which needs that much.",
-        "Raise the workspace (trtexec --memPoolSize=workspace:MiB, --workspace up to 8.3) if the GPU has it, or lower "
-        "the batch or the profile's largest shapes.",
+        "plugin-memory", r"plugin node (?P<name>\S.*?) ?requires (?P<size>\d+ bytes) of scratch space, but",
+        "The workspace is too small for plugin {names}.", "Plugins ask for scratch space, which the workspace bounds.",
+        "If the GPU has it, raise the workspace (trtexec --memPoolSize=workspace:MiB, --workspace up to 8.3); else "
+        "lower the batch or the profile's largest shapes.",
         "7 to 11", _MEMORY, _BUILD,
     ),
     Message(
         "plugin-formats",
         rf"(?<![^\s(])(?:(?P<name>{LAYER}): )?could not find any supported formats consistent with",
-        "Plugin {names} takes none of the types and formats that it may get.",
-        "TensorRT asks the plugin for each combination, and it refuses all.",
-        "Cast its inputs to types that it takes, or see its supportsFormatCombination; a plugin of INT8 or FP16 alone "
-        "needs that precision in the build.",
+        "TensorRT finds no types and formats of inputs and outputs that {names} takes.",
+        "A plugin answers in supportsFormatCombination which it takes.",
+        "If it is a plugin: cast its inputs to types that it takes, or see that function; one of INT8 or FP16 alone "
+        "needs "
+        "that precision in the build.",
         "7 to 11", _REPORTS, _BUILD,
     ),
     Message(
         "no-format", r"candidateRequirements\.empty\(\)",
-        "TensorRT finds no format in which a layer can run.", "The message does not name the layer.",
-        "See the last layer that a verbose log names before; a plugin without formats is among the reports.",
+        "TensorRT finds no format in which a layer can run.", "A plugin without formats is among the causes in "
+        "reports.",
+        "See the last layer that a verbose log names before.",
         "8 to 10", _REPORTS, _BUILD,
     ),
     Message(
         "plugin-run", r"\[pluginV[23]\w*Runner\.cpp::execute::\d+\].*status == kSTATUS_SUCCESS",
         "A plugin reports that it failed when it ran.", "Its enqueue returned a status other than 0.",
-        "See its own lines, or run the program under compute-sanitizer.", "8 to 11", _API, _RUN,
+        "See its own lines, if it prints any, or run the program under compute-sanitizer.", "8 to 11", _API, _RUN,
     ),
     Message(
         "out-of-memory",
-        r"\(out of memory\)|OutOfMemory|(?i:\bcuda out of memory\b)|insufficient GPU memory|"
-        r"Requested amount of GPU memory \((?P<size>\d+) bytes\) could not be allocated|"
+        r"\(out of memory\)|OutOfMemory|(?i:\bcuda out of memory\b)|"
+        r"Requested amount of GPU memory \((?P<size>\d+ bytes)\) could not be allocated|"
         r"GPU memory allocation error during getBestTactic: (?P<name>\S+)",
-        "An allocation of memory fails.", "The line says how much was asked for, where it is known.",
-        "Free memory on the GPU (other programs count as well), lower the batch or the largest shapes, or the "
-        "workspace.",
+        "An allocation of memory fails.", "Memory that other programs hold on the GPU counts as well.",
+        "Free memory on the GPU, lower the batch or the largest shapes, or the workspace.",
         "7 to 11", _GUIDE,
     ),
     Message(
         "tactic-exception", r"Skipping tactic (?P<tactic>\w+) due to (?:exception|CUDA error) ?(?P<reason>.*)",
-        "Tactics are skipped because they fail.",
-        "They failed when they were tried, for the reason that the line gives; others may run.",
-        "Nothing where the build succeeds; else see the reason.", "8 to 11", _REPORTS,
+        "The builder skips tactics that fail.", "Others may run.",
+        "If the build fails, see the reason in the line.", "8 to 11", _REPORTS,
     ),
     Message(
         "tactic-timeout", r"GPU error during getBestTactic: (?P<name>.+?) : (?P<reason>.*)",
-        "A tactic of {names} failed while it was timed.", "CUDA's own words stand in the line.",
-        "Where a launch timed out, raise the limit of the display driver (Windows: TdrDelay); else see the reason.",
+        "A tactic of {names} failed while it was timed.", "Others may run.",
+        "If a launch timed out, raise the limit of the display driver (Windows: TdrDelay); else see the reason.",
         "7 to 10", _CUDA,
     ),
     Message(
         "type-mismatch", r"(?<![^\s(])(?P<name>[^\s(]+): (?:(?!: ).)*?must have same input types?(?P<reason>.*)",
         "Inputs of {names} have different types.",
         "A strongly typed network (the only kind since TensorRT 11) takes types as the model has them.",
-        "Insert a Cast, or give both inputs one type in the model.", "10 and 11", _STRONG, "parsing or a build",
+        "If the network is strongly typed: insert a Cast, or give the inputs one type in the model.", "10 and 11",
+        _STRONG, "parsing or a build",
     ),
     Message(
         "type-mismatch", r"(?P<layer>I\w+Layer) must have same input types(?P<reason>.*)",
         "Inputs of a layer ({layer}) have different types.",
         "A strongly typed network (the only kind since TensorRT 11) takes types as the model has them.",
-        "Insert a Cast, or give both inputs one type in the model.", "10 and 11", _STRONG, "parsing or a build",
+        "If the network is strongly typed: insert a Cast, or give the inputs one type in the model.", "10 and 11",
+        _STRONG, "parsing or a build",
     ),
     Message(
         "input-type",
         rf"{_AT}(?P<reason>operation \w+ requires .*)|(?P<reason2>unsupported input type and output type for \w+.*)",
-        "{names} does not take the types of its inputs.", "The message says which types it takes.",
-        "Insert a Cast, or change the type in the model.", "8 to 11", _TYPES,
+        "{names} does not take its inputs.", "What it takes instead stands in the line, if anything says so.",
+        "If it is their type: insert a Cast, or change it in the model.", "8 to 11", _TYPES,
     ),
     Message(
         "no-profile", r"no optimization profile has been defined|dynamic input is missing dimensions in profile",
         "The network has dynamic inputs and no complete optimization profile.",
         "The builder has to know the least, the usual and the largest shape of each.",
-        "Give --minShapes, --optShapes and --maxShapes for every dynamic input (in ONNX Runtime, by the provider's "
-        "options).",
+        "Give minimum, optimum and maximum shapes for every dynamic input (trtexec --minShapes, --optShapes, "
+        "--maxShapes; in ONNX Runtime the provider's options).",
         "7 to 11", _SHAPES, _BUILD,
     ),
     Message(
@@ -309,6 +314,7 @@ MESSAGES: tuple[Message, ...] = (
         r"runtime dimension)(?:.{0,90}? for tensor (?P<name>\S+))?.{0,90}?(?:exceed|not satisfy|out of).*)|"
         r"(?P<static>Static dimension mismatch while setting input shape(?: for (?P<name2>\S+?)\. )?.*)|"
         r"(?P<reason2>Batch size was: \d+, but engine max batch size was: \d+)|"
+        r"condition: profile(?:Max|Min)Dims\.d\[i\] [<>]= dimensions\.d\[i\]|"
         r"(?P<reason3>input (?:size|shape) .* not equal to (?:max )?model size.*)",
         "The shape of an input{of_names} is not one that the engine was built for.",
         "It is outside its optimization profile, or differs in a dimension that is fixed.",
@@ -346,26 +352,28 @@ MESSAGES: tuple[Message, ...] = (
         "8 to 11", _API,
     ),
     Message(
-        "graph-capture", r"(?i)StreamCapture\w*|stream is capturing|while capturing",
-        "A call is made that a capture of a CUDA graph does not allow.",
+        "graph-capture", r"cudaErrorStreamCapture\w+|"
+        r"operation (?:not permitted when stream is capturing|failed due to a previous error during capture)",
+        "CUDA reports an error of the capture of a graph.",
         "Between begin and end of a capture, calls that wait or allocate are refused, and so are engines that do.",
         "Run one inference before the capture, with the same shapes; see whether the engine can be captured.",
         "8 to 11", _CUDA,
     ),
     Message(
-        "precision-flag", r"!config\.getFlag\(BuilderFlag::k(?P<flag>\w+?)\)",
-        "This network takes no precision flag.",
+        "precision-flag", r"!config\.getFlag\(BuilderFlag::k(?P<flag>FP16|BF16|INT8|FP8|INT4|FP4)\)",
+        "This network takes no precision flag {flag}.",
         "TensorRT-RTX and strongly typed networks take the types from the model alone.",
         "Leave the flag out and write the types into the ONNX graph, as rtlab prepare MODEL --precision fp16 does.",
         "10 (strongly typed), 11 and RTX", _STRONG, _BUILD,
     ),
     Message(
         "precision-flag", r"'[\w.]*BuilderFlag' has no attribute '(?P<flag>FP16|BF16|INT8|FP8|INT4|FP4)'",
-        "The compiler takes no precision flag.",
-        "TensorRT 11, TensorRT-RTX and strongly typed networks take the types from the model alone.",
-        "Leave the flag out and write the types into the ONNX graph, as rtlab prepare MODEL --precision fp16 does; or "
-        'install a release that has it (pip install "tensorrt<11").',
-        "10 (strongly typed), 11 and RTX", _STRONG, _BUILD,
+        "The installed release has no precision flag {flag}.",
+        "TensorRT 11 and TensorRT-RTX take the types from the model alone; old releases lack the newer types.",
+        "If it is TensorRT 11 or TensorRT-RTX: leave the flag out and write the types into the ONNX graph, as rtlab "
+        'prepare MODEL --precision fp16 does, or install TensorRT 10 (pip install "tensorrt<11"); if the release is '
+        "older than the type, install a newer one.",
+        "7 to 11 and RTX", _STRONG, _BUILD,
     ),
     Message(
         "flag-conflict", r"(?P<flag>k[A-Z][A-Z0-9_]+) cannot be set if (?P<other>k[A-Z][A-Z0-9_]+) is set",
@@ -374,45 +382,48 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "precision-constraint", r"(?i)no implementation of (?:layer )?(?P<name>.+?) obeys the requested constraints",
-        "No implementation of {names} has the precision that was asked for: another one is used.",
-        "There is no kernel in the type that a constraint names.",
-        "Nothing where that is accepted; else leave the constraint out, or choose another type for these layers.",
-        "7 to 10", _TYPES, effect="The layer runs in another precision.",
+        "No implementation of {names} obeys the requested constraints.",
+        "As a warning it says that another implementation is used.",
+        "If that is not accepted, leave the constraint out, or choose another type for these layers.",
+        "7 to 10", _TYPES,
     ),
     Message(
-        "python-api", r"'tensorrt[\w.]*\.(?P<class>\w+)' object has no attribute '(?P<member>\w+)'",
-        "The installed release of TensorRT has no {class}.{member}.",
-        "The script is for another release. Bindings by number, max_workspace_size and build_engine are gone since 10.",
-        "Write what the installed release has (get_tensor_name, set_memory_pool_limit, build_serialized_network), or "
-        "install the release of the script.",
-        "7 to 11", "NVIDIA's TensorRT documentation, Migration Guide", effect="The script raises there.",
+        "python-api", r"'tensorrt(?:_bindings|_rtx\w*|_lean\w*|_dispatch\w*)?(?:\.tensorrt\w*)?\.(?P<class>\w+)' "
+        r"object has no "
+        r"attribute '(?P<member>\w+)'",
+        "In the installed TensorRT {class} has no {member}.",
+        "The script is for another release, or the name is not TensorRT's. Bindings by number, max_workspace_size and "
+        "build_engine are gone since 10.",
+        "If the script is for another release: write what the installed one has (get_tensor_name, "
+        "set_memory_pool_limit, build_serialized_network), or install the release of the script.",
+        "7 to 11", "NVIDIA's TensorRT documentation, Migration Guide",
     ),
     Message(
         "no-scales", r"Calibration failure occurred with no scaling factors detected",
         "INT8 is asked for, and there are no scales.",
-        "The build has neither a calibrator nor ranges, nor the model Q/DQ pairs.",
+        "A calibrator or its cache, ranges of tensors, or Q/DQ pairs of the model give them.",
         "Give a calibrator or its cache (trtexec --calib), or a model with Q/DQ pairs.", "7 to 10", _QUANTIZED, _BUILD,
     ),
     Message(
         "no-calibrator", r"Calibrator is not being used\. Users must provide dynamic range",
         "No calibrator is used for INT8.", "Each tensor needs a range then, from the program or by Q/DQ pairs.",
-        "Nothing where the ranges are set; else give a calibrator, its cache (trtexec --calib), or Q/DQ pairs.",
+        "If the ranges are not set, give a calibrator, its cache (trtexec --calib), or Q/DQ pairs.",
         "7 to 10", _QUANTIZED,
     ),
     Message(
         "calibrator-ignored", r"(?i)calibrator (?:won't|will not|is not going to) be used",
         "The calibrator is not used.", "A network with Q/DQ pairs brings its own scales.",
-        "Leave the calibrator out, or take the model without Q/DQ pairs.", "8 to 10", _QUANTIZED,
+        "If the calibrator's scales are wanted, take the model without Q/DQ pairs.", "8 to 10", _QUANTIZED,
     ),
     Message(
         "int8-scale", r"Missing scale and zero-point for tensor (?P<name>.+?)(?=, expect|$)",
-        "Tensors without an INT8 scale: {names}.", "Layers that touch them run in another precision.",
-        "Nothing where that is intended; else calibrate them or put Q/DQ pairs at them.", "7 to 10", _QUANTIZED,
+        "Tensors without an INT8 scale: {names}.", "Layers that touch them may run in another precision.",
+        "If that is not intended, calibrate them or put Q/DQ pairs at them.", "7 to 10", _QUANTIZED,
     ),
     Message(
         "calibration-table", r"Calibration table does not match calibrator algorithm type",
-        "The calibration cache is another calibrator's.",
-        "Its first line names the algorithm, and the builder was given another one.",
+        "The calibration table is of another algorithm than the calibrator.",
+        "The first line of a cache names the algorithm.",
         "Delete the cache, or build with the calibrator that wrote it.", "7 to 10", _REPORTS,
     ),
     # Precision.
@@ -420,38 +431,37 @@ MESSAGES: tuple[Message, ...] = (
         "layernorm-fp16",
         r"(?i)Detected layernorm nodes in FP16(?:: (?P<name_list>\S.*))?|Running layernorm after self-attention",
         "Layer normalization runs in FP16 and may overflow{at_names}.",
-        "Its mean of squares leaves the range of FP16 where activations are large; the nodes stand in single "
-        "operators.",
-        "Export with opset 17 or later (LayerNormalization), or keep its Pow and ReduceMean in FP32.",
+        "Its mean of squares leaves the range of FP16 where activations are large.",
+        "If outputs are wrong: export with opset 17 or later (LayerNormalization), or keep its Pow and ReduceMean in "
+        "FP32.",
         "8.5 to 11", _TYPES,
     ),
     Message(
         "fp16-overflow",
-        r"(?i)FP32 values which would overflow in FP16|overflow(?:s|ed)? (?:in|when converted to) FP16|"
-        r"values? (?:out|outside) of (?:the )?FP16 range|beyond the range of FP16",
+        r"(?i)FP32 values which would overflow in FP16",
         "Values are larger than FP16 can hold.", "Beyond 65504 they become the largest number of FP16, or infinite.",
-        "Keep their layers in FP32 or BF16, or scale them down.", "8.4 to 11", _TYPES,
+        "If outputs are wrong, keep their layers in FP32 or BF16, or scale them down.", "8.4 to 11", _TYPES,
     ),
     Message(
         "fp16-subnormal",
         r"(?i)(?P<reason>(?:\d+ weights are affected by this issue: )?(?:- ?)?(?:Detected )?(?:subnormal FP16 values|"
         r"values less than smallest positive FP16 subnormal).*)",
         "Weights are smaller than normal numbers of FP16.",
-        "Below 6.1e-5 they lose digits, below 6e-8 they become 0 or the smallest number; this seldom matters.",
+        "Below 6.1e-5 they lose digits, below 6e-8 they become 0 or the smallest number.",
         _COMPARE, "8.4 to 11", _TYPES,
     ),
     Message(
         "fp16-weights",
         r"Weights \[name=(?P<name>.+?)\] had the following issues when converted to (?P<type>FP16|INT8|BF16)|"
         r"issues when converting weights between types",
-        "Weights change when they are converted to a narrower type.",
-        "Some values are outside what the type holds; verbose lines say which.", _COMPARE, "8.4 to 11", _TYPES,
+        "TensorRT reports issues with weights that it converts to another type.",
+        "Values that the type does not hold are among such issues.", _COMPARE, "8.4 to 11", _TYPES,
     ),
     # DLA.
     Message(
         "dla-precision", r"DLA only supports FP16 and Int8 precision type\. Switching (?P<name>.+?) device type to GPU",
         "DLA does not run {names}: their precision is neither FP16 nor INT8.", "DLA computes in these two types only.",
-        "Build with --fp16 or --int8.", "7 to 10", _DLA,
+        "If it is to run there, build with --fp16 or --int8.", "7 to 10", _DLA,
     ),
     Message(
         "dla-subgraphs",
@@ -459,28 +469,23 @@ MESSAGES: tuple[Message, ...] = (
         r"(?P<name>.+?)(?=\.?\s*$)",
         "The network has more pieces than one DLA core takes ({limit}): {names} run on the GPU.",
         "Each layer that DLA does not run cuts the rest into pieces.",
-        "Replace the layers that fall back first, which joins the pieces.", "7 to 10", _DLA,
+        "If more is to run there, replace layers that fall back between the pieces.", "7 to 10", _DLA,
     ),
     Message(
         "dla-dynamic", r"DLA Layer (?P<name>.+?) does not support dynamic shapes",
         "DLA does not run {names}: shapes are dynamic.",
-        "DLA takes one shape, in which least, usual and largest are equal.", "Build with static shapes.",
+        "DLA takes one shape, in which least, usual and largest are equal.",
+        "If it is to run there, build with static shapes.",
         "7 to 10", _DLA,
     ),
     Message(
-        "dla-reason",
-        r"(?P<reason>Batch size .*? for layer (?P<name>\S+) exceeds max batch size allowed of \d+)|"
-        r"(?<![^\s\[\]])(?P<reason2>(?P<name2>[^\s\[\]]+): (?:DLA (?:cores? do(?:es)? not support|(?:only )?supports)|"
-        r"(?:(?!: ).)*? (?:on DLA (?:requires|supports|needs)|not supported (?:for|on|by) DLA)).*)",
-        "DLA does not run {names}, for a reason that the message states.",
-        "Each layer has its own reason.",
-        "Change the layer to what DLA takes, or accept the fallback to the GPU.", "7 to 10", _DLA,
-    ),
-    Message(
-        "dla-none", r"no layer in the network can run on DLA", "No layer of the network runs on DLA.",
-        "Every layer breaks a rule of DLA, or the types are neither FP16 nor INT8.",
-        "Build with --fp16 or --int8 and static shapes; where lines before say what each layer lacks, see these.",
-        "7 to 10", _DLA,
+        "dla-refused",
+        r"layer (?P<name>\S.*?) is not supported on DLA,? and (?:falling back to GPU|GPU fallback) is not enabled",
+        "DLA does not run {names}, and the fallback to the GPU is not enabled.",
+        "DLA takes few layers, each with limits.",
+        "Enable the fallback (trtexec --allowGPUFallback, BuilderFlag.GPU_FALLBACK), put these layers on the GPU, or "
+        "replace them by layers that DLA has.",
+        "7 to 10", _DLA, _BUILD,
     ),
     Message(
         "dla-fallback",
@@ -488,52 +493,74 @@ MESSAGES: tuple[Message, ...] = (
         r"Layer '(?P<name2>.+?)' \((?P<op>\w+)\): Unsupported on DLA|"
         r"Validation failed for DLA layer: (?P<name3>.+?)\. Switching|"
         r"DLA LAYER: (?:\w+ )?(?P<name4>\S+) is not supported, falling back",
-        "On the GPU and not on DLA: {names}.",
-        "The line gives no reason; DLA takes few layers, each with limits, and a change of device copies data.",
-        "Accept the fallback, or replace them by layers that DLA has.", "7 to 10", _DLA,
+        "Not on DLA: {names}.",
+        "DLA takes few layers, each with limits; where the others run on the GPU, each change of device copies data.",
+        "If the fallback is not allowed, allow it (trtexec --allowGPUFallback); if it is too slow, replace them by "
+        "layers "
+        "that DLA has.",
+        "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-reason",
+        r"(?P<reason>Batch size .*? for layer (?P<name>\S+) exceeds max batch size allowed of \d+)|"
+        r"(?<![^\s\[\](\"])(?P<reason2>(?P<name2>(?!\d+:)[^\s\[\](\":]+): (?:DLA (?:cores? do(?:es)? not "
+        r"support|(?:only )?supports)|"
+        r"(?:(?!: ).)*? (?:on DLA (?:requires|supports|needs)|not supported (?:for|on|by) DLA)).*)",
+        "DLA does not run {names}, for a reason that the message states.",
+        "Where the fallback to the GPU is allowed, it runs there.",
+        "Change the layer to what DLA takes, or accept the fallback, if it is allowed.", "7 to 10", _DLA,
+    ),
+    Message(
+        "dla-none", r"no layer in the network can run on DLA", "No layer of the network runs on DLA.",
+        "Every layer breaks a rule of DLA, or the types are neither FP16 nor INT8.",
+        "See what lines before say of each layer, if any do; else build with --fp16 or --int8 and static shapes.",
+        "7 to 10", _DLA,
     ),
     Message(
         "dla-run", r"DLA (?:Error in \w+: \d+ )?\((?P<reason>Fail\w* [^)\n]*)\)|NVMEDIA_DLA *: *\d+, ERROR: "
         r"(?P<reason2>.*)",
-        "The driver of DLA reports an error.", "Its own words stand in the line.",
+        "The driver of DLA reports an error.", "A plan of another device or release is among the causes in reports.",
         "See whether the plan was built on this device and release, and whether another program uses the DLA core.",
         "7 to 10", _DLA,
     ),
     # Caches and plans.
     Message(
         "timing-cache-new", r"(?i)invalid timing cache, (?:setup a local cache|using freshly)",
-        "TensorRT begins a timing cache of its own.",
-        "It got none that it can use; where none was given, that is normal.",
-        "Nothing; a cache that is kept (--timingCacheFile) shortens the next build.", "7 to 10",
-        "NVIDIA's TensorRT documentation, Timing Cache", effect="No cost but the time of this build.",
+        "A new timing cache is begun.",
+        "There was none that can be used; where none was given, that is normal.",
+        "If the next build is to be faster, keep the cache (trtexec --timingCacheFile).", "7 to 10",
+        "NVIDIA's TensorRT documentation, Timing Cache",
     ),
     Message(
         "timing-cache",
-        r"(?i)timing cache will not be used|timing cache was built with a different|"
+        r"(?i)timing cache will not be used",
+        "The timing cache is not used.", "A cache serves one release, device and build of TensorRT.",
+        "If builds are to be faster, let this one write a new cache; keep one for each release and GPU.",
+        "7 to 11", "NVIDIA's TensorRT documentation, Timing Cache",
+    ),
+    Message(
+        "timing-cache",
+        r"(?i)timing cache was built with a different|"
         r"(?:could not|failed to|cannot) (?:read|load|deserialize|combine) (?:the )?timing cache|"
-        r"timing cache[^.\n]{0,80}(?:mismatch|incompatib|not compatible|does not match|ignored)|"
-        r"(?:mismatch|incompatible|ignoring)[^.\n]{0,40} timing cache",
-        "The timing cache is not used.",
-        "A cache serves one release, device and build of TensorRT; the line says what was wrong with it, if anything "
-        "does.",
-        "Let this build write a new one; keep one for each release and GPU.",
+        r"timing cache (?:\S+ )?(?:(?:version|device|header) )?(?:mismatch|is incompatible|is not compatible|does not "
+        r"match)|incompatible timing cache",
+        "A timing cache does not fit, or is not read.", "A cache serves one release, device and build of TensorRT.",
+        "If builds are to be faster, let this one write a new cache; keep one for each release and GPU.",
         "7 to 11", "NVIDIA's TensorRT documentation, Timing Cache",
     ),
     Message(
         "plan-version",
-        r"(?i)plan file is not compatible with this version of TensorRT(?:, expecting (?:library )?version "
-        r"(?P<expected>[\d.]*\d) got (?P<actual>[\d.]*\d))?",
+        r"(?i)plan file is not compatible with this version of TensorRT",
         "The plan is of another release of TensorRT than the one that opens it.",
         "A plan belongs to the release that built it, unless it was built version compatible (8.6 and later).",
-        _REBUILD, "7 to 11", _PLANS, _LOAD,
+        _REBUILD, "7 to 11 and RTX", _PLANS, _LOAD,
     ),
     Message(
         "plan-version",
-        r"Version tag does not match(?:\. Note: Current Version: (?P<expected>\d+), Serialized Engine Version: "
-        r"(?P<actual>\d+))?",
-        "The plan is of another release of TensorRT than the one that opens it.",
-        "The serial numbers of its format differ, so another build of TensorRT wrote it.",
-        _REBUILD, "8 to 11", _PLANS, _LOAD,
+        r"Version tag does not match",
+        "What is opened was written by another build of TensorRT than opens it.",
+        "The serial numbers of its format differ.",
+        _REBUILD, "8 to 11 and RTX", _PLANS, _LOAD,
     ),
     Message(
         "plan-damaged", r"Magic tag does not match|(?P<reason>Size specified in header does not match archive size)",
@@ -543,21 +570,20 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "plan-device",
-        r"plan file is generated on an incompatible device(?:, expecting compute (?P<expected>[\d.]*\d) got compute "
-        r"(?P<actual>[\d.]*\d))?",
+        r"plan file is generated on an incompatible device",
         "The plan was built for another GPU.",
         "A plan holds kernels of one compute capability, unless it was built hardware compatible (8.6 and later).",
-        "Build it on this GPU, or with --hardwareCompatibilityLevel=ampere+ (TensorRT-RTX: set_compute_capability).",
+        "Build it on this GPU; if both are Ampere or later, --hardwareCompatibilityLevel=ampere+ makes one for both "
+        "(TensorRT-RTX: set_compute_capability).",
         "7 to 11 and RTX", _PLANS, _LOAD,
     ),
     Message(
         "plan-model", r"engine plan file across different models of devices",
         "The plan was built on another model of GPU.",
-        "It runs, but its tactics were timed elsewhere and may be slow or fail here.", "Build it on this GPU.",
-        "7 to 11", _PLANS, effect="How fast the engine runs is not known.",
+        "Its tactics were timed elsewhere and may be slow or fail here.", "Build it on this GPU.", "7 to 11", _PLANS,
     ),
     Message(
-        "plan-lean", r"(?i)cannot deserialize engine with lean runtime|engine_?host_?code_?allowed",
+        "plan-lean", r"(?i)cannot deserialize engine with lean runtime|condition: \S*engineHostCodeAllowed",
         "The plan brings a runtime of its own, or needs the full one.",
         "A version compatible plan runs in the lean runtime, others do not; its own runtime has to be allowed.",
         "Set engine_host_code_allowed of the runtime (trtexec --versionCompatible), or build it anew for this runtime.",
@@ -565,17 +591,20 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "library-version",
-        r"(?:was linked|[Cc]ompiled) against (?P<library>\S+(?: LT)?) (?P<expected>[\d.]*\d) but (?:loaded|"
-        r"running against) \S+(?: LT)? (?P<actual>[\d.]*\d)",
-        "TensorRT was made with another release of {library} than is loaded.",
-        "Libraries of two installations are mixed; as a warning alone it stops nothing.",
-        "Install the release of {library} that TensorRT names, where it is an error or results are wrong.",
+        r"(?:was linked|[Cc]ompiled) against (?P<library>\S+(?: LT)?) \d[\d.]* but (?:loaded|"
+        r"running against) \S+(?: LT)? \d",
+        "A program was made with another release of {library} than is loaded.",
+        "As a warning alone it stops nothing.",
+        "If it is an error, or nothing else explains wrong results, install the release of {library} that the line "
+        "names "
+        "first.",
         "7 to 8", _GUIDE,
     ),
     Message(
-        "refit", r"\bisRefittable\(\)", "The engine's weights cannot be replaced.", "It was not built for that.",
-        "Build it with BuilderFlag.REFIT.", "7 to 11", "NVIDIA's TensorRT documentation, Refitting an Engine",
-        effect="The engine keeps its weights.",
+        "refit", r"condition: \S*\bisRefittable\(\)",
+        "The engine's weights cannot be replaced.", "It was not built for that.",
+        "If they are to be, build it with BuilderFlag.REFIT.", "7 to 11",
+        "NVIDIA's TensorRT documentation, Refitting an Engine",
     ),
     Message(
         "library-missing",
@@ -593,11 +622,12 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "provider-missing",
-        r"Failed to create (?P<name>\w+ExecutionProvider)|Specified provider '(?P<name2>\w+)' is not in available|"
-        r"Please install (?P<name3>TensorRT) libraries",
+        r"Failed to create (?P<name>(?:Tensorrt|NvTensorRTRTX|CUDA)ExecutionProvider)|"
+        r"Specified provider '(?P<name2>(?:Tensorrt|NvTensorRTRTX|CUDA)ExecutionProvider)' is not in available",
         "ONNX Runtime does not load {names}.",
         "The installed package lacks the provider, or a library that it needs is missing or of another release.",
-        "Install onnxruntime-gpu with the CUDA, cuDNN and TensorRT releases that its page of requirements lists.",
+        "If it is wanted, install onnxruntime-gpu with the releases of CUDA, cuDNN and TensorRT that its page of "
+        "requirements lists.",
         "ONNX Runtime 1.9 and later", _ORT, effect="ONNX Runtime may go on with its next provider.",
     ),
     Message(
@@ -606,16 +636,18 @@ MESSAGES: tuple[Message, ...] = (
         r"(?P<reason2>CUDA driver version is insufficient for CUDA runtime version)|"
         r"(?P<reason3>no CUDA-capable device)",
         "CUDA does not start.",
-        "Error 35: the driver is older than the program's CUDA. Error 100: no GPU is visible. Others stand in CUDA's "
-        "list.",
-        "Update the driver of the machine, or take a container with an older CUDA; see whether nvidia-smi lists a GPU "
-        "there.",
+        "In CUDA's list error 35 is a driver older than the program's CUDA, and 100 no GPU.",
+        "See whether nvidia-smi lists a GPU there. If the driver is too old, update it, or take a container with an "
+        "older "
+        "CUDA.",
         "7 to 11", _CUDA, "whatever needs the GPU",
     ),
     Message(
         "cuda-kernel-image", r"no kernel image is available",
-        "A program has no kernels for this GPU.", "It, or a plugin, was compiled for other compute capabilities.",
-        "Take a build for this GPU; compile plugins with its architecture (nvcc -arch).", "7 to 11", _CUDA,
+        "A program has no kernels for this GPU.", "It, or a plugin or library, was compiled for other compute "
+        "capabilities.",
+        "Take a build for this GPU; if it is a plugin, compile it with the GPU's architecture (nvcc -arch).", "7 to 11",
+        _CUDA,
     ),
     Message(
         "library-status",
@@ -623,16 +655,15 @@ MESSAGES: tuple[Message, ...] = (
         r"Assertion (?P<library3>cublas|cudnn)Status == ",
         "{library} reports an error.",
         "Among the causes in reports: a release that does not fit driver, GPU or TensorRT; too little memory.",
-        "Install the release that TensorRT's support matrix lists, and see how much memory is free.",
+        "See how much memory is free, and whether its release is that of TensorRT's support matrix.",
         "7 to 11", _REPORTS,
     ),
     Message(
         "kernel-library", r"Error Code 1: (?P<library>Cask|CuTensor) \((?P<reason>[^)\n]*)",
-        "A kernel of {library} fails.",
+        "{library}, a library of kernels, reports an error.",
         "Among the causes in reports: a CUDA context of another thread or program, buffers that are too small, memory.",
-        "Make engine, context, stream and buffers in the thread and CUDA context that run them; else run the program "
-        "under "
-        "compute-sanitizer.",
+        "If there are several threads or contexts: make engine, context, stream and buffers in the one that runs them. "
+        "Else run the program under compute-sanitizer.",
         "8 to 11", _REPORTS,
     ),
     Message(
@@ -641,36 +672,38 @@ MESSAGES: tuple[Message, ...] = (
         r"(?i:cuda failure)(?: at [^:]+:\d+| \d+)?: (?P<reason3>.*)|(?P<reason4>(?i:cuda error) \d+ launching \S+)",
         "A call to CUDA fails.",
         "CUDA reports late: the call that fails may be an earlier one, of a plugin or of the program around.",
-        "Run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer, which names the call. Where a handle or a "
+        "Run it with CUDA_LAUNCH_BLOCKING=1 or under compute-sanitizer, which names the call. If a handle or a "
         "context is invalid, make engine, context, stream and buffers in the thread and CUDA context that run them.",
         "7 to 11", _REPORTS,
     ),
     Message(
         "myelin", r"Error Code 1: Myelin \((?P<reason>.*?)\)?$",
-        "The compiler of fused regions (Myelin) reports an error.", "Its own words stand in the line.",
+        "The compiler of fused regions (Myelin) reports an error.", "It compiles what the builder calls ForeignNode.",
         "Take another release, split the region by marking a tensor as output, or change its precision.",
         "8 to 11", _REPORTS,
     ),
     Message(
         "lazy-loading", r"CUDA lazy loading is not enabled",
-        "CUDA loads every kernel at the start.", "Lazy loading is off, which costs memory and time at the start.",
-        "Set CUDA_MODULE_LOADING=LAZY (CUDA 11.7 and later).", "8.5 to 11", _GUIDE,
+        "CUDA's lazy loading is not enabled.", "Loading every kernel at the start may cost memory and time.",
+        "If memory is short, set CUDA_MODULE_LOADING=LAZY (CUDA 11.7 and later).", "8.5 to 11", _GUIDE,
     ),
     Message(
         "default-stream", r"Using default stream in enqueue",
-        "Inferences run in CUDA's default stream.", "TensorRT then waits more often than in another stream.",
-        "Make a stream (cudaStreamCreate, torch.cuda.Stream) and give it to execute_async_v3.", "8.5 to 11", _API,
+        "Inferences run in CUDA's default stream.", "TensorRT may wait more often then than in another stream.",
+        "If the times matter, make a stream (cudaStreamCreate, torch.cuda.Stream) and give it to execute_async_v3.",
+        "8.5 to 11", _API,
     ),
     Message(
         "unused-input", r"Unused Input: (?P<name>\S+)|Input Tensor (?P<name2>\S+) is unused or used only at "
         r"compile-time",
-        "Input {names} is unused, or used at build time only.", "TensorRT says so of it.",
-        "Nothing; feed it, or leave it out of the model.", "8 to 11", _REPORTS, effect="No cost.",
+        "Input {names} is unused, or used at build time only.", "It may stay an input of the engine.",
+        "If that is not intended, see what the exporter made of it; else feed it, or leave it out of the model.",
+        "8 to 11", _REPORTS,
     ),
     Message(
         "deprecated", r"(?:has been|is) deprecated\b",
-        "Something that is used here is deprecated.", "The line names it; a later release may drop it.",
-        "Nothing in this release.", "7 to 11", _REPORTS, effect="No cost.",
+        "The text calls something deprecated.", "A later release may drop it.",
+        "If the program names what replaces it, use that.", "7 to 11", _REPORTS,
     ),
     # The parser.
     Message(
@@ -679,7 +712,7 @@ MESSAGES: tuple[Message, ...] = (
         r"[Ff]ailed to open) file:? ?\"?(?P<file>\S+?\.(?:onnx|data|engine|plan|trt|weights?))\b|"
         r"file path: (?P<file2>\S+) open error",
         'File "{file}" cannot be opened.',
-        "It is not at this path, or may not be read; a model over 2 GiB has its weights in files beside it.",
+        "It is not at this path, or cannot be read; a model over 2 GiB has its weights in files beside it.",
         "Check the path, seen from the folder that the program runs in.", "7 to 11", _TRTEXEC,
     ),
     Message(
@@ -693,14 +726,14 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "model-file",
-        r"MODEL_DESERIALIZE_FAILED|libprotobuf ERROR .*Error parsing|ModelProto\" has no field|Protobuf parsing failed",
+        r"MODEL_DESERIALIZE_FAILED|libprotobuf ERROR .*Error parsing \S+ \S*ModelProto|"
+        r"ModelProto\" has no field|Load model from .* ?failed: ?Protobuf parsing failed",
         "The file is no ONNX model that the program can read.", "It is damaged, cut off, or of another format.",
         "Check it with onnx.checker.check_model; large files in git are often pointers (git lfs pull).",
         "7 to 11", _PARSER, _PARSE,
     ),
     Message(
-        "model-version", r"(?P<reason>Unsupported model IR version.*|(?:only \*guarantees\* support|Opset \d+ is "
-        r"under).*)",
+        "model-version", r"(?P<reason>Unsupported model IR version: \d+, max supported.*|Opset \d+ is under.*)",
         "The model is newer than the program that reads it.", "Its version of ONNX is not one that this release knows.",
         "Export with an older opset or IR version, or take a newer release.", "ONNX Runtime 1.0 and later", _ORT_CODE,
     ),
@@ -716,12 +749,13 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "double-weights", r"generated with double-typed weights",
-        "Weights of type double are cast to float.", "TensorRT has no double.", "Nothing, unless they need the digits.",
+        "The model has weights of type double.", "TensorRT has no double, and casts them to float.",
+        "If they need the digits, move that part out.",
         "7 to 11", _PARSER,
     ),
     Message(
         "zero-point",
-        r"Non-zero zero point is not supported|shiftIsAllZeros|only supports? symmetric quantization",
+        r"Non-zero zero point is not supported|Assertion failed: .*(?:shiftIsAllZeros|only supports? symmetric quant)",
         "The parser refuses {names}: its zero point is not 0.",
         "TensorRT quantizes symmetrically; the model was quantized with an offset, as for uint8 activations.",
         "Quantize the FP32 model anew with symmetric INT8 (zero point 0).",
@@ -734,8 +768,8 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "sequence",
-        r"(?:[Ss]equence(?:Empty|Insert|At|Construct|Erase|Length|Map)|SplitToSequence|"
-        r"ConcatFromSequence)\b.*?(?:UNSUPPORTED|not supported)|No importer registered for op: \w*Sequence",
+        r"\b(?:Sequence(?:Empty|Insert|At|Construct|Erase|Length|Map)|SplitToSequence|"
+        r"ConcatFromSequence)\b.*?UNSUPPORTED_NODE|No importer registered for op: (?:Sequence|SplitToS|ConcatFromS)",
         "The parser refuses {names}: TensorRT has no sequences of tensors.",
         "The exporter wrote a Python list as an ONNX sequence.",
         "Stack the list into one tensor before export, or fold constants so that the sequence disappears.",
@@ -743,83 +777,97 @@ MESSAGES: tuple[Message, ...] = (
     ),
     Message(
         "plugin-twice", r"as plugin creator of (?P<plugin>\S+) exists already",
-        "Plugin {names} is registered twice.", "Two libraries bring it, or one was loaded before the plan that holds "
-        "it.",
+        "A plugin of the name {names} is registered already.",
+        "Two libraries bring it, or one was loaded before the plan that holds it.",
         "Load it once.", "8.6 to 11", _REPORTS,
     ),
     Message(
         "plugin",
-        r"(?i:could not find plugin|cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|Plugin not found|"
-        r"IPluginCreator not found",
+        r"(?:PluginCreator could not find [Pp]lugin|Error \(Cannot find plugin):? ?(?P<plugin>\w[\w:]*)?|"
+        r"\"Plugin not found, are the",
         "No plugin is registered for {names}.",
-        "No library that is loaded has it. The parser takes an operator without an importer for a plugin; a plan "
-        "needs the plugins that it was built with.",
+        "None has its name, version and namespace. The parser takes an operator without an importer for a plugin; a "
+        "plan needs the plugins that it was built with.",
         _LOAD_PLUGIN, "7 to 11", _PARSER, "parsing or loading", is_parser=True,
+    ),
+    Message(
+        "plugin", r"IPluginCreator not found in Plugin",
+        "The plan needs a plugin that is not registered.",
+        "None has its name, version and namespace; a plan needs the plugins that it was built with.",
+        _LOAD_PLUGIN, "7 to 11", _REPORTS, _LOAD,
     ),
     Message(
         "plugin", r"No (?:importer|checker) registered for op: (?P<plugin>\w+)\. Attempting to",
         "The parser takes {names} for a plugin.",
-        "It has no importer of the operator; the lines behind say whether there is such a plugin.",
-        f"Where there is none: {_LOAD_PLUGIN[:1].lower()}{_LOAD_PLUGIN[1:]}", "7 to 11", _PARSER,
+        "It has no importer of the operator; whether there is such a plugin is for other lines to say.",
+        f"If there is none: {_LOAD_PLUGIN[:1].lower()}{_LOAD_PLUGIN[1:]}", "7 to 11", _PARSER,
     ),
     Message(
-        "constant-input", r"Assertion failed: .*\bis_weights\(\)",
+        "constant-input", r"Assertion failed: (?!.*![^&|]*is_weights)[^&|]*\bis_weights\(\)",
         "The parser refuses {names}: one of its inputs has to be a constant.",
         "This release takes that input as an initializer only, and the model computes it.",
-        f"{_FOLD}, or take a later release.", "7 to 10", "onnx/onnx-tensorrt, builtin_op_importers.cpp", _PARSE,
+        f"If it follows from constants: {_FOLD[0].lower()}{_FOLD[1:]}; else take a later release.",
+        "7 to 10", "onnx/onnx-tensorrt, builtin_op_importers.cpp", _PARSE,
         is_parser=True,
     ),
     Message(
         "unsupported-operator",
-        r"(?:No importer registered for op: ?|Unsupported operator:? )(?P<operator>(?!aten|prim)\w+)",
+        r"No importer registered for op: ?(?P<operator>\w+)",
         "The parser has no importer of {names}.", "This release does not import the operator, with any attribute.",
-        "Export the model without it, fold constants, or write a plugin.", "7 to 11", _PARSER, _PARSE, is_parser=True,
+        "Export the model without it, or write a plugin; if its result is constant, fold constants.", "7 to 11",
+        _PARSER, _PARSE, is_parser=True,
     ),
     Message(
         "parser-refusal",
         r"(?P<code>UNSUPPORTED_NODE(?:_\w+)?|INVALID_NODE|UNSUPPORTED_GRAPH|INVALID_GRAPH|REFIT_FAILED|"
         r"(?<=\): )IN(?:VALID|TERNAL)_\w+): (?P<reason>.*)|\[\d+\] (?P<reason2>(?:Assertion failed|Invalid Node).*)",
-        "The parser refuses {names}.", "The message says why, in the words of the parser.",
+        "The parser reports an error at {names}.", "What it says stands in its line.",
         "Change what the message states, simplify the model (polygraphy surgeon sanitize --fold-constants), or take a "
         "later release.",
         "7 to 11", _PARSER, _PARSE, is_parser=True,
     ),
     Message(
         "parser-refusal", r"While parsing node number \d+",
-        "The parser reports on {names}.", "The lines behind say what, where they are in the text.",
-        "Give the lines that follow; simplify the model, or take a later release.",
+        "The parser reports on {names}.", "What it reports stands in other lines.",
+        "If lines that follow are not in the text, give them; else see these.",
         "7 to 11", _PARSER, is_parser=True,
     ),
     Message(
         "int64-binding", r"Make sure (?:input|output) (?P<name>\S+) has Int64 binding",
         "INT64 at the edge of the network: {names}.",
         "TensorRT 10 and later take INT64 as it is; up to 9 it was cast to INT32.",
-        "Bind buffers of 64 bits; nothing else is to be done.", "10 and 11", _PARSER, effect="No cost.",
+        "Bind buffers of 64 bits.", "10 and 11", _PARSER,
     ),
     Message(
-        "int64-weights", r"generated with INT64 weights|weights outside the range of INT32 was clamped",
-        "INT64 weights are cast to INT32.",
-        "TensorRT up to 9 has no INT64; values beyond 2^31 are clamped, most often ends of slices, where it is "
-        "harmless.",
-        "Nothing, unless they are numbers to compute with.", "7 to 9", _PARSER,
+        "int64-weights", r"generated with INT64 weights",
+        "The model has INT64 weights.",
+        "TensorRT up to 9 has no INT64, and casts them to INT32; values beyond 2^31 are clamped.",
+        "If values that are clamped matter, change them in the model; ends of slices do not.", "7 to 9", _PARSER,
+    ),
+    Message(
+        "int64-weights", r"weights outside the range of INT32 was clamped",
+        "Values of INT64 weights are clamped to INT32.", "TensorRT up to 9 has no INT64.",
+        "If these values matter, change them in the model; ends of slices do not.", "7 to 9", _PARSER,
     ),
     # trtexec.
     Message(
-        "unknown-option", r"Unknown option: (?P<name>-\S+(?: \S+)?)",
+        "unknown-option", r"\[E\] Unknown option: (?P<name>-\S+(?: \S+)?)",
         "An option is not known: {names}.",
-        "trtexec says so of options that its release renamed or removed (--workspace is --memPoolSize since 8.4; "
-        "types come from the model since 11).",
+        "Releases of trtexec renamed or removed some (--workspace is --memPoolSize since 8.4; types come from the "
+        "model "
+        "since 11).",
         "See --help of the installed release.", "7 to 11", _TRTEXEC, "the program",
     ),
     Message(
         "input-name", r'Cannot find input tensor with name "?(?P<name>[^\s"]+)"?',
-        "The network has no input {names}.", "trtexec got a shape or values under that name.",
+        "The network has no input {names}.", "A shape or values were given under that name.",
         "Give the names that the model has (polygraphy inspect model MODEL).", "8 to 11", _TRTEXEC, _BUILD,
     ),
     Message(
         "static-shapes", r"Static model does not take explicit shapes",
         "Shapes are given to a model that has no dynamic dimension.", "Its shapes are written into it.",
-        "Leave --shapes, --minShapes, --optShapes and --maxShapes out, or export the model with dynamic dimensions.",
+        "Leave the shapes out (--shapes, --minShapes, --optShapes, --maxShapes); if they are needed, export the model "
+        "with dynamic dimensions.",
         "8 to 11", _TRTEXEC, _BUILD,
     ),
     Message(
@@ -828,31 +876,33 @@ MESSAGES: tuple[Message, ...] = (
         r"Shape missing for input with dynamic shape: ?)(?P<name>\S+?)(?:,[^.\n]*\. ?)?Automatically (?:overriding|"
         r"setting) shape to: (?P<reason>\S+)",
         "trtexec chooses the shapes of {names}.",
-        "No shapes are given under these names, so each dynamic dimension becomes 1.",
-        "Give --minShapes, --optShapes, --maxShapes and --shapes under the names of the model.",
+        "No shapes are given under these names.",
+        "If other shapes are meant: give --minShapes, --optShapes, --maxShapes and --shapes under the names of the "
+        "model.",
         "7 to 11", _TRTEXEC, effect="Engine and times are those of these shapes.",
     ),
     Message(
         "enqueue-bound", r"Throughput may be bound by Enqueue Time",
         "The GPU may wait for the host, which starts the kernels.",
         "trtexec says so where enqueueing takes over 80 % of the time of the computation.",
-        "Run with --useCudaGraph, or with a larger batch.", "8 to 11", _TRTEXEC,
+        "If throughput matters, run with --useCudaGraph, or with a larger batch.", "8 to 11", _TRTEXEC,
         effect="trtexec measures both, as Enqueue Time and GPU Compute Time.",
     ),
     Message(
         "transfer-bound", r"Throughput may be bound by (?P<reason>(?:host-to-device|device-to-host) transfers)",
-        "Copies between host and GPU take longer than the computation.", "The line says in which direction.",
-        "Measure without them (--noDataTransfers), or keep the data on the GPU.", "8 to 11", _TRTEXEC,
+        "Copies between host and GPU may bound the throughput.", "trtexec says so by the times that it measured.",
+        "If the data can stay on the GPU, measure without them (--noDataTransfers).", "8 to 11", _TRTEXEC,
     ),
     Message(
         "unstable-time", r"GPU compute time is unstable, with coefficient of variance = (?P<reason>[\d.]+%)",
         "The measured times scatter.", "Clocks that change, or another program on the GPU, can do that.",
-        "Lock the clocks, or measure longer: --useSpinWait, --duration.", "8 to 11", _TRTEXEC,
+        "If the times matter: lock the clocks, or measure longer: --useSpinWait, --duration.", "8 to 11", _TRTEXEC,
     ),
     Message(
-        "invalid-values", r"(?P<reason>(?:NaN|Inf) Detected)|Errors detected in output: (?P<name>\S+)",
-        "An output holds values that are not finite.", "Polygraphy --validate saw NaN or infinity in it.",
-        "Find the first such tensor with --trt-outputs mark all, and keep the nodes before it in FP32.",
+        "invalid-values", r"(?P<reason>(?:NaN|Inf) Detected) \|",
+        "An output holds values that are not finite.", "Polygraphy --validate says so.",
+        "Find the first such tensor with --trt-outputs mark all; if FP32 has none there, keep the nodes before it in "
+        "FP32.",
         "Polygraphy 0.30 and later", "Polygraphy, comparator/comparator.py",
     ),
     # ONNX Runtime.
@@ -872,15 +922,15 @@ MESSAGES: tuple[Message, ...] = (
         r"could not (?:build|deserialize|create)) engine.*?(?:for fused node: (?P<name>\S+)|$)",
         "ONNX Runtime's TensorRT provider makes no engine of a subgraph.",
         "TensorRT refused the subgraph, or the engine in its cache.",
-        "See the error of TensorRT itself; after a change of release or GPU, delete the cache of engines.",
+        "See the error of TensorRT itself; if release or GPU changed, delete the cache of engines.",
         "ONNX Runtime 1.12 and later", _ORT, "the session or the inference",
     ),
     Message(
         "ort-input",
         r"(?P<reason>Got invalid dimensions for input: (?P<name>\S+).*|Unexpected input data type\..*)|"
         r"Required inputs \(\[?'?(?P<name2>[^'\])]+).*missing|Invalid Feed Input Name: ?(?P<name3>\S+)",
-        "ONNX Runtime does not take what an input is fed{of_names}.",
-        "Shape, type or name are others than the model's.", "Feed what the model declares (session.get_inputs()).",
+        "ONNX Runtime does not take what it is fed{at_names}.",
+        "Shape, type or name is another than the model's.", "Feed what the model declares (session.get_inputs()).",
         "ONNX Runtime 1.0 and later", _ORT_CODE, _RUN,
     ),
     Message(
@@ -888,14 +938,20 @@ MESSAGES: tuple[Message, ...] = (
         r"Could not find an implementation for (?P<op>\w+\(\d+\)) node(?: with name '(?P<name>[^']*)')?",
         "ONNX Runtime's providers have no kernel for {op}{at_names}.",
         "None of the providers of the session has it for these types and this opset.",
-        "Add a provider that has it, or change types or opset in the model.", "ONNX Runtime 1.0 and later", _ORT_CODE,
+        "If another provider has it, add that; else change types or opset in the model.", "ONNX Runtime 1.0 and later",
+        _ORT_CODE,
         "the session",
+    ),
+    Message(
+        "provider-retry", r"Falling back to \[(?P<providers>[^\]]+)\] and retrying",
+        "ONNX Runtime tries again with {providers}.", "A session with the providers before failed.",
+        "If the provider that failed is wanted, see the error before.", "ONNX Runtime 1.12 and later", _ORT_CODE,
     ),
     Message(
         "provider-fallback", r"Some nodes were not assigned to the preferred execution providers",
         "Some nodes run on another provider than the preferred one.",
         "The preferred provider has no kernel for them, or they compute shapes, which belong on the CPU.",
-        "Make the session with log_severity_level=0, whose log names each node's provider.",
+        "To see which, make the session with log_severity_level=0, whose log names each node's provider.",
         "ONNX Runtime 1.12 and later", "microsoft/onnxruntime, core/framework/session_state.cc",
     ),
     # Torch-TensorRT, TF-TRT, TensorRT-LLM.
@@ -903,21 +959,22 @@ MESSAGES: tuple[Message, ...] = (
         "torch-converter",
         r"[Cc]onversion of function (?P<operator>\S+) not currently supported|"
         r"Unable to convert node: .*? = (?P<operator2>\w+::\w+)",
-        "Torch-TensorRT has no converter of {names}.",
-        "The operator is in a part of the graph that was to become an engine.",
+        "Torch-TensorRT does not convert {names}.",
+        "It has no converter of it, or none that takes this use of it.",
         "Rewrite the operator, register a converter (torch_tensorrt.dynamo.conversion.dynamo_tensorrt_converter), or "
         "leave it to PyTorch (torch_executed_ops, without require_full_compilation).",
         "Torch-TensorRT 1.0 and later", _TORCH, "the compilation",
     ),
     Message(
         "torch-input", r"Expected input tensors to have (?P<reason>(?:type|device) .*)",
-        "An input is not what an engine of Torch-TensorRT takes.", "It has another type, or is on another device.",
+        "An input is not what an engine of Torch-TensorRT takes.",
+        "It has another type or device than the engine was compiled for.",
         "Cast or move it (tensor.half(), .cuda()), or compile with torch_tensorrt.Input of that type.",
         "Torch-TensorRT 1.0 and later", "pytorch/TensorRT, core/runtime/execute_engine.cpp", _RUN,
     ),
     Message(
         "torch-unsupported",
-        r"Unsupported operator: (?P<operator>(?:aten|prim)::[\w.]+)|^[ \t]*- (?P<operator2>(?:aten|prim)::\w+)",
+        r"(?i:torch.?tensorrt).*Unsupported operator: (?P<operator>(?:aten|prim)::[\w.]+)",
         "Torch-TensorRT does not convert {names}.",
         "There is no converter of the operator: with fallback PyTorch runs it; with require_full_compilation the "
         "compilation stops.",
@@ -927,64 +984,69 @@ MESSAGES: tuple[Message, ...] = (
     Message(
         "torch-none",
         r"\b0 supported operations detected in subgraph|There is no work to perform by (?:Torch-)?TensorRT",
-        "Torch-TensorRT converts nothing of this graph.", "No part of it has enough operators with converters.",
-        "Lower min_block_size, or see which operators have no converter.", "Torch-TensorRT 1.4 and later", _TORCH,
+        "Torch-TensorRT finds nothing to convert in a graph or a part of one.",
+        "No part of it has enough operators with converters.",
+        "See which operators have no converter; if parts are small, lower min_block_size.",
+        "Torch-TensorRT 1.4 and later", _TORCH,
     ),
     Message(
-        "torch-double", r"truncate_(?:long_and_)?double",
-        "The graph has types of 64 bits, which TensorRT takes only truncated.", "The message names the setting.",
-        "Compile with truncate_double=True (older releases truncate_long_and_double), or cast the model.",
+        "torch-double",
+        r"truncate_(?:long_and_)?double (?:is|was) not set|Unable to freeze tensor of type \w+ into constant layer",
+        "Torch-TensorRT does not take a tensor in its type.", "Types of 64 bits have to be truncated.",
+        "If the type is of 64 bits: compile with truncate_double=True (older releases truncate_long_and_double), or "
+        "cast "
+        "the model.",
         "Torch-TensorRT 1.0 and later", _TORCH,
     ),
     Message(
         "tftrt-native",
-        r"(?P<name>\S*TRTEngineOp\w*) (?:failed|"
-        r".*?failed)[.:] ?(?:The native segment will be used instead\. )?(?:Reason: )?(?P<reason>.*)|"
-        r"Cannot replace segment .*? by (?P<name2>\S+) reason: (?P<reason2>.*?)(?: \(keeping original|$)",
-        "TF-TRT makes no engine of {names}.", "The line gives the reason.",
-        "Where the reason is a lack of memory or a minimum of nodes, change max_workspace_size_bytes or "
+        r"(?P<name>\S*TRTEngineOp\w*) failed\. The native segment will be used instead\. ?(?:Reason: )?(?P<reason>.*)|"
+        r"Cannot replace segment .*? by (?P<name2>\S+) reason: (?P<reason2>.*?) \(keeping original",
+        "TF-TRT makes no engine of {names}.", "TensorFlow computes such a segment without TensorRT.",
+        "If the reason is a lack of memory or a minimum of nodes, change max_workspace_size_bytes or "
         "minimum_segment_size.",
         "TF-TRT of TensorFlow 1.13 and later", _TF, effect="TensorFlow runs that segment itself.",
     ),
     Message(
         "tftrt-unconverted", r"There are (?P<count>\d+) ops of \d+ different types.*not converted to TensorRT: "
         r"(?P<reason>.*)",
-        "TF-TRT does not convert {count} operators.", "TensorFlow runs them; the line lists their types.",
-        "Nothing where they are few; else see TF-TRT's list of operators.", "TF-TRT of TensorFlow 1.13 and later", _TF,
+        "TF-TRT does not convert {count} operators.", "TensorFlow runs them.",
+        "If they are many, see TF-TRT's list of operators.", "TF-TRT of TensorFlow 1.13 and later", _TF,
     ),
     Message(
         "tftrt-library", r"TF-TRT Warning: Could(?: not|n't) find TensorRT",
         "TensorFlow finds no TensorRT.", "Its library is missing, or of another release than TensorFlow was built "
         "with.",
-        "Nothing where TF-TRT is not used; else install the release that this TensorFlow names.",
-        "TF-TRT of TensorFlow 2.9 and later", _TF, effect="TensorFlow runs without it.",
+        "If TF-TRT is used, install the release that this TensorFlow names.",
+        "TF-TRT of TensorFlow 2.9 and later", _TF,
     ),
     Message(
         "llm-limit",
-        r"(?P<reason>[^.:]*\b(?P<limit>max_(?:num_tokens|batch_size|input_len|seq_len|beam_width))\b[^.:]*(?:exceed|"
-        r"greater than|larger than|while trying)[^\n]*)",
-        "A request or a setting is beyond {limit}.", "The engine or the build configuration was made with a smaller "
-        "one.",
-        "Lower the request, or build with a larger value (trtllm-build --{limit}).",
+        r"(?:TRT-LLM|TensorRT-LLM|tensorrt_llm)[^.:]*\b(?P<limit>max_(?:num_tokens|batch_size|input_len|seq_len|"
+        r"beam_width))\b[^.:]*(?:exceed|greater than|larger than)",
+        "TensorRT-LLM reports on a limit: {limit}.", "Such limits are set when the engine is built.",
+        "If a request exceeds it: lower the request, or build with a larger value (trtllm-build --{limit}).",
         "TensorRT-LLM 0.5 and later", _LLM,
     ),
     # DeepStream, Triton.
     Message(
         "deepstream-rebuild", r"(?:deserialize|create) backend context .*? failed, try rebuild",
         "DeepStream tries to build the engine anew.", "The file of the engine could not be used.",
-        "Name the file that it writes as model-engine-file; else it builds at every start.", "DeepStream 5.0 and later",
+        "If the build succeeds, name the file that it writes as model-engine-file; else it builds at every start.",
+        "DeepStream 5.0 and later",
         _DEEPSTREAM, effect="A build takes its time at the start.",
     ),
     Message(
         "deepstream-parser", r"Could not find output coverage layer|Failed to parse bboxes",
         "DeepStream does not read the model's outputs as boxes.",
         "Its own parser expects outputs of DetectNet; other detectors need a function of their own.",
-        "Set parse-bbox-func-name and custom-lib-path in the configuration of nvinfer.", "DeepStream 5.0 and later",
+        "If the model is another detector, set parse-bbox-func-name and custom-lib-path in the configuration of "
+        "nvinfer.", "DeepStream 5.0 and later",
         _DEEPSTREAM,
     ),
     Message(
-        "deepstream-batch", r"Backend has maxBatchSize (?P<expected>\d+) whereas (?P<actual>\d+) has been requested",
-        "The engine has another batch than DeepStream asks for.", "The engine was built for less.",
+        "deepstream-batch", r"Backend has maxBatchSize \d+ whereas \d+ has been requested",
+        "The engine has another batch than DeepStream asks for.", "The engine was built for that batch.",
         "Build it with that batch (dynamic, or batch-size in the configuration).", "DeepStream 5.0 and later",
         _DEEPSTREAM,
     ),
@@ -992,16 +1054,18 @@ MESSAGES: tuple[Message, ...] = (
         "triton-shape",
         r"unexpected shape for input '(?P<name>[^']+)' for model '[^']+'\. (?P<reason>.*)|"
         r"invalid shape for input '(?P<name2>[^']+)' for .*?(?P<reason2>model expected .*)",
-        "A request to Triton has another shape than the model takes{at_names}.", "The line has both.",
-        "Send that shape; with max_batch_size above 0 the batch comes first.", "Triton 2.0 and later", _TRITON, "the "
+        "A request to Triton has another shape than the model takes{at_names}.",
+        "With max_batch_size above 0 the batch comes first.", "Send the shape that the model takes.",
+        "Triton 2.0 and later", _TRITON, "the "
         "request",
     ),
     Message(
         "triton-config",
         r"tensor '(?P<name>[^']+)': (?P<reason>the model expects .*)|"
         r"(?P<reason2>configuration (?:specified max-batch|expects datatype) .*)",
-        "The configuration config.pbtxt does not fit the model{at_names}.", "The line has both.",
-        "Write the model's own shapes, types and batch into it, or leave them out (auto-complete).",
+        "The configuration config.pbtxt does not fit the model{at_names}.",
+        "It may leave out what the plan states itself.", "Write the model's own shapes, types and batch into it, or "
+        "leave them out (auto-complete).",
         "Triton 2.0 and later", _TRITON, "loading the model",
     ),
     Message(
@@ -1019,19 +1083,21 @@ MESSAGES: tuple[Message, ...] = (
     # Nsight Systems.
     Message(
         "nsight-import",
-        r"Importer error status: |Import Failed with unexpected exception|"
+        r"Importer error status: Importation failed|Import Failed with unexpected exception|"
         r"(?P<reason>Wrong event order has been detected)",
-        "Nsight Systems makes no report of what it captured.",
-        "The capture was written to a file, and its import failed; the lines behind may say why.",
-        "Import the file (.qdstrm) with a later release of Nsight Systems, or capture again with fewer kinds of events "
+        "Nsight Systems reports an error of its import of a capture.", "The lines behind may say why.",
+        "If there is no report: import the file (.qdstrm) with a later release of Nsight Systems, or capture again "
+        "with fewer kinds of events "
         "(nsys profile --trace=cuda).",
-        "Nsight Systems 2020 and later", _NSIGHT, "the report",
+        "Nsight Systems 2020 and later", _NSIGHT,
     ),
     Message(
-        "nsight-empty", r"SKIPPED: \S+ does not contain (?P<what>[\w /-]+?) data",
-        "The capture holds no {what} data.", "The report asks for events that were not captured, or did not happen.",
-        "Capture them (nsys profile --trace=cuda,nvtx) while inferences run.", "Nsight Systems 2020 and later", _NSIGHT,
-        effect="That table is left out.",
+        "nsight-empty", r"SKIPPED: \S+ does not contain (?P<name>[\w /-]+?) data",
+        "The capture holds no data of {names}.", "The report asks for events that were not captured, or did not "
+        "happen.",
+        "If they are needed, capture them (nsys profile --trace=cuda,nvtx) while inferences run.",
+        "Nsight Systems 2020 and later", _NSIGHT,
+        effect="Tables of such data are left out.",
     ),
     # What an API says of itself.
     Message(
@@ -1039,15 +1105,14 @@ MESSAGES: tuple[Message, ...] = (
         r"(?:(?P<call>\w+::~?\w+): )?(?:Error Code 3: )?(?:[\w ]+\()?Parameter check failed(?: at: \S+?)?, condition: "
         r"(?P<reason>.*)",
         "TensorRT refuses an argument{place}.",
-        "A call was made with a value, or at a time, that its documentation excludes; the condition stands in the "
-        "line.",
-        "See the call in the program.", "7 to 11", _API,
+        "A call was made with a value, or at a time, that its documentation excludes.",
+        "See the call in the program, and its documentation.", "7 to 11", _API,
     ),
     Message(
         "internal-check",
-        r"\(Assertion (?!engine(?:Ptr)? != nullptr|creator)(?P<reason>.*?) failed",
+        r"Error Code \d+: [A-Z][\w ]*\(Assertion (?!engine(?:Ptr)? != nullptr|creator)(?P<reason>.*?) failed",
         "A check within TensorRT fails.",
-        "The line says no more. Causes in reports: a defect of a release, libraries that do not fit, a network that it "
+        "Causes in reports: a defect of a release, libraries that do not fit, a network that it "
         "does not take.",
         "Try another release; fold constants; find the part by builds of smaller pieces.", "8 to 11", _REPORTS,
     ),

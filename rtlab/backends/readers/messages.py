@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rtlab.backends.readers import severity
 from rtlab.backends.readers.message_table import MESSAGES, Message
-from rtlab.core.message import MessageMatch
+from rtlab.core.message import UNNAMED_PROGRAM, MessageMatch
 from rtlab.core.phrases import pluralize
 
 _COMPILED = tuple((m, re.compile(m.pattern)) for m in MESSAGES)
@@ -31,13 +31,35 @@ _FAILURE = re.compile(
     r"^Segmentation fault|core dumped|^Aborted$|^Killed$|terminate called after throwing"
 )
 _SUCCESS = re.compile(
-    r"&&&& PASSED|PASSED \| Runtime|(?i:export success)|Engine (?:built|serialized|generation completed)\b|"
-    r"(?i:serialize cuda engine to file: ?\S+ successfully|load new model:\S+ suc+es+fully)|Total time of building all|"
-    r"(?i:(?:engine|conversion|build)\b.{0,40}(?<!not) (?:succeeded|successful(?:ly)?\b|finished))"
+    r"&&&& PASSED|PASSED \| Runtime|\bexport success\b|\bEngine (?:built in|generation completed in|serialized\.)|"
+    r"(?:serialize cuda engine to file: ?\S+ successfully|Load new model:\S+ suc+es+fully)|Total time of building all|"
+    r"^(?:Success\w*: )?(?:Engine|Build|Conversion)(?: build| is)? (?:succeeded|successful(?:ly)?(?: built)?)[.!]?$"
+)
+#: What in a line, before what was recognized, or in all of it, makes that no statement: it is denied, supposed or past.
+_DOUBT = re.compile(
+    r"(?i)(?<![\w/.-])(?:not|never|without|if|whether|unless|until|(?-i:may|might)|could|would|should|avoid\w*|"
+    r"prevent\w*|suppress\w*|ignor\w+|instead of|used to|in case|example|previously|earlier|"
+    r"(?:was|were|is|been|got) fixed|fix(?:es)?)(?![\w/.-])|n't\b"
+)
+_DENIAL = re.compile(
+    r"(?i)\b(?:no longer|went away|(?:is|was|are|were) (?:now )?(?:fixed|solved|resolved|gone)|"
+    r"d(?:id|oes|o)(?: not|n't) (?:happen|occur|appear)|false (?:alarm|positive)|"
+    r"(?:safely|can|may) (?:be )?(?:safely )?ignored?|"
+    r"(?:no|0|zero|without) (?:\w+ )?(?:mismatch\w*|errors?|failures?|failed|problems?|issues?|exceptions?))\b"
+)
+#: A person who writes, and a line of a program or for a shell: neither is a line that a program printed.
+_PERSON = re.compile(
+    r"(?<!\S)[\"'(]*(?:I(?:'m|'ve|'d|'ll)? (?=[a-z]+(?:[ ,.?!]|$))|(?:[Ww]e|[Mm]y|[Oo]urs?|[Ss]ome(?:one|body)|"
+    r"[Hh]e|[Ss]he|"
+    r"[Hh]i|[Hh]ello|[Tt]hanks|[Pp]eople|[Cc]olleagues?|[Cc]ustomers?|[Aa]nyone|[Aa]nybody)\b(?![/\]:]))|\?\s*$"
+)
+_CODE_LINE = re.compile(
+    r"^\s*(?:\$ |>>> |(?:#|//|\*|--) |(?:sudo |e|f)?grep |if\b|elif |raise |throw |assert\b|print\(|"
+    r"self\.|std::|f?printf\(|log(?:ger|ging)?\.|return |def |class |import |from |\w+(?:\.\w+)* = )"
 )
 #: Lines that belong to others: a node that the parser prints, verdicts of a comparison, advice under a warning.
 _FRAME = re.compile(
-    r"--- (?:Begin|End) node|ModelImporter\.cpp:\d+: (?:input|output|name|op_type): |\bIn function \w+:\s*$|"
+    r"-{3} ?(?:Begin|End) node|ModelImporter\.cpp:\d+: (?:input|output|name|op_type): |\bIn function \w+:\s*$|"
     r"(?:FAILED|PASSED) \| (?!Runtime|Iteration)|Accuracy Summary|If not already in use|If this is not the desired|"
     r"Check verbose logs|Try (?:de|in)creasing|Memcpy nodes are added"
 )
@@ -49,9 +71,10 @@ _PROBLEM = re.compile(
 #: Those of which a general row of the table says less than others near it.
 _OVERLAPS = {
     "no-output": ("uff", "parser-refusal", "unsupported-operator", "plugin", "parser-type", "model-file"),
-    "triton-load": ("plan-version", "plan-damaged", "plan-device", "plugin", "triton-config"),
+    "triton-load": ("triton-config",),
     # The cache is read as a plan is; the line after it says that it is the cache.
     "plan-damaged": ("timing-cache",),
+    "plan-version": ("timing-cache",),
     "fp16-weights": ("fp16-subnormal", "fp16-overflow"),
     "ort-engine": ("plan-version", "plan-device", "plan-damaged", "no-profile", "no-implementation"),
     "profile-values": ("shape-conflict",),
@@ -62,20 +85,20 @@ _OVERLAPS = {
     "dla-fallback": ("dla-reason", "dla-precision", "dla-subgraphs", "dla-dynamic"),
 }  # fmt: skip
 #: Rows in words that any program may use.
-_PLAIN = ("deprecated", "check", "internal-check", "cuda-start", "out-of-memory")
+_PLAIN = (
+    "deprecated", "check", "internal-check", "cuda-start", "out-of-memory", "cuda-error", "cuda-kernel-image", "file",
+    "graph-capture", "library-missing", "library-status", "library-version", "model-file", "unknown-option",
+)  # fmt: skip
 #: Lines within which two messages are about one thing.
 _NEAR = 8
-#: Names of TensorRT's error codes.
-_CODES = {
-    1: "unspecified error", 2: "internal error", 3: "invalid argument", 4: "invalid configuration", 5: "failed "
-    "allocation",
-    6: "failed initialization", 7: "failed execution", 8: "failed computation", 9: "invalid state", 10: "unsupported "
-    "state",
-}  # fmt: skip
 _OPEN_ERROR = re.compile(r"Error Code \d+: [\w ]+$")
+#: A line and how the next one goes on with it: no line of its own begins so.
+_CONTINUED = (
+    (_OPEN_ERROR, re.compile(r"\s*\(")),
+    (re.compile(r"for the following indices\s*$"), re.compile(r" index: \d+ Got: ")),
+)
 #: Numbers that make no other kind of line; a single digit may be the number of an error.
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d{2,}")
-_CODE = re.compile(r"Error Code:? (\d+)")
 #: What stands for a layer, node or tensor in a line that no row fits.
 _NAMED = re.compile(
     r"\{ForeignNode\[.*?\]\}|\(Unnamed Layer\* \d+\) \[\w+\]|"
@@ -99,14 +122,9 @@ _QUOTED, _LISTED, _LONGEST, _SHORT, _FRAGMENT = 3, 5, 240, 120, 200
 _LONGEST_LINE = 4000
 #: A shorter name may be another's beginning by chance.
 _SHORTEST = 12
-#: Up to here a size is in MiB, as TensorRT 8.3 to 8.5 print it; from here on, or behind these words, in bytes.
-_MEBIBYTES = 1 << 20
-_IN_BYTES = re.compile(r"UNSUPPORTED_STATE|\bbytes?\b")
 _SPELLED = {"cudnn": "cuDNN", "cublas": "cuBLAS", "cutensor": "cuTENSOR"}
-#: Who says what no line gives a program for.
-_UNNAMED = "A program"
-_NOT_STATED = "What it stops is not stated in the line."
-_UNKNOWN_COST = "Cost unknown: the message has no times."
+_NO_END = "rtlab does not say what it stops."
+_UNKNOWN_COST = "rtlab reads no cost in it."
 
 
 @dataclasses.dataclass
@@ -124,7 +142,8 @@ class _Group:
     operator: str = ""
     reasons: dict[str, None] = dataclasses.field(default_factory=dict)
     tactics: dict[str, None] = dataclasses.field(default_factory=dict)
-    sizes: list[int] = dataclasses.field(default_factory=list)
+    sizes: list[str] = dataclasses.field(default_factory=list)
+    has_error: bool = False
     count: int = 0
 
 
@@ -169,7 +188,8 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
             continue
         number = numbers[index] if numbers else index + 1
         mark = severity.parse_mark(line)
-        if pair := next(((m, match) for m, p in patterns if (match := p.search(line))), None):
+        pair = next(((m, match) for m, p in patterns if (match := p.search(line))), None)
+        if pair is not None and _is_statement(line, pair[1], mark):
             _add_line(groups, *pair, _Line(lines, index, number, mark))
         elif statement := _classify(line, mark, is_short=len(lines) <= _FRAGMENT):
             entry = _QuotedLine(number, *((mark.text, mark.program) if mark else (line.strip(), "")))
@@ -178,30 +198,47 @@ def find_messages(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch,
             silent_kinds.add(kind)
     hidden_ids = _hide_general(groups)
     errors = [*(q.line for q in quoted["error"]), *(g.last_error for g in groups.values())]
-    outcome = _describe_outcome(quoted, max(errors, default=0))
+    outcome, success = _describe_outcome(quoted, max(errors, default=0))
     ending = any(g.message.ends for g in groups.values())
     matches = [
-        _make_match(g, groups, lines, outcome if g.message.ends or not ending else "")
+        _make_match(g, groups, lines, outcome if g.message.ends or not ending else "", success)
         for i, g in groups.items()
         if i not in hidden_ids
     ]
-    is_tensorrt = severity.names_tensorrt(sample)
-    quotations = (
-        dataclasses.replace(
-            q, product="" if is_tensorrt and q.product in {"", "TensorRT"} else q.product or _UNNAMED
-        )
-        for q in _quote_lines(quoted, groups, outcome)
-    )
-    return tuple(sorted([*matches, *quotations], key=_rank))
+    is_tensorrt = severity.is_tensorrt(sample)
+    quotations = [*_quote_lines(quoted, groups, outcome)]
+    found = [*matches, *quotations]
+    unsure_ids = {*_PLAIN, *(q.id for q in quotations)}
+    named = [_name_program(m, is_tensorrt=is_tensorrt) if m.id in unsure_ids else m for m in found]
+    return tuple(sorted(named, key=_rank))
+
+
+def _name_program(match: MessageMatch, *, is_tensorrt: bool) -> MessageMatch:
+    """A message in words that any program may use, with the program that it is of: TensorRT only by its marks."""
+    is_compilers = match.product == "TensorRT" or (is_tensorrt and not match.product)
+    return dataclasses.replace(match, product="" if is_compilers else match.product or UNNAMED_PROGRAM)
+
+
+def _is_statement(line: str, match: re.Match[str], mark: severity.MarkedLine | None) -> bool:
+    """Whether a line says of itself what it fits, and does not deny it, suppose it, quote it or compute with it."""
+    if _DOUBT.search(line[: match.start()]) or _DENIAL.search(line):
+        return False
+    # What stands behind a logger's mark are its program's words.
+    written = line.strip()
+    if mark is not None and mark.text != written:
+        written = written[: len(written) - len(mark.text)]
+    return not (_PERSON.search(written) or _CODE_LINE.search(written))
 
 
 def _classify(line: str, mark: severity.MarkedLine | None, *, is_short: bool) -> str:
     """What a line of no row states: an error, a warning, a failure, a success, maybe a problem; empty for nothing."""
-    if _FAILURE.search(line):
-        return "failure"
+    severities = {"failure": {"", "error"}, "success": {"", "information"}}
+    for statement, pattern in (("failure", _FAILURE), ("success", _SUCCESS)):
+        if (mark.severity if mark is not None else "") not in severities[statement]:
+            continue
+        if (match := pattern.search(line)) and _is_statement(line, match, mark):
+            return statement
     if mark is None or mark.severity == "information":
-        if _SUCCESS.search(line):
-            return "success"
         return (
             "problem"
             if mark is None and is_short and _PROBLEM.search(line) and severity.is_ours(line)
@@ -213,9 +250,9 @@ def _classify(line: str, mark: severity.MarkedLine | None, *, is_short: bool) ->
 
 
 def _join_messages(lines: list[str]) -> list[str]:
-    """Lines with an error whose words stand in the next line made one; as many lines as before."""
+    """Lines with a message that goes on in the next line made one; as many lines as before."""
     for index, (line, following) in enumerate(itertools.pairwise(lines)):
-        if following.lstrip().startswith("(") and _OPEN_ERROR.search(line):
+        if any(first.search(line) and second.match(following) for first, second in _CONTINUED):
             lines[index], lines[index + 1] = f"{line.rstrip()} {following.strip()}", ""
     return lines
 
@@ -233,8 +270,9 @@ def quote_information(text: str) -> tuple[MessageMatch, ...]:
         MessageMatch(
             "information",
             f"rtlab reads no error and no warning in {pluralize(len(entries), 'line')} that a logger marks.",
-            "No cost.",
-            "Nothing is to be done; for what a build decided, give a verbose log (trtexec --verbose).",
+            _UNKNOWN_COST,
+            "rtlab knows no remedy, nor whether one is needed; for what a build decided, give a verbose log (trtexec "
+            "--verbose).",
             f"{capitalize(listed)}.",
             line=entries[-1].line,
         ),
@@ -276,23 +314,29 @@ def _hide_general(groups: Mapping[str, _Group]) -> set[str]:
 
 
 def _continue_line(entry: _QuotedLine, lines: Sequence[str], index: int) -> _QuotedLine:
-    """A line with the next one, where it ends in a colon or an open bracket, or the next is indented."""
+    """A line with the next one, where that closes the bracket that it leaves open: no line of its own does."""
     following = lines[index + 1] if index + 1 < len(lines) else ""
-    mark = severity.parse_mark(following)
-    if mark is not None and mark.text != following.strip():
-        # A logger marks it: it is a message of its own.
-        return entry
-    is_indented = following.startswith("  ") and mark is None
-    if not following.strip() or not (is_indented or entry.text.endswith((":", "(", "-"))):
+    is_open = entry.text.count("(") > entry.text.count(")")
+    if (
+        not is_open
+        or following.count(")") <= following.count("(")
+        or severity.parse_mark(following) is not None
+    ):
         return entry
     return dataclasses.replace(entry, text=f"{entry.text} {following.strip()}")
 
 
-def _describe_outcome(quoted: Mapping[str, Sequence[_QuotedLine]], last_error: int) -> str:
-    """The last line that states how it ended, as a sentence; empty where none does, or errors follow a success."""
+def _describe_outcome(quoted: Mapping[str, Sequence[_QuotedLine]], last_error: int) -> tuple[str, int]:
+    """The last line that states how it ended, as a sentence, and its number where it is a success, else 0.
+
+    The sentence is empty where no line does, or errors follow a success.
+    """
     successes = [q for q in quoted["success"] if q.line > last_error]
     ends = sorted((*quoted["failure"], *successes), key=lambda q: q.line)
-    return f' Line {ends[-1].line} states: "{shorten(ends[-1].text, _SHORT)}".' if ends else ""
+    if not ends:
+        return "", 0
+    is_success = ends[-1] in successes
+    return f' Line {ends[-1].line} states: "{shorten(ends[-1].text, _SHORT)}".', is_success * ends[-1].line
 
 
 def _quote_lines(
@@ -301,18 +345,19 @@ def _quote_lines(
     """What no row of the table interprets: errors, warnings, and how it ended, each in the words of the text."""
     has_error = bool(quoted["error"]) or any(g.last_error or g.message.ends for g in groups.values())
     if quoted["error"]:
-        yield _make_quotation("error", "an error", quoted["error"], f"{_NOT_STATED}{outcome}")
+        yield _make_quotation("error", "an error", quoted["error"], f"{_NO_END}{outcome}")
     if quoted["failure"] and not has_error:
-        yield _make_quotation(
-            "build-failed", "a failure", quoted["failure"], "Only that, and not why.", failed=True
-        )
+        is_last = quoted["failure"][-1].line > max((q.line for q in quoted["success"]), default=0)
+        yield _make_quotation("build-failed", "a failure", quoted["failure"], _NO_END, failed=is_last)
     if quoted["warning"]:
         yield _make_quotation("warning", "a warning", quoted["warning"], _UNKNOWN_COST)
     if quoted["problem"] and not has_error and not groups and not quoted["failure"]:
-        yield _make_quotation("problem", "what may be an error", quoted["problem"], _NOT_STATED)
+        yield _make_quotation("problem", "", quoted["problem"], _NO_END)
     last = quoted["success"][-1] if quoted["success"] else None
     if last is not None and outcome.startswith(f" Line {last.line} ") and "Engine built in" not in last.text:
-        yield _make_quotation("outcome", "a success", [last], "No cost.", remedy="Nothing is to be done.")
+        yield _make_quotation(
+            "outcome", "a success", [last], _UNKNOWN_COST, remedy="None, if that is what was wanted."
+        )
 
 
 def _make_quotation(
@@ -323,10 +368,10 @@ def _make_quotation(
     distinct = sorted(first_entries.values(), key=lambda e: e.line)
     programs = list(dict.fromkeys(e.program for e in distinct))
     program = programs[0] if len(programs) == 1 else ""
-    verb = f"{program} reports" if program and not failed and key != "outcome" else "The text states"
+    verb = f"{program} reports" if program and key not in {"build-failed", "outcome"} else "The text states"
+    if not noun:
+        verb, noun = "The text", "says"
     more = f", and {pluralize(len(distinct) - 1, 'line')} more" if len(distinct) > 1 else ""
-    codes = sorted({int(c) for e in distinct for c in _CODE.findall(e.text) if int(c) in _CODES})
-    meanings = "".join(f" Code {c} is called {_CODES[c]} in TensorRT's headers." for c in codes[:_QUOTED])
     listed = "; ".join(f'line {e.line}: "{shorten(e.text)}"' for e in distinct[:_LISTED])
     rest = f"; {len(distinct) - _LISTED} more" if len(distinct) > _LISTED else ""
     names = dict.fromkeys(n for e in distinct for n in _find_names(e.text))
@@ -335,10 +380,8 @@ def _make_quotation(
         f'{verb} {noun}: "{shorten(distinct[0].text)}"{more}.',
         cost,
         remedy
-        or "rtlab quotes this and knows no remedy: search these words in the program's documentation and reports; "
-        "lines "
-        "before it, and --verbose, may say more.",
-        f"{capitalize(listed)}{rest}.{meanings}",
+        or "rtlab quotes this and knows no remedy: search for these words; lines before it may say more.",
+        f"{capitalize(listed)}{rest}.",
         tuple(names),
         failed,
         distinct[0].line,
@@ -365,27 +408,43 @@ def _add_line(groups: dict[str, _Group], message: Message, match: re.Match[str],
         group.message, group.line, group.text, group.match = message, line.number, text, match
     if line.mark is not None and line.mark.severity == "error":
         group.last_error = line.number
+    group.has_error |= line.mark is None or line.mark.severity == "error"
     group.is_question |= message.is_parser and any(
         "onnxruntime:" in above for above in line.lines[max(0, line.index - 2) : line.index + 1]
     )
     group.count += 1
     fields = {k: v for k, v in match.groupdict().items() if v}
-    names = [v for k, v in fields.items() if re.fullmatch(r"(?:name|plugin|operator)\d?", k)]
+    # The number of an error before the message is no name.
+    start = len(line.lines[line.index].rstrip()) - len(line.mark.text) if line.mark is not None else 0
+    names = [
+        v
+        for k, v in fields.items()
+        if re.fullmatch(r"(?:name|plugin|operator)\d?", k) and match.start(k) >= start
+    ]
     names += re.split(r",\s+", fields.get("name_list", ""))
     if message.is_parser:
-        name, group.operator = _find_node(line.lines, line.index)
-        names = [*filter(None, [name]), *names][:1]
-    for name in filter(None, map(str.strip, names)):
+        name, operator = _find_node(line.lines, line.index)
+        stated = fields.get("plugin") or fields.get("operator")
+        # A node above may be another message's.
+        if operator in {"", stated} or not stated:
+            group.operator = operator
+            names = [*filter(None, [name]), *names][:1]
+    for name in filter(None, map(_trim_name, names)):
         group.names.setdefault(name, (line.number, text, match))
     group.reasons.update({v.strip(): None for k, v in fields.items() if k.startswith(("reason", "static"))})
-    if "expected" in fields:
-        group.reasons[f"expected {fields['expected']}, but it is {fields['actual']}"] = None
     if "tactic" in fields:
         group.tactics[fields["tactic"]] = None
     if "size" in fields:
-        size = int(fields["size"][:18])
-        is_small = size < _MEBIBYTES and _IN_BYTES.search(match[0]) is None
-        group.sizes.append(size << 20 if is_small else size)
+        group.sizes.append(fields["size"])
+
+
+def _trim_name(text: str) -> str:
+    """A name without the quotes and brackets of the message around it."""
+    name = text.strip()
+    if name.endswith(('"', "'")):
+        name = name.rstrip("\"'").rstrip(".")
+    name = name.lstrip("\"':")
+    return name[:-1] if name.endswith(")") and name.count(")") > name.count("(") else name
 
 
 def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
@@ -419,9 +478,12 @@ def _find_node(lines: Sequence[str], index: int) -> tuple[str, str]:
 
 
 def _make_match(
-    group: _Group, groups: Mapping[str, _Group], lines: Sequence[str], outcome: str
+    group: _Group, groups: Mapping[str, _Group], lines: Sequence[str], outcome: str, success: int
 ) -> MessageMatch:
     message = group.message
+    remedy = message.remedy
+    if group.line < success and group.last_error < success and not remedy.startswith("If "):
+        remedy = f"If what line {success} states is not enough: {remedy[:1].lower()}{remedy[1:]}"
     names = drop_partial_names(group.names)
     fields = defaultdict(str, {re.sub(r"\d$", "", k): v for k, v in group.match.groupdict().items() if v})
     operator = f"{group.operator} " if len(names) == 1 and group.operator not in names[0] else ""
@@ -438,9 +500,7 @@ def _make_match(
         :_QUOTED
     ]
     if group.sizes:
-        values.append(f"the largest request is {max(group.sizes):,} bytes")
-    if "available" in fields:
-        values.append(f"{fields['available']} MB are free")
+        values.append(f"the largest request, as printed: {_list_largest(group.sizes)}")
     if message.id == "insufficient-memory":
         values.append(f"{pluralize(group.count, 'line')}, {pluralize(len(group.tactics), 'tactic')} by name")
     if message.id == "no-implementation":
@@ -450,25 +510,35 @@ def _make_match(
         message.id,
         re.sub("^a node", "A node", message.title.format_map(fields)),
         _describe_cost(group, outcome),
-        describe_remedy(message.remedy.format_map(fields), message.source, message.releases),
+        describe_remedy(remedy.format_map(fields), message.source, message.releases),
         f'{evidence.rstrip(".")}. Line {group.line}: "{quote}".',
         names,
-        bool(message.ends) and not group.is_question,
+        bool(message.ends) and not group.is_question and group.has_error,
         group.line,
         get_product(message.releases),
     )
 
 
 def _describe_cost(group: _Group, outcome: str) -> str:
-    """What comes of a message: what such an error ends, and what a line of the text states of the end."""
+    """What comes of a message: what it ends as an error, and what a line of the text states of the end."""
     message = group.message
     if group.is_question:
         return f"ONNX Runtime asks the parser which nodes it takes, and can give others to its next provider.{outcome}"
     if message.effect:
         return message.effect
     if message.ends:
-        return f"Such an error ends {message.ends}.{outcome}"
-    return f"{_NOT_STATED}{outcome}" if group.last_error else _UNKNOWN_COST
+        return f"As an error it ends {message.ends}.{outcome}"
+    return f"{_NO_END}{outcome}" if group.last_error else _UNKNOWN_COST
+
+
+def _list_largest(sizes: Iterable[str]) -> str:
+    """The largest size of each unit, as it is printed; whether one is larger than that of another unit is not known."""
+    largest: dict[str, int] = {}
+    for size in sizes:
+        digits = re.match(r"\d+", size)[0]  # type: ignore[index]
+        unit = size[len(digits) :]
+        largest[unit] = max(int(digits), largest.get(unit, 0))
+    return " and ".join(f"{number}{unit}" for unit, number in largest.items())
 
 
 def _quote_around(text: str, match: re.Match[str]) -> str:
@@ -490,12 +560,12 @@ def _list_tactics(names: Sequence[str], groups: Mapping[str, _Group], lines: Ite
         last = tries[-1]
         runner = f" of {last['runner']}" if last["runner"] else ""
         values.append(
-            f"the best tactic{runner} has no time ({last['tactic']}, time inf): each of them failed; "
-            f"runners tried in this text: {len(tries)}"
+            f'the fastest tactic{runner} is printed as {last["tactic"]} with "Time: inf"; such lines in this text: '
+            f"{len(tries)}"
         )
     sizes = [s for i in ("insufficient-memory", "out-of-memory") if i in groups for s in groups[i].sizes]
     if sizes:
-        values.append(f"memory was short in the same text: {max(sizes):,} bytes were requested")
+        values.append(f"the largest request of memory in the same text, as printed: {_list_largest(sizes)}")
     return values
 
 

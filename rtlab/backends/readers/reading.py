@@ -36,7 +36,7 @@ from rtlab.core.buildlog import BuildLog
 from rtlab.core.collector import pause_collector
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.message import MessageMatch
+from rtlab.core.message import UNNAMED_PROGRAM, MessageMatch
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Outputs, Processor, Profile, Recording
 from rtlab.core.variant import Target
@@ -455,6 +455,7 @@ def _adapt_notes(notes: Sequence[str], messages: Sequence[MessageMatch], *, has_
 def _get_maker(messages: Sequence[MessageMatch], *, has_engine: bool) -> Maker:
     """Whose text it is: TensorRT's, unless every message in it is another program's."""
     products = list(dict.fromkeys(m.product for m in messages))
+    products = [p for p in products if p != UNNAMED_PROGRAM] or products
     is_tensorrt = has_engine or not all(products) or not products
     return compiler_info.TENSORRT if is_tensorrt else Maker(" and ".join(products))
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
+from rtlab.backends.readers import severity
 from rtlab.backends.readers.messages import describe_remedy, find_messages, quote_first, shorten
 from rtlab.core.message import MessageMatch
 from rtlab.core.phrases import pluralize
@@ -17,7 +19,7 @@ from rtlab.core.phrases import pluralize
 _ORT_SOURCE = "ONNX Runtime's documentation, TensorRT Execution Provider"
 #: Programs that the reports are of.
 _POLYGRAPHY, _NSIGHT, _ORT, _TORCH = "Polygraphy", "Nsight Systems", "ONNX Runtime", "Torch-TensorRT"
-_NO_TIMES = "Cost unknown: the log has no times."
+_NO_TIMES = "rtlab reads no times of it."
 _NUMBER = r"[-+\d.einfa]+"
 
 
@@ -26,9 +28,18 @@ def find_reports(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, 
 
     ``numbers`` are those of its lines where they do not count from 1.
     """
+    text, numbers = _restore(text, numbers)
     reports = [
         m
-        for find in (_compare, _list_kernels, _partition, _time, _list_unconverted, _list_devices)
+        for find in (
+            _compare,
+            _list_kernels,
+            _partition,
+            _list_builds,
+            _time,
+            _list_unconverted,
+            _list_devices,
+        )
         for m in find(text)
     ]
     ids = {r.id for r in reports}
@@ -39,7 +50,47 @@ def find_reports(text: str, numbers: Sequence[int] = ()) -> tuple[MessageMatch, 
         and not (m.id == "torch-unsupported" and m.id in ids)
         and not (m.id == "build-failed" and "comparison" in ids)
     ]
-    return tuple(sorted([*messages, *reports], key=lambda m: not m.failed))
+    found = [_note_cut(m, text) for m in (*messages, *reports)]
+    return tuple(sorted(found, key=lambda m: not m.failed))
+
+
+#: What mail programs and forums write for straight quotes and rows of hyphens.
+_TYPOGRAPHY = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019": "'", "\u2014": "---"})
+#: The least columns at which a terminal wraps, and breaks within words from which on it is sure that it does.
+_COLUMNS, _BREAKS = 60, 2
+
+
+def _restore(text: str, numbers: Sequence[int]) -> tuple[str, Sequence[int]]:
+    """A text as it was printed: straight quotes, and lines whole that were wrapped at a number of columns.
+
+    With the numbers of the lines that are left, empty where they count from 1. Text is wrapped where its longest lines
+    are of one length and some of them end within a word.
+    """
+    lines = text.translate(_TYPOGRAPHY).split("\n")
+    width = max(map(len, (line.rstrip("\r") for line in lines)))
+    pairs = [(a.rstrip("\r"), b) for a, b in itertools.pairwise(lines)]
+    breaks = [re.fullmatch(r"\w\w", a[-1:] + b[:1]) is not None for a, b in pairs if len(a) == width]
+    if width < _COLUMNS or sum(breaks) < max(_BREAKS, len(breaks) / 3):
+        return "\n".join(lines), numbers
+    whole, places = lines[:1], [0]
+    for index, (line, following) in enumerate(pairs, 1):
+        mark = severity.parse_mark(following)
+        is_own = mark is not None and mark.text != following.strip()
+        if len(line) == width and following.strip() and not is_own:
+            whole[-1] = whole[-1].rstrip("\r") + following
+        else:
+            whole.append(following)
+            places.append(index)
+    return "\n".join(whole), [numbers[p] if numbers else p + 1 for p in places]
+
+
+def _note_cut(match: MessageMatch, text: str) -> MessageMatch:
+    """A message with the note that a name which the text begins or ends with may be cut off."""
+    if not match.names or not (text.endswith(match.names) or text.startswith(match.names)):
+        return match
+    return dataclasses.replace(
+        match, evidence=f"{match.evidence} The text begins or ends with a name, which may be cut off."
+    )
 
 
 #: Rules of reports that say how long something took, or that it ended well.
@@ -113,11 +164,11 @@ def _compare(text: str) -> Iterator[MessageMatch]:
         count = len(tensors)
         yield MessageMatch(
             "comparison",
-            f"All {count} compared outputs agree within the tolerance."
+            f"Polygraphy prints PASSED for {count} outputs."
             if count > 1
-            else f'Output "{tensors[-1].name}" agrees within the tolerance.',
-            "No cost.",
-            "Nothing is to be done.",
+            else f'Polygraphy prints PASSED for output "{tensors[-1].name}".',
+            "rtlab reads no cost in it.",
+            "None, if that is the tolerance that was wanted.",
             "; ".join(f'"{t.name}": {t.describe()}' for t in tensors[:3]) + ".",
             tuple(t.name for t in tensors if t.name),
             product=_POLYGRAPHY,
@@ -128,19 +179,19 @@ def _describe_difference(failures: Sequence[_Tensor], tensors: Sequence[_Tensor]
     """The first tensor that differs, its numbers, and the last before it that agrees."""
     first = failures[0]
     before = tensors[: tensors.index(first)]
-    agreeing = (
-        f' The last before it that agrees is "{before[-1].name}" ({before[-1].describe()}).' if before else ""
-    )
+    agreeing = f' PASSED stands before it at "{before[-1].name}" ({before[-1].describe()}).' if before else ""
     not_finite = [who for who, stats in first.stats.items() if re.search(r"=(?:nan|inf|-inf)\b", stats)]
     runners = [w for w in not_finite if not w.endswith("Difference")]
-    nature = f": it is not finite in {runners[0]}" if runners else ""
+    nature = f"; its statistics are not finite in {runners[0]}" if runners else ""
     return MessageMatch(
         "comparison",
-        f'The first tensor that differs is "{first.name}"{nature}.' if first.name else "An output differs.",
-        f"{len(failures)} of {len(tensors)} compared outputs differ.",
+        f'The first tensor for which Polygraphy prints FAILED is "{first.name}"{nature}.'
+        if first.name
+        else "Polygraphy prints FAILED for an output.",
+        f"FAILED stands at {len(failures)} of {len(tensors)} verdicts in the text.",
         describe_remedy(
-            "Look at the nodes between the last tensor that agrees and this one, and keep them in FP32; without "
-            "intermediate tensors, compare again with --trt-outputs mark all --onnx-outputs mark all.",
+            "Without intermediate tensors, compare again with --trt-outputs mark all --onnx-outputs mark all; if a "
+            "narrower type is the cause, keep the nodes before the first one that differs in FP32.",
             "Polygraphy, comparator/compare.py",
             f"{_POLYGRAPHY} 0.30 and later",
         ),
@@ -153,14 +204,18 @@ def _describe_difference(failures: Sequence[_Tensor], tensors: Sequence[_Tensor]
 # Nsight Systems.
 
 _HEAD = re.compile(
-    r"^.*?\"?Time ?\(%\)\"?[\s,]+\"?Total Time \((?P<unit>ns|us|ms|s)\)\"?[\s,]+\"?Instances\b.*$",
+    r"^.*?\"?Time ?\(%\)\"?[ \t,]+\"?Total Time \((?P<unit>ns|us|ms|s)\)\"?[ \t,]+\"?Instances\"?"
+    r"(?:[ \t,]+\"?(?:Avg|Average|Med|Median|Min|Minimum|Max|Maximum|StdDev)(?: ?\(\w+\))?\"?)*"
+    r"[ \t,]+\"?Name\"?[ \t]*\r?$",
     re.MULTILINE,
 )
 _COLUMN = re.compile(
     r"Time ?\(%\)|Total Time \(\w+\)|Instances|(?:Avg|Average|Med|Median|Min|Minimum|Max|Maximum|StdDev)(?: ?\(\w+\))?"
 )
 _UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}
-_MOVING = re.compile(r"(?i)reformat|copypacked|permut|transpose|nchwto|nhwcto|memcpy|memset|\bcast|convert")
+_MOVING = re.compile(
+    r"(?i)reformat|copypacked|permut|(?<!conv)(?<!conv_)transpose|nchwto|nhwcto|memcpy|memset|\bcast"
+)
 #: Kernels that the finding lists, and the share of those that only move data from which it names them.
 _LISTED, _MOVED = 5, 0.05
 
@@ -210,7 +265,7 @@ def _list_kernels(text: str) -> Iterator[MessageMatch]:
     if not kernels or not total:
         return
     count = pluralize(len(kernels), "kernel")
-    cost = f"{count} together take {total:.4g} ms of the capture (measured, Nsight Systems)."
+    cost = f"{count} in the table together take {total:.4g} ms (measured, Nsight Systems)."
     remedy = describe_remedy(
         "With the engine's layers beside the table (trtexec --exportLayerInfo --profilingVerbosity=detailed), kernels "
         "are joined to them by tactic.",
@@ -232,8 +287,8 @@ def _list_kernels(text: str) -> Iterator[MessageMatch]:
     if share >= _MOVED:
         yield MessageMatch(
             "gpu-copies",
-            f"{pluralize(len(moving), 'kernel')} named as copies, casts or reorderings of data: {100 * share:.3g} % of "
-            "the time of the kernels in the table.",
+            f"{pluralize(len(moving), 'kernel')} with copies, casts or reorderings of data in the name: "
+            f"{100 * share:.3g} % of the time of the kernels in the table.",
             cost,
             remedy,
             "; ".join(k.describe() for k in moving[:_LISTED]) + ".",
@@ -301,30 +356,26 @@ def describe_placement(
     listed = "; ".join(
         f"{p}: {', '.join(n.describe() for n in nodes if n.provider == p) or 'not listed'}" for p in counts
     )
+    elsewhere = f"; other nodes: {where}." if others else "."
     yield MessageMatch(
         "provider-partition",
         (
             f"{pluralize(count, 'node')} of the placement, a subgraph or a copy each, "
-            f"{'runs' if count == 1 else 'run'} in TensorRT"
+            f"{'is' if count == 1 else 'are'} on TensorRT's provider{elsewhere}"
             if subgraphs is None
-            else f"The model is cut into {pluralize(engines, 'subgraph')} for TensorRT"
+            else f"TensorRT's provider gets {pluralize(engines, 'subgraph')} of the model{elsewhere}"
         )
-        + (f"; other nodes: {where}." if others else ", and nothing runs elsewhere.")
         if engines
-        else f"Nothing runs in TensorRT: {where}.",
+        else f"TensorRT's provider gets nothing of the model{elsewhere}",
         _sum_times(outside),
         describe_remedy(
-            "Replace or remove the operators between the subgraphs, "
-            + (
-                ""
-                if any(p.startswith("CUDA") for p in counts)
-                else "give CUDAExecutionProvider behind TensorrtExecutionProvider, so that they stay on the GPU, "
-            )
-            + "and raise trt_min_subgraph_size where subgraphs are small.",
+            "If more is to run there: replace or remove the operators between the subgraphs, and raise "
+            "trt_min_subgraph_size if they are small. CUDAExecutionProvider behind TensorrtExecutionProvider keeps the "
+            "rest on the GPU.",
             _ORT_SOURCE,
             f"{_ORT} 1.12 and later",
         ),
-        f"{shorten_list(listed)}.",
+        f"{shorten_list(listed)}." if listed else "The log counts them and lists no nodes.",
         tuple(n.name for n in outside),
         product=_ORT,
     )
@@ -353,7 +404,7 @@ def _describe_copies(copies: Sequence[PlacedNode], count: int) -> MessageMatch:
         f"{pluralize(count, 'copy', 'copies')} between CPU and GPU, where the provider changes.",
         f"Copies take {sum(times):.4g} µs (measured by ONNX Runtime)." if times else _NO_TIMES,
         describe_remedy(
-            "Keep neighbours on one device; CUDA graphs need a model without such copies.",
+            "If they cost too much, keep neighbours on one device; CUDA graphs need a model without such copies.",
             "microsoft/onnxruntime, core/optimizer/transformer_memcpy.cc",
             f"{_ORT} 1.12 and later",
         ),
@@ -377,7 +428,10 @@ class _Placement:
 def _read_placement(text: str) -> _Placement:
     placement, provider = _Placement(), ""
     for line in text.split("\n"):
-        if match := _SUBGRAPHS.search(line):
+        if "Node placements" in line:
+            # Another session's.
+            placement.counts, placement.nodes = {}, []
+        elif match := _SUBGRAPHS.search(line):
             placement.subgraphs = int(match["count"] or (1 if match["whole"] else 0))
         elif match := _PLACED.search(line):
             provider = match["provider"]
@@ -412,9 +466,9 @@ def _describe_providers(counts: dict[str, int], nodes: Sequence[PlacedNode]) -> 
     listed = ", ".join(n.describe() for n in outside)
     return MessageMatch(
         "provider-partition",
-        f"ONNX Runtime runs {where}.",
+        f"ONNX Runtime places {where}.",
         _NO_TIMES,
-        "The preferred provider comes first in the list that the session is made with.",
+        "If that is not what was wanted: the preferred provider comes first in the list that the session is made with.",
         f"{_CPU}: {shorten_list(listed)}." if listed else "The log counts the nodes of each provider.",
         tuple(n.name for n in outside),
         product=_ORT,
@@ -427,45 +481,55 @@ _SUMMARY = re.compile(
     rf"(?P<what>GPU Compute(?: Time)?|(?:Host |H2D |D2H )?Latency|Enqueue Time|End-to-End Host Latency): "
     rf"min = {_NUMBER} ms, max = (?P<max>{_NUMBER}) ms(?:, mean = (?P<mean>{_NUMBER}) ms)?"
     rf"(?:, median = (?P<median>{_NUMBER}) ms)?"
-    r"(?P<rest>.*)"
+    rf"(?P<rest>(?:, percentile\([\d.]+%\) = {_NUMBER} ms)*)"
 )
 _SECTION = re.compile(r"(?P<what>Host Latency|GPU Compute)\s*$")
 _MEDIAN = re.compile(rf"\bmedian: (?P<median>{_NUMBER}) ms")
 _AVERAGE = re.compile(
     rf"Average on (?P<runs>\d+) runs - GPU latency: (?P<gpu>{_NUMBER}) ms(?: - Host latency: (?P<host>{_NUMBER}) ms)?"
 )
-_BUILT = re.compile(rf"Engine built in (?P<seconds>{_NUMBER}) sec")
+_BUILT = re.compile(r"Engine built in (?P<seconds>\d+(?:\.\d+)?) sec\b")
 _RATE = re.compile(rf"(?i)\bthroughput: (?P<rate>{_NUMBER}) qps")
 
 
+def _list_builds(text: str) -> Iterator[MessageMatch]:
+    """The times of builds that trtexec prints."""
+    for match in _BUILT.finditer(text):
+        yield MessageMatch(
+            "engine-time", f'The text says "{match[0]}".', f"{match['seconds']} s once, not in each inference.",
+            describe_remedy(
+                "If builds take too long, a timing cache (--timingCacheFile) may shorten the next one.",
+                "NVIDIA/TensorRT, samples/trtexec", "7 to 11",
+            ),
+            "trtexec measures it; whether an engine came of it is for other lines to say.",
+        )  # fmt: skip
+
+
 def _time(text: str) -> Iterator[MessageMatch]:
-    """What trtexec measured: the build, and inferences."""
+    """What trtexec measured of inferences."""
     medians: dict[str, str] = {}
+    words: dict[str, str] = {}
     parts: list[str] = []
     what = ""
     if "sec" not in text and " ms" not in text and "qps" not in text:
         return
     for line in text.split("\n"):
-        if match := _BUILT.search(line):
-            yield MessageMatch(
-                "engine-time", f'trtexec prints "{match[0]}".', f"{match['seconds']} s once, not in each inference.",
-                describe_remedy(
-                    "A timing cache (--timingCacheFile) shortens the next build.", "NVIDIA/TensorRT, samples/trtexec",
-                    "7 to 11",
-                ),
-                "Measured by trtexec.",
-            )  # fmt: skip
-        elif match := _SUMMARY.search(line):
+        if match := _SUMMARY.search(line):
+            if match["what"] in medians:
+                # Another run's.
+                medians, parts = {}, []
             medians[match["what"]] = match["median"] or match["mean"] or match["max"]
-            word = "median" if match["median"] else "mean" if match["mean"] else "largest"
-            parts.append(f"{match['what']} {word} {medians[match['what']]} ms{match['rest'].rstrip()}")
+            word = words[match["what"]] = (
+                "median" if match["median"] else "mean" if match["mean"] else "largest"
+            )
+            parts.append(f"{match['what']} {word} {medians[match['what']]} ms{match['rest']}")
         elif match := _SECTION.search(line):
             what = match["what"]
         elif what and (match := _MEDIAN.search(line)):
             medians[what] = match["median"]
             parts.append(f"{what} median {match['median']} ms")
         elif match := _AVERAGE.search(line):
-            medians.setdefault("average", match["gpu"])
+            medians["average"] = match["gpu"]
             parts = [p for p in parts if not p.startswith("Average")]
             parts.append(match[0])
         elif (match := _RATE.search(line)) and float(match["rate"] or 0):
@@ -476,16 +540,16 @@ def _time(text: str) -> Iterator[MessageMatch]:
         (
             k
             for k in ("GPU Compute Time", "GPU Compute", "Latency", "Host Latency", "average")
-            if k in medians
+            if k in medians and words.get(k) != "largest"
         ),
         "",
     )
-    label = {"average": "GPU latency on average"}.get(key, f"{key} in the median" if key else "")
+    label = {"average": "GPU latency on average"}.get(key, f"{key}, {words.get(key, 'median')}")
     yield MessageMatch(
         "latency",
         f"An inference takes {medians[key]} ms ({label})." if key else f"trtexec measured {parts[0]}.",
         "Measured by trtexec.",
-        "Nothing is wrong; layers and their times come with --exportLayerInfo and --exportProfile.",
+        "If it is too slow: layers and their times come with --exportLayerInfo and --exportProfile.",
         "; ".join(parts) + ".",
     )
 
@@ -503,9 +567,11 @@ def _list_devices(text: str) -> Iterator[MessageMatch]:
     on_dla, on_gpu = (
         list(dict.fromkeys(m["name"] for m in rows if m["device"] == d)) for d in ("Dla", "Gpu")
     )
+    if not on_dla:
+        return
     yield MessageMatch(
         "dla-layers",
-        f"{pluralize(len(on_dla), 'layer')} on DLA, and {pluralize(len(on_gpu), 'layer')} on the GPU.",
+        f"The text lists {pluralize(len(on_dla), 'layer')} on DLA, and {pluralize(len(on_gpu), 'layer')} on the GPU.",
         _NO_TIMES,
         "Each change of device copies data: the fewer pieces, the better.",
         f"DLA: {shorten_list(', '.join(on_dla))}. GPU: {shorten_list(', '.join(on_gpu)) or 'none listed'}.",
@@ -547,14 +613,15 @@ def _list_unconverted(text: str) -> Iterator[MessageMatch]:
             in_list = False
     if not operators and not engines:
         return
-    pieces = f" The partition has {pluralize(int(engines), 'engine')}." if engines else ""
+    pieces = f" The text counts {pluralize(int(engines), 'engine')} of TensorRT." if engines else ""
     title = f"Torch-TensorRT does not convert {quote_first([*operators])}." if operators else ""
     yield MessageMatch(
         "torch-unsupported",
         f"{title}{pieces}".strip(),
-        "Cost unknown: the message has no times.",
+        _NO_TIMES,
         describe_remedy(
-            "Rewrite these operators, or register converters; torch_executed_ops and min_block_size move the cuts.",
+            "If more is to be converted: rewrite operators, or register converters; torch_executed_ops and "
+            "min_block_size move the cuts.",
             "pytorch/TensorRT, py/torch_tensorrt/dynamo/partitioning",
             f"{_TORCH} 1.0 and later",
         ),

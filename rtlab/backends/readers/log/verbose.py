@@ -129,7 +129,7 @@ _RUN_LINES = ("GPU C", "Throu", "&&&& PASSED", "&&&& FAILED")
 #: What loggers write before a message: brackets of date, severity and name, words of severity, dates.
 _PREFIX = re.compile(
     rb"\s*(?P<tag>(?:(?:\[(?!MS\]|MemUsage|BlockAssign|GpuLayer|DlaLayer|\d+,)[^\[\]\n]{1,100}\]|"
-    rb"(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR|TensorRT|TRT):|\d{4}-\d\d-\d\d[ T][\d:.,]+|-(?= ))\s*)*)"
+    rb"(?:VERBOSE|DEBUG|INFO|WARNING|ERROR|INTERNAL_ERROR|TensorRT|TRT):|\d{4}-\d\d-\d\d[ T][\d:.,]+Z?|-(?= ))\s*)*)"
 )
 _LAYERS = re.compile(r"(?P<stage>.+?): (?P<count>\d{1,9}) layers?\b")
 _RUNNER = re.compile(r"-+ Timing Runner: (?P<layer>.*) \((?P<runner>[^()]*)\)\s*$")
