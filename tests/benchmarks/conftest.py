@@ -8,9 +8,13 @@ work or became slow by an order. Bounds of memory, of bytes and of growth are th
 from __future__ import annotations
 
 import dataclasses
+import os
+import platform
+import re
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 
@@ -82,6 +86,54 @@ class Once:
         return found
 
 
+#: What of a processor's flags decides how fast products of matrices, histograms and JSON are, as Linux spells it.
+_INSTRUCTIONS = re.compile(r"^(?:sse4_2|avx\w*|fma|f16c|amx\w*|asimd\w*|sve\w*|i8mm|bf16)$")
+
+
+def describe_processor() -> str:
+    """The processor with its cores and its instruction sets; of other systems than Linux what Python tells."""
+    cores = f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores"
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return f"{platform.processor() or platform.machine()}, {cores}, instruction sets not reported"
+    facts = dict(re.findall(r"^(.+?)\s*: (.*)$", info.split("\n\n", 1)[0], re.MULTILINE))
+    family = f" (family {facts['cpu family']}, model {facts['model']})" if "cpu family" in facts else ""
+    flags = (facts.get("flags") or facts.get("Features") or "").split()
+    sets = " ".join(sorted(f for f in flags if _INSTRUCTIONS.match(f))) or "instruction sets not reported"
+    return f"{facts.get('model name', platform.machine())}{family}, {cores}, {sets}"
+
+
+#: What each benchmark writes into ``extra_info``, by its name.
+_MEASURED = pytest.StashKey[dict[str, dict[str, Any]]]()
+
+
+def _format(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _describe_load() -> str:
+    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "not reported"
+
+
+#: Processes that wait for a core in the mean of a minute, before anything is measured.
+_LOAD_AT_START = _describe_load()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Every output of benchmarks names the machine, and tells what was measured beside its floor or peer."""
+    for name, info in terminalreporter.config.stash[_MEASURED].items():
+        terminalreporter.write_line(f"{name}: {', '.join(f'{k} {_format(v)}' for k, v in info.items())}")
+    terminalreporter.write_line(f"Processor: {describe_processor()}")
+    terminalreporter.write_line(f"Load: {_LOAD_AT_START} at the start, {_describe_load()} at the end")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+    """The same in what --benchmark-json writes."""
+    machine_info |= {"processor_and_instructions": describe_processor(), "load_at_start": _LOAD_AT_START}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The option of a smoke run."""
     parser.addoption("--smoke", action="store_true", help="each benchmark once and small, with wide bounds")
@@ -89,6 +141,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The mark of what only a whole run measures."""
+    config.stash[_MEASURED] = {}
     config.addinivalue_line("markers", "whole: another input of what a smoke run has gone through already")
 
 
@@ -107,6 +160,8 @@ def care(request: pytest.FixtureRequest) -> Care:
 
 
 @pytest.fixture
-def benchmark(request: pytest.FixtureRequest, care: Care) -> Any:
+def benchmark(request: pytest.FixtureRequest, care: Care) -> Iterator[Any]:
     """pytest-benchmark's own, or one round."""
-    return Once() if care.smoke else request.getfixturevalue("benchmark")
+    made = Once() if care.smoke else request.getfixturevalue("benchmark")
+    yield made
+    request.config.stash[_MEASURED][request.node.name] = made.extra_info

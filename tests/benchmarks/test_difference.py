@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import time
 
 from rtlab.analyses.difference import Difference, Side, compute_difference
@@ -50,8 +51,8 @@ def lined_up(one: Engine, two: Engine) -> None:
     difflib.SequenceMatcher(None, rows(one), rows(two), autojunk=False).get_matching_blocks()
 
 
-def test_two_engines_of_5000_layers_are_compared_in_twice_what_difflib_takes(benchmark, care) -> None:
-    """Within a second: difflib lines up the same rows in the same order, and does nothing else."""
+def test_two_engines_of_5000_layers_are_compared_faster_than_difflib_lines_them_up(benchmark, care) -> None:
+    """Half a second asked: difflib lines up the same rows in the same order, and does nothing else."""
     # The whole size in a smoke run too: difflib takes the square of it, and is no peer where that is small.
     one, two, runs, others = pair(5_000)
     compared(one, two)
@@ -62,11 +63,20 @@ def test_two_engines_of_5000_layers_are_compared_in_twice_what_difflib_takes(ben
             for told, half in ((runs, group.first), (others, group.second))
         )
         assert mine == theirs
-    seconds, peer = best(compared, one, two, rounds=care.size(5, 2)), best(lined_up, one, two, rounds=1)
-    benchmark.extra_info.update(
-        layers=[len(one.layers), len(two.layers)], seconds=round(seconds, 3), difflib=round(peer, 3)
-    )
-    assert seconds < care.most(2.0) * peer
+    taken = [
+        (best(compared, one, two, rounds=1), best(lined_up, one, two, rounds=1))
+        for _ in range(care.size(5, 2))
+    ]
+    seconds, peer = (min(times) for times in zip(*taken, strict=True))
+    measured = {
+        "layers": [len(one.layers), len(two.layers)],
+        "seconds": round(seconds, 3),
+        "difflib": round(peer, 3),
+        "times_difflib": round(seconds / peer, 2),
+    }
+    benchmark.extra_info |= measured
+    sys.stdout.write(f"{measured}\n")
+    assert seconds < care.most(1.0) * peer, measured
 
 
 def test_a_comparison_takes_as_much_longer_as_there_are_layers(care) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -103,3 +105,79 @@ def test_five_thousand_layers_are_read_related_and_packed_in_time(benchmark, car
     convolutions = [n.id for n in model.nodes if n.op == "Conv"]
     assert [] == [i for i in convolutions if len(map_nodes(result).layers(i)) != 1]
     assert benchmark.extra_info["times_json"] <= care.most(PATIENCE)
+
+
+#: Bytes of a large layer file, and how many times as long as a bare parser that looks for no garbage its reading may
+#: take, and how many times as much memory.
+LARGE, TIMES, MEMORY = 200_000_000, 5, 1.5
+CHILD = """
+import gc, json, sys, time
+from pathlib import Path
+from rtlab.backends.readers import reading
+
+def peak():
+    return int(next(y for y in open("/proc/self/status") if y.startswith("VmHWM:")).split()[1]) / 1024
+
+path, before, began = Path(sys.argv[1]), peak(), time.process_time()
+if sys.argv[2] == "bare":
+    gc.disable()
+    kept = json.loads(path.read_bytes(), strict=False)
+else:
+    kept = reading.read({"layers": path})
+print(json.dumps([time.process_time() - began, peak() - before]))
+"""
+
+
+def write_listing(path: Path, nbytes: int, labels: int, *, indented: bool) -> int:
+    """A chain of convolutions with labels of so many nodes each, as the inspector or a formatter lays it out."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write('{\n "Layers": [\n' if indented else '{"Layers": [')
+        number = 0
+        while not number or file.tell() < nbytes:
+            nodes = [
+                f"/encoder/blocks.{number // 7}/attention/part_{k}/MatMul_{number}" for k in range(labels)
+            ]
+            ends = [
+                {"Name": name, "Dimensions": [1, 256, 56, 56], "Format/Datatype": "Channel major FP16 format"}
+                for name in (f"t{number}", f"t{max(0, number - 5)}", f"t{number + 1}")
+            ]
+            layer = {
+                "Name": " + ".join(nodes[:4]), "LayerType": "CaskConvolution", "Inputs": ends[:2], "Outputs": ends[2:],
+                "ParameterType": "Convolution", "Kernel": [3, 3], "Stride": [1, 1], "PrePadding": [1, 1], "Groups": 1,
+                "Weights": {"Type": "Half", "Count": 589824}, "Bias": {"Type": "Half", "Count": 256},
+                "Activation": "RELU", "TacticName": "sm80_xmma_fprop_implicit_gemm_f16f16_f16f16_f16_nhwckrsc_nhwc",
+                "TacticValue": "0x5a9f3b2f6d8d4f11", "StreamId": 0,
+                "Metadata": "\x1e".join(f"[ONNX Layer: {n}]" for n in nodes),
+            }  # fmt: skip
+            text = json.dumps(layer, indent=2 if indented else None)
+            file.write(",\n" * bool(number) + (text.replace("\n", "\n  ") if indented else text))
+            number += 1
+        file.write(f'],\n"Bindings": ["t0", "t{number}"]}}\n')
+    return number
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="Linux tells how much memory a process had at most"
+)
+@pytest.mark.parametrize(("labels", "indented"), [(20, False), (40, True)], ids=["inspector", "indented"])
+def test_a_large_layer_file_is_read_in_a_few_times_what_a_bare_parser_takes(
+    benchmark, care, tmp_path: Path, labels: int, indented: bool
+) -> None:
+    """Ten seconds asked for 200 MB."""
+    path = tmp_path / "layers.json"
+    layers = write_listing(path, care.size(LARGE, LARGE // 20), labels, indented=indented)
+
+    def child(way: str) -> tuple[float, float]:
+        run = subprocess.run([sys.executable, "-c", CHILD, str(path), way], capture_output=True, check=True)
+        seconds, mebibytes = json.loads(run.stdout)
+        return seconds, mebibytes
+
+    pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
+    benchmark.pedantic(lambda: pairs.append((child("bare"), child("read"))), rounds=care.size(3, 1))
+    floor, ours = (min(seconds) for seconds in zip(*((a[0], b[0]) for a, b in pairs), strict=True))
+    lean, most = (max(used) for used in zip(*((a[1], b[1]) for a, b in pairs), strict=True))
+    benchmark.extra_info |= {"bytes": path.stat().st_size, "layers": layers, "bare_s": floor, "read_s": ours}
+    benchmark.extra_info |= {"times_bare": ours / floor, "bare_mib": lean, "read_mib": most}
+    assert ours <= care.most(10 * path.stat().st_size / LARGE)
+    assert ours <= care.most(TIMES) * floor
+    assert most <= MEMORY * lean

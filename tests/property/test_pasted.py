@@ -42,6 +42,8 @@ def test_nothing_around_the_lines_is_taken_for_something() -> None:
 
     for text in (">>>>>>>>>>>>>>> Chose Runner Type: A Tactic: 1\n", '{"Name": "a -> b"}', "a\n> b\nc\n", ""):
         assert text == strip_wrapping(text)
+    # Blanks within JSON mean nothing.
+    assert '[\n  {"Name": "a"}\n]' == strip_wrapping('[\n  {"Name": "a"}\n]')
     # What stands deeper than the others stays so.
     assert "a\n  b\nc\n" == strip_wrapping("    a\n      b\n    c\n")
     rng = random.Random(1)  # noqa: S311

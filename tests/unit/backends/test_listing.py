@@ -62,6 +62,7 @@ def test_bookkeeping_steps_of_control_flow_are_kept() -> None:
         ("[ONNX Layer: n3 | then (then_branch) | n1 (If)]\x1f[ONNX Layer: plain]", ("n3", "n1", "plain")),
         ("words] [ONNX Layer: a]", ("a",)),
         ("[a] [ONNX Layer: b]\x1e[ONNX Layer: c]", ("b", "c")),
+        ("[ONNX Layer: b] [ONNX Layer: a] [ONNX Layer: b] [ONNX Layer: ] [ONNX Layer: c", ("b", "a")),
         ("words]", ()),
         ("[ONNX Layer: a", ()),
         ("", ()),

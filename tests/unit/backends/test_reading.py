@@ -339,6 +339,8 @@ def test_lines_of_a_log_around_the_json_are_passed_over_and_told(tmp_path) -> No
     [
         ('{"Layers": [\n{"Name": "a"},\n{"Name": "b', "line 3, column 12: it is not whole JSON but cut off there"),
         ('{"Layers": [\n{"Name" "a"}]}', "line 2, column 9: it is not whole JSON"),
+        # A column counts the blanks before it.
+        ('{\n    "Layers" ["a"]\n}', "line 2, column 14: it is not whole JSON"),
         ('{"Layers": ["a"]}\n{"Layers": ["b"]}', "line 2, column 1: it is not whole JSON but has a second JSON"),
         ('{"Layers": ["a"]}, "more"]', "line 1, column 18"),
         ('{"Layers": ' + "[" * 100_000, "line 1, column 1: it is not whole JSON that can be read, it nests too deep"),
