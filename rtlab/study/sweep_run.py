@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import logging
 import time
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -253,7 +254,8 @@ class SweepRun:
         """Note that a task is done: it failed, wrote its result, or brought the files of its entry."""
         if files is not None:
             try:
-                store.write_entry(self._folder / store.ENTRIES, task.key, files, replace=task.replaces)
+                content = {name: zlib.decompress(packed) for name, packed in files.items()}
+                store.write_entry(self._folder / store.ENTRIES, task.key, content, replace=task.replaces)
             except RtlabError as refusal:
                 error = refusal
         if error is None:

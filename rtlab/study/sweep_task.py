@@ -6,6 +6,7 @@ import dataclasses
 import platform
 import threading
 import time
+import zlib
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -123,7 +124,8 @@ def run_task(
         copy: The file of its study, where a worker was without.
 
     Returns:
-        None once the result is in the store; the files of its entry on a worker that does not see the store.
+        None once the result is in the store; the files of its entry, compressed by zlib, on a worker that does not see
+        the store.
 
     Raises:
         RtlabError: the variant cannot be built, or its result cannot be written.
@@ -158,7 +160,7 @@ def run_task(
     row = _summarize(task, result, slot, time.monotonic() - began)
     files = {store.ROW: encode_row(row), **store.encode_entry(result, task.parts)}
     if not sees_store:
-        return files
+        return {name: zlib.compress(content) for name, content in files.items()}
     store.write_entry(folder / store.ENTRIES, task.key, files, replace=task.replaces)
     return None
 
