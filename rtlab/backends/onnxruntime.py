@@ -29,7 +29,6 @@ from rtlab.backends.standard_operators import StandardForm, needs_standard_opera
 from rtlab.backends.workers import inference, session_child
 from rtlab.backends.workers.inference import (
     KEEP_WEIGHTS_MAPPED,
-    NEVER_SPIN,
     RECORD_PLACEMENT,
     STOP_SPINNING,
     SessionSpec,
@@ -606,15 +605,13 @@ class OnnxRuntime:
         model: Model,
         names: Sequence[str],
         *,
-        exact: bool = False,
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Iterator[Callable[[Batch], Outputs]]:
         """A session that returns values of a model, batch by batch, in the least time and memory.
 
         Unlike ``outputs`` it needs no engine, and lets ONNX Runtime fuse and lay out as it likes, so that values may
-        differ in the last bits of a float; where they are ``exact``, and with Q/DQ pairs, where fusion changes more
-        than that, it does not. Values are not copied: they lie in ONNX Runtime's memory, in this process.
+        differ in the last bits of a float; with Q/DQ pairs, where fusion changes more than that, it does not.
         Inputs among ``names`` are left out, since the caller has them. ``limit_s`` counts for opening the session, and
         for each batch. Errors are those of ``outputs``, and ``BuildError`` where ONNX Runtime refuses the model.
         """
@@ -624,12 +621,10 @@ class OnnxRuntime:
             yield lambda _: {}
             return
         create_bounds = functools.partial(self._create_bounds, "run", progress, limit_s)
-        level = "basic" if exact or any(n.op in _QUANTIZING for n in model.nodes) else "all"
+        level = "basic" if any(n.op in _QUANTIZING for n in model.nodes) else "all"
         # A plan of memory for all values at once is of no use when most are handed out.
         _require_memory(model, create_bounds())
-        mapping = _choose_mapping(model)
-        # The caller's own work on values takes the processor meanwhile.
-        entries = (NEVER_SPIN, *mapping)
+        entries = _choose_mapping(model)
         error_prefix = f'Backend "{self.name}" cannot run'
         spec = self._create_spec("", error_prefix, level, planned=False, entries=entries)
         if folder := find_weights_folder(model):
@@ -650,7 +645,7 @@ class OnnxRuntime:
         with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
             session: Any = None
             inference.free_memory()
-            if not mapping and not exact:
+            if not entries:
                 # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once. There are
                 # no blocks of those that stay in their file, and writing them once more takes a while.
                 folded = str(Path(folder) / "folded.onnx")

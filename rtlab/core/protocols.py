@@ -327,14 +327,10 @@ class Evaluator(Builder, Runner, Protocol):
         model: Model,
         names: Sequence[str],
         *,
-        exact: bool = False,
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> AbstractContextManager[Callable[[Batch], Outputs]]:
-        """A context with a function that returns the named values of a model for a batch.
-
-        Where they are ``exact``, no fusion changes how they are computed.
-        """
+        """A context with a function that returns the named values of a model for a batch."""
 
 
 #: The protocols of a backend by the field of ``Capabilities`` that declares them.

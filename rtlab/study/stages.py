@@ -17,7 +17,7 @@ import numpy as np
 
 from rtlab import backends
 from rtlab.analyses.accuracy import Comparison, list_comparable_values
-from rtlab.backends.reference import get_evaluator, get_runner
+from rtlab.backends.reference import build_reference, get_evaluator, get_runner
 from rtlab.backends.workers.inference import free_memory
 from rtlab.core.budget import Budget, WorkContext
 from rtlab.core.engine import Engine
@@ -39,7 +39,6 @@ from rtlab.quantize.isolated_error import (
 from rtlab.study.job import Job
 
 if TYPE_CHECKING:
-    from rtlab.core.arrays import Batch
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
     from rtlab.core.trace import Outputs, Profile
@@ -169,7 +168,6 @@ class _Measuring:
         #: What computes in the place of an engine that is not run by its own backend.
         self._stand_in = None if self._on_builder else get_evaluator()
         self.runner: Runner = self._stand_in or get_runner(result.engine.backend)
-        self._emulation_model: Model | None = None
         self._emulation_engine: Engine | None = None
 
     def stages(self) -> Iterator[VariantResult]:
@@ -282,13 +280,14 @@ class _Measuring:
         else:
             return
         reader, comparison = get_evaluator(), Comparison(model, names)
+        plain = build_reference(model, deadline)
         try:
             for group in _groups(names, value_bytes(model, names, data, reader)):
-                with reader.reading(model, group, exact=True, progress=deadline, limit_s=limit) as read:
-                    for batch in data.batches(model, batch_size(model, group, data, reader)):
-                        values = read(batch)
-                        comparison.add(values, values, data.samples_in(model, batch))
+                for batch in data.batches(model, batch_size(model, group, data, reader)):
+                    values = reader.outputs(plain, batch, group, progress=deadline, limit_s=limit)
+                    comparison.add(values, values, data.samples_in(model, batch))
         finally:
+            reader.release(plain)
             errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
             self.result = dataclasses.replace(self.result, errors=errors)
 
@@ -299,47 +298,24 @@ class _Measuring:
         assert self.job.data is not None  # noqa: S101 - only what compiles goes without
         return self.job.data
 
-    def _emulation(self, deadline: WorkContext[None]) -> Model:
-        """What the CPU computes in the place of an engine that is not run by its own backend."""
-        if self._emulation_model is None:
-            deadline.phase("Preparing what the CPU computes")
-            self._emulation_model = replace_stored_weights(
-                self.result.prepared.emulate(deadline), self.result.source.by_id
-            )
-            # It took three times as much memory to make, while the sessions that are compared are still to come.
-            free_memory()
-        return self._emulation_model
-
     def _engine(self, deadline: WorkContext[None]) -> Engine:
         """What computes the variant's values: the engine itself, or its emulation on the CPU."""
         if self._stand_in is None:
             return self.result.engine
         if self._emulation_engine is None:
-            request = BuildRequest(self._emulation(deadline), self.job.variant, level="basic")
+            deadline.phase("Preparing what the CPU computes")
+            emulation = replace_stored_weights(
+                self.result.prepared.emulate(deadline), self.result.source.by_id
+            )
+            # It took three times as much memory to make, while the engines that are compared are still to come.
+            free_memory()
+            request = BuildRequest(emulation, self.job.variant, level="basic")
             self._emulation_engine = self._stand_in.build(request, deadline)
         return self._emulation_engine
 
-    @contextlib.contextmanager
-    def _reading_variant(
-        self, names: Sequence[str], deadline: WorkContext[None]
-    ) -> Iterator[Callable[[Batch], Outputs]]:
-        """A function that returns values of the variant for a batch."""
-        limit = self.job.limits.seconds
-        if self._stand_in is not None:
-            emulation = self._emulation(deadline)
-            with self._stand_in.reading(
-                emulation, names, exact=True, progress=deadline, limit_s=limit
-            ) as read:
-                yield read
-            return
-        engine = self.result.engine
-        try:
-            yield lambda batch: self.runner.outputs(engine, batch, names, progress=deadline, limit_s=limit)
-        finally:
-            self.runner.release(engine)
-
     def _compare(self, deadline: WorkContext[None]) -> None:
-        job, ready = self.job, self.result.prepared
+        job, engine = self.job, self._engine(deadline)
+        ready = self.result.prepared
         model = ready.reference or job.model
         # Its own pairs round as well: errors are those against the model without them.
         variant = ready.model if self._on_builder else ready.emulate(deadline)
@@ -347,7 +323,7 @@ class _Measuring:
         names = tuple(n for n in list_comparable_values(model, variant) if n in job.model.values)
         if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
-            readable = {*self.runner.unfused(self.result.engine, batch, deadline), *ready.model.outputs}
+            readable = {*self.runner.unfused(engine, batch, deadline), *ready.model.outputs}
             names = tuple(n for n in names if n in readable)
         if not names:
             text = "no value of the model is left to be compared"
@@ -362,30 +338,32 @@ class _Measuring:
         shadow = self._shadow(names) if comparison.has_isolated_errors else None
         target, available = len(data), every.count or 0
         reader = get_evaluator()
-        if not self._on_builder:
-            self._emulation(deadline)
+        plain, shadow = _open_reference(model, shadow, deadline)
+        comparison.has_isolated_errors = shadow is not None
         deadline.phase("Comparing values", target)
+        limit = job.limits.seconds
+        # One batch is summed while the next is computed.
+        pool = ThreadPoolExecutor(1)
+        pending_sum: Future[None] = pool.submit(lambda: None)
         try:
             for group in _groups(names, value_bytes(model, names, data, reader)):
+                pending_sum.result()
                 size = 1 if self._on_builder else batch_size(model, group, data, reader)
-                with contextlib.ExitStack() as stack:
-                    read_reference, shadow = self._open_reference(stack, model, shadow, group, deadline)
-                    read_variant = stack.enter_context(self._reading_variant(group, deadline))
-                    comparison.has_isolated_errors = shadow is not None
-                    # One batch is summed while the next is computed, and the last one before the sessions end.
-                    pool = stack.enter_context(ThreadPoolExecutor(1))
-                    pending_sum: Future[None] = pool.submit(lambda: None)
-                    for batch in data.batches(model, size, skip=comparison.samples_of(group)):
-                        check(deadline, "comparing values")
-                        count = data.samples_in(model, batch)
-                        before, after = read_reference(batch), read_variant(batch)
-                        pending_sum.result()
-                        pending_sum = pool.submit(_add, comparison, shadow, before, after, count)
-                        # Arrays are let go one by one as they are summed, before the next batch has come far.
-                        del before, after
-                        deadline.advance(count)
+                for batch in data.batches(model, size, skip=comparison.samples_of(group)):
+                    check(deadline, "comparing values")
+                    count = data.samples_in(model, batch)
+                    sums = {} if shadow is None else shadow.error_sums
+                    requested_names = (*group, *(n for v in group if v in sums for n in sums[v].scalars))
+                    before = reader.outputs(plain, batch, requested_names, progress=deadline, limit_s=limit)
+                    after = self.runner.outputs(engine, batch, group, progress=deadline, limit_s=limit)
                     pending_sum.result()
+                    pending_sum = pool.submit(_add, comparison, shadow, before, after, count)
+                    deadline.advance(count)
+            pending_sum.result()
         finally:
+            pool.shutdown()
+            reader.release(plain)
+            self.runner.release(engine)
             errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
             if errors.sample_counts:
                 self.result = dataclasses.replace(self.result, errors=errors)
@@ -393,25 +371,6 @@ class _Measuring:
                     Stage.COMPARED, comparison.samples_of(names), target, "samples", available
                 )
         self._finish_stage(Stage.COMPARED)
-
-    def _open_reference(
-        self,
-        stack: contextlib.ExitStack,
-        model: Model,
-        shadow: IsolatedErrorModel | None,
-        group: Sequence[str],
-        deadline: WorkContext[None],
-    ) -> tuple[Callable[[Batch], Outputs], IsolatedErrorModel | None]:
-        """Read the reference with isolated errors, or without where these are beyond what runs here."""
-        read, limit = get_evaluator().reading, self.job.limits.seconds
-        if shadow is not None:
-            sums = [shadow.error_sums[v].scalars for v in group if v in shadow.error_sums]
-            names = (*group, *(n for scalars in sums for n in scalars))
-            with contextlib.suppress(BackendError):
-                session = read(shadow.model, names, exact=True, progress=deadline, limit_s=limit)
-                return stack.enter_context(session), shadow
-        session = read(model, group, exact=True, progress=deadline, limit_s=limit)
-        return stack.enter_context(session), None
 
     def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
         """The reference with the error that each node makes by itself; None where there is no such graph."""
@@ -456,6 +415,16 @@ class _Measuring:
                     Stage.SCORED, predictions.samples, len(data), "samples", task.data.count or 0
                 )
         self._finish_stage(Stage.SCORED)
+
+
+def _open_reference(
+    model: Model, shadow: IsolatedErrorModel | None, deadline: WorkContext[None]
+) -> tuple[Engine, IsolatedErrorModel | None]:
+    """The reference with isolated errors, or without where these are beyond what runs here."""
+    if shadow is not None:
+        with contextlib.suppress(BackendError):
+            return build_reference(shadow.model, deadline), shadow
+    return build_reference(model, deadline), None
 
 
 def _list_parted_values(source: Model, reference: Model) -> frozenset[str]:

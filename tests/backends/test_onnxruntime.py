@@ -138,16 +138,6 @@ def test_reading_a_quantized_model_rounds_as_the_comparison_does(model) -> None:
         np.testing.assert_array_equal(expected[name], found[name], err_msg=name)
 
 
-def test_exact_values_are_those_of_a_run_to_the_bit(model, engine) -> None:
-    """A comparison reads them in this process; at a higher level, sums of products have another order."""
-    names = [o for n in model.top for o in n.outputs]
-    expected = backends.get("onnxruntime").outputs(engine, batch(model), names)
-    with backends.get("onnxruntime").reading(model, names, exact=True) as fetch:
-        found = fetch(batch(model))
-    for name in names:
-        np.testing.assert_array_equal(expected[name], found[name], err_msg=name)
-
-
 def test_what_was_read_stays_after_the_session_is_gone(model) -> None:
     """Arrays share memory with the runtime; a view that outlives it must not show something else."""
     name = model.top[0].outputs[0]

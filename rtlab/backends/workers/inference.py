@@ -105,11 +105,9 @@ def alternate(
     return Times(tuple(map(np.asarray, times)), warmed)
 
 
-#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn, or not even
-#: between two nodes, beside NumPy at work; it records which provider takes which node; and weights stay in their file,
-#: in place of copies in the order that kernels read.
+#: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; it records which
+#: provider takes which node; and weights stay in their file, in place of copies in the order that kernels read.
 STOP_SPINNING = ("session.force_spinning_stop", "1")
-NEVER_SPIN = ("session.intra_op.allow_spinning", "0")
 RECORD_PLACEMENT = ("session.record_ep_graph_assignment_info", "1")
 KEEP_WEIGHTS_MAPPED = ("session.disable_prepacking", "1")
 #: The optimizer that writes a bias beside quantized weights as integers of 32 bits, by the product of the scales of
