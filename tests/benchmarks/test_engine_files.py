@@ -165,7 +165,8 @@ def test_a_large_layer_file_is_read_in_a_few_times_what_a_bare_parser_takes(
 ) -> None:
     """Ten seconds asked for 200 MB."""
     path = tmp_path / "layers.json"
-    layers = write_listing(path, care.size(LARGE, LARGE // 20), labels, indented=indented)
+    # Of a file of 10 MB modules and buffers of one size are more than half of the memory.
+    layers = write_listing(path, care.size(LARGE, LARGE // 5), labels, indented=indented)
 
     def child(way: str) -> tuple[float, float]:
         run = subprocess.run([sys.executable, "-c", CHILD, str(path), way], capture_output=True, check=True)
